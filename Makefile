@@ -1,0 +1,61 @@
+# make demo, make test, make bench: each makes the environment if it is missing, builds what changed, and runs.
+#
+#   TORCH=2.15.0           the PyTorch to build for; each version has an environment and a build folder of its own
+#   VENV=path              an environment to use instead: the torch one already has is kept if it is that version
+#   PYTHON=python3.13      what a missing environment is made with
+#   ARGS="..."             arguments for what runs: make test ARGS="-k autoload"
+PYTHON ?= python3
+TORCH ?= 2.13.0
+VENV ?= .venv-$(TORCH)
+BIN := $(VENV)/bin
+
+# Everything that pip builds here shares one build folder, so that one changed file compiles one file.
+export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
+
+SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc third_party torch_openreg/csrc -type f)
+CXX_FILES = $(shell find csrc third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
+
+.PHONY: demo test bench sweep install lint format clean
+.DEFAULT_GOAL := install
+
+demo: install
+	$(BIN)/python -m torch_openreg demo $(ARGS)
+
+test: install
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: install
+	$(BIN)/python -m benchmarks $(ARGS)
+
+sweep: install
+	$(BIN)/python -m tests.sweep $(ARGS)
+
+install: $(VENV)/.installed
+
+$(VENV)/.torch:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install torch==$(TORCH) "scikit-build-core>=1.1" pyyaml cmake ninja
+	touch $@
+
+# Editable: a changed Python file needs no build.
+$(VENV)/.installed: $(VENV)/.torch $(SOURCES)
+	$(BIN)/python -m pip install --no-build-isolation -e ".[demo,test]"
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.installed
+	$(BIN)/python -m pip install --no-build-isolation -e ".[lint]"
+	touch $@
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+clean:
+	rm -rf build $(VENV)

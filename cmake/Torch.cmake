@@ -1,0 +1,41 @@
+# The installed PyTorch as imported targets: torch::cpu (libtorch_cpu, libc10) and torch::python (libtorch_python).
+#
+# Not find_package(Torch): for a CUDA build of PyTorch that asks for the CUDA toolkit, which a CPU-only extension needs no
+# part of.
+execute_process(
+  COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/installed_torch.py
+  OUTPUT_VARIABLE INSTALLED_TORCH
+  ERROR_VARIABLE INSTALLED_TORCH_ERROR
+  RESULT_VARIABLE INSTALLED_TORCH_RESULT)
+if(NOT INSTALLED_TORCH_RESULT EQUAL 0)
+  message(FATAL_ERROR "${INSTALLED_TORCH_ERROR}")
+endif()
+list(GET INSTALLED_TORCH 0 TORCH_ROOT)
+list(GET INSTALLED_TORCH 1 TORCH_VERSION)
+list(GET INSTALLED_TORCH 2 TORCHGEN_ROOT)
+if(TORCH_VERSION VERSION_LESS 2.13)
+  message(FATAL_ERROR "torch_openreg needs PyTorch 2.13 or later, and ${TORCH_VERSION} is installed.")
+endif()
+message(STATUS "PyTorch ${TORCH_VERSION} in ${TORCH_ROOT}")
+
+set(NATIVE_FUNCTIONS_YAML ${TORCHGEN_ROOT}/packaged/ATen/native/native_functions.yaml)
+
+function(add_torch_library NAME FILE)
+  add_library(torch::${NAME} SHARED IMPORTED)
+  set_target_properties(torch::${NAME} PROPERTIES
+    IMPORTED_LOCATION ${TORCH_ROOT}/lib/${FILE}
+    INTERFACE_INCLUDE_DIRECTORIES "${TORCH_ROOT}/include;${TORCH_ROOT}/include/torch/csrc/api/include")
+endfunction()
+add_torch_library(c10 libc10.so)
+add_torch_library(cpu libtorch_cpu.so)
+add_torch_library(python libtorch_python.so)
+target_link_libraries(torch::cpu INTERFACE torch::c10)
+target_link_libraries(torch::python INTERFACE torch::cpu)
+
+# PyTorch's own compile settings that its headers depend on.
+set(TORCH_DEFINITIONS _GLIBCXX_USE_CXX11_ABI=1)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # at::native::DispatchStub has one function pointer for each: without them its layout and its symbols differ.
+  list(APPEND TORCH_DEFINITIONS HAVE_AVX512_CPU_DEFINITION HAVE_AVX2_CPU_DEFINITION)
+endif()
+target_compile_definitions(torch::c10 INTERFACE ${TORCH_DEFINITIONS})

@@ -1,0 +1,44 @@
+"""Which PyTorch is installed, found without importing it: an import takes a second, and loads this package's old build.
+
+CMake runs it as a script (prints the folder and the version of torch, and the folder of torchgen); scikit-build-core
+calls dynamic_metadata().
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        sys.exit(
+            f"torch_openreg builds against an installed PyTorch, and {sys.executable} has no package {package}. "
+            "Install torch first, then build with: pip install --no-build-isolation ."
+        )
+    return Path(spec.origin).parent
+
+
+def torch_version() -> str:
+    text = (folder("torch") / "version.py").read_text()
+    match = re.search(r"__version__ = '([^']+)'", text)
+    if match is None:
+        sys.exit(f"torch_openreg cannot read PyTorch's version from {folder('torch') / 'version.py'}.")
+    return match[1]
+
+
+def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) -> dict[str, Any]:
+    major, minor = torch_version().split(".")[:2]
+    return {
+        "version": f"{settings['version']}+torch{major}.{minor}",
+        "dependencies": [f"torch>={major}.{minor},<{major}.{int(minor) + 1}"],
+    }
+
+
+if __name__ == "__main__":
+    print(folder("torch"), torch_version(), folder("torchgen"), sep=";", end="")

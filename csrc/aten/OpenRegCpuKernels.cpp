@@ -1,0 +1,71 @@
+#include <ATen/Operators.h>
+#include <torch/library.h>
+
+#include "native/OnCpu.h"
+
+// Operators that take the unboxed route to the CPU's kernel: what a network's forward, backward and optimizer call in
+// every step, and the operators whose composite kernel PyTorch would otherwise prefer to the fallback although the CPU has
+// one of its own. Everything else takes the boxed route, with the same result.
+namespace at::openreg {
+namespace {
+
+template <class... Ops>
+void on_cpu(torch::Library& m) {
+  const auto add = [&](const char* name, const char* overload, auto* kernel) {
+    m.impl(*overload ? (std::string(name) + "." + overload).c_str() : name, kernel);
+  };
+  (add(Ops::name, Ops::overload_name, &OnCpu<Ops>::call), ...);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  using namespace at::_ops;
+
+  // Elementwise
+  on_cpu<
+      abs, acos, add_Tensor, add__Tensor, add_out, addcdiv, addcdiv_, addcmul, addcmul_, angle, asin, atan, atan2,
+      bitwise_and_Tensor, bitwise_not, bitwise_or_Tensor, bitwise_xor_Tensor, ceil, clamp, clamp_, clamp_Tensor,
+      clamp_max, clamp_min, cos, cosh, div_Tensor, div__Tensor, div_out, div_Tensor_mode, elu, elu_backward, eq_Scalar, eq_Tensor,
+      erf, exp, exp_, expm1, fill__Scalar, fill__Tensor, floor, fmod_Tensor, ge_Scalar, ge_Tensor, gelu, gelu_backward, gt_Scalar,
+      gt_Tensor, hardtanh, hardtanh_backward, isnan, le_Scalar, le_Tensor, leaky_relu, leaky_relu_backward, lerp_Scalar, lerp_Tensor,
+      lerp__Scalar, lerp__Tensor, log, log10, log1p, log2, log_, logical_and, logical_not, logical_or, lt_Scalar, lt_Tensor, masked_fill__Scalar,
+      masked_fill__Tensor, maximum, minimum, mul_Tensor, mul__Tensor, mul_out, ne_Scalar, ne_Tensor, neg, neg_, pow_Scalar,
+      pow_Tensor_Scalar, pow_Tensor_Tensor, reciprocal, relu, relu_, remainder_Tensor, round, rsqrt, rsub_Tensor, sigmoid, sigmoid_,
+      sigmoid_backward, sign, silu, silu_backward, sin, sinh, softplus, sqrt, sqrt_, sub_Tensor, sub__Tensor, sub_out, tan, tanh,
+      tanh_, tanh_backward, threshold, threshold_backward, trunc, where_self, zero_>(m);
+
+  // Reductions and scans
+  on_cpu<
+      all, all_dim, amax, amin, any, any_dim, argmax, argmin, cummax, cumprod, cumsum, equal, linalg_vector_norm, logsumexp, max, max_dim, mean, mean_dim, min,
+      min_dim, norm_ScalarOpt_dim, prod, prod_dim_int, std_correction, sum, sum_dim_IntList, sum_IntList_out, var_correction, var_mean_correction>(m);
+
+  // Matrix products, normalisation, pooling, losses
+  on_cpu<
+      _log_softmax, _log_softmax_backward_data, _softmax, _softmax_backward_data, addmm, addmm_, addmv, avg_pool2d, avg_pool2d_backward,
+      addmm_out, baddbmm, binary_cross_entropy, binary_cross_entropy_backward, bmm, bmm_out, dot, _adaptive_avg_pool2d, _adaptive_avg_pool2d_backward,
+      huber_loss, huber_loss_backward, max_pool2d_with_indices, max_pool2d_with_indices_backward, mm, mm_out, mse_loss,
+      mse_loss_backward, mv, native_batch_norm, native_batch_norm_backward, native_group_norm, native_group_norm_backward, native_layer_norm, native_layer_norm_backward,
+      nll_loss2d_backward, nll_loss2d_forward, nll_loss_backward, nll_loss_forward, smooth_l1_loss, smooth_l1_loss_backward>(m);
+
+  // Indexing, joining, sorting
+  on_cpu<
+      _index_put_impl_, cat, embedding_dense_backward, flip, gather, index_Tensor, index_add, index_add_, index_copy, index_fill__int_Scalar,
+      index_select, masked_select, nonzero, repeat_interleave_Tensor, roll, scatter_src, scatter_value, scatter__src, scatter__value, scatter_add, scatter_add_,
+      searchsorted_Tensor, sort_stable, topk, tril, triu, unique_consecutive, bucketize_Tensor>(m);
+
+  // Random numbers in place; the factories (rand, randn, dropout's mask) are made of these
+  on_cpu<bernoulli__Tensor, bernoulli__float, bernoulli_out, exponential_, multinomial, normal_, random_, random__from, random__to, uniform_>(m);
+
+  // Factories
+  on_cpu<arange_start_out, eye_out, eye_m_out, linspace_out, randperm_generator_out>(m);
+
+  // Optimizers
+  on_cpu<
+      _amp_foreach_non_finite_check_and_unscale_, _amp_update_scale_, _fused_adagrad_, _fused_adam_, _fused_adamw_, _fused_sgd_>(m);
+
+  // A composite kernel would win over the fallback, and give other bits than the CPU
+  on_cpu<
+      addr, all_dims_out, any_dims_out, mish_backward, narrow_copy, native_channel_shuffle, pixel_shuffle, pixel_unshuffle>(m);
+}
+
+} // namespace
+} // namespace at::openreg

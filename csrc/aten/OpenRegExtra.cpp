@@ -1,0 +1,76 @@
+#include <ATen/native/transformers/attention.h>
+#include <torch/library.h>
+
+#include "native/Attention.h"
+#include "native/Convolution.h"
+#include "native/Custom.h"
+#include "native/Dropout.h"
+#include "native/Recurrent.h"
+
+// Operators beyond the minimal set that the device computes in its own way, one kind of registration after the other.
+namespace at::openreg {
+namespace {
+
+// LITERALINCLUDE START: OVERRIDEABLE
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", convolution_overrideable);
+  m.impl("convolution_backward_overrideable", convolution_backward_overrideable);
+  m.impl("_fused_sdp_choice", _fused_sdp_choice);
+  m.impl("_scaled_dot_product_fused_attention_overrideable", _scaled_dot_product_fused_attention_overrideable);
+  m.impl(
+      "_scaled_dot_product_fused_attention_overrideable_backward",
+      _scaled_dot_product_fused_attention_overrideable_backward);
+}
+// LITERALINCLUDE END: OVERRIDEABLE
+
+// Kernels that PyTorch expects of an accelerator and that the CPU does not have, or not with the same numbers.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", _thnn_fused_lstm_cell);
+  m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);
+  m.impl("_thnn_fused_gru_cell", _thnn_fused_gru_cell);
+  m.impl("_thnn_fused_gru_cell_backward", _thnn_fused_gru_cell_backward);
+  m.impl("native_dropout", native_dropout);
+  m.impl("native_dropout_backward", native_dropout_backward);
+}
+
+// LITERALINCLUDE START: CUSTOM OPERATOR SCHEMA
+TORCH_LIBRARY(openreg, m) {
+  m.def("custom_abs(Tensor input) -> Tensor");
+  m.def("custom_autograd_fn_returns_self(Tensor input) -> Tensor");
+  m.def("custom_autograd_fn_aliasing(Tensor(a) input) -> Tensor(a)");
+}
+// LITERALINCLUDE END: CUSTOM OPERATOR SCHEMA
+
+// LITERALINCLUDE START: CUSTOM OPERATOR DEFAULT
+TORCH_LIBRARY_IMPL(openreg, PrivateUse1, m) {
+  m.impl("custom_abs", custom_abs);
+}
+// LITERALINCLUDE END: CUSTOM OPERATOR DEFAULT
+
+// LITERALINCLUDE START: CUSTOM OPERATOR META
+TORCH_LIBRARY_IMPL(openreg, Meta, m) {
+  m.impl("custom_abs", custom_abs_meta);
+}
+// LITERALINCLUDE END: CUSTOM OPERATOR META
+
+// LITERALINCLUDE START: CUSTOM OPERATOR AUTOGRAD
+TORCH_LIBRARY_IMPL(openreg, AutogradPrivateUse1, m) {
+  m.impl("custom_abs", custom_abs_autograd);
+}
+// LITERALINCLUDE END: CUSTOM OPERATOR AUTOGRAD
+
+// LITERALINCLUDE START: TORCH.AUTOGRAD.FUNCTION
+TORCH_LIBRARY_IMPL(openreg, Autograd, m) {
+  m.impl("custom_autograd_fn_aliasing", custom_autograd_fn_aliasing);
+  m.impl("custom_autograd_fn_returns_self", custom_autograd_fn_returns_self);
+}
+// LITERALINCLUDE END: TORCH.AUTOGRAD.FUNCTION
+
+} // namespace
+} // namespace at::openreg
+
+// LITERALINCLUDE START: STUB
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &at::openreg::_fused_sdp_choice)
+} // namespace at::native
+// LITERALINCLUDE END: STUB

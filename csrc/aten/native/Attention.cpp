@@ -1,0 +1,88 @@
+#include "Attention.h"
+
+#include <ATen/Context.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+
+namespace at::openreg {
+
+int64_t _fused_sdp_choice(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const std::optional<Tensor>& attn_mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double>,
+    bool enable_gqa) {
+  const sdp::sdp_params params{query, key, value, attn_mask, dropout_p, is_causal, enable_gqa};
+  // What the CPU's flash kernel asks for (sdp_utils_cpp.cpp), in its order; the mask's gradient it does not compute.
+  const std::array kTypes{kFloat, kDouble, kBFloat16, kHalf};
+  const bool usable = globalContext().userEnabledOverrideableSDP() && sdp::check_nested_tensor(params, false) &&
+      sdp::check_for_dropout(params, false) && sdp::check_tensor_shapes(params, false) &&
+      sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/false>(params, false) &&
+      sdp::check_attn_mask_shape(params, false) && query.sym_size(-1) == key.sym_size(-1) &&
+      query.sym_size(-1) == value.sym_size(-1) && sdp::check_nonzero_sequence_lengths_dense(params, false) &&
+      sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(params, false) &&
+      sdp::check_tensor_dtype(params, kTypes, false) && !(attn_mask && attn_mask->requires_grad());
+  if (usable) {
+    return static_cast<int64_t>(sdp::SDPBackend::overrideable);
+  }
+  TORCH_CHECK(
+      globalContext().userEnabledMathSDP(),
+      "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math "
+      "kernel and the fused kernels.");
+  return static_cast<int64_t>(sdp::SDPBackend::math);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
+_scaled_dot_product_fused_attention_overrideable(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const std::optional<Tensor>& attn_bias,
+    double dropout_p,
+    bool is_causal,
+    bool return_debug_mask,
+    std::optional<double> scale) {
+  TORCH_CHECK(!return_debug_mask, "return_debug_mask is not supported by the openreg device.");
+  auto [out, logsumexp] =
+      at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
+  // The other results serve kernels with variable lengths and dropout, which this one does not have.
+  return {out, logsumexp, Tensor(), Tensor(), query.sym_size(2), key.sym_size(2), Tensor(), Tensor(), Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> _scaled_dot_product_fused_attention_overrideable_backward(
+    const Tensor& grad_out,
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const Tensor& attn_bias,
+    std::array<bool, 4> grad_input_mask,
+    const Tensor& out,
+    const Tensor& logsumexp,
+    const Tensor&,
+    const Tensor&,
+    c10::SymInt,
+    c10::SymInt,
+    double dropout_p,
+    bool is_causal,
+    const Tensor&,
+    const Tensor&,
+    std::optional<double> scale) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !grad_input_mask[3],
+      "The fused attention of the openreg device has no gradient for the mask. Use "
+      "torch.nn.attention.sdpa_kernel(SDPBackend.MATH).");
+  if (!grad_out.defined()) {
+    return {};
+  }
+  const std::optional<Tensor> mask = attn_bias.defined() ? std::optional<Tensor>(attn_bias) : std::nullopt;
+  auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, mask, scale);
+  return {grad_query, grad_key, grad_value, Tensor()};
+}
+
+} // namespace at::openreg

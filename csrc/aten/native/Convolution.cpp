@@ -1,0 +1,88 @@
+#include "Convolution.h"
+
+#include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/convolution_backward_overrideable_ops.h>
+#include <ATen/ops/convolution_ops.h>
+#include <ATen/ops/convolution_overrideable_ops.h>
+
+#include "OnCpu.h"
+
+namespace at::openreg {
+namespace {
+
+constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
+
+template <class Op>
+const c10::FunctionSchema& schema_of() {
+  static const auto& schema = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name).schema();
+  return schema;
+}
+
+} // namespace
+
+Tensor convolution_overrideable(
+    const Tensor& input,
+    const Tensor& weight,
+    const std::optional<Tensor>& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups) {
+  const auto& schema = schema_of<at::_ops::convolution_overrideable>();
+  KernelScope scope(policy_of(schema));
+  see(scope, input, schema.arguments()[0]);
+  see(scope, weight, schema.arguments()[1]);
+  see(scope, bias, schema.arguments()[2]);
+  scope.enter();
+  return scope.result(at::_ops::convolution::redispatch(
+      kCpu,
+      scope.alias(input),
+      scope.alias(weight),
+      aliased(scope, bias),
+      c10::fromIntArrayRefSlow(stride),
+      c10::fromIntArrayRefSlow(padding),
+      c10::fromIntArrayRefSlow(dilation),
+      transposed,
+      c10::fromIntArrayRefSlow(output_padding),
+      groups));
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
+    const Tensor& grad_output,
+    const Tensor& input,
+    const Tensor& weight,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups,
+    std::array<bool, 3> output_mask) {
+  const auto& schema = schema_of<at::_ops::convolution_backward_overrideable>();
+  KernelScope scope(policy_of(schema));
+  see(scope, grad_output, schema.arguments()[0]);
+  see(scope, input, schema.arguments()[1]);
+  see(scope, weight, schema.arguments()[2]);
+  scope.enter();
+  // The bias of a convolution is as long as its output has channels.
+  const c10::SymInt bias_size[] = {transposed ? weight.size(1) * groups : weight.size(0)};
+  return results(
+      scope,
+      at::_ops::convolution_backward::redispatch(
+          kCpu,
+          scope.alias(grad_output),
+          scope.alias(input),
+          scope.alias(weight),
+          OptionalSymIntArrayRef(bias_size),
+          c10::fromIntArrayRefSlow(stride),
+          c10::fromIntArrayRefSlow(padding),
+          c10::fromIntArrayRefSlow(dilation),
+          transposed,
+          c10::fromIntArrayRefSlow(output_padding),
+          groups,
+          output_mask));
+}
+
+} // namespace at::openreg

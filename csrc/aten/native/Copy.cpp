@@ -1,0 +1,55 @@
+#include <ATen/native/Resize.h>
+#include <ATen/ops/copy_ops.h>
+
+#include "KernelScope.h"
+#include "Minimal.h"
+
+// Copies between the host and a device, between devices, and on one device, with conversion of dtype, layout and the lazy
+// conj and neg bits. All of it is the CPU's copy_ over aliases: the bits stay on the aliases, so nothing is materialised.
+namespace at::openreg {
+namespace {
+
+bool copyable(const Tensor& tensor) {
+  return tensor.layout() == kStrided && !tensor.is_quantized() && (tensor.is_privateuseone() || tensor.is_cpu());
+}
+
+// An operand of copy_ may be on any device, so it gets a scope of its own kind: no common device, nothing allocated.
+const OperatorPolicy& copy_policy() {
+  static const OperatorPolicy policy{"wrapper_PrivateUse1_copy_", /*exact=*/false};
+  return policy;
+}
+
+} // namespace
+
+Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      copyable(self) && copyable(source),
+      "copy_ from ",
+      source.toString(),
+      " on ",
+      source.device(),
+      " to ",
+      self.toString(),
+      " on ",
+      self.device(),
+      " is not supported by the openreg device.");
+  KernelScope scope(copy_policy());
+  scope.enter();
+  Tensor destination = scope.alias(self);
+  at::_ops::copy_::redispatch(
+      c10::DispatchKeySet(c10::DispatchKey::CPU), destination, scope.alias(source), non_blocking);
+  return self;
+}
+
+Tensor _copy_from(const Tensor& self, const Tensor& destination, bool non_blocking) {
+  Tensor written = destination;
+  copy_(written, self, non_blocking);
+  return destination;
+}
+
+Tensor _copy_from_and_resize(const Tensor& self, const Tensor& destination) {
+  at::native::resize_output(destination, self.sizes());
+  return openreg::_copy_from(self, destination, false);
+}
+
+} // namespace at::openreg

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+// Operators of the backend's own, in the namespace torch.ops.openreg. Registered in ../OpenRegExtra.cpp.
+namespace at::openreg {
+
+Tensor custom_abs(const Tensor& input);
+Tensor custom_abs_meta(const Tensor& input);
+Tensor custom_abs_autograd(const Tensor& input);
+Tensor custom_autograd_fn_returns_self(const Tensor& input);
+Tensor custom_autograd_fn_aliasing(const Tensor& input);
+
+} // namespace at::openreg

@@ -1,0 +1,28 @@
+#include "Dropout.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+namespace at::openreg {
+
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::optional<bool> train) {
+  TORCH_CHECK(0 <= p && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
+  if (input.numel() == 0 || !train.value_or(true)) {
+    return {input.clone(), at::ones_like(input, input.options().dtype(kBool))};
+  }
+  if (p == 1) {
+    return {at::zeros_like(input), at::zeros_like(input, input.options().dtype(kBool))};
+  }
+  const Tensor noise = at::empty_like(input).bernoulli_(1 - p);
+  const Tensor mask = noise.to(kBool);
+  return {input * noise.div_(1 - p), mask};
+}
+
+Tensor native_dropout_backward(const Tensor& grad_output, const Tensor& mask, double scale) {
+  if (scale == 0) { // p = 1
+    return at::zeros_like(grad_output);
+  }
+  return grad_output * mask.to(grad_output.scalar_type()).div_(1 / scale); // the forward's division, not its product
+}
+
+} // namespace at::openreg

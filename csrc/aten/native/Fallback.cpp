@@ -1,0 +1,100 @@
+#include "Fallback.h"
+
+#include <torch/library.h>
+
+#include "KernelScope.h"
+
+namespace at::openreg {
+namespace {
+
+// Calls `fn` with every tensor in `value`: a Tensor, Tensor[], or Tensor?[] argument.
+template <class Fn>
+void for_each_tensor(const c10::IValue& value, const Fn& fn) {
+  if (value.isTensor()) {
+    fn(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const Tensor& tensor : value.toTensorList()) {
+      fn(tensor);
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<Tensor>& tensor : value.toOptionalTensorList()) {
+      if (tensor) {
+        fn(*tensor);
+      }
+    }
+  }
+}
+
+// The same value with every tensor replaced by `fn(tensor)`.
+template <class Fn>
+c10::IValue map_tensors(c10::IValue&& value, const Fn& fn) {
+  if (value.isTensor()) {
+    return fn(std::move(value).toTensor());
+  }
+  if (value.isTensorList()) {
+    c10::List<Tensor> mapped;
+    mapped.reserve(value.toTensorList().size());
+    for (Tensor& tensor : std::move(value).toTensorVector()) {
+      mapped.push_back(fn(std::move(tensor)));
+    }
+    return mapped;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<Tensor>> mapped;
+    for (std::optional<Tensor> tensor : std::move(value).toOptionalTensorList()) {
+      mapped.push_back(tensor ? std::optional<Tensor>(fn(std::move(*tensor))) : std::nullopt);
+    }
+    return mapped;
+  }
+  return std::move(value);
+}
+
+bool is_generator(const c10::Argument& argument) {
+  const auto type = argument.type();
+  const auto* optional = type->castRaw<c10::OptionalType>();
+  return (optional ? optional->getElementType()->kind() : type->kind()) == c10::TypeKind::GeneratorType;
+}
+
+} // namespace
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto& arguments = schema.arguments();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+      "Could not run '",
+      op.operator_name(),
+      "' with arguments from the 'openreg' backend: it has no CPU kernel that the device could run, and the device has none "
+      "of its own.");
+
+  KernelScope scope(policy_of(schema));
+  const size_t first = stack->size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = (*stack)[first + i];
+    for_each_tensor(value, [&](const Tensor& tensor) { scope.see(tensor, arguments[i]); });
+    if (value.isDevice()) {
+      scope.see(value.toDevice());
+    }
+  }
+  scope.enter();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue& value = (*stack)[first + i];
+    if (value.isDevice() && value.toDevice().is_privateuseone()) {
+      value = Device(kCPU);
+    } else if (is_generator(arguments[i])) {
+      value = scope.generator(value.toOptional<Generator>());
+    } else {
+      value = map_tensors(std::move(value), [&](Tensor&& tensor) {
+        return tensor.defined() ? scope.alias(tensor) : std::move(tensor);
+      });
+    }
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  scope.write_back();
+  const size_t results = schema.returns().size();
+  for (size_t i = stack->size() - results; i < stack->size(); ++i) {
+    (*stack)[i] = map_tensors(std::move((*stack)[i]), [&](Tensor&& tensor) { return scope.result(std::move(tensor)); });
+  }
+}
+
+} // namespace at::openreg

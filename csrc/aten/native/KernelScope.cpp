@@ -1,0 +1,235 @@
+#include "KernelScope.h"
+
+#include <ATen/core/op_registration/adaption.h>
+#include <c10/core/AutogradState.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string_view>
+
+namespace at::openreg {
+namespace {
+
+#include <OperatorPolicy.inc>
+
+// Operators of TensorIterator whose index tensors CUDA moves to the device (aten/src/ATen/TensorIndexing, IndexingUtils).
+constexpr std::string_view kCpuIndices[] = {
+    "aten::_index_put_impl_",
+    "aten::_unsafe_index.Tensor",
+    "aten::_unsafe_index_put",
+    "aten::index.Tensor",
+    "aten::index.Tensor_out",
+    "aten::index_put",
+    "aten::index_put_",
+};
+
+std::string full_name(const c10::FunctionSchema& schema) {
+  return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+}
+
+OperatorPolicy make_policy(const c10::FunctionSchema& schema) {
+  const std::string name = full_name(schema);
+  OperatorPolicy policy;
+  policy.exact = !std::binary_search(std::begin(kUncheckedOperators), std::end(kUncheckedOperators), name);
+  policy.cpu_indices = std::binary_search(std::begin(kCpuIndices), std::end(kCpuIndices), name);
+  // Named as PyTorch's generator names CUDA's wrapper: wrapper_CUDA_mm, wrapper_CUDA_add_Tensor
+  const std::string prefix = schema.overload_name().empty() ? "" : schema.overload_name() + "_";
+  policy.method = "wrapper_PrivateUse1_" + prefix + schema.name().substr(schema.name().find("::") + 2);
+  return policy;
+}
+
+// A backward must not run on autograd's own thread for the device, as CUDA's does: CPU kernels on a second thread make a
+// second OpenMP team, and libgomp then lets *all* teams of the process sleep between parallel regions, which slowed a
+// forward of 13 us to 96 us, on the CPU device too. So a thread that computes on the device runs its backward itself.
+// torch.autograd.set_multithreading_enabled(True) brings CUDA's arrangement back.
+void run_backward_on_this_thread() {
+  thread_local const bool done = [] {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+    return true;
+  }();
+  (void)done;
+}
+
+// Modes that must not see the CPU tensors inside: they have seen the device tensors already.
+constexpr c10::DispatchKeySet kExcluded =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+
+constexpr c10::DispatchKeySet kMathBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+
+struct AliasImpl final : c10::TensorImpl {
+  AliasImpl(c10::Storage&& storage, c10::DispatchKeySet keys, const c10::TensorImpl& like)
+      : TensorImpl(std::move(storage), keys, like.dtype()) {
+    set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+    if (C10_UNLIKELY(like.is_wrapped_number())) {
+      set_wrapped_number(true);
+    }
+  }
+};
+
+// A tensor with the sizes, strides and dtype of `like` over `storage`.
+Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like) {
+  const c10::DispatchKeySet keys = c10::DispatchKeySet(key) | (like.key_set() & kMathBits);
+  return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), keys, like));
+}
+
+c10::intrusive_ptr<c10::StorageImpl> storage_of(const Tensor& tensor) {
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(tensor.storage().unsafeGetStorageImpl());
+}
+
+// A CPU tensor that only this scope holds becomes a device tensor over `storage`; a shared one gets a device twin.
+Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) {
+  if (tensor.use_count() == 1) {
+    auto* impl = tensor.unsafeGetTensorImpl();
+    const Device device = storage->device();
+    impl->set_storage_keep_dtype(c10::Storage(std::move(storage)));
+    impl->_change_backend_component_keys(device);
+    return std::move(tensor);
+  }
+  return make_like(std::move(storage), c10::DispatchKey::PrivateUse1, *tensor.unsafeGetTensorImpl());
+}
+
+} // namespace
+
+const OperatorPolicy& policy_of(const c10::FunctionSchema& schema) {
+  thread_local ska::flat_hash_map<const c10::FunctionSchema*, const OperatorPolicy*> seen;
+  const OperatorPolicy*& policy = seen[&schema];
+  if (C10_UNLIKELY(!policy)) {
+    static std::mutex mutex;
+    static auto* all = new std::unordered_map<std::string, OperatorPolicy>;
+    const std::lock_guard lock(mutex);
+    policy = &all->try_emplace(full_name(schema), make_policy(schema)).first->second;
+  }
+  return *policy;
+}
+
+void KernelScope::see(Device device) {
+  if (device.is_privateuseone()) {
+    factory_ = true;
+    device_ = c10::openreg::with_index(device).index();
+    c10::openreg::check_device_index(device_);
+  } else {
+    cpu_result_ = true;
+  }
+}
+
+void KernelScope::see_other(const Tensor& tensor, const c10::Argument& argument) {
+  if (tensor.device().is_privateuseone() && device_ < 0) {
+    device_ = tensor.device().index();
+  } else {
+    foreign_.push_back({tensor, &argument});
+  }
+}
+
+// CUDA's rules. For most operators PyTorch's generated wrapper compares all devices; TensorIterator's operators take CPU
+// scalars, at most one, and never as an output.
+void KernelScope::check_foreign() const {
+  for (const Foreign& other : foreign_) {
+    const Device common(DeviceType::PrivateUse1, device_);
+    if (policy_.exact) {
+      c10::impl::common_device_check_failure(common, other.tensor, policy_.method.c_str(), other.argument->name().c_str());
+    }
+    const bool cpu = other.tensor.device().is_cpu();
+    if (cpu && policy_.cpu_indices && other.argument->name() == "indices") {
+      continue;
+    }
+    const auto* alias = other.argument->alias_info();
+    const bool scalar = cpu && other.tensor.dim() == 0 && !(alias && alias->isWrite());
+    TORCH_CHECK(
+        scalar,
+        "Expected all tensors to be on the same device, but found at least two devices, ",
+        common,
+        " and ",
+        other.tensor.device(),
+        "!");
+  }
+}
+
+void KernelScope::enter() {
+  if (C10_UNLIKELY(!foreign_.empty() && device_ >= 0)) {
+    check_foreign();
+  }
+  run_backward_on_this_thread();
+  allocations_.emplace(cpu_result_ ? -1 : device_);
+  excluded_.emplace(kExcluded);
+}
+
+Tensor KernelScope::alias(const Tensor& tensor) {
+  if (!tensor.is_privateuseone()) {
+    return tensor;
+  }
+  for (const Alias& known : aliases_) {
+    if (known.device.is_same(tensor)) { // an output that is also an input
+      return known.cpu;
+    }
+  }
+  const auto& impl = *tensor.unsafeGetTensorImpl();
+  auto storage = c10::openreg::twin_of(impl.unsafe_storage().unsafeGetStorageImpl());
+  aliases_.push_back({tensor, make_like(std::move(storage), c10::DispatchKey::CPU, impl)});
+  return aliases_.back().cpu;
+}
+
+Generator KernelScope::generator(const std::optional<Generator>& generator) const {
+  const Generator& own = generator.has_value() && generator->defined() ? *generator
+                                                                      : c10::openreg::default_generator(device_);
+  TORCH_CHECK(
+      own.device().is_privateuseone(),
+      "Expected a '",
+      DeviceType::PrivateUse1,
+      "' device type for generator but found '",
+      own.device().type(),
+      "'");
+  return static_cast<c10::openreg::OpenRegGeneratorImpl*>(own.unsafeGetGeneratorImpl())->cpu_generator();
+}
+
+Tensor KernelScope::result(Tensor&& tensor) {
+  if (!tensor.defined() || !tensor.device().is_cpu() || cpu_result_ || device_ < 0) {
+    return std::move(tensor);
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.layout() == kStrided,
+      policy_.method.substr(policy_.method.rfind("PrivateUse1") + 12),
+      " would give a tensor of layout ",
+      tensor.layout(),
+      ", which the openreg device does not have. Call .cpu() first.");
+  for (const Alias& known : aliases_) {
+    if (known.cpu.is_same(tensor)) {
+      return known.device;
+    }
+  }
+  const auto storage = storage_of(tensor);
+  for (const Alias& known : aliases_) { // a view of an operand
+    if (known.cpu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == storage.get()) {
+      return to_device(std::move(tensor), storage_of(known.device));
+    }
+  }
+  for (const Foreign& other : foreign_) { // a CPU operand, or a view of one
+    if (other.tensor.has_storage() && other.tensor.storage().unsafeGetStorageImpl() == storage.get()) {
+      return std::move(tensor);
+    }
+  }
+  for (const auto& [cpu, device] : adopted_) { // a second result over the same fresh memory
+    if (cpu == storage) {
+      return to_device(std::move(tensor), device);
+    }
+  }
+  auto device_storage = c10::openreg::adopt_storage(storage, device_);
+  adopted_.emplace_back(storage, device_storage);
+  return to_device(std::move(tensor), std::move(device_storage));
+}
+
+void KernelScope::write_back() {
+  for (const Alias& known : aliases_) {
+    const auto& cpu = *known.cpu.unsafeGetTensorImpl();
+    auto& device = *known.device.unsafeGetTensorImpl();
+    c10::openreg::take_over(
+        device.unsafe_storage().unsafeGetStorageImpl(), cpu.unsafe_storage().unsafeGetStorageImpl());
+    if (C10_UNLIKELY(
+            cpu.sizes() != device.sizes() || cpu.strides() != device.strides() ||
+            cpu.storage_offset() != device.storage_offset())) {
+      device.set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
+    }
+  }
+}
+
+} // namespace at::openreg

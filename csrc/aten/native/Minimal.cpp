@@ -1,0 +1,194 @@
+#include "Minimal.h"
+
+#include <ATen/Context.h>
+#include <ATen/Dispatch_v2.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/set_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "../../runtime/OpenRegStorage.h"
+#include "../../runtime/OpenRegStream.h"
+
+namespace at::openreg {
+namespace {
+
+using c10::openreg::make_storage;
+using c10::openreg::resize_storage;
+
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+c10::DeviceIndex checked_device(
+    std::optional<Layout> layout,
+    std::optional<Device> device,
+    std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      layout.value_or(kStrided) == kStrided, "Expected a strided layout on the openreg device, but got ", *layout, ".");
+  TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+  const c10::DeviceIndex index = device && device->has_index() ? device->index() : c10::openreg::current_device();
+  c10::openreg::check_device_index(index);
+  return index;
+}
+
+Tensor make_tensor(size_t bytes, ScalarType dtype, c10::DeviceIndex device) {
+  return at::detail::make_tensor<TensorImpl>(
+      c10::Storage(make_storage(bytes, device)), kKeys, c10::scalarTypeToTypeMeta(dtype));
+}
+
+// torch.use_deterministic_algorithms() promises the same bytes in every run, also where nothing was written.
+void fill_if_deterministic(Tensor& tensor) {
+  if (C10_UNLIKELY(
+          globalContext().deterministicAlgorithms() && globalContext().deterministicFillUninitializedMemory())) {
+    at::native::fill_empty_deterministic_(tensor);
+  }
+}
+
+// Grows the storage if the tensor's sizes and strides reach beyond it; never shrinks it.
+void ensure_storage(const Tensor& tensor) {
+  TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->numel() == 0) {
+    return;
+  }
+  const size_t needed = at::detail::computeStorageNbytes(
+      impl->sizes(), impl->strides(), impl->dtype().itemsize(), impl->storage_offset());
+  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  TORCH_CHECK(storage, "Tensor: invalid null storage");
+  if (needed > storage->nbytes()) {
+    resize_storage(storage, needed);
+  }
+}
+
+} // namespace
+
+// LITERALINCLUDE START: EMPTY.MEMORY_FORMAT BODY
+Tensor empty_memory_format(
+    IntArrayRef size,
+    std::optional<ScalarType> dtype,
+    std::optional<Layout> layout,
+    std::optional<Device> device,
+    std::optional<bool> pin_memory,
+    std::optional<MemoryFormat> memory_format) {
+  at::detail::check_size_nonnegative(size);
+  const ScalarType type = dtype_or_default(dtype);
+  const size_t bytes = at::detail::computeStorageNbytesContiguous(size, elementSize(type));
+  Tensor tensor = make_tensor(bytes, type, checked_device(layout, device, pin_memory));
+  TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (size.size() != 1 || size[0] != 0) { // a new TensorImpl has the sizes [0]
+    impl->generic_set_sizes_contiguous(size);
+  }
+  if (memory_format.value_or(MemoryFormat::Contiguous) != MemoryFormat::Contiguous) {
+    impl->empty_tensor_restride(*memory_format);
+  }
+  fill_if_deterministic(tensor);
+  return tensor;
+}
+// LITERALINCLUDE END: EMPTY.MEMORY_FORMAT BODY
+
+Tensor empty_strided(
+    IntArrayRef size,
+    IntArrayRef stride,
+    std::optional<ScalarType> dtype,
+    std::optional<Layout> layout,
+    std::optional<Device> device,
+    std::optional<bool> pin_memory) {
+  at::detail::check_size_nonnegative(size);
+  const ScalarType type = dtype_or_default(dtype);
+  const size_t bytes = at::detail::computeStorageNbytes(size, stride, elementSize(type));
+  Tensor tensor = make_tensor(bytes, type, checked_device(layout, device, pin_memory));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+  fill_if_deterministic(tensor);
+  return tensor;
+}
+
+Tensor as_strided(const Tensor& self, IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset) {
+  return at::native::as_strided_tensorimpl(self, size, stride, storage_offset);
+}
+
+const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<MemoryFormat> memory_format) {
+  TensorImpl* impl = self.unsafeGetTensorImpl();
+  const size_t old_bytes = impl->unsafe_storage().nbytes();
+  if (impl->sizes() != size) {
+    impl->set_sizes_contiguous(size);
+    ensure_storage(self);
+  }
+  if (memory_format) {
+    TORCH_CHECK(*memory_format != MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
+    impl->empty_tensor_restride(*memory_format);
+  }
+  if (C10_UNLIKELY(
+          globalContext().deterministicAlgorithms() && globalContext().deterministicFillUninitializedMemory())) {
+    at::native::fill_resize_deterministic_(self, static_cast<int64_t>(old_bytes));
+  }
+  return self;
+}
+
+Tensor& set_source_Storage_storage_offset_(
+    Tensor& self,
+    Storage source,
+    int64_t storage_offset,
+    IntArrayRef size,
+    IntArrayRef stride) {
+  at::native::checkSetStorage(self, std::move(source), storage_offset, size, stride);
+  TensorImpl* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_offset(storage_offset);
+  if (stride.data() != nullptr) {
+    impl->set_sizes_and_strides(size, stride);
+  } else {
+    impl->set_sizes_contiguous(size);
+  }
+  ensure_storage(self);
+  return self;
+}
+
+Tensor& set_source_Storage_(Tensor& self, Storage source) {
+  const int64_t elements = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return set_source_Storage_storage_offset_(self, std::move(source), 0, elements, {});
+}
+
+Tensor& set_source_Tensor_(Tensor& self, const Tensor& source) {
+  if (self.is_same(source)) {
+    return self;
+  }
+  return set_source_Storage_storage_offset_(
+      self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+Tensor& set_(Tensor& self) {
+  return set_source_Storage_storage_offset_(self, c10::Storage(make_storage(0, self.device().index())), 0, {0}, {});
+}
+
+Scalar _local_scalar_dense(const Tensor& self) {
+  OPENREG_CHECK(orStreamSynchronize(c10::openreg::stream_handle(c10::openreg::current_stream(self.device().index()))));
+  const void* address = orGetKernelPointer(self.const_data_ptr());
+  Scalar value;
+  AT_DISPATCH_V2(
+      self.scalar_type(),
+      "_local_scalar_dense_openreg",
+      AT_WRAP([&] {
+        value = *static_cast<const scalar_t*>(address);
+      }),
+      AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX),
+      AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
+      kComplexHalf,
+      kHalf,
+      kBool,
+      kBFloat16,
+      AT_EXPAND(AT_FLOAT8_TYPES));
+  return value;
+}
+
+// `t.data = u` swaps TensorImpls of equal kind: two device tensors, or a device and a CPU tensor, both plain TensorImpls.
+bool _has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
+  const auto dense = [](const Tensor& tensor) {
+    return tensor.layout() == kStrided && (tensor.is_privateuseone() || tensor.is_cpu());
+  };
+  return dense(self) && dense(from);
+}
+
+void record_stream(Tensor& self, Stream stream) {
+  c10::getDeviceAllocator(DeviceType::PrivateUse1)->recordStream(self.storage().data_ptr(), stream);
+}
+
+} // namespace at::openreg

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
+
+#include <tuple>
+#include <vector>
+
+#include "KernelScope.h"
+
+// The fallback, unboxed: for operators that are called so often that building a stack of IValues would show.
+//
+//   m.impl("add.Tensor", OnCpu<at::_ops::add_Tensor>::call);
+//
+// Same steps as Fallback.cpp, with the arguments known to the compiler.
+namespace at::openreg {
+
+template <class T>
+decltype(auto) see(KernelScope& scope, const T& value, const c10::Argument& argument) {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    scope.see(value, argument);
+  } else if constexpr (std::is_same_v<T, std::optional<Tensor>>) {
+    if (value.has_value()) {
+      scope.see(*value, argument);
+    }
+  } else if constexpr (std::is_same_v<T, c10::List<std::optional<Tensor>>>) {
+    for (const std::optional<Tensor>& tensor : value) {
+      if (tensor.has_value()) {
+        scope.see(*tensor, argument);
+      }
+    }
+  } else if constexpr (std::is_same_v<T, TensorList> || std::is_same_v<T, ITensorListRef>) {
+    for (const Tensor& tensor : value) {
+      scope.see(tensor, argument);
+    }
+  }
+}
+
+// What the CPU kernel gets in place of `value`.
+template <class T>
+decltype(auto) aliased(KernelScope& scope, T& value) {
+  using Value = std::remove_const_t<T>;
+  const auto alias = [&](const Tensor& tensor) { return tensor.defined() ? scope.alias(tensor) : tensor; };
+  if constexpr (std::is_same_v<Value, Tensor>) {
+    return alias(value);
+  } else if constexpr (std::is_same_v<Value, std::optional<Tensor>>) {
+    return value.has_value() ? std::optional<Tensor>(alias(*value)) : std::nullopt;
+  } else if constexpr (std::is_same_v<Value, c10::List<std::optional<Tensor>>>) {
+    c10::List<std::optional<Tensor>> list;
+    list.reserve(value.size());
+    for (const std::optional<Tensor>& tensor : value) {
+      list.push_back(tensor.has_value() ? std::optional<Tensor>(alias(*tensor)) : std::nullopt);
+    }
+    return list;
+  } else if constexpr (std::is_same_v<Value, TensorList> || std::is_same_v<Value, ITensorListRef>) {
+    std::vector<Tensor> list;
+    list.reserve(value.size());
+    for (const Tensor& tensor : value) {
+      list.push_back(alias(tensor));
+    }
+    return list;
+  } else if constexpr (std::is_same_v<Value, std::optional<Generator>>) {
+    return std::optional<Generator>(scope.generator(value));
+  } else {
+    return (value);
+  }
+}
+
+// The device's form of what the CPU kernel returned.
+template <class... Tensors>
+std::tuple<Tensors...> results(KernelScope& scope, std::tuple<Tensors...>&& values) {
+  return std::apply([&](auto&... value) { return std::tuple<Tensors...>(scope.result(std::move(value))...); }, values);
+}
+
+inline Tensor results(KernelScope& scope, Tensor&& value) {
+  return scope.result(std::move(value));
+}
+
+inline bool results(KernelScope&, bool value) { // equal()
+  return value;
+}
+
+inline std::vector<Tensor> results(KernelScope& scope, std::vector<Tensor>&& values) {
+  for (Tensor& value : values) {
+    value = scope.result(std::move(value));
+  }
+  return std::move(values);
+}
+
+template <class Op, class Schema = typename Op::schema>
+struct OnCpu;
+
+template <class Op, class Result, class... Args>
+struct OnCpu<Op, Result(Args...)> {
+  static Result call(Args... args) {
+    static const c10::FunctionSchema& schema =
+        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name).schema();
+    static const OperatorPolicy& policy = policy_of(schema);
+    KernelScope scope(policy);
+    const c10::Argument* argument = schema.arguments().data();
+    (see(scope, args, *argument++), ...);
+    scope.enter();
+
+    std::tuple<decltype(aliased(scope, args))...> operands{aliased(scope, args)...};
+    const auto run = [](auto&... operand) -> decltype(auto) {
+      return Op::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), operand...);
+    };
+    if constexpr (std::is_void_v<Result>) { // in-place on lists
+      std::apply(run, operands);
+    } else if constexpr (std::is_same_v<Result, Tensor&>) { // in-place, or out=: the only argument that is not const
+      std::apply(run, operands);
+      scope.write_back();
+      Tensor* written = nullptr;
+      ((std::is_same_v<Args, Tensor&> ? void(written = const_cast<Tensor*>(reinterpret_cast<const Tensor*>(&args))) : void()), ...);
+      return *written;
+    } else {
+      return results(scope, std::apply(run, operands));
+    }
+  }
+};
+
+} // namespace at::openreg

@@ -1,0 +1,102 @@
+#include "Recurrent.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+namespace at::openreg {
+namespace {
+
+Tensor join(TensorList gates) {
+  return at::cat(gates, 1);
+}
+
+Tensor with_bias(const Tensor& gates, const std::optional<Tensor>& bias) {
+  return bias && bias->defined() ? gates + *bias : gates;
+}
+
+// d sigmoid(x) / dx and d tanh(x) / dx, from the values
+Tensor sigmoid_slope(const Tensor& y) {
+  return y * (1 - y);
+}
+Tensor tanh_slope(const Tensor& y) {
+  return 1 - y * y;
+}
+
+} // namespace
+
+std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell(
+    const Tensor& input_gates,
+    const Tensor& hidden_gates,
+    const Tensor& cx,
+    const std::optional<Tensor>& input_bias,
+    const std::optional<Tensor>& hidden_bias) {
+  const Tensor workspace = with_bias(hidden_gates, hidden_bias) + with_bias(input_gates, input_bias);
+  const auto gates = workspace.unsafe_chunk(4, 1);
+  Tensor in = gates[0].sigmoid_(), forget = gates[1].sigmoid_(), cell = gates[2].tanh_(), out = gates[3].sigmoid_();
+  const Tensor cy = (forget * cx).add_(in * cell);
+  return {out * cy.tanh(), cy, workspace};
+}
+
+std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell_backward_impl(
+    const std::optional<Tensor>& grad_hy,
+    const std::optional<Tensor>& grad_cy,
+    const Tensor& cx,
+    const Tensor& cy,
+    const Tensor& workspace,
+    bool has_bias) {
+  const bool has_hy = grad_hy && grad_hy->defined();
+  const bool has_cy = grad_cy && grad_cy->defined();
+  if (!has_hy && !has_cy) {
+    return {};
+  }
+  const auto gates = workspace.unsafe_chunk(4, 1);
+  const Tensor &in = gates[0], &forget = gates[1], &cell = gates[2], &out = gates[3];
+  const Tensor tanh_cy = cy.tanh();
+  Tensor grad_cell_state = has_cy ? *grad_cy : at::zeros_like(cy);
+  Tensor grad_out = at::zeros_like(out);
+  if (has_hy) {
+    grad_out = *grad_hy * tanh_cy;
+    grad_cell_state = grad_cell_state + *grad_hy * out * tanh_slope(tanh_cy);
+  }
+  const Tensor grad_gates = join(
+      {grad_cell_state * cell * sigmoid_slope(in),
+       grad_cell_state * cx * sigmoid_slope(forget),
+       grad_cell_state * in * tanh_slope(cell),
+       grad_out * sigmoid_slope(out)});
+  return {grad_gates, grad_cell_state * forget, has_bias ? grad_gates.sum(0) : Tensor()};
+}
+
+std::tuple<Tensor, Tensor> _thnn_fused_gru_cell(
+    const Tensor& input_gates,
+    const Tensor& hidden_gates,
+    const Tensor& hx,
+    const std::optional<Tensor>& input_bias,
+    const std::optional<Tensor>& hidden_bias) {
+  const auto in = with_bias(input_gates, input_bias).unsafe_chunk(3, 1);
+  const auto hidden = with_bias(hidden_gates, hidden_bias).unsafe_chunk(3, 1);
+  const Tensor reset = (hidden[0] + in[0]).sigmoid_();
+  const Tensor update = (hidden[1] + in[1]).sigmoid_();
+  const Tensor candidate = (in[2] + hidden[2] * reset).tanh_();
+  return {(hx - candidate).mul_(update).add_(candidate), join({reset, update, candidate, hx, hidden[2]})};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> _thnn_fused_gru_cell_backward(
+    const Tensor& grad_hy,
+    const Tensor& workspace,
+    bool has_bias) {
+  const auto saved = workspace.unsafe_chunk(5, 1);
+  const Tensor &reset = saved[0], &update = saved[1], &candidate = saved[2], &hx = saved[3], &hidden_candidate = saved[4];
+  const Tensor grad_candidate = grad_hy * (1 - update) * tanh_slope(candidate);
+  const Tensor grad_update = grad_hy * (hx - candidate) * sigmoid_slope(update);
+  const Tensor grad_reset = grad_candidate * hidden_candidate * sigmoid_slope(reset);
+  const Tensor grad_input = join({grad_reset, grad_update, grad_candidate});
+  const Tensor grad_hidden = join({grad_reset, grad_update, grad_candidate * reset});
+  return {
+      grad_input,
+      grad_hidden,
+      grad_hy * update,
+      has_bias ? grad_input.sum(0) : Tensor(),
+      has_bias ? grad_hidden.sum(0) : Tensor()};
+}
+
+} // namespace at::openreg

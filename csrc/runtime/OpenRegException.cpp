@@ -1,0 +1,22 @@
+#include "OpenRegException.h"
+
+namespace c10::openreg {
+
+void throw_error(orError_t error, const char* call) {
+  const char* detail = orGetLastErrorMessage();
+  const std::string message = detail && *detail ? detail : orGetErrorString(error);
+  orGetLastError(); // reported here, once
+  switch (error) {
+    case orErrorMemoryAllocation:
+      TORCH_CHECK_WITH(OutOfMemoryError, false, message);
+    case orErrorNotSupported:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, message);
+    case orErrorInitializationError:
+    case orErrorInvalidConfiguration:
+      TORCH_CHECK(false, message);
+    default:
+      TORCH_CHECK(false, "OpenReg error: ", message, " (", orGetErrorName(error), " from ", call, ")");
+  }
+}
+
+} // namespace c10::openreg

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <c10/util/Exception.h>
+#include <openreg.h>
+
+#define OPENREG_API __attribute__((visibility("default")))
+
+namespace c10::openreg {
+
+// Out of line: the error path stays off the hot path.
+[[noreturn]] OPENREG_API void throw_error(orError_t error, const char* call);
+
+} // namespace c10::openreg
+
+// Turns a failed call of the device's C API into the exception that PyTorch's users expect. Out of memory becomes
+// torch.OutOfMemoryError, what the device cannot do NotImplementedError, everything else RuntimeError.
+#define OPENREG_CHECK(CALL)                           \
+  do {                                                \
+    const orError_t error_ = (CALL);                  \
+    if (C10_UNLIKELY(error_ != orSuccess)) {          \
+      ::c10::openreg::throw_error(error_, #CALL);     \
+    }                                                 \
+  } while (false)

@@ -1,0 +1,66 @@
+#include "OpenRegFunctions.h"
+
+namespace c10::openreg {
+
+DeviceIndex device_count() noexcept {
+  // Counted once: the number is fixed for the life of the process, as CUDA_VISIBLE_DEVICES is.
+  static const DeviceIndex count = [] {
+    int n = 0;
+    if (orGetDeviceCount(&n) != orSuccess) {
+      TORCH_WARN("torch_openreg finds no device: ", orGetLastErrorMessage());
+      orGetLastError();
+      return 0;
+    }
+    return n;
+  }();
+  return count;
+}
+
+DeviceIndex current_device() {
+  int device = -1;
+  OPENREG_CHECK(orGetDevice(&device));
+  return static_cast<DeviceIndex>(device);
+}
+
+void check_device_index(int64_t device) {
+  TORCH_CHECK(
+      0 <= device && device < device_count(),
+      "The device index is out of range. It must be in [0, ",
+      static_cast<int>(device_count()),
+      "), but got ",
+      device,
+      ".");
+}
+
+void set_device(DeviceIndex device) {
+  check_device_index(device);
+  OPENREG_CHECK(orSetDevice(device));
+}
+
+DeviceIndex exchange_device(DeviceIndex device) {
+  if (device < 0) {
+    return -1;
+  }
+  const DeviceIndex previous = current_device();
+  if (device != previous) {
+    set_device(device);
+  }
+  return previous;
+}
+
+DeviceIndex maybe_exchange_device(DeviceIndex device) {
+  return exchange_device(device);
+}
+
+void device_synchronize(DeviceIndex device) {
+  const DeviceIndex previous = exchange_device(device);
+  const orError_t result = orDeviceSynchronize();
+  exchange_device(previous);
+  OPENREG_CHECK(result);
+}
+
+Device with_index(Device device) {
+  return device.has_index() ? device : Device(device.type(), current_device());
+}
+
+} // namespace c10::openreg

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "OpenRegException.h"
+
+// Devices, and the current device of the calling thread.
+//
+// Rule: the current device lives in the device's runtime (orSetDevice), nowhere else. A second copy on this side would
+// disagree with it as soon as C code calls orSetDevice.
+namespace c10::openreg {
+
+// The number of visible devices; 0, with a warning once, when the device cannot be used. Never throws: PyTorch asks
+// from places that cannot handle an exception.
+OPENREG_API DeviceIndex device_count() noexcept;
+
+OPENREG_API DeviceIndex current_device();
+
+// Throws when `device` is not in [0, device_count()).
+OPENREG_API void set_device(DeviceIndex device);
+
+// Both return the previous device; a negative `device` changes nothing and returns -1. A device here is a simulated one
+// without a context to create, so "maybe" has nothing to save: it exists because torch.accelerator asks for it.
+OPENREG_API DeviceIndex exchange_device(DeviceIndex device);
+OPENREG_API DeviceIndex maybe_exchange_device(DeviceIndex device);
+
+// Waits for all work of `device` (default: the current one).
+OPENREG_API void device_synchronize(DeviceIndex device = -1);
+
+// Throws "The device index is out of range. ..." unless `device` is in [0, device_count()).
+OPENREG_API void check_device_index(int64_t device);
+
+// `device` with an index: the current device where it has none.
+OPENREG_API Device with_index(Device device);
+
+} // namespace c10::openreg

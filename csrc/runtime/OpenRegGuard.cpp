@@ -1,0 +1,151 @@
+#include "OpenRegGuard.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "OpenRegStream.h"
+
+namespace c10::openreg {
+namespace {
+
+Device device_at(DeviceIndex index) {
+  return Device(DeviceType::PrivateUse1, index);
+}
+
+// orErrorNotReady is an answer, not a failure.
+bool finished(orError_t result) {
+  if (result == orErrorNotReady) {
+    return false;
+  }
+  OPENREG_CHECK(result);
+  return true;
+}
+
+} // namespace
+
+DeviceType OpenRegGuardImpl::type() const {
+  return DeviceType::PrivateUse1;
+}
+
+Device OpenRegGuardImpl::exchangeDevice(Device device) const {
+  TORCH_CHECK(device.is_privateuseone(), "Expected an openreg device, but got ", device);
+  return device_at(exchange_device(device.index()));
+}
+
+Device OpenRegGuardImpl::getDevice() const {
+  return device_at(current_device());
+}
+
+void OpenRegGuardImpl::setDevice(Device device) const {
+  TORCH_CHECK(device.is_privateuseone(), "Expected an openreg device, but got ", device);
+  set_device(device.index());
+}
+
+void OpenRegGuardImpl::uncheckedSetDevice(Device device) const noexcept {
+  orSetDevice(device.index()); // from a destructor: an error has nowhere to go
+}
+
+DeviceIndex OpenRegGuardImpl::deviceCount() const noexcept {
+  return device_count();
+}
+
+DeviceCapability OpenRegGuardImpl::getDeviceCapability(Device) const {
+  return DeviceCapability(); // by default every dtype, which is true here: the kernels are the CPU's
+}
+
+void OpenRegGuardImpl::synchronizeDevice(const DeviceIndex device) const {
+  device_synchronize(device);
+}
+
+Stream OpenRegGuardImpl::getStream(Device device) const {
+  return current_stream(device.index());
+}
+
+Stream OpenRegGuardImpl::getDefaultStream(Device device) const {
+  return default_stream(device.index());
+}
+
+Stream OpenRegGuardImpl::getStreamFromGlobalPool(Device device, bool isHighPriority) const {
+  return stream_from_pool(device.index(), isHighPriority ? -1 : 0);
+}
+
+Stream OpenRegGuardImpl::getNewStream(Device device, int priority) const {
+  return stream_from_pool(device.index(), priority);
+}
+
+Stream OpenRegGuardImpl::exchangeStream(Stream stream) const {
+  return exchange_stream(stream);
+}
+
+void* OpenRegGuardImpl::getStreamNativeHandle(const Stream stream) const {
+  return stream_handle(stream);
+}
+
+bool OpenRegGuardImpl::queryStream(const Stream& stream) const {
+  return finished(orStreamQuery(stream_handle(stream)));
+}
+
+void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {
+  OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
+}
+
+bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
+  return false;
+}
+
+void OpenRegGuardImpl::record(void** event, const Stream& stream, const DeviceIndex device, const EventFlag flag) const {
+  TORCH_CHECK(
+      device == -1 || device == stream.device_index(),
+      "Event device index ",
+      static_cast<int>(device),
+      " does not match recording stream's device index ",
+      static_cast<int>(stream.device_index()),
+      ".");
+  auto handle = static_cast<orEvent_t>(*event);
+  const orStream_t queue = stream_handle(stream);
+  if (!handle) { // PyTorch creates an event at its first record
+    const bool timing = flag == EventFlag::BACKEND_DEFAULT;
+    const DeviceIndex previous = exchange_device(stream.device_index());
+    const orError_t result = orEventCreateWithFlags(&handle, timing ? orEventEnableTiming : orEventDisableTiming);
+    exchange_device(previous);
+    OPENREG_CHECK(result);
+    *event = handle;
+  }
+  OPENREG_CHECK(orEventRecord(handle, queue));
+}
+
+void OpenRegGuardImpl::block(void* event, const Stream& stream) const {
+  if (event) { // an event that was never recorded holds nothing back
+    OPENREG_CHECK(orStreamWaitEvent(stream_handle(stream), static_cast<orEvent_t>(event), 0));
+  }
+}
+
+bool OpenRegGuardImpl::queryEvent(void* event) const {
+  return !event || finished(orEventQuery(static_cast<orEvent_t>(event)));
+}
+
+void OpenRegGuardImpl::synchronizeEvent(void* event) const {
+  if (event) {
+    OPENREG_CHECK(orEventSynchronize(static_cast<orEvent_t>(event)));
+  }
+}
+
+double OpenRegGuardImpl::elapsedTime(void* start, void* end, const DeviceIndex) const {
+  TORCH_CHECK(start && end, "Both events must be recorded before calculating elapsed time.");
+  float milliseconds = 0;
+  OPENREG_CHECK(orEventElapsedTime(&milliseconds, static_cast<orEvent_t>(start), static_cast<orEvent_t>(end)));
+  return milliseconds;
+}
+
+void OpenRegGuardImpl::destroyEvent(void* event, const DeviceIndex) const noexcept {
+  if (event) {
+    orEventDestroy(static_cast<orEvent_t>(event));
+  }
+}
+
+void OpenRegGuardImpl::recordDataPtrOnStream(const DataPtr& data, const Stream& stream) const {
+  c10::getDeviceAllocator(DeviceType::PrivateUse1)->recordStream(data, stream);
+}
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, OpenRegGuardImpl);
+
+} // namespace c10::openreg

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+// What c10::DeviceGuard, c10::StreamGuard, c10::Event, torch.Stream, torch.Event and torch.accelerator call. PyTorch looks
+// it up by device type, so it holds no state: every method forwards to the runtime.
+namespace c10::openreg {
+
+struct OpenRegGuardImpl final : public c10::impl::DeviceGuardImplInterface {
+  DeviceType type() const override;
+
+  Device exchangeDevice(Device device) const override;
+  Device getDevice() const override;
+  void setDevice(Device device) const override;
+  void uncheckedSetDevice(Device device) const noexcept override;
+  DeviceIndex deviceCount() const noexcept override;
+  DeviceCapability getDeviceCapability(Device device) const override;
+  void synchronizeDevice(const DeviceIndex device) const override;
+
+  Stream getStream(Device device) const override;
+  Stream getDefaultStream(Device device) const override;
+  Stream getStreamFromGlobalPool(Device device, bool isHighPriority) const override;
+  Stream getNewStream(Device device, int priority) const override;
+  Stream exchangeStream(Stream stream) const override;
+  void* getStreamNativeHandle(const Stream stream) const override;
+  bool queryStream(const Stream& stream) const override;
+  void synchronizeStream(const Stream& stream) const override;
+  bool isStreamCapturing(const Stream& stream) const override;
+
+  void record(void** event, const Stream& stream, const DeviceIndex device, const EventFlag flag) const override;
+  void block(void* event, const Stream& stream) const override;
+  bool queryEvent(void* event) const override;
+  void synchronizeEvent(void* event) const override;
+  double elapsedTime(void* start, void* end, const DeviceIndex device) const override;
+  void destroyEvent(void* event, const DeviceIndex device) const noexcept override;
+
+  void recordDataPtrOnStream(const DataPtr& data, const Stream& stream) const override;
+};
+
+} // namespace c10::openreg

@@ -1,0 +1,85 @@
+#include "OpenRegHooks.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+
+#include "OpenRegGenerator.h"
+#include "OpenRegStorage.h"
+
+namespace c10::openreg {
+
+bool OpenRegHooks::isBuilt() const {
+  return true;
+}
+
+bool OpenRegHooks::isAvailable() const {
+  return device_count() > 0;
+}
+
+// No device has a context that would cost anything to create: it exists as soon as the device does.
+bool OpenRegHooks::hasPrimaryContext(DeviceIndex device) const {
+  return 0 <= device && device < device_count();
+}
+
+void OpenRegHooks::init() const {
+  int count = 0;
+  OPENREG_CHECK(orGetDeviceCount(&count)); // raises what device_count() may only warn of
+}
+
+DeviceIndex OpenRegHooks::deviceCount() const {
+  return device_count();
+}
+
+DeviceIndex OpenRegHooks::getCurrentDevice() const {
+  return current_device();
+}
+
+void OpenRegHooks::setCurrentDevice(DeviceIndex device) const {
+  set_device(device);
+}
+
+DeviceIndex OpenRegHooks::exchangeDevice(DeviceIndex device) const {
+  return exchange_device(device);
+}
+
+DeviceIndex OpenRegHooks::maybeExchangeDevice(DeviceIndex device) const {
+  return maybe_exchange_device(device);
+}
+
+const at::Generator& OpenRegHooks::getDefaultGenerator(DeviceIndex device) const {
+  return default_generator(device);
+}
+
+at::Generator OpenRegHooks::getNewGenerator(DeviceIndex device) const {
+  if (device < 0) {
+    device = current_device();
+  }
+  check_device_index(device);
+  return at::make_generator<OpenRegGeneratorImpl>(device);
+}
+
+Device OpenRegHooks::getDeviceFromPtr(void* data) const {
+  orPointerAttributes attributes{};
+  OPENREG_CHECK(orPointerGetAttributes(&attributes, data));
+  TORCH_CHECK(attributes.type == orMemoryTypeDevice, "The specified pointer resides on host memory and is not registered with any openreg device.");
+  return Device(DeviceType::PrivateUse1, static_cast<DeviceIndex>(attributes.device));
+}
+
+bool OpenRegHooks::isPinnedPtr(const void* data) const {
+  orPointerAttributes attributes{};
+  return orPointerGetAttributes(&attributes, data) == orSuccess && attributes.type == orMemoryTypeHost;
+}
+
+at::Allocator* OpenRegHooks::getPinnedMemoryAllocator() const {
+  return at::getHostAllocator(DeviceType::PrivateUse1);
+}
+
+void OpenRegHooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const {
+  resize_storage(storage.unsafeGetStorageImpl(), size);
+}
+
+static const bool registered = [] {
+  at::RegisterPrivateUse1HooksInterface(new OpenRegHooks);
+  return true;
+}();
+
+} // namespace c10::openreg

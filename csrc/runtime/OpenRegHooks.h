@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+
+// What PyTorch asks of a backend as a whole, where no tensor or device guard is at hand: is it there, its generators, its
+// pinned memory, and the resizing of a storage.
+namespace c10::openreg {
+
+struct OpenRegHooks final : public at::PrivateUse1HooksInterface {
+  bool isBuilt() const override;
+  bool isAvailable() const override;
+  bool hasPrimaryContext(DeviceIndex device) const override;
+  void init() const override;
+
+  DeviceIndex deviceCount() const override;
+  DeviceIndex getCurrentDevice() const override;
+  void setCurrentDevice(DeviceIndex device) const override;
+  DeviceIndex exchangeDevice(DeviceIndex device) const override;
+  DeviceIndex maybeExchangeDevice(DeviceIndex device) const override;
+
+  const at::Generator& getDefaultGenerator(DeviceIndex device) const override;
+  at::Generator getNewGenerator(DeviceIndex device) const override;
+
+  Device getDeviceFromPtr(void* data) const override;
+  bool isPinnedPtr(const void* data) const override;
+  at::Allocator* getPinnedMemoryAllocator() const override;
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override;
+};
+
+} // namespace c10::openreg

@@ -1,0 +1,78 @@
+#include <ATen/core/CachingHostAllocator.h>
+
+#include "OpenRegStream.h"
+
+// Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl: a freed block is handed out again once every stream
+// that record_event() named has passed it. What a backend adds is how to allocate, how to mark a stream and how to ask.
+namespace c10::openreg {
+namespace {
+
+// An event that goes with its handle.
+struct HostEvent {
+  orEvent_t handle = nullptr;
+
+  explicit HostEvent(const Stream& stream) {
+    const DeviceIndex previous = exchange_device(stream.device_index());
+    const orError_t result = orEventCreateWithFlags(&handle, orEventDisableTiming);
+    exchange_device(previous);
+    OPENREG_CHECK(result);
+    OPENREG_CHECK(orEventRecord(handle, stream_handle(stream)));
+  }
+  HostEvent(HostEvent&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  HostEvent& operator=(HostEvent&& other) noexcept {
+    std::swap(handle, other.handle);
+    return *this;
+  }
+  ~HostEvent() {
+    if (handle) {
+      orEventDestroy(handle);
+    }
+  }
+};
+
+struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent> {
+  void copy_data(void* destination, const void* source, size_t size) const override {
+    std::memcpy(destination, source, size);
+  }
+
+ private:
+  void allocate_host_memory(size_t size, void** pointer) override {
+    OPENREG_CHECK(orMallocHost(pointer, size));
+  }
+
+  void free_block(at::HostBlock<Stream>* block) override {
+    orFreeHost(block->ptr_);
+  }
+
+  void record_stream(std::optional<std::vector<HostEvent>>& events, Stream stream) override {
+    events->emplace_back(stream);
+  }
+
+  bool query_event(HostEvent& event) override {
+    return orEventQuery(event.handle) != orErrorNotReady;
+  }
+
+  Stream get_current_stream() const override {
+    return current_stream(-1);
+  }
+
+
+};
+
+void release(void* context);
+
+using Interface = at::CachingHostAllocatorInterface<HostAllocatorImpl, &release>;
+
+Interface* instance() {
+  static auto* allocator = new Interface; // leaked: tensors may outlive static destructors
+  return allocator;
+}
+
+void release(void* context) {
+  instance()->free(context);
+}
+
+REGISTER_HOST_ALLOCATOR(DeviceType::PrivateUse1, instance());
+
+} // namespace
+} // namespace c10::openreg

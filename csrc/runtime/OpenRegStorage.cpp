@@ -1,0 +1,191 @@
+#include "OpenRegStorage.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+
+#include "OpenRegDeviceAllocator.h"
+#include "OpenRegStream.h"
+
+namespace c10::openreg {
+namespace {
+
+thread_local DeviceIndex kernel_device = -1;
+
+bool in_kernel_window(const void* pointer) {
+  return orGetDevicePointer(pointer) != pointer;
+}
+
+// The CPU's allocator from the first kernel on. It must tell both kinds of memory apart when freeing too, because kernels
+// use raw_allocate() and raw_deallocate().
+class CpuAllocator final : public c10::Allocator {
+ public:
+  DataPtr allocate(size_t size) override {
+    if (kernel_device >= 0) {
+      return device_allocator()->allocate_for_kernel(size, kernel_device);
+    }
+    DataPtr data = host_->allocate(size);
+    const bool exchanged = data.compare_exchange_deleter(host_->raw_deleter(), &release);
+    TORCH_INTERNAL_ASSERT_DEBUG_ONLY(exchanged);
+    return data;
+  }
+
+  DeleterFnPtr raw_deleter() const override {
+    return &release;
+  }
+
+  void copy_data(void* destination, const void* source, size_t size) const override {
+    default_copy_data(destination, source, size);
+  }
+
+  static CpuAllocator* install() {
+    static auto* installed = [] {
+      host_ = c10::GetCPUAllocator();
+      auto* allocator = new CpuAllocator;
+      c10::SetCPUAllocator(allocator, /*priority=*/100);
+      return allocator;
+    }();
+    return installed;
+  }
+
+ private:
+  static inline c10::Allocator* host_ = nullptr;
+
+  static void release(void* pointer) {
+    (in_kernel_window(pointer) ? device_allocator()->raw_deleter() : host_->raw_deleter())(pointer);
+  }
+};
+
+// For twins: what a kernel that resizes an output allocates from.
+DataPtr borrowed(void* pointer) {
+  return {pointer, Device(DeviceType::CPU)};
+}
+
+DataPtr relabelled(DataPtr data, DeviceIndex device) {
+  void* address = orGetDevicePointer(data.get());
+  const auto deleter = data.get_deleter();
+  data.release_context();
+  return {address, address, deleter, Device(DeviceType::PrivateUse1, device)};
+}
+
+intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage) {
+  return make_intrusive<StorageImpl>(
+      StorageImpl::use_byte_size_t(),
+      static_cast<int64_t>(storage->nbytes()),
+      borrowed(orGetKernelPointer(storage->data())),
+      CpuAllocator::install(),
+      /*resizable=*/true);
+}
+
+intrusive_ptr<StorageImpl> create(
+    StorageImpl::use_byte_size_t,
+    SymInt size,
+    DataPtr data,
+    Allocator* allocator,
+    bool resizable) {
+  const auto bytes = size.as_int_unchecked();
+  if (!data && bytes > 0) {
+    data = allocator->allocate(bytes);
+  }
+  return make_intrusive<OpenRegStorageImpl>(
+      StorageImpl::use_byte_size_t(), bytes, std::move(data), allocator, resizable);
+}
+
+// Storages that Python makes: torch.UntypedStorage(n, device="openreg"), torch.load.
+const bool registered = [] {
+  c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create);
+  return true;
+}();
+
+} // namespace
+
+OpenRegStorageImpl::OpenRegStorageImpl(size_t size, DataPtr data, intrusive_ptr<StorageImpl> twin)
+    : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size), std::move(data), device_allocator(), true),
+      twin_(twin.release()) {}
+
+OpenRegStorageImpl::~OpenRegStorageImpl() {
+  if (StorageImpl* twin = twin_.load(std::memory_order_relaxed)) {
+    intrusive_ptr<StorageImpl>::reclaim(twin);
+  }
+}
+
+StorageImpl* OpenRegStorageImpl::twin() {
+  StorageImpl* twin = twin_.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(!twin)) {
+    StorageImpl* made = make_twin(this).release();
+    if (twin_.compare_exchange_strong(twin, made, std::memory_order_acq_rel)) {
+      return made;
+    }
+    intrusive_ptr<StorageImpl>::reclaim(made); // another thread was first
+  }
+  void* address = orGetKernelPointer(data());
+  if (C10_UNLIKELY(twin->data() != address || twin->nbytes() != nbytes())) { // the storage was resized or swapped
+    twin->set_data_ptr_noswap(borrowed(address));
+    twin->set_nbytes(nbytes());
+  }
+  return twin;
+}
+
+intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device) {
+  DataPtr data = device_allocator()->allocate_for_kernel(size, device);
+  return make_intrusive<OpenRegStorageImpl>(
+      StorageImpl::use_byte_size_t(),
+      static_cast<int64_t>(size),
+      relabelled(std::move(data), device),
+      device_allocator(),
+      /*resizable=*/true);
+}
+
+intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage) {
+  if (C10_LIKELY(typeid(*storage) == typeid(OpenRegStorageImpl))) {
+    return intrusive_ptr<StorageImpl>::reclaim_copy(static_cast<OpenRegStorageImpl*>(storage)->twin());
+  }
+  return make_twin(storage);
+}
+
+void resize_storage(StorageImpl* storage, size_t size) {
+  TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
+  const DeviceIndex device = storage->device().index();
+  DataPtr data = relabelled(device_allocator()->allocate_for_kernel(size, device), device);
+  const size_t kept = std::min(size, storage->nbytes());
+  if (kept > 0) {
+    const Stream stream = current_stream(device);
+    OPENREG_CHECK(orMemcpyAsync(data.get(), storage->data(), kept, orMemcpyDeviceToDevice, stream_handle(stream)));
+  }
+  storage->set_data_ptr_noswap(std::move(data));
+  storage->set_nbytes(size);
+}
+
+intrusive_ptr<StorageImpl> adopt_storage(const intrusive_ptr<StorageImpl>& storage, DeviceIndex device) {
+  void* address = storage->mutable_data();
+  const size_t size = storage->nbytes();
+  if (C10_UNLIKELY(size > 0 && !in_kernel_window(address))) {
+    // Allocated by a thread of the kernel's own, or kept alive by someone else: the one case that has to copy.
+    auto copy = make_storage(size, device);
+    std::memcpy(orGetKernelPointer(copy->data()), address, size);
+    return copy;
+  }
+  DataPtr owned = storage->set_data_ptr(borrowed(address));
+  return make_intrusive<OpenRegStorageImpl>(size, relabelled(std::move(owned), device), storage);
+}
+
+void take_over(StorageImpl* storage, StorageImpl* twin) {
+  if (C10_LIKELY(twin->data() == orGetKernelPointer(storage->data()))) {
+    return;
+  }
+  void* address = twin->mutable_data();
+  DataPtr owned = twin->set_data_ptr(borrowed(address));
+  storage->set_data_ptr_noswap(relabelled(std::move(owned), storage->device().index()));
+  storage->set_nbytes(twin->nbytes());
+}
+
+KernelAllocations::KernelAllocations(DeviceIndex device) : previous_(kernel_device) {
+  CpuAllocator::install();
+  kernel_device = device;
+}
+
+KernelAllocations::~KernelAllocations() {
+  kernel_device = previous_;
+}
+
+} // namespace c10::openreg

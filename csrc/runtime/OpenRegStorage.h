@@ -1,0 +1,60 @@
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+
+#include <atomic>
+
+#include "OpenRegException.h"
+
+// The storage of a device tensor.
+//
+// Rule: tensors carry addresses of the device window, which the host cannot touch; kernels need the kernel window. A
+// storage therefore keeps a *twin*: a CPU storage over the same bytes through the kernel window, made at first use and
+// kept. The twin owns nothing, so it must not be used after its owner is gone. A StorageImpl of this class is only made
+// here: PyTorch's own factories (at::detail::empty_generic) make plain ones, which get a twin per use.
+namespace c10::openreg {
+
+struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
+  using StorageImpl::StorageImpl;
+
+  // With a twin made from the CPU storage that owned `data` until now.
+  OpenRegStorageImpl(size_t size, DataPtr data, intrusive_ptr<StorageImpl> twin);
+  ~OpenRegStorageImpl() override;
+
+  StorageImpl* twin();
+
+ private:
+  std::atomic<StorageImpl*> twin_{nullptr}; // owning; atomic because two threads may use a tensor for the first time
+};
+
+// `size` bytes on `device`, contents undefined.
+OPENREG_API intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device);
+
+// A CPU storage over the bytes of a device storage.
+OPENREG_API intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage);
+
+// Gives `storage` room for `size` bytes and keeps the smaller of the old and the new contents.
+OPENREG_API void resize_storage(StorageImpl* storage, size_t size);
+
+// Relabels memory between the two windows without copying. The result has a twin; `storage` becomes it.
+OPENREG_API intrusive_ptr<StorageImpl> adopt_storage(const intrusive_ptr<StorageImpl>& storage, DeviceIndex device);
+
+// If a kernel gave the twin other memory (a resized out=), the device storage takes it over.
+OPENREG_API void take_over(StorageImpl* storage, StorageImpl* twin);
+
+// ---- Where the CPU's kernels allocate
+
+// While one lives, the calling thread's CPU allocations come from `device`: the outputs and temporaries of a kernel that
+// runs on the device are the device's memory, counted and limited as such. Index -1 allocates on the CPU as usual.
+class OPENREG_API KernelAllocations {
+ public:
+  explicit KernelAllocations(DeviceIndex device);
+  ~KernelAllocations();
+  KernelAllocations(const KernelAllocations&) = delete;
+  KernelAllocations& operator=(const KernelAllocations&) = delete;
+
+ private:
+  DeviceIndex previous_;
+};
+
+} // namespace c10::openreg

@@ -1,0 +1,99 @@
+#include "OpenRegStream.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+
+namespace c10::openreg {
+namespace {
+
+constexpr int kStreamsPerPool = 32;
+constexpr int kPriorities = 4; // 0, -1, -2, -3: what orDeviceGetStreamPriorityRange() reports
+constexpr int kStreams = 1 + kPriorities * kStreamsPerPool; // id 0 is the default stream
+constexpr int kMaxDevices = 64; // OPENREG_DEVICE_COUNT's limit
+
+struct DeviceStreams {
+  std::array<std::atomic<orStream_t>, kStreams> handles{};
+  std::array<std::atomic<uint32_t>, kPriorities> next{};
+  std::mutex create;
+};
+
+DeviceStreams& streams_of(DeviceIndex device) {
+  static auto* all = new std::array<DeviceStreams, kMaxDevices>; // leaked: queues may outlive static destructors
+  return (*all)[device];
+}
+
+thread_local std::array<StreamId, kMaxDevices> current_ids{};
+
+Stream make_stream(DeviceIndex device, StreamId id) {
+  return Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, device), id);
+}
+
+DeviceIndex checked(DeviceIndex device) {
+  if (device < 0) {
+    return current_device();
+  }
+  check_device_index(device);
+  return device;
+}
+
+orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
+  const std::lock_guard lock(streams.create);
+  orStream_t handle = streams.handles[id].load(std::memory_order_acquire);
+  if (!handle) {
+    if (id == 0) {
+      OPENREG_CHECK(orDeviceGetDefaultStream(&handle, device));
+    } else {
+      const DeviceIndex previous = exchange_device(device);
+      const orError_t result =
+          orStreamCreateWithPriority(&handle, 0, -static_cast<int>((id - 1) / kStreamsPerPool));
+      exchange_device(previous);
+      OPENREG_CHECK(result);
+    }
+    streams.handles[id].store(handle, std::memory_order_release);
+  }
+  return handle;
+}
+
+} // namespace
+
+Stream default_stream(DeviceIndex device) {
+  return make_stream(checked(device), 0);
+}
+
+Stream current_stream(DeviceIndex device) {
+  device = checked(device);
+  return make_stream(device, current_ids[device]);
+}
+
+Stream exchange_stream(Stream stream) {
+  stream_handle(stream); // refuses an id that was never given out
+  const DeviceIndex device = stream.device_index();
+  const Stream previous = make_stream(device, current_ids[device]);
+  current_ids[device] = stream.id();
+  return previous;
+}
+
+Stream stream_from_pool(DeviceIndex device, int priority) {
+  device = checked(device);
+  const int pool = std::clamp(-priority, 0, kPriorities - 1);
+  const uint32_t turn = streams_of(device).next[pool].fetch_add(1, std::memory_order_relaxed);
+  return make_stream(device, 1 + pool * kStreamsPerPool + turn % kStreamsPerPool);
+}
+
+orStream_t stream_handle(Stream stream) {
+  const StreamId id = stream.id();
+  const DeviceIndex device = stream.device_index();
+  TORCH_CHECK(
+      stream.device_type() == DeviceType::PrivateUse1 && 0 <= id && id < kStreams,
+      "Expected a stream of the openreg device, but got ",
+      stream,
+      ".");
+  check_device_index(device);
+  DeviceStreams& streams = streams_of(device);
+  const orStream_t handle = streams.handles[id].load(std::memory_order_acquire);
+  return C10_LIKELY(handle != nullptr) ? handle : create(streams, device, id);
+}
+
+} // namespace c10::openreg

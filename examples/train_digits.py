@@ -1,0 +1,1 @@
+../torch_openreg/_cli/train_digits.py

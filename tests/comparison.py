@@ -1,0 +1,128 @@
+"""What every test compares with: the device under test, and what it means that two results are the same.
+
+The device's name comes from ``TEST_DEVICE`` (default ``openreg``), so that the tests of semantics also run on a real
+accelerator: ``TEST_DEVICE=cuda pytest tests/test_copy.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+DEVICE = os.environ.get("TEST_DEVICE", "openreg")
+DEVICE_0 = f"{DEVICE}:0"
+DEVICE_1 = f"{DEVICE}:1"
+
+
+def place(tree: Any, device: str) -> Any:
+    """Copies every tensor of ``tree`` to ``device`` with its strides, offset, conj/neg bits and ``requires_grad``.
+
+    Tensors that share a storage share one afterwards. A device (``torch.device`` or the string ``"cpu"``) and a
+    ``torch.Generator`` in the tree become those of ``device``.
+    """
+    storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, torch.device) or leaf == "cpu" and isinstance(leaf, str):
+            return torch.device(device)
+        if isinstance(leaf, torch.Generator):
+            return torch.Generator(device).manual_seed(leaf.initial_seed())
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        source = leaf.detach()
+        if source.layout is not torch.strided or source.is_quantized or source.is_nested:
+            return source.to(device, copy=True).requires_grad_(leaf.requires_grad)
+        storage = source.untyped_storage()
+        key = (storage._cdata, source.dtype)
+        if key not in storages:
+            flat = torch.empty(0, dtype=source.dtype).set_(storage, 0, (storage.nbytes() // source.itemsize,))
+            storages[key] = flat.to(device, copy=True)
+        moved = storages[key].as_strided(source.size(), source.stride(), source.storage_offset())
+        if source.is_conj():
+            moved = moved.conj()
+        if source.is_neg():
+            moved = torch._neg_view(moved)
+        return moved.detach().requires_grad_(leaf.requires_grad)
+
+    return tree_map(move, tree)
+
+
+def leaves(tree: Any) -> list[Any]:
+    """The leaves of nested lists, tuples and dicts, in order."""
+    return tree_flatten(tree)[0]
+
+
+def identical(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    """True if two CPU tensors of one shape and dtype hold the same values, NaN equal to NaN."""
+    if torch.equal(actual, expected):
+        return True
+    same = (actual == expected) | ((actual != actual) & (expected != expected))
+    return bool(same.all())
+
+
+def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu().resolve_conj().resolve_neg()
+
+
+def _dense(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The strided tensors that hold what ``tensor`` holds."""
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor.coalesce()
+        return [tensor.indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor.int_repr() if tensor.is_quantized else tensor]
+
+
+def significant_strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The strides that decide where an element lies: those of dimensions with more than one element."""
+    if tensor.numel() == 0:
+        return ()
+    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
+
+
+def metadata_difference(actual: torch.Tensor, expected: torch.Tensor, device: str) -> str | None:
+    """The first property in which a result on ``device`` is not what the CPU's is, as a sentence; None if there is none.
+
+    A tensor that lies on the CPU for both is right: some operators return one (``nonzero`` of nothing never does).
+    """
+    if actual.device.type != torch.device(device).type:
+        return f"the result is on {actual.device}"
+    for name, get in (
+        ("dtype", lambda t: t.dtype),
+        ("layout", lambda t: t.layout),
+        ("shape", lambda t: tuple(t.shape)),
+        ("requires_grad", lambda t: t.requires_grad),
+        ("is_conj", lambda t: t.is_conj()),
+        ("is_neg", lambda t: t.is_neg()),
+    ):
+        if get(actual) != get(expected):
+            return f"{name} is {get(actual)}, the CPU's {get(expected)}"
+    if actual.layout is torch.strided and significant_strides(actual) != significant_strides(expected):
+        return f"strides of shape {tuple(actual.shape)} are {actual.stride()}, the CPU's {expected.stride()}"
+    return None
+
+
+def assert_same(actual: Any, expected: Any, *, device: str = DEVICE) -> None:
+    """Asserts that a result on ``device`` is the CPU's, bit for bit: values, NaN, dtype, shape, strides, and place.
+
+    Takes tensors and nested containers of tensors and plain values. Synchronises, since it copies to the CPU.
+    """
+    actual_leaves, actual_spec = tree_flatten(actual)
+    expected_leaves, expected_spec = tree_flatten(expected)
+    assert actual_spec == expected_spec, f"the result is {actual_spec}, the CPU's {expected_spec}"
+    for a, e in zip(actual_leaves, expected_leaves, strict=True):
+        if not isinstance(e, torch.Tensor):
+            assert a == e or (a != a and e != e), f"{a!r} is not the CPU's {e!r}"
+            continue
+        difference = metadata_difference(a, e, device)
+        assert difference is None, difference
+        for x, y in zip(_dense(_to_cpu(a)), _dense(_to_cpu(e)), strict=True):
+            if not identical(x, y):
+                torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
+                raise AssertionError(f"{x} is not {y}")

@@ -1,0 +1,98 @@
+"""What the tests about processes share: a real environment with a really installed distribution, and a way to run in it.
+
+Import, autoload and fork can only be tested in a process of their own. The environments are virtual environments that
+see this one's torch, but of this package only their own copy, which a test may break.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+class Environment:
+    """A virtual environment without pip, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, symlinks=True)
+        self.folder = folder
+        self.python = folder / "bin" / "python"
+        self.site_packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+        # A folder named in a .pth file is searched after the environment's own, and its own .pth files are ignored: an
+        # editable install of this package stays out.
+        (self.site_packages / "outer.pth").write_text(sysconfig.get_path("purelib"))
+
+    @property
+    def package(self) -> Path:
+        return self.site_packages / "torch_openreg"
+
+    def install(self) -> None:
+        """Installs what is installed in the outer environment, editable or not, as a regular distribution."""
+        spec = importlib.util.find_spec("torch_openreg")
+        assert spec is not None and spec.submodule_search_locations, "torch_openreg is not installed"
+        for folder in spec.submodule_search_locations:
+            shutil.copytree(folder, self.package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "csrc"))
+        metadata = Path(str(importlib.metadata.distribution("torch_openreg").locate_file("")))
+        for folder in metadata.glob("torch_openreg-*.dist-info"):
+            shutil.copytree(folder, self.site_packages / folder.name)
+
+    def add_distribution(self, name: str, source: str, entry_points: str = "") -> None:
+        """Installs a distribution of one module."""
+        (self.site_packages / f"{name}.py").write_text(source)
+        info = self.site_packages / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(entry_points)
+
+    def run(self, code: str, *arguments: str, **environment: str) -> str:
+        """Runs ``code`` in a fresh process; returns its output. Fails the test if it fails, or prints to stderr."""
+        result = subprocess.run(
+            [self.python, *arguments, "-c", code],
+            cwd=self.folder,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+        return result.stdout
+
+
+@pytest.fixture
+def empty_environment(tmp_path: Path) -> Environment:
+    """An environment with torch, without torch_openreg."""
+    return Environment(tmp_path / "environment")
+
+
+@pytest.fixture
+def environment(empty_environment: Environment) -> Environment:
+    """An environment with torch and torch_openreg."""
+    empty_environment.install()
+    return empty_environment
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs code in a fresh process of this environment; keyword arguments are environment variables."""
+
+    def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run

@@ -1,0 +1,169 @@
+"""The C API of libopenreg.so for the tests, through ctypes: every function checked, as `call("orMalloc", ...)`."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+SIZE = ctypes.c_size_t
+POINTER = ctypes.c_void_p
+HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, DEFAULT = range(5)
+UNREGISTERED, HOST, DEVICE = range(3)
+HostFn = ctypes.CFUNCTYPE(None, POINTER)
+
+
+class DeviceProp(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char * 64),
+        ("totalGlobalMem", SIZE),
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+        ("multiProcessorCount", ctypes.c_int),
+        ("asyncEngineCount", ctypes.c_int),
+        ("unifiedAddressing", ctypes.c_bool),
+        ("canMapHostMemory", ctypes.c_bool),
+        ("concurrentKernels", ctypes.c_bool),
+        ("streamPrioritiesSupported", ctypes.c_bool),
+    )
+
+
+class PointerAttributes(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("device", ctypes.c_int),
+        ("devicePointer", POINTER),
+        ("hostPointer", POINTER),
+        ("base", POINTER),
+        ("size", SIZE),
+    )
+
+
+def library_path() -> Path:
+    """$OPENREG_LIBRARY, else the library of the installed package `torch_openreg`, which is not imported."""
+    if chosen := os.environ.get("OPENREG_LIBRARY"):
+        return Path(chosen)
+    spec = importlib.util.find_spec("torch_openreg")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        path = Path(folder, "lib", "libopenreg.so")
+        if path.exists():
+            return path
+    raise FileNotFoundError("libopenreg.so: install the package, or set OPENREG_LIBRARY to the library's path")
+
+
+lib = ctypes.CDLL(str(library_path()))
+
+_INT_P = ctypes.POINTER(ctypes.c_int)
+_POINTER_P = ctypes.POINTER(POINTER)
+_SIZE_P = ctypes.POINTER(SIZE)
+
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "orGetApiVersion": (_INT_P,),
+    "orGetDeviceCount": (_INT_P,),
+    "orSetDevice": (ctypes.c_int,),
+    "orGetDevice": (_INT_P,),
+    "orGetDeviceProperties": (ctypes.POINTER(DeviceProp), ctypes.c_int),
+    "orDeviceSynchronize": (),
+    "orDeviceGetStreamPriorityRange": (_INT_P, _INT_P),
+    "orDeviceCanAccessPeer": (_INT_P, ctypes.c_int, ctypes.c_int),
+    "orMalloc": (_POINTER_P, SIZE),
+    "orFree": (POINTER,),
+    "orMallocHost": (_POINTER_P, SIZE),
+    "orFreeHost": (POINTER,),
+    "orMemGetInfo": (_SIZE_P, _SIZE_P),
+    "orPointerGetAttributes": (ctypes.POINTER(PointerAttributes), POINTER),
+    "orMemoryUnprotect": (POINTER,),
+    "orMemoryProtect": (POINTER,),
+    "orMemcpy": (POINTER, POINTER, SIZE, ctypes.c_int),
+    "orMemset": (POINTER, ctypes.c_int, SIZE),
+    "orDeviceGetDefaultStream": (_POINTER_P, ctypes.c_int),
+    "orStreamCreate": (_POINTER_P,),
+    "orStreamCreateWithPriority": (_POINTER_P, ctypes.c_uint, ctypes.c_int),
+    "orStreamGetPriority": (POINTER, _INT_P),
+    "orStreamGetDevice": (POINTER, _INT_P),
+    "orStreamDestroy": (POINTER,),
+    "orStreamQuery": (POINTER,),
+    "orStreamSynchronize": (POINTER,),
+    "orStreamWaitEvent": (POINTER, POINTER, ctypes.c_uint),
+    "orMemcpyAsync": (POINTER, POINTER, SIZE, ctypes.c_int, POINTER),
+    "orMemsetAsync": (POINTER, ctypes.c_int, SIZE, POINTER),
+    "orEventCreate": (_POINTER_P,),
+    "orEventCreateWithFlags": (_POINTER_P, ctypes.c_uint),
+    "orEventDestroy": (POINTER,),
+    "orEventRecord": (POINTER, POINTER),
+    "orEventQuery": (POINTER,),
+    "orEventSynchronize": (POINTER,),
+    "orEventElapsedTime": (ctypes.POINTER(ctypes.c_float), POINTER, POINTER),
+    "orLaunchHostFunc": (POINTER, HostFn, POINTER),
+}
+for _name, _arguments in SIGNATURES.items():
+    getattr(lib, _name).argtypes = _arguments
+for _name, _arguments, _result in (
+    ("orGetErrorName", (ctypes.c_int,), ctypes.c_char_p),
+    ("orGetErrorString", (ctypes.c_int,), ctypes.c_char_p),
+    ("orGetLastError", (), ctypes.c_int),
+    ("orPeekAtLastError", (), ctypes.c_int),
+    ("orGetLastErrorMessage", (), ctypes.c_char_p),
+    ("orGetKernelPointer", (POINTER,), POINTER),
+    ("orGetDevicePointer", (POINTER,), POINTER),
+    ("orIsInBadFork", (), ctypes.c_bool),
+):
+    getattr(lib, _name).argtypes = _arguments
+    getattr(lib, _name).restype = _result
+
+
+class OpenRegError(Exception):
+    """A function's failure: `name` of the code and `message` of the library."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name
+        self.message = message
+
+
+def call(name: str, *arguments: Any) -> None:
+    if code := getattr(lib, name)(*arguments):
+        raise OpenRegError(lib.orGetErrorName(code).decode(), lib.orGetLastErrorMessage().decode())
+
+
+def get_int(name: str, *arguments: Any) -> int:
+    """The value of a function whose first parameter is an int to fill."""
+    value = ctypes.c_int(-1)
+    call(name, ctypes.byref(value), *arguments)
+    return value.value
+
+
+def get_pointer(name: str, *arguments: Any) -> int:
+    """The pointer or handle of a function whose first parameter is one to fill; 0 for NULL."""
+    value = POINTER(0xBAD)
+    call(name, ctypes.byref(value), *arguments)
+    return value.value or 0
+
+
+def malloc(size: int) -> int:
+    return get_pointer("orMalloc", size)
+
+
+def memory_info() -> tuple[int, int]:
+    """Free and total bytes of the current device."""
+    free, total = SIZE(), SIZE()
+    call("orMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+    return free.value, total.value
+
+
+def attributes(pointer: int | None) -> PointerAttributes:
+    result = PointerAttributes()
+    call("orPointerGetAttributes", ctypes.byref(result), pointer)
+    return result
+
+
+def upload(pointer: int, data: bytes) -> None:
+    call("orMemcpy", pointer, ctypes.c_char_p(data), len(data), DEFAULT)
+
+
+def download(pointer: int, size: int) -> bytes:
+    data = ctypes.create_string_buffer(size)
+    call("orMemcpy", data, pointer, size, DEFAULT)
+    return data.raw

@@ -1,0 +1,38 @@
+"""A worker process: takes cases from standard input, one JSON object a line, and answers each with a line.
+
+The answers go to the original standard output; what operators print goes to standard error, where the runner finds the
+last words of a process that died. Run by `runner`, with the tests' folder as the current directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+
+def main() -> None:
+    with os.fdopen(os.dup(1), "w", buffering=1) as answers:
+        os.dup2(2, 1)
+        settings = json.loads(sys.stdin.readline())
+
+        import torch
+
+        # The runner has a worker for every core; samples are small.
+        torch.set_num_threads(1)
+
+        from sweep import checks
+
+        torch.empty(0, device=settings["device"])
+        print(json.dumps({"torch": torch.__version__}), file=answers)
+        for line in sys.stdin:
+            request = json.loads(line)
+            if "list" in request:
+                answer: object = checks.list_cases(**request["list"])
+            else:
+                answer = checks.run_case(request["case"], settings["device"], settings["verbose"])
+            print(json.dumps(answer), file=answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A child process and the device: refused after a fork that follows its start, as CUDA does; spawned children use it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+BAD_FORK = (
+    "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, "
+    "you must use the 'spawn' start method"
+)
+
+# What the child prints comes through a pipe of its own; its exit status is the process's.
+FORK = """
+import os, sys, torch
+{parent}
+pid = os.fork()
+if pid == 0:
+    try:
+        {child}
+    except RuntimeError as error:
+        print(error, flush=True)
+    sys.exit(0)
+_, status = os.waitpid(pid, 0)
+print("child exited with", status)
+assert {parent_still_works}
+"""
+
+
+def fork(run_python: Run, child: str, parent: str = "x = torch.ones(4, device='openreg')") -> str:
+    still = "(torch.ones(4, device='openreg') * 2).cpu().tolist() == [2.0] * 4"
+    result = run_python(FORK.format(parent=parent, child=child, parent_still_works=still))
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "torch.ones(2, device='openreg')",
+        "torch.ones(2).to('openreg:1')",
+        "x + 1",
+        "x.cpu()",
+        "print(x)",
+        "torch.openreg.synchronize()",
+        "torch.openreg.init()",
+        "torch.openreg.mem_get_info()",
+        "torch.accelerator.synchronize()",
+    ],
+)
+def test_using_the_device_in_a_forked_child_is_refused_in_cudas_words(run_python: Run, use: str) -> None:
+    assert fork(run_python, use) == f"{BAD_FORK}\nchild exited with 0\n"
+
+
+def test_the_child_of_a_parent_that_only_initialised_is_refused_too(run_python: Run) -> None:
+    output = fork(run_python, "torch.ones(2, device='openreg')", parent="torch.openreg.init()")
+    assert output == f"{BAD_FORK}\nchild exited with 0\n"
+
+
+def test_a_forked_child_knows_that_it_is_one(run_python: Run) -> None:
+    child = "print(torch.openreg._is_in_bad_fork(), torch.openreg.is_initialized(), torch.openreg.device_count(), flush=True)"
+    assert fork(run_python, child) == "True False 2\nchild exited with 0\n"
+
+
+def test_a_forked_child_may_drop_what_it_inherited(run_python: Run) -> None:
+    parent = """
+x = torch.ones(4, device='openreg')
+y = x[1:]
+pinned = torch.ones(4).pin_memory()
+stream = torch.openreg.Stream()
+event = torch.openreg.Event()
+event.record(stream)
+"""
+    assert fork(run_python, "del x, y, pinned, stream, event", parent) == "child exited with 0\n"
+
+
+def test_a_forked_child_uses_the_cpu_and_seeds_as_before(run_python: Run) -> None:
+    child = "torch.manual_seed(0); print((torch.ones(2) + 1).tolist(), flush=True)"
+    assert fork(run_python, child) == "[2.0, 2.0]\nchild exited with 0\n"
+
+
+def test_a_forked_child_reads_pinned_memory(run_python: Run) -> None:
+    parent = "x = torch.ones(4, device='openreg'); pinned = torch.ones(2).pin_memory()"
+    assert fork(run_python, "print(pinned.tolist(), flush=True)", parent) == "[1.0, 1.0]\nchild exited with 0\n"
+
+
+@pytest.mark.parametrize("parent", ["", "torch.manual_seed(0)", "torch.openreg.is_available()", "torch.openreg.device_count()"])
+def test_a_fork_before_the_first_use_leaves_the_device_to_the_child(run_python: Run, parent: str) -> None:
+    child = "print(torch.ones(2, device='openreg').cpu().tolist(), flush=True)"
+    assert fork(run_python, child, parent) == "[1.0, 1.0]\nchild exited with 0\n"
+
+
+CHILD = """
+import sys, torch, torch.multiprocessing as mp
+
+def work(queue):
+    queue.put((torch.arange(3.0, device="openreg:1") + 1).cpu().tolist())
+
+if __name__ == "__main__":
+    x = torch.ones(2, device="openreg")
+    context = mp.get_context(sys.argv[1])
+    queue = context.SimpleQueue()
+    process = context.Process(target=work, args=(queue,))
+    process.start()
+    print(queue.get())
+    process.join()
+    print(process.exitcode)
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_children_that_are_not_forked_from_us_use_the_device(run_python: Run, tmp_path, method: str) -> None:
+    (tmp_path / "program.py").write_text(CHILD)
+    code = f"import sys, runpy; sys.argv = ['program.py', '{method}']; runpy.run_path('program.py', run_name='__main__')"
+    # Children started by these methods import the program again, so it must be a file.
+    result = run_python(code.replace("runpy.run_path('program.py', run_name='__main__')", "import subprocess; "
+                        "sys.exit(subprocess.call([sys.executable, *sys.argv]))"))
+    assert (result.returncode, result.stdout) == (0, "[1.0, 2.0, 3.0]\n0\n"), result.stderr
+
+
+def test_a_dataloader_with_forked_workers_feeds_the_device(run_python: Run) -> None:
+    code = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+x = torch.ones(2, device="openreg")
+data = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=2, pin_memory=True)
+print([batch.to("openreg", non_blocking=True).sum().item() for (batch,) in data])
+"""
+    result = run_python(code)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[6.0, 22.0]\n", "")

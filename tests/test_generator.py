@@ -1,0 +1,233 @@
+"""Generators of the device: the CPU's numbers for the same seed, a state of their own, and the CPU's left alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
+from torch import Tensor
+
+MODULE = torch.get_device_module(DEVICE)
+TWO_DEVICES = pytest.mark.skipif(MODULE.device_count() < 2, reason="needs two devices")
+
+# The numbers are the CPU's on this device only; the states' rules are CUDA's too.
+SAME_NUMBERS = pytest.mark.skipif(DEVICE != "openreg", reason="another device draws other numbers")
+
+Draw = Callable[..., object]
+
+# d: the device; g: a generator or None.
+DRAWS: dict[str, Draw] = {
+    "randn": lambda d, g: torch.randn(1001, device=d, generator=g),
+    "randn of few": lambda d, g: torch.randn(3, device=d, generator=g),
+    "randn in float64": lambda d, g: torch.randn(100, dtype=torch.double, device=d, generator=g),
+    "randn in bfloat16": lambda d, g: torch.randn(100, dtype=torch.bfloat16, device=d, generator=g),
+    "complex randn": lambda d, g: torch.randn(100, dtype=torch.cfloat, device=d, generator=g),
+    "rand": lambda d, g: torch.rand(1001, device=d, generator=g),
+    "randint": lambda d, g: torch.randint(-5, 1000, (50,), device=d, generator=g),
+    "randperm": lambda d, g: torch.randperm(100, device=d, generator=g),
+    "normal_": lambda d, g: torch.empty(33, device=d).normal_(1, 2, generator=g),
+    "uniform_": lambda d, g: torch.empty(33, device=d).uniform_(-1, 2, generator=g),
+    "random_": lambda d, g: torch.empty(33, dtype=torch.long, device=d).random_(generator=g),
+    "random_ in a range": lambda d, g: torch.empty(33, dtype=torch.int32, device=d).random_(2, 9, generator=g),
+    "bernoulli_": lambda d, g: torch.empty(33, device=d).bernoulli_(0.3, generator=g),
+    "bernoulli of probabilities": lambda d, g: torch.bernoulli(torch.linspace(0, 1, 33, device=d), generator=g),
+    "exponential_": lambda d, g: torch.empty(33, device=d).exponential_(2.0, generator=g),
+    "cauchy_": lambda d, g: torch.empty(33, device=d).cauchy_(generator=g),
+    "log_normal_": lambda d, g: torch.empty(33, device=d).log_normal_(generator=g),
+    "geometric_": lambda d, g: torch.empty(33, device=d).geometric_(0.3, generator=g),
+    "multinomial": lambda d, g: torch.multinomial(torch.ones(20, device=d), 5, generator=g),
+    "multinomial with replacement": lambda d, g: torch.multinomial(torch.ones(20, device=d), 50, True, generator=g),
+    "normal of tensors": lambda d, g: torch.normal(torch.zeros(9, device=d), torch.ones(9, device=d), generator=g),
+    "poisson": lambda d, g: torch.poisson(torch.full((9,), 4.0, device=d), generator=g),
+}
+# They take no generator: the default one of the device is meant.
+IMPLICIT: dict[str, Callable[[str], object]] = {
+    "rand_like": lambda d: torch.rand_like(torch.zeros(40, device=d)),
+    "dropout": lambda d: torch.nn.functional.dropout(torch.ones(100, device=d), 0.4),
+    "feature dropout": lambda d: torch.nn.functional.dropout2d(torch.ones(4, 5, 2, 2, device=d), 0.4),
+    "rrelu": lambda d: torch.nn.functional.rrelu(-torch.ones(40, device=d), training=True),
+    "xavier": lambda d: torch.nn.init.xavier_uniform_(torch.empty(4, 5, device=d)),
+    "trunc_normal_": lambda d: torch.nn.init.trunc_normal_(torch.empty(40, device=d)),
+    "orthogonal_": lambda d: torch.nn.init.orthogonal_(torch.empty(4, 4, device=d)),
+    "a module made there": lambda d: list(torch.nn.Linear(4, 5, device=d).parameters()),
+    "distributions": lambda d: torch.distributions.Normal(torch.zeros(5, device=d), 1.0).sample(),
+    "gumbel_softmax": lambda d: torch.nn.functional.gumbel_softmax(torch.zeros(5, device=d)),
+    "fractional pooling": lambda d: torch.nn.functional.fractional_max_pool2d(
+        torch.arange(64.0, device=d).reshape(1, 1, 8, 8), 2, output_size=3
+    ),
+}
+
+
+@SAME_NUMBERS
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
+def test_a_generator_draws_the_cpus_numbers(draw: Draw) -> None:
+    on_device, on_cpu = torch.Generator(DEVICE).manual_seed(42), torch.Generator().manual_seed(42)
+    for _ in range(2):  # the second draw starts in the middle of the sequence
+        assert_same(draw(DEVICE, on_device), draw("cpu", on_cpu))
+    assert torch.equal(on_device.get_state(), on_cpu.get_state())
+
+
+@SAME_NUMBERS
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
+def test_the_default_generator_draws_the_cpus_numbers(draw: Draw) -> None:
+    torch.manual_seed(7)
+    actual = [draw(DEVICE, None), draw(DEVICE, None)]
+    torch.manual_seed(7)
+    assert_same(actual, [draw("cpu", None), draw("cpu", None)])
+
+
+@SAME_NUMBERS
+@pytest.mark.parametrize("draw", IMPLICIT.values(), ids=IMPLICIT.keys())
+def test_an_operator_without_a_generator_draws_the_cpus_numbers(draw: Callable[[str], object]) -> None:
+    torch.manual_seed(7)
+    actual = [draw(DEVICE), draw(DEVICE)]
+    torch.manual_seed(7)
+    assert_same(actual, [draw("cpu"), draw("cpu")])
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda d=draw: d(DEVICE, None) for draw in DRAWS.values()] + [lambda d=draw: d(DEVICE) for draw in IMPLICIT.values()],
+    ids=[*DRAWS.keys(), *IMPLICIT.keys()],
+)  # fmt: skip
+def test_drawing_on_the_device_leaves_the_cpus_generator_alone(draw: Callable[[], object]) -> None:
+    before = torch.get_rng_state()
+    draw()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_drawing_on_the_cpu_leaves_the_devices_generator_alone() -> None:
+    before = MODULE.get_rng_state()
+    torch.randn(5)
+    torch.nn.functional.dropout(torch.ones(5))
+    assert torch.equal(MODULE.get_rng_state(), before)
+
+
+# ---- Seeds and states ----------------------------------------------------------------------------------------------
+
+
+def test_torch_manual_seed_seeds_every_device() -> None:
+    torch.manual_seed(123)
+    assert MODULE.initial_seed() == 123
+    draws = [torch.randn(4, device=f"{DEVICE}:{index}").cpu() for index in range(MODULE.device_count())]
+    torch.manual_seed(123)
+    again = [torch.randn(4, device=f"{DEVICE}:{index}").cpu() for index in range(MODULE.device_count())]
+    assert all(torch.equal(a, b) for a, b in zip(draws, again, strict=True))
+
+
+@TWO_DEVICES
+def test_manual_seed_seeds_the_current_device_and_manual_seed_all_all() -> None:
+    torch.manual_seed(1)
+    other = MODULE.get_rng_state(DEVICE_1)
+    MODULE.manual_seed(2)
+    assert torch.equal(MODULE.get_rng_state(DEVICE_1), other)
+    MODULE.manual_seed_all(2)
+    assert torch.equal(MODULE.get_rng_state(DEVICE_1), MODULE.get_rng_state(DEVICE_0))
+
+
+@pytest.mark.parametrize("where", [DEVICE, DEVICE_0, pytest.param(DEVICE_1, marks=TWO_DEVICES)])
+def test_a_generator_belongs_to_its_device(where: str) -> None:
+    generator = torch.Generator(where)
+    assert generator.device == torch.device(where if ":" in where else DEVICE_0)
+    assert torch.randn(3, device=where, generator=generator.manual_seed(0)).device.type == torch.device(DEVICE).type
+
+
+def test_seed_initial_seed_and_manual_seed() -> None:
+    generator = torch.Generator(DEVICE)
+    assert generator.manual_seed(5) is generator
+    assert generator.initial_seed() == 5
+    generator.manual_seed(-1)
+    assert generator.initial_seed() == 2**64 - 1
+    first, second = generator.seed(), generator.seed()
+    assert first != second
+    assert generator.initial_seed() == second
+
+
+def _next(generator: torch.Generator) -> list[float]:
+    return torch.randn(3, device=generator.device, generator=generator).tolist()
+
+
+def test_state_is_saved_and_restored() -> None:
+    generator = torch.Generator(DEVICE).manual_seed(1)
+    _next(generator)
+    state = generator.get_state()
+    assert (state.dtype, state.device.type) == (torch.uint8, "cpu")
+    expected = _next(generator)
+    generator.set_state(state)
+    assert _next(generator) == expected
+    other = torch.Generator(DEVICE)
+    other.set_state(state)
+    assert _next(other) == expected
+
+
+def test_clone_state_does_not_share_and_graphsafe_state_does() -> None:
+    generator = torch.Generator(DEVICE).manual_seed(1)
+    clone = generator.clone_state()
+    expected = _next(clone)
+    assert _next(generator) == expected
+    shared = generator.graphsafe_get_state()
+    expected = _next(torch.Generator(DEVICE).set_state(generator.get_state()))
+    assert _next(shared) == expected
+    assert _next(generator) != expected, "the shared state has moved on"
+
+
+def test_a_bad_state_is_refused() -> None:
+    generator = torch.Generator(DEVICE)
+    with pytest.raises(TypeError, match="^RNG state must be a torch.ByteTensor$"):
+        generator.set_state(torch.zeros(3))
+    with pytest.raises(RuntimeError, match="the input RNG state size to be 3|RNG state is wrong size"):
+        generator.set_state(torch.zeros(3, dtype=torch.uint8))
+
+
+@SAME_NUMBERS
+def test_an_offset_is_refused_as_the_cpus_generator_refuses_it() -> None:
+    generator = torch.Generator(DEVICE)
+    for call in (generator.get_offset, lambda: generator.set_offset(4)):
+        with pytest.raises(RuntimeError, match="^CPU Generator does not use offset$"):
+            call()
+
+
+def test_rng_states_of_the_module() -> None:
+    state = MODULE.get_rng_state()
+    all_states = MODULE.get_rng_state_all()
+    assert len(all_states) == MODULE.device_count()
+    assert torch.equal(all_states[MODULE.current_device()], state)
+    expected = torch.randn(3, device=DEVICE).tolist()
+    MODULE.set_rng_state(state)
+    assert torch.randn(3, device=DEVICE).tolist() == expected
+    MODULE.set_rng_state_all(all_states)
+    assert torch.randn(3, device=DEVICE).tolist() == expected
+
+
+def test_fork_rng_restores_the_cpu_and_every_device() -> None:
+    torch.manual_seed(9)
+    cpu, devices = torch.get_rng_state(), MODULE.get_rng_state_all()
+    with torch.random.fork_rng(device_type=torch.device(DEVICE).type):
+        torch.manual_seed(1)
+        torch.randn(3), torch.randn(3, device=DEVICE)
+    assert torch.equal(torch.get_rng_state(), cpu)
+    assert all(torch.equal(a, b) for a, b in zip(MODULE.get_rng_state_all(), devices, strict=True))
+
+
+def test_a_draw_on_a_generator_does_not_move_the_default_one() -> None:
+    before = MODULE.get_rng_state()
+    torch.randn(3, device=DEVICE, generator=torch.Generator(DEVICE))
+    assert torch.equal(MODULE.get_rng_state(), before)
+
+
+def test_threads_share_a_generator_without_drawing_a_number_twice() -> None:
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    draws: list[Tensor] = []
+
+    def work() -> None:
+        for _ in range(50):
+            draws.append(torch.rand(32, dtype=torch.double, device=DEVICE, generator=generator))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.cat(draws).unique().numel() == 4 * 50 * 32

@@ -1,0 +1,126 @@
+#include "device.h"
+
+#include <sched.h>
+
+#include <cstdio>
+
+#include "error.h"
+#include "runtime.h"
+
+namespace openreg {
+namespace {
+
+thread_local int current = 0;
+
+// For the functions that need to know the devices, but not the simulator: they also work in a forked child.
+orError_t requireAnyDevice() {
+  if (!environment().error.empty()) {
+    return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());
+  }
+  return environment().visibleCount != 0 ? orSuccess
+                                         : fail(
+                                               orErrorNoDevice,
+                                               "no device is visible: OPENREG_VISIBLE_DEVICES hides all %d",
+                                               environment().deviceCount);
+}
+
+int processorCount() {
+  cpu_set_t processors;
+  return sched_getaffinity(0, sizeof(processors), &processors) == 0 ? CPU_COUNT(&processors) : 1;
+}
+
+} // namespace
+
+int currentDevice() {
+  return current;
+}
+
+orError_t requireDevice(const char* parameter, int device) {
+  const int count = environment().visibleCount;
+  if (device >= 0 && device < count) {
+    return orSuccess;
+  }
+  return fail(
+      orErrorInvalidDevice,
+      "%s is %d, but must be from 0 to %d; OPENREG_DEVICE_COUNT and OPENREG_VISIBLE_DEVICES give the number of devices",
+      parameter,
+      device,
+      count - 1);
+}
+
+} // namespace openreg
+
+using namespace openreg;
+
+orError_t orGetDeviceCount(int* count) {
+  enter(__func__);
+  if (count == nullptr) {
+    return fail(orErrorInvalidValue, "count is NULL; pass the address of an int");
+  }
+  if (!environment().error.empty()) {
+    return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());
+  }
+  *count = environment().visibleCount;
+  return orSuccess;
+}
+
+orError_t orSetDevice(int device) {
+  enter(__func__);
+  if (orError_t error = requireAnyDevice(); error != orSuccess) {
+    return error;
+  }
+  if (orError_t error = requireDevice("device", device); error != orSuccess) {
+    return error;
+  }
+  current = device;
+  return orSuccess;
+}
+
+orError_t orGetDevice(int* device) {
+  enter(__func__);
+  if (device == nullptr) {
+    return fail(orErrorInvalidValue, "device is NULL; pass the address of an int");
+  }
+  if (orError_t error = requireAnyDevice(); error != orSuccess) {
+    return error;
+  }
+  *device = current;
+  return orSuccess;
+}
+
+orError_t orGetDeviceProperties(orDeviceProp* prop, int device) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (prop == nullptr) {
+      return fail(orErrorInvalidValue, "prop is NULL; pass the address of an orDeviceProp");
+    }
+    if (orError_t error = requireDevice("device", device); error != orSuccess) {
+      return error;
+    }
+    *prop = orDeviceProp{};
+    std::snprintf(prop->name, sizeof(prop->name), "OpenReg Simulated Accelerator");
+    prop->totalGlobalMem = environment().deviceMemory;
+    prop->major = OPENREG_API_VERSION;
+    prop->multiProcessorCount = processorCount();
+    prop->unifiedAddressing = true;
+    prop->canMapHostMemory = true;
+    prop->streamPrioritiesSupported = true;
+    // asyncEngineCount and concurrentKernels stay 0 and false: streams execute inline.
+    return orSuccess;
+  });
+}
+
+orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peer) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (canAccess == nullptr) {
+      return fail(orErrorInvalidValue, "canAccess is NULL; pass the address of an int");
+    }
+    if (orError_t error = requireDevice("device", device); error != orSuccess) {
+      return error;
+    }
+    if (orError_t error = requireDevice("peer", peer); error != orSuccess) {
+      return error;
+    }
+    *canAccess = device != peer;
+    return orSuccess;
+  });
+}

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "openreg.h"
+
+namespace openreg {
+
+// The calling thread's device: a number below the count of visible devices.
+int currentDevice();
+
+// orErrorInvalidDevice if there is no such device; `parameter` is the name of what the caller passed.
+orError_t requireDevice(const char* parameter, int device);
+
+} // namespace openreg

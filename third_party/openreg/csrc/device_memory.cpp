@@ -1,0 +1,291 @@
+#include "device_memory.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <deque>
+
+#include "device.h"
+#include "error.h"
+#include "host_limits.h"
+#include "runtime.h"
+#include "windows.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U // since Linux 6.3; missing in older system headers
+#endif
+
+namespace openreg {
+namespace {
+
+// Never deleted: atexit handlers and destructors of other libraries may still free memory.
+std::deque<DeviceMemory>* memories = nullptr;
+
+int createMemfd() {
+  const int fd = memfd_create("openreg", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+  return fd < 0 && errno == EINVAL ? memfd_create("openreg", MFD_CLOEXEC) : fd;
+}
+
+// Writes those pages that hold something, so that memory which was never touched stays uncommitted. Through write(),
+// not a mapping: a lack of memory is then an error, not SIGBUS.
+bool copyToFile(int fd, const char* source, size_t size) {
+  static constexpr char kZeros[kPageSize] = {};
+  for (size_t offset = 0; offset < size; offset += kPageSize) {
+    if (std::memcmp(source + offset, kZeros, kPageSize) != 0 &&
+        pwrite(fd, source + offset, kPageSize, static_cast<off_t>(offset)) != static_cast<ssize_t>(kPageSize)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+} // namespace
+
+size_t Allocation::reserved() const {
+  return roundUp(size, kPageSize);
+}
+
+DeviceMemory::DeviceMemory(int device, uintptr_t begin, size_t window, size_t capacity)
+    : device_(device), capacity_(capacity), ranges_(begin, window) {}
+
+orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
+  if (size > capacity_) { // also keeps the rounding below from overflowing
+    return fail(
+        orErrorMemoryAllocation,
+        "tried to allocate %s on device %d, which has a capacity of %s. Ask for less, or set OPENREG_DEVICE_MEMORY "
+        "higher",
+        formatBytes(size).c_str(),
+        device_,
+        formatBytes(capacity_).c_str());
+  }
+  Allocation allocation{0, size};
+  const size_t reserved = allocation.reserved();
+  {
+    const std::lock_guard lock(mutex_);
+    if (used_ + reserved > capacity_) {
+      return fail(
+          orErrorMemoryAllocation,
+          "tried to allocate %s on device %d, which has a capacity of %s of which %s is free. Free memory, or set "
+          "OPENREG_DEVICE_MEMORY higher",
+          formatBytes(size).c_str(),
+          device_,
+          formatBytes(capacity_).c_str(),
+          formatBytes(capacity_ - used_).c_str());
+    }
+    const auto begin = ranges_.take(reserved, size >= kHugePageSize ? kHugePageSize : kPageSize);
+    if (!begin) {
+      return fail(
+          orErrorMemoryAllocation,
+          "tried to allocate %s on device %d, which has %s free, but not in one piece. Free memory, or set "
+          "OPENREG_DEVICE_MEMORY higher",
+          formatBytes(size).c_str(),
+          device_,
+          formatBytes(capacity_ - used_).c_str());
+    }
+    allocation.begin = *begin;
+    allocations_.emplace(*begin, allocation);
+    used_ += reserved;
+  }
+  // Outside the lock: no other thread knows the range yet.
+  orError_t error = chargeHostMemory(reserved);
+  if (error == orSuccess && (error = commit(allocation.begin, reserved)) != orSuccess) {
+    unchargeHostMemory(reserved);
+  }
+  if (error != orSuccess) {
+    const std::lock_guard lock(mutex_);
+    allocations_.erase(allocation.begin);
+    ranges_.give(allocation.begin, reserved);
+    used_ -= reserved;
+    return error;
+  }
+  *devPtr = reinterpret_cast<void*>(allocation.begin);
+  return orSuccess;
+}
+
+orError_t DeviceMemory::free(uintptr_t begin) {
+  std::map<uintptr_t, Allocation>::node_type node;
+  {
+    const std::lock_guard lock(mutex_);
+    node = allocations_.extract(begin);
+  }
+  if (!node) {
+    return fail(
+        orErrorInvalidValue,
+        "%p is not the start of an allocation of device %d: it was freed before, or points into the middle of one",
+        reinterpret_cast<void*>(begin),
+        device_);
+  }
+  // Outside the lock: giving back the pages of a large allocation takes milliseconds.
+  const Allocation& allocation = node.mapped();
+  const size_t reserved = allocation.reserved();
+  const bool reusable = decommit(begin, reserved, allocation.fd >= 0);
+  if (allocation.fd >= 0) {
+    close(allocation.fd);
+  }
+  unchargeHostMemory(reserved);
+  const std::lock_guard lock(mutex_);
+  used_ -= reserved;
+  if (reusable) {
+    ranges_.give(begin, reserved);
+  }
+  return orSuccess;
+}
+
+orError_t DeviceMemory::setHostAccess(uintptr_t begin, bool accessible) {
+  const std::lock_guard lock(mutex_);
+  const auto it = allocations_.find(begin);
+  if (it == allocations_.end()) {
+    return fail(
+        orErrorInvalidValue,
+        "%p is not the start of an allocation of device %d; pass the pointer that orMalloc returned",
+        reinterpret_cast<void*>(begin),
+        device_);
+  }
+  Allocation& allocation = it->second;
+  if (accessible == allocation.hostAccessible) {
+    return orSuccess;
+  }
+  if (allocation.fd < 0) {
+    if (orError_t error = share(allocation); error != orSuccess) {
+      return error;
+    }
+  } else if (!openreg::setHostAccess(begin, allocation.reserved(), accessible)) {
+    return fail(
+        orErrorMemoryAllocation, "mprotect of %p failed: %s", reinterpret_cast<void*>(begin), std::strerror(errno));
+  }
+  allocation.hostAccessible = accessible;
+  return orSuccess;
+}
+
+// Moves an allocation from anonymous memory to a memfd and shows it in both windows.
+orError_t DeviceMemory::share(Allocation& allocation) {
+  const size_t size = allocation.reserved();
+  if (orError_t error = chargeHostMemory(size); error != orSuccess) { // both copies exist for a moment
+    return error;
+  }
+  unchargeHostMemory(size);
+  const int fd = createMemfd();
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0 ||
+      !copyToFile(fd, reinterpret_cast<char*>(windows.toKernel(allocation.begin)), size) ||
+      !mapShared(allocation.begin, size, fd)) {
+    const int reason = errno;
+    if (fd >= 0) {
+      close(fd);
+    }
+    return fail(
+        orErrorMemoryAllocation,
+        "cannot move %s of device memory to a memfd: %s. Free host memory, or raise the limit on open files (ulimit "
+        "-n)",
+        formatBytes(size).c_str(),
+        std::strerror(reason));
+  }
+  allocation.fd = fd;
+  return orSuccess;
+}
+
+const Allocation* DeviceMemory::findLocked(uintptr_t address) const {
+  auto it = allocations_.upper_bound(address);
+  if (it == allocations_.begin()) {
+    return nullptr;
+  }
+  --it;
+  return address - it->first < it->second.size ? &it->second : nullptr;
+}
+
+std::optional<Allocation> DeviceMemory::find(uintptr_t address) {
+  const std::lock_guard lock(mutex_);
+  const Allocation* found = findLocked(address);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+bool DeviceMemory::tryFind(uintptr_t address, std::optional<Allocation>& found) {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+      if (const Allocation* allocation = findLocked(address)) {
+        found = *allocation;
+      }
+      return true;
+    }
+    sched_yield();
+  }
+  return false;
+}
+
+size_t DeviceMemory::used() {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+void createDeviceMemory(int devices, size_t capacity) {
+  memories = new std::deque<DeviceMemory>();
+  for (int device = 0; device < devices; ++device) {
+    memories->emplace_back(device, windows.base + device * windows.window, windows.window, capacity);
+  }
+}
+
+DeviceMemory& deviceMemory(int device) {
+  return (*memories)[device];
+}
+
+} // namespace openreg
+
+using namespace openreg;
+
+namespace {
+
+orError_t setHostAccess(void* devPtr, bool accessible) {
+  const auto address = reinterpret_cast<uintptr_t>(devPtr);
+  if (!windows.containsDevice(address)) {
+    return fail(orErrorInvalidValue, "%p is not device memory; pass the pointer that orMalloc returned", devPtr);
+  }
+  return deviceMemory(windows.deviceOf(address)).setHostAccess(address, accessible);
+}
+
+} // namespace
+
+orError_t orMalloc(void** devPtr, size_t size) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (devPtr == nullptr) {
+      return fail(orErrorInvalidValue, "devPtr is NULL; pass the address of a pointer");
+    }
+    *devPtr = nullptr;
+    return size == 0 ? orSuccess : deviceMemory(currentDevice()).allocate(size, devPtr);
+  });
+}
+
+orError_t orFree(void* devPtr) {
+  return releaseCall(__func__, [&]() -> orError_t {
+    if (devPtr == nullptr) {
+      return orSuccess;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(devPtr);
+    if (!windows.containsDevice(address)) {
+      return fail(orErrorInvalidValue, "%p is not device memory; pinned host memory is freed by orFreeHost", devPtr);
+    }
+    return deviceMemory(windows.deviceOf(address)).free(address);
+  });
+}
+
+orError_t orMemGetInfo(size_t* free, size_t* total) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (free == nullptr || total == nullptr) {
+      return fail(orErrorInvalidValue, "%s is NULL; pass the address of a size_t", free == nullptr ? "free" : "total");
+    }
+    DeviceMemory& memory = deviceMemory(currentDevice());
+    *total = memory.capacity();
+    *free = memory.capacity() - memory.used();
+    return orSuccess;
+  });
+}
+
+orError_t orMemoryUnprotect(void* devPtr) {
+  return deviceCall(__func__, [&] { return setHostAccess(devPtr, true); });
+}
+
+orError_t orMemoryProtect(void* devPtr) {
+  return deviceCall(__func__, [&] { return setHostAccess(devPtr, false); });
+}

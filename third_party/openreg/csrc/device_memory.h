@@ -1,0 +1,55 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "openreg.h"
+#include "range_allocator.h"
+
+namespace openreg {
+
+struct Allocation {
+  uintptr_t begin; // in the device window
+  size_t size;     // bytes asked for
+  int fd = -1;     // the memfd that backs it since orMemoryUnprotect; -1: anonymous memory
+  bool hostAccessible = false;
+
+  size_t reserved() const;
+};
+
+// The memory of one device. What describes an allocation is kept outside device memory: the host cannot read it there.
+class DeviceMemory {
+ public:
+  DeviceMemory(int device, uintptr_t begin, size_t window, size_t capacity);
+
+  orError_t allocate(size_t size, void** devPtr);
+  orError_t free(uintptr_t begin);
+  orError_t setHostAccess(uintptr_t begin, bool accessible);
+
+  // The allocation that contains `address`.
+  std::optional<Allocation> find(uintptr_t address);
+  // For a signal handler: allocates nothing, and gives up instead of waiting for a lock for long. False if it gave up.
+  bool tryFind(uintptr_t address, std::optional<Allocation>& found);
+
+  size_t capacity() const {
+    return capacity_;
+  }
+  size_t used();
+
+ private:
+  const Allocation* findLocked(uintptr_t address) const;
+  orError_t share(Allocation& allocation);
+
+  const int device_;
+  const size_t capacity_;
+  std::mutex mutex_; // guards the rest
+  size_t used_ = 0;
+  RangeAllocator ranges_;
+  std::map<uintptr_t, Allocation> allocations_;
+};
+
+void createDeviceMemory(int devices, size_t capacity);
+DeviceMemory& deviceMemory(int device);
+
+} // namespace openreg

@@ -1,0 +1,159 @@
+#include <chrono>
+
+#include "device.h"
+#include "runtime.h"
+#include "stream.h"
+
+namespace openreg {
+namespace {
+
+HandleTable<Event, orEvent_t>& events() {
+  // Never deleted: atexit handlers and destructors of other libraries may still use events.
+  static auto* const table = new HandleTable<Event, orEvent_t>();
+  return *table;
+}
+
+std::shared_ptr<Event> resolveEvent(orEvent_t event) {
+  std::shared_ptr<Event> found = events().find(event);
+  if (!found) {
+    fail(orErrorInvalidResourceHandle, "event %p does not exist; it was destroyed, or is no event", (void*)event);
+  }
+  return found;
+}
+
+// Waits for the last record and returns the failure of the stream it was recorded on, if one is unreported.
+orError_t synchronize(Event& event) {
+  std::shared_ptr<Stream> stream;
+  {
+    const std::lock_guard lock(event.mutex);
+    stream = event.stream;
+  }
+  return stream ? openreg::synchronize(*stream) : orSuccess;
+}
+
+// The time of the last record, if the event can tell it.
+orError_t readTime(Event& event, const char* parameter, int64_t& nanoseconds) {
+  const std::lock_guard lock(event.mutex);
+  if (!event.timing) {
+    return fail(
+        orErrorInvalidResourceHandle,
+        "%s was created without timing; create it with orEventCreateWithFlags(event, orEventEnableTiming)",
+        parameter);
+  }
+  if (!event.stream) {
+    return fail(orErrorInvalidResourceHandle, "%s was never recorded; call orEventRecord first", parameter);
+  }
+  nanoseconds = event.nanoseconds;
+  return orSuccess;
+}
+
+orError_t create(orEvent_t* event, unsigned int flags) {
+  if (event == nullptr) {
+    return fail(orErrorInvalidValue, "event is NULL; pass the address of an orEvent_t");
+  }
+  if ((flags & ~orEventEnableTiming) != 0) {
+    return fail(orErrorInvalidValue, "flags is %u; pass orEventDisableTiming (0) or orEventEnableTiming (1)", flags);
+  }
+  auto created = std::make_shared<Event>();
+  created->device = currentDevice();
+  created->timing = flags == orEventEnableTiming;
+  *event = events().add(std::move(created));
+  return orSuccess;
+}
+
+} // namespace
+} // namespace openreg
+
+using namespace openreg;
+
+orError_t orEventCreate(orEvent_t* event) {
+  return deviceCall(__func__, [&] { return create(event, orEventDisableTiming); });
+}
+
+orError_t orEventCreateWithFlags(orEvent_t* event, unsigned int flags) {
+  return deviceCall(__func__, [&] { return create(event, flags); });
+}
+
+orError_t orEventDestroy(orEvent_t event) {
+  return releaseCall(__func__, [&]() -> orError_t {
+    return events().remove(event) ? orSuccess
+                                  : fail(
+                                        orErrorInvalidResourceHandle,
+                                        "event %p does not exist; it was destroyed, or is no event",
+                                        (void*)event);
+  });
+}
+
+orError_t orEventRecord(orEvent_t event, orStream_t stream) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    const auto found = resolveEvent(event);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    auto on = resolveStream(stream);
+    if (!on) {
+      return orErrorInvalidResourceHandle;
+    }
+    if (on->device != found->device) {
+      return fail(
+          orErrorInvalidResourceHandle,
+          "the event is of device %d, but the stream is of device %d; create the event while the stream's device is "
+          "current",
+          found->device,
+          on->device);
+    }
+    const std::lock_guard lock(found->mutex);
+    found->stream = std::move(on);
+    found->nanoseconds = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+    return orSuccess;
+  });
+}
+
+orError_t orEventQuery(orEvent_t event) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    const auto found = resolveEvent(event);
+    return found ? synchronize(*found) : orErrorInvalidResourceHandle;
+  });
+}
+
+orError_t orEventSynchronize(orEvent_t event) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    const auto found = resolveEvent(event);
+    return found ? synchronize(*found) : orErrorInvalidResourceHandle;
+  });
+}
+
+orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (ms == nullptr) {
+      return fail(orErrorInvalidValue, "ms is NULL; pass the address of a float");
+    }
+    const auto first = resolveEvent(start);
+    const auto last = first ? resolveEvent(end) : nullptr;
+    if (!last) {
+      return orErrorInvalidResourceHandle;
+    }
+    int64_t from = 0;
+    int64_t to = 0;
+    if (orError_t error = readTime(*first, "start", from); error != orSuccess) {
+      return error;
+    }
+    if (orError_t error = readTime(*last, "end", to); error != orSuccess) {
+      return error;
+    }
+    *ms = static_cast<float>(to - from) / 1e6f;
+    return orSuccess;
+  });
+}
+
+orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int flags) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (flags != 0) {
+      return fail(orErrorInvalidValue, "flags is %u; no flag exists, pass 0", flags);
+    }
+    if (!resolveStream(stream) || !resolveEvent(event)) {
+      return orErrorInvalidResourceHandle;
+    }
+    return orSuccess;
+  });
+}

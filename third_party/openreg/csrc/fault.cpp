@@ -1,0 +1,166 @@
+#include "fault.h"
+
+#include <signal.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "device_memory.h"
+#include "windows.h"
+
+// Everything here runs in a signal handler: no allocation, no stdio, no lock that is waited for.
+
+namespace openreg {
+namespace {
+
+struct sigaction previous;
+
+// One line for stderr.
+class Sentence {
+ public:
+  Sentence& operator<<(const char* text) {
+    while (*text != '\0' && length_ < text_.size()) {
+      text_[length_++] = *text++;
+    }
+    return *this;
+  }
+
+  Sentence& operator<<(size_t number) {
+    return append(number, 10);
+  }
+
+  Sentence& operator<<(const void* address) {
+    return (*this << "0x").append(reinterpret_cast<uintptr_t>(address), 16);
+  }
+
+  void write() {
+    *this << "\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text_.data(), length_);
+  }
+
+ private:
+  Sentence& append(size_t number, unsigned base) {
+    std::array<char, 24> digits;
+    char* digit = digits.end();
+    *--digit = '\0';
+    do {
+      *--digit = "0123456789abcdef"[number % base];
+      number /= base;
+    } while (number != 0);
+    return *this << digit;
+  }
+
+  std::array<char, 1024> text_;
+  size_t length_ = 0;
+};
+
+const void* pointer(uintptr_t address) {
+  return reinterpret_cast<const void*>(address);
+}
+
+// The address of the fault behind this signal; 0 if it has none.
+//
+// A handler that was installed over ours and puts ours back when it is done (Python's faulthandler) passes the signal
+// on with raise(), which carries no address. The interrupted context still has the address of the thread's last fault.
+uintptr_t faultAddress(const siginfo_t& info, const ucontext_t& context) {
+  if (info.si_code == SEGV_MAPERR || info.si_code == SEGV_ACCERR) {
+    return reinterpret_cast<uintptr_t>(info.si_addr);
+  }
+  if (info.si_code <= 0) {
+#if defined(__x86_64__)
+    return static_cast<uintptr_t>(context.uc_mcontext.gregs[REG_CR2]);
+#elif defined(__aarch64__)
+    return static_cast<uintptr_t>(context.uc_mcontext.fault_address);
+#endif
+  }
+  return 0;
+}
+
+void explainHostAccess(uintptr_t address) {
+  const int device = windows.deviceOf(address);
+  Sentence sentence;
+  sentence << "openreg: the host accessed device memory at " << pointer(address);
+  std::optional<Allocation> allocation;
+  if (!deviceMemory(device).tryFind(address, allocation)) {
+    sentence << " (device " << size_t(device) << ")";
+  } else if (allocation) {
+    sentence << " (allocation of " << allocation->size << " bytes at " << pointer(allocation->begin) << " on device "
+             << size_t(device) << ", offset " << address - allocation->begin << ")";
+  } else {
+    sentence << " (device " << size_t(device) << ", in no allocation: freed, or out of bounds)";
+  }
+  sentence
+      << ". Device memory cannot be dereferenced on the host: copy it first, tensor.cpu() in PyTorch, or orMemcpy in "
+         "C; kernels use orGetKernelPointer().";
+  sentence.write();
+}
+
+void explain(uintptr_t address) {
+  // A handler that returns without a remedy makes the access fault again and again: once is enough.
+  static std::atomic<uintptr_t> last{0};
+  if (windows.containsDevice(address)) {
+    if (last.exchange(address) != address) {
+      explainHostAccess(address);
+    }
+  } else if (windows.containsKernel(address)) {
+    if (last.exchange(address) != address) {
+      Sentence sentence;
+      sentence << "openreg: a kernel accessed memory of device " << size_t(windows.deviceOf(address)) << " at "
+               << pointer(windows.toDevice(address))
+               << " that is not allocated: it was freed before the kernel ran, or an index is out of bounds.";
+      sentence.write();
+    }
+  } else if (address - windows.inherited < 2 * windows.inheritedSpan) {
+    if (last.exchange(address) != address) {
+      Sentence sentence;
+      sentence << "openreg: a forked child accessed device memory of its parent at " << pointer(address)
+               << ". A child has no device memory. To use OpenReg with multiprocessing, you must use the 'spawn' start "
+                  "method.";
+      sentence.write();
+    }
+  }
+}
+
+void handle(int signal, siginfo_t* info, void* context) {
+  const int savedErrno = errno;
+  explain(faultAddress(*info, *static_cast<const ucontext_t*>(context)));
+  errno = savedErrno;
+
+  if ((previous.sa_flags & SA_SIGINFO) != 0) {
+    previous.sa_sigaction(signal, info, context);
+    return;
+  }
+  if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
+    previous.sa_handler(signal);
+    return;
+  }
+  if (info->si_code <= 0 && previous.sa_handler == SIG_IGN) {
+    return; // sent by raise() or kill(), which can be ignored
+  }
+  // The default action, or SIG_IGN for a fault, which the kernel treats alike: it happens when this returns, because
+  // the access faults again, or because the signal that was sent again was held back until then.
+  sigaction(SIGSEGV, &previous, nullptr);
+  if (info->si_code <= 0) {
+    raise(signal);
+  }
+}
+
+} // namespace
+
+void installFaultHandler() {
+  struct sigaction action{};
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  // `previous` is read before ours can run, except by a fault in another thread in between.
+  sigaction(SIGSEGV, nullptr, &previous);
+  sigaction(SIGSEGV, &action, &previous);
+}
+
+} // namespace openreg

@@ -1,0 +1,109 @@
+#include "pinned_memory.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "device.h"
+#include "error.h"
+#include "host_limits.h"
+#include "runtime.h"
+#include "windows.h"
+
+namespace openreg {
+namespace {
+
+// Never deleted: atexit handlers and destructors of other libraries may still free memory.
+struct PinnedMemory {
+  std::mutex mutex;
+  std::map<uintptr_t, PinnedAllocation> allocations;
+};
+
+PinnedMemory& pinned() {
+  static PinnedMemory* const memory = new PinnedMemory();
+  return *memory;
+}
+
+orError_t allocate(size_t size, void** ptr) {
+  if (size > std::numeric_limits<size_t>::max() / 2) { // keeps the rounding below from overflowing
+    return fail(orErrorMemoryAllocation, "cannot allocate %s of host memory", formatBytes(size).c_str());
+  }
+  const size_t reserved = roundUp(size, kPageSize);
+  if (orError_t error = chargeHostMemory(reserved); error != orSuccess) {
+    return error;
+  }
+  void* const memory = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    const int reason = errno;
+    unchargeHostMemory(reserved);
+    rlimit limit{};
+    getrlimit(RLIMIT_AS, &limit);
+    return fail(
+        orErrorMemoryAllocation,
+        "cannot allocate %s of host memory: %s; RLIMIT_AS (ulimit -v) is %s. Free memory or raise the limit; a lower "
+        "OPENREG_DEVICE_MEMORY leaves more address space",
+        formatBytes(size).c_str(),
+        std::strerror(reason),
+        limit.rlim_cur == RLIM_INFINITY ? "unlimited" : formatBytes(limit.rlim_cur).c_str());
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const std::lock_guard lock(pinned().mutex);
+  pinned().allocations.emplace(begin, PinnedAllocation{begin, size, currentDevice()});
+  *ptr = memory;
+  return orSuccess;
+}
+
+} // namespace
+
+std::optional<PinnedAllocation> findPinned(uintptr_t address) {
+  const std::lock_guard lock(pinned().mutex);
+  auto it = pinned().allocations.upper_bound(address);
+  if (it == pinned().allocations.begin()) {
+    return std::nullopt;
+  }
+  --it;
+  return address - it->first < it->second.size ? std::optional(it->second) : std::nullopt;
+}
+
+} // namespace openreg
+
+using namespace openreg;
+
+orError_t orMallocHost(void** ptr, size_t size) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (ptr == nullptr) {
+      return fail(orErrorInvalidValue, "ptr is NULL; pass the address of a pointer");
+    }
+    *ptr = nullptr;
+    return size == 0 ? orSuccess : allocate(size, ptr);
+  });
+}
+
+orError_t orFreeHost(void* ptr) {
+  return releaseCall(__func__, [&]() -> orError_t {
+    if (ptr == nullptr) {
+      return orSuccess;
+    }
+    std::map<uintptr_t, PinnedAllocation>::node_type node;
+    {
+      const std::lock_guard lock(pinned().mutex);
+      node = pinned().allocations.extract(reinterpret_cast<uintptr_t>(ptr));
+    }
+    if (!node) {
+      return fail(
+          orErrorInvalidValue,
+          "%p is not the start of an allocation of pinned memory: it was freed before, or orMallocHost did not return "
+          "it",
+          ptr);
+    }
+    const size_t reserved = roundUp(node.mapped().size, kPageSize);
+    munmap(ptr, reserved);
+    unchargeHostMemory(reserved);
+    return orSuccess;
+  });
+}

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace openreg {
+
+// Hands out ranges of addresses, best fit, and merges them again when they come back. It never touches the memory that
+// the addresses name. Not synchronised.
+class RangeAllocator {
+ public:
+  RangeAllocator(uintptr_t begin, size_t size);
+
+  // Nothing if no free range holds `size` bytes at a multiple of `alignment`.
+  std::optional<uintptr_t> take(size_t size, size_t alignment);
+  void give(uintptr_t begin, size_t size);
+
+ private:
+  void insert(uintptr_t begin, size_t size);
+  void erase(uintptr_t begin, size_t size);
+
+  std::map<uintptr_t, size_t> byAddress_;
+  std::set<std::pair<size_t, uintptr_t>> bySize_;
+};
+
+} // namespace openreg

@@ -1,0 +1,239 @@
+/*
+ * openreg: a CUDA-like accelerator simulated on the host's CPU.
+ *
+ * This header stands where a vendor's SDK would stand. It knows nothing of PyTorch, is plain C, and reads top to
+ * bottom: version and errors, devices, memory, streams, events, launches. Names and meaning follow CUDA's runtime API
+ * with `or` in place of `cuda`; a difference is stated where it occurs.
+ *
+ * Rules that hold for every function:
+ *   - It returns an orError. Nothing aborts the process, except a host access to device memory (see orMalloc).
+ *   - A failure leaves the device usable. The calling thread can ask for a sentence with orGetLastErrorMessage().
+ *   - It may be called from any host thread. The current device belongs to the calling thread and starts as 0.
+ *   - The simulator starts at the first call that needs a device (not orGetApiVersion, not the error functions, not
+ *     orGetDeviceCount, orSetDevice or orGetDevice, which read the environment but map no memory). It then reads
+ *     OPENREG_DEVICE_COUNT (1..64, default 2), OPENREG_DEVICE_MEMORY (bytes a device, 1M..16384G, suffixes K, M, G;
+ *     default 16G) and OPENREG_VISIBLE_DEVICES (indices, comma separated, as CUDA_VISIBLE_DEVICES: an empty value hides
+ *     all, an index that does not exist hides itself and those after it; unlike there, text and repeated indices are
+ *     errors). A value that makes no sense is orErrorInvalidConfiguration from this and every later call, with a
+ *     message that names the variable, its value and what is allowed.
+ *   - In a child forked after the simulator started, every function that needs a device returns
+ *     orErrorInitializationError, and orFree/orStreamDestroy/orEventDestroy/orFreeHost succeed without doing anything.
+ *     orIsInBadFork() tells.
+ */
+#ifndef OPENREG_H
+#define OPENREG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define OPENREG_EXPORT __attribute__((visibility("default")))
+
+/* ---- Version and errors ------------------------------------------------------------------------------------------ */
+
+/* Increased when a function changes meaning or disappears. A user compares it with orGetApiVersion() at start. */
+#define OPENREG_API_VERSION 1
+
+/* Codes have the values of their CUDA namesakes. */
+typedef enum orError {
+  orSuccess = 0,
+  orErrorInvalidValue = 1,
+  orErrorMemoryAllocation = 2,
+  orErrorInitializationError = 3,  /* used in a child forked after the simulator started */
+  orErrorInvalidConfiguration = 9, /* an environment variable has a bad value */
+  orErrorInvalidMemcpyDirection = 21,
+  orErrorNoDevice = 100,
+  orErrorInvalidDevice = 101,
+  orErrorInvalidResourceHandle = 400, /* a stream or event that was destroyed, or is of another device */
+  orErrorNotReady = 600,              /* not a failure: the work asked about is still pending */
+  orErrorIllegalAddress = 700,
+  orErrorLaunchFailure = 719, /* a kernel or host function threw */
+  orErrorNotSupported = 801,
+} orError_t;
+
+OPENREG_EXPORT orError_t orGetApiVersion(int* version);
+
+/* "orErrorMemoryAllocation" and "out of memory"; a code that does not exist gives "unrecognized error code". */
+OPENREG_EXPORT const char* orGetErrorName(orError_t error);
+OPENREG_EXPORT const char* orGetErrorString(orError_t error);
+
+/* The calling thread's last failure; orGetLastError also resets it to orSuccess. orErrorNotReady is not recorded. */
+OPENREG_EXPORT orError_t orGetLastError(void);
+OPENREG_EXPORT orError_t orPeekAtLastError(void);
+
+/* A sentence about the calling thread's last failure: the call, the value, the limit, the way out. "" if there was
+ * none. Valid until the thread's next failing call. */
+OPENREG_EXPORT const char* orGetLastErrorMessage(void);
+
+/* ---- Devices ----------------------------------------------------------------------------------------------------- */
+
+typedef struct orDeviceProp {
+  char name[64];           /* "OpenReg Simulated Accelerator" */
+  size_t totalGlobalMem;   /* bytes: the capacity, OPENREG_DEVICE_MEMORY */
+  int major, minor;        /* the API version, 0 */
+  int multiProcessorCount; /* the host's processors that this process may use */
+  int asyncEngineCount;    /* copy engines: copies that may overlap kernels */
+  bool unifiedAddressing;  /* a pointer tells its device: true */
+  bool canMapHostMemory;   /* kernels may dereference pinned host memory: true */
+  bool concurrentKernels;  /* kernels of different streams may overlap */
+  bool streamPrioritiesSupported;
+} orDeviceProp;
+
+/* The number of visible devices; 0 is orSuccess here. */
+OPENREG_EXPORT orError_t orGetDeviceCount(int* count);
+OPENREG_EXPORT orError_t orSetDevice(int device);
+OPENREG_EXPORT orError_t orGetDevice(int* device);
+OPENREG_EXPORT orError_t orGetDeviceProperties(orDeviceProp* prop, int device);
+
+/* Waits for all work of the current device; returns the first failure of a stream that was not reported yet. */
+OPENREG_EXPORT orError_t orDeviceSynchronize(void);
+
+/* Lower numbers are more urgent: least = 0, greatest = -3. */
+OPENREG_EXPORT orError_t orDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority);
+
+/* True in a child that was forked after the simulator started: see the rules at the top. Starts nothing. */
+OPENREG_EXPORT bool orIsInBadFork(void);
+
+/* 1 for two different valid devices: any device reads and writes any other's memory. Nothing needs to be enabled. */
+OPENREG_EXPORT orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peer);
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+typedef enum orMemcpyKind {
+  orMemcpyHostToHost = 0,
+  orMemcpyHostToDevice = 1,
+  orMemcpyDeviceToHost = 2,
+  orMemcpyDeviceToDevice = 3, /* also between two devices */
+  orMemcpyDefault = 4,        /* taken from the pointers */
+} orMemcpyKind;
+
+typedef enum orMemoryType {
+  orMemoryTypeUnregistered = 0, /* host memory that was not allocated here: pageable */
+  orMemoryTypeHost = 1,         /* pinned host memory */
+  orMemoryTypeDevice = 2,
+} orMemoryType;
+
+typedef struct orPointerAttributes {
+  orMemoryType type;
+  int device;          /* of device memory; the device current at orMallocHost for pinned memory; -1 otherwise */
+  void* devicePointer; /* the pointer, if kernels may use it, else NULL */
+  void* hostPointer;   /* the pointer, if the host may use it, else NULL */
+  void* base;          /* start of the allocation, NULL if the pointer lies in none */
+  size_t size;         /* bytes of the allocation */
+} orPointerAttributes;
+
+/*
+ * Device memory: a separate address space that costs nothing.
+ *
+ * Each device has two windows at a constant distance. Addresses that orMalloc returns lie in the *device window*, which
+ * is mapped PROT_NONE: a host that dereferences one gets SIGSEGV, and is told in words (on stderr) which allocation of
+ * which device it touched and what to do, before whatever SIGSEGV handler was there before takes over. Kernels reach
+ * the same bytes through the *kernel window*; orGetKernelPointer() makes the step. Nothing else may assume the
+ * distance.
+ *
+ * orMalloc: `size` 0 gives NULL and orSuccess. The address is a multiple of 4096, from 2 MiB on a multiple of 2 MiB.
+ * orErrorMemoryAllocation when the device's capacity, RLIMIT_AS, the cgroup's limit or the host's memory does not
+ * suffice; the message names which, and OPENREG_DEVICE_MEMORY. The contents are undefined. Waits for nothing.
+ * orFree: waits for the device that owns the memory, then gives the pages back to the system. NULL is fine;
+ * orErrorInvalidValue if `devPtr` is not the start of an allocation.
+ */
+OPENREG_EXPORT orError_t orMalloc(void** devPtr, size_t size);
+OPENREG_EXPORT orError_t orFree(void* devPtr);
+
+/* Pinned host memory, page aligned: addressable by the host and by kernels, inherited by forked children. */
+OPENREG_EXPORT orError_t orMallocHost(void** ptr, size_t size);
+OPENREG_EXPORT orError_t orFreeHost(void* ptr);
+
+/* Free and total bytes of the current device. */
+OPENREG_EXPORT orError_t orMemGetInfo(size_t* free, size_t* total);
+
+/* What a pointer is. An unknown pointer is orSuccess with orMemoryTypeUnregistered. */
+OPENREG_EXPORT orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* ptr);
+
+/* The address at which a kernel may read and write what `devPtr` names. Pinned and ordinary host addresses, and NULL,
+ * come back unchanged. The only way from a device address to memory: custom, stub and compiled kernels use nothing
+ * else. Never fails, takes a few nanoseconds. */
+OPENREG_EXPORT void* orGetKernelPointer(const void* devPtr);
+
+/* The inverse, for allocators that carve kernel memory: an address outside the kernel windows comes back unchanged. */
+OPENREG_EXPORT void* orGetDevicePointer(const void* kernelPtr);
+
+/* Lets the host read and write one allocation through its device address, for debugging, until orMemoryProtect. The
+ * device window then shows the same bytes as the kernel window. `devPtr` is the start of an allocation. Waits for the
+ * device. */
+OPENREG_EXPORT orError_t orMemoryUnprotect(void* devPtr);
+OPENREG_EXPORT orError_t orMemoryProtect(void* devPtr);
+
+/* Copies `size` bytes after the work already queued on the current device's default stream, and waits for the copy.
+ * orErrorInvalidMemcpyDirection when `kind` contradicts the pointers; orErrorInvalidValue when a range leaves its
+ * allocation. As every call that waits for a stream, both return an unreported failure of its work, after the copy. */
+OPENREG_EXPORT orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind);
+OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
+
+/* ---- Streams ----------------------------------------------------------------------------------------------------- */
+
+/* A queue of work in order, of the device that was current when it was made. NULL is the current device's default
+ * stream. */
+typedef struct orStream* orStream_t;
+typedef struct orEvent* orEvent_t;
+
+/* The default stream of any device as a handle, which unlike NULL names it whatever the current device. Never
+ * destroyed. */
+OPENREG_EXPORT orError_t orDeviceGetDefaultStream(orStream_t* stream, int device);
+OPENREG_EXPORT orError_t orStreamCreate(orStream_t* stream);
+/* A priority outside orDeviceGetStreamPriorityRange() is moved into it, as CUDA does. `flags` is 0. */
+OPENREG_EXPORT orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned int flags, int priority);
+OPENREG_EXPORT orError_t orStreamGetPriority(orStream_t stream, int* priority);
+OPENREG_EXPORT orError_t orStreamGetDevice(orStream_t stream, int* device);
+/* Returns at once; what is queued still runs, then the stream goes. */
+OPENREG_EXPORT orError_t orStreamDestroy(orStream_t stream);
+/* orSuccess: everything queued has run. orErrorNotReady: not yet. A failure of the stream's work is returned once. */
+OPENREG_EXPORT orError_t orStreamQuery(orStream_t stream);
+/* Waits. A failure of the stream's work is returned once, then cleared. */
+OPENREG_EXPORT orError_t orStreamSynchronize(orStream_t stream);
+/* Later work of `stream` waits for the event's last record (nothing if it was never recorded). Any device. `flags` is
+ * 0. */
+OPENREG_EXPORT orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int flags);
+
+/* As orMemcpy and orMemset, queued on `stream`. A copy from pageable memory has read its source when the call returns,
+ * a copy to pageable memory has written its destination when the call returns; with pinned memory on the host's side,
+ * and between devices, the call does not wait. */
+OPENREG_EXPORT orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
+OPENREG_EXPORT orError_t orMemsetAsync(void* devPtr, int value, size_t size, orStream_t stream);
+
+/* ---- Events ------------------------------------------------------------------------------------------------------ */
+
+#define orEventDisableTiming 0x0u /* the default here: PyTorch's default; CUDA's default records times */
+#define orEventEnableTiming 0x1u
+
+OPENREG_EXPORT orError_t orEventCreate(orEvent_t* event);
+OPENREG_EXPORT orError_t orEventCreateWithFlags(orEvent_t* event, unsigned int flags);
+OPENREG_EXPORT orError_t orEventDestroy(orEvent_t event);
+/* Marks this point of `stream`, which must be of the event's device. Recording again moves the mark. */
+OPENREG_EXPORT orError_t orEventRecord(orEvent_t event, orStream_t stream);
+/* orSuccess (also if never recorded) or orErrorNotReady; orEventSynchronize waits for the last record instead. Both
+ * return an unreported failure of the stream that the event was recorded on, as orStreamSynchronize does. */
+OPENREG_EXPORT orError_t orEventQuery(orEvent_t event);
+OPENREG_EXPORT orError_t orEventSynchronize(orEvent_t event);
+/* Milliseconds between two recorded events. orErrorInvalidResourceHandle if one was made without timing or never
+ * recorded, orErrorNotReady if one is pending. */
+OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end);
+
+/* ---- Launches ---------------------------------------------------------------------------------------------------- */
+
+/* Queues a call of `fn(userData)` on `stream`. Kernels are launched with it too (openreg_launch.h has the C++ form):
+ * they turn device addresses into usable ones with orGetKernelPointer(). `fn` must not call the or* functions of its own
+ * stream. A C++ exception that leaves `fn` is the stream's failure: orErrorLaunchFailure from the next synchronising
+ * call, once. After orSuccess `fn` runs exactly once; after an error it does not run. */
+typedef void (*orHostFn_t)(void* userData);
+OPENREG_EXPORT orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif /* OPENREG_H */

@@ -1,0 +1,4 @@
+version: str
+torch_version: str
+python_version: str
+compiler: str

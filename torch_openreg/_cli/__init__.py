@@ -1,0 +1,53 @@
+"""The command line: ``python -m torch_openreg COMMAND`` or ``torch-openreg COMMAND``.
+
+Each command is a module of this package with a ``main(argv) -> int``. Only the chosen one is imported, so that a
+command works, and starts fast, whatever another one needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+# Command -> one line of help. The module torch_openreg._cli.<command> holds the command.
+COMMANDS = {
+    "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
+}
+
+# Modules that only some commands use -> the package they come from, and the extra of this package that names it.
+EXTRAS = {
+    "rich": ("rich", "demo"),
+    "sklearn": ("scikit-learn", "demo"),
+    "numpy": ("numpy", "demo"),
+    "matplotlib": ("matplotlib", "demo"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status; ``argv`` defaults to the process's arguments."""
+    parser = argparse.ArgumentParser(
+        prog="torch-openreg",
+        description="Tools of torch_openreg, the PyTorch accelerator that needs no hardware.",
+        epilog="commands:\n" + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="`COMMAND --help` explains it")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's own arguments")
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if not arguments:
+        parser.print_help()
+        return 2
+    chosen = parser.parse_args(arguments)
+    try:
+        return importlib.import_module(f"torch_openreg._cli.{chosen.command}").main(chosen.arguments)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        package, extra = EXTRAS[error.name]
+        install = f"pip install {package}, or pip install 'torch_openreg[{extra}]' for all that the command uses"
+        print(f"torch-openreg {chosen.command} needs {package}, which is not installed: {install}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

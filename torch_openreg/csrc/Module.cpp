@@ -1,0 +1,90 @@
+// torch_openreg._C: what torch.openreg needs and torch.accelerator does not offer.
+//
+// Rule: glue only. A function here converts its arguments, calls one function of csrc or of the device's C API, and converts
+// the result. It goes through wrap_pybind_function, which turns a c10::Error into the Python exception of the same name.
+#include <ATen/Context.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegGenerator.h"
+#include "runtime/OpenRegStream.h"
+
+namespace py = pybind11;
+namespace openreg = c10::openreg;
+
+using torch::wrap_pybind_function;
+
+namespace {
+
+// Starts the device. From here on, a forked child cannot use it.
+void init() {
+  at::globalContext().lazyInitDevice(c10::DeviceType::PrivateUse1);
+  openreg::device_synchronize();
+}
+
+// Python's integers are wider than a DeviceIndex: checked before they are narrowed.
+c10::DeviceIndex checked_index(int64_t device) {
+  openreg::check_device_index(device);
+  return static_cast<c10::DeviceIndex>(device);
+}
+
+int exchange_device(int64_t device) {
+  return openreg::exchange_device(device < 0 ? c10::DeviceIndex(-1) : checked_index(device));
+}
+
+py::object default_generator(int64_t device) {
+  return py::reinterpret_steal<py::object>(THPGenerator_Wrap(openreg::default_generator(checked_index(device))));
+}
+
+c10::Stream default_stream(int64_t device) {
+  return openreg::default_stream(checked_index(device));
+}
+
+orDeviceProp device_properties(int64_t device) {
+  orDeviceProp properties{};
+  OPENREG_CHECK(orGetDeviceProperties(&properties, checked_index(device)));
+  return properties;
+}
+
+bool can_access_peer(int64_t device, int64_t peer) {
+  int result = 0;
+  OPENREG_CHECK(orDeviceCanAccessPeer(&result, checked_index(device), checked_index(peer)));
+  return result != 0;
+}
+
+void add_device_properties(py::module_& module) {
+  py::class_<orDeviceProp>(module, "_OpenRegDeviceProperties")
+      .def_property_readonly("name", [](const orDeviceProp& p) { return std::string(p.name); })
+      .def_readonly("major", &orDeviceProp::major)
+      .def_readonly("minor", &orDeviceProp::minor)
+      .def_readonly("multi_processor_count", &orDeviceProp::multiProcessorCount)
+      .def_readonly("total_memory", &orDeviceProp::totalGlobalMem)
+      .def("__repr__", [](const orDeviceProp& p) {
+        return c10::str(
+            "_OpenRegDeviceProperties(name='", p.name, "', major=", p.major, ", minor=", p.minor,
+            ", total_memory=", p.totalGlobalMem / (1024 * 1024), "MB, multi_processor_count=", p.multiProcessorCount, ")");
+      });
+}
+
+} // namespace
+
+extern "C" OPENREG_API PyObject* openreg_init_module() {
+  static PyModuleDef definition{};
+  auto module = py::module_::create_extension_module("torch_openreg._C", nullptr, &definition);
+
+  module.def("_init", wrap_pybind_function(&init));
+  module.def("_isInBadFork", &orIsInBadFork);
+  module.def("_check_device_index", wrap_pybind_function(&openreg::check_device_index));
+  module.def("_get_device_count", wrap_pybind_function([] { return int(openreg::device_count()); }));
+  module.def("_get_device", wrap_pybind_function([] { return int(openreg::current_device()); }));
+  module.def("_set_device", wrap_pybind_function([](int64_t device) { openreg::set_device(checked_index(device)); }));
+  module.def("_exchangeDevice", wrap_pybind_function(&exchange_device));
+  module.def("_get_default_generator", wrap_pybind_function(&default_generator));
+  module.def("_get_default_stream", wrap_pybind_function(&default_stream));
+  module.def("_get_device_properties", wrap_pybind_function(&device_properties));
+  module.def("_can_device_access_peer", wrap_pybind_function(&can_access_peer));
+  add_device_properties(module);
+  return module.release().ptr();
+}

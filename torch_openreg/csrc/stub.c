@@ -1,0 +1,9 @@
+/* The module that `import torch_openreg._C` loads: only the entry point, so that all code lies in a library that others
+ * can link against. */
+#include <Python.h>
+
+extern PyObject* openreg_init_module(void);
+
+PyMODINIT_FUNC PyInit__C(void) {
+  return openreg_init_module();
+}

@@ -1,0 +1,248 @@
+"""``torch.openreg``: the device's own module, as ``torch.cuda`` is CUDA's.
+
+Functions that take a ``device`` accept an index, ``"openreg:1"``, a ``torch.device``, or None for the current device.
+An index without a device raises ``RuntimeError: The device index is out of range. It must be in [0, N), but got M.``
+The shared libraries are loaded with this module; the device itself starts at its first use. After that a forked child
+cannot use it, as with CUDA.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch_openreg import _C
+from torch_openreg._C import _OpenRegDeviceProperties
+
+from . import _utils
+from ._utils import DeviceLike, _get_device_index, existing_device
+from ._tensor_types import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
+
+
+def init() -> None:
+    """Starts the device, which otherwise happens at its first use. May be called again. As ``torch.cuda.init``.
+
+    Raises RuntimeError in a child forked after the device started, and for an environment variable (OPENREG_...) that makes
+    no sense.
+    """
+    _lazy_init()
+
+
+def _lazy_init() -> None:
+    """What PyTorch calls before it first uses the device."""
+    global _initialized
+    _C._init()
+    _initialized = True
+
+
+_initialized = False
+
+
+def is_initialized() -> bool:
+    """Whether the device has started, and can be used in this process. As ``torch.cuda.is_initialized``."""
+    return _initialized and not _is_in_bad_fork()
+
+
+def _is_in_bad_fork() -> bool:
+    """Whether this is a child forked after the device started, which cannot use it."""
+    return _C._isInBadFork()
+
+
+def is_available() -> bool:
+    """Whether there is a device. Starts nothing, and never raises. As ``torch.cuda.is_available``."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """The number of visible devices: OPENREG_DEVICE_COUNT, less what OPENREG_VISIBLE_DEVICES hides. Starts nothing.
+
+    0, with one warning, if the environment makes no sense. As ``torch.cuda.device_count``.
+    """
+    return _C._get_device_count()
+
+
+def current_device() -> int:
+    """The index of the calling thread's current device. As ``torch.cuda.current_device``."""
+    return _C._get_device()
+
+
+def set_device(device: DeviceLike) -> None:
+    """Makes ``device`` the calling thread's current device; a negative index changes nothing. As ``torch.cuda.set_device``.
+
+    ``with torch.openreg.device(...)`` restores the previous one, and is mostly what is wanted.
+    """
+    index = _get_device_index(device)
+    if index >= 0:
+        _C._set_device(index)
+
+
+class device:
+    """Context manager that makes ``device`` the calling thread's current device, and then restores the previous one.
+
+    None and negative indices change nothing. As ``torch.cuda.device``.
+    """
+
+    def __init__(self, device: DeviceLike | None) -> None:
+        self.idx = _get_device_index(device, optional=True)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _C._exchangeDevice(self.idx)
+
+    def __exit__(self, *exc_info: object) -> None:
+        _C._exchangeDevice(self.prev_idx)
+
+
+class device_of(device):
+    """Context manager that makes the device of a tensor or storage the current one. As ``torch.cuda.device_of``.
+
+    Changes nothing if ``obj`` lies on another kind of device.
+    """
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj.get_device() if obj.device.type == "openreg" else -1)
+
+
+def get_device_properties(device: DeviceLike | None = None) -> _OpenRegDeviceProperties:
+    """Name, ``total_memory`` (bytes), ``multi_processor_count``, ``major`` and ``minor`` of a device.
+
+    Default: the current device. As ``torch.cuda.get_device_properties``.
+    """
+    return _C._get_device_properties(existing_device(device))
+
+
+def get_device_name(device: DeviceLike | None = None) -> str:
+    """The device's name. Default: the current device. As ``torch.cuda.get_device_name``."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: DeviceLike | None = None) -> tuple[int, int]:
+    """Major and minor version of the device. Default: the current device. As ``torch.cuda.get_device_capability``."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
+    """Whether ``device`` reads ``peer_device``'s memory: any two different ones do. As ``torch.cuda.can_device_access_peer``."""
+    return _C._can_device_access_peer(existing_device(device), existing_device(peer_device))
+
+
+def synchronize(device: DeviceLike | None = None) -> None:
+    """Waits for all work of all streams of a device (default: the current one). As ``torch.cuda.synchronize``.
+
+    Raises what a kernel or copy failed with, if that was not raised before.
+    """
+    _lazy_init()
+    torch.accelerator.synchronize(existing_device(device))
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """True: the kernels are the CPU's, which know bfloat16. As ``torch.cuda.is_bf16_supported``."""
+    return True
+
+
+# These import from this module.
+from . import amp, memory, meta, random, streams  # noqa: E402
+from .amp import get_amp_supported_dtype  # noqa: E402
+from .memory import (  # noqa: E402
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+)
+from .random import (  # noqa: E402
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from .streams import (  # noqa: E402
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+
+__all__ = [
+    "BFloat16Tensor",
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "Event",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
+    "Stream",
+    "StreamContext",
+    "amp",
+    "can_device_access_peer",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "meta",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "streams",
+    "synchronize",
+]

@@ -1,0 +1,40 @@
+"""What the modules of ``torch.openreg`` share."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+from torch_openreg import _C
+
+DeviceLike: TypeAlias = "int | str | torch.device"
+
+
+def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
+    """The index that ``device`` names, whether or not there is such a device. As ``torch.cuda._utils._get_device_index``.
+
+    Without an index: the current device's if ``optional``, else a ValueError. ``torch.load`` calls it too.
+    """
+    if isinstance(device, int):
+        return device
+    index = None
+    if device is not None:
+        device = torch.device(device)
+        if device.type != "openreg":
+            raise ValueError(f"Expected a openreg device, but got: {device}")
+        index = device.index
+    if index is not None:
+        return index
+    if optional:
+        return _C._get_device()
+    raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+
+
+def existing_device(device: DeviceLike | None) -> int:
+    """The index of a device that is there (default: the current one), else "The device index is out of range. ...".
+
+    torch.accelerator answers an index beyond 127 with a TypeError, and some of its functions ignore one without a device.
+    """
+    index = _get_device_index(device, optional=True)
+    _C._check_device_index(index)
+    return index

@@ -1,0 +1,35 @@
+"""Mixed precision, as ``torch.cuda.amp``: ``torch.amp`` with the device filled in."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.amp import autocast as _autocast
+from torch.amp.grad_scaler import GradScaler as _GradScaler
+
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_amp_supported_dtype"]
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """The dtypes that ``torch.autocast("openreg")`` takes; its default is the first. Core PyTorch asks for them."""
+    return [torch.float16, torch.bfloat16]
+
+
+class autocast(_autocast):
+    """``torch.autocast("openreg", ...)``."""
+
+    def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.float16, cache_enabled: bool = True) -> None:
+        super().__init__("openreg", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+
+
+class GradScaler(_GradScaler):
+    """``torch.amp.GradScaler("openreg", ...)``."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__("openreg", **kwargs)
+
+
+custom_fwd = functools.partial(torch.amp.custom_fwd, device_type="openreg")
+custom_bwd = functools.partial(torch.amp.custom_bwd, device_type="openreg")

@@ -1,0 +1,93 @@
+"""Streams and events, as ``torch.cuda.streams``: ``torch.Stream`` and ``torch.Event`` with CUDA's arguments.
+
+A stream belongs to the device it was made on. The current stream is kept for each thread and device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch_openreg import _C
+
+from . import device
+from ._utils import DeviceLike, existing_device
+
+__all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]
+
+
+class _OfThisDevice(type):
+    """The class of names for PyTorch's own objects where they are of this device.
+
+    Not subclasses: ``torch.Event.elapsed_time`` and ``torch.Stream.record_event`` take an exact ``torch.Event`` only.
+    """
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__base__) and instance.device.type == "openreg"  # type: ignore[attr-defined, arg-type]
+
+
+class Stream(torch.Stream, metaclass=_OfThisDevice):
+    """Makes a ``torch.Stream``, a queue of work that runs in order. As ``torch.cuda.Stream``.
+
+    ``device``: default the current one. ``priority``: lower numbers are more urgent, from 0 (default) down to -3; others
+    are moved into that range.
+    """
+
+    def __new__(cls, device: DeviceLike | None = None, priority: int = 0, **kwargs: Any) -> torch.Stream:  # type: ignore[misc]
+        if "stream_id" in kwargs:
+            return torch.Stream(priority=priority, **kwargs)
+        return torch.Stream(torch.device("openreg", existing_device(device)), priority=priority)
+
+
+class Event(torch.Event, metaclass=_OfThisDevice):
+    """Makes a ``torch.Event``, a mark in a stream to wait for and to measure with. As ``torch.cuda.Event``.
+
+    ``enable_timing`` (default False): whether ``elapsed_time`` (milliseconds) may be asked. ``blocking`` is accepted:
+    waiting never spins. An event belongs to the device of the stream that first records it; any stream may wait for it.
+    """
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:  # type: ignore[misc]
+        return torch.Event("openreg", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+
+
+def current_stream(device: DeviceLike | None = None) -> torch.Stream:
+    """The calling thread's current stream of a device (default: the current one). As ``torch.cuda.current_stream``."""
+    return torch.accelerator.current_stream(existing_device(device))
+
+
+def default_stream(device: DeviceLike | None = None) -> torch.Stream:
+    """The stream that is current until another is chosen. As ``torch.cuda.default_stream``."""
+    return _C._get_default_stream(existing_device(device))
+
+
+def set_stream(stream: torch.Stream | None) -> None:
+    """Makes ``stream`` current, and its device too; None changes nothing. As ``torch.cuda.set_stream``.
+
+    ``with torch.openreg.stream(...)`` restores the previous one, and is mostly what is wanted.
+    """
+    if stream is not None:
+        torch.accelerator.set_stream(stream)
+
+
+class StreamContext:
+    """What ``stream`` returns."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self._device = device(self.stream.device)
+            self._device.__enter__()
+            self._previous = current_stream()
+            set_stream(self.stream)
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self.stream is not None:
+            set_stream(self._previous)
+            self._device.__exit__(*exc_info)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """Context manager that makes ``stream`` current, and its device too; None changes nothing. As ``torch.cuda.stream``."""
+    return StreamContext(stream)
