@@ -55,14 +55,6 @@ def leaves(tree: Any) -> list[Any]:
     return tree_flatten(tree)[0]
 
 
-def identical(actual: torch.Tensor, expected: torch.Tensor) -> bool:
-    """True if two CPU tensors of one shape and dtype hold the same values, NaN equal to NaN."""
-    if torch.equal(actual, expected):
-        return True
-    same = (actual == expected) | ((actual != actual) & (expected != expected))
-    return bool(same.all())
-
-
 def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu().resolve_conj().resolve_neg()
 
@@ -79,6 +71,26 @@ def _dense(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [tensor.int_repr() if tensor.is_quantized else tensor]
 
 
+# Dtypes that PyTorch cannot compare, and what holds all their values.
+_WIDER = {torch.complex32: torch.complex64} | {
+    dtype: torch.float32
+    for dtype in (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)
+}
+
+
+def comparable(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Strided tensors on the CPU, of dtypes that have a comparison, that hold what `tensor` holds."""
+    return [t.to(_WIDER.get(t.dtype, t.dtype)) for t in _dense(_to_cpu(tensor))]
+
+
+def identical(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    """True if two comparable tensors of one shape and dtype hold the same values, NaN equal to NaN."""
+    if torch.equal(actual, expected):
+        return True
+    same = (actual == expected) | ((actual != actual) & (expected != expected))
+    return bool(same.all())
+
+
 def significant_strides(tensor: torch.Tensor) -> tuple[int, ...]:
     """The strides that decide where an element lies: those of dimensions with more than one element."""
     if tensor.numel() == 0:
@@ -87,10 +99,7 @@ def significant_strides(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def metadata_difference(actual: torch.Tensor, expected: torch.Tensor, device: str) -> str | None:
-    """The first property in which a result on ``device`` is not what the CPU's is, as a sentence; None if there is none.
-
-    A tensor that lies on the CPU for both is right: some operators return one (``nonzero`` of nothing never does).
-    """
+    """The first property in which a result on ``device`` is not what the CPU's is, as a sentence; None if there is none."""
     if actual.device.type != torch.device(device).type:
         return f"the result is on {actual.device}"
     for name, get in (
@@ -122,7 +131,7 @@ def assert_same(actual: Any, expected: Any, *, device: str = DEVICE) -> None:
             continue
         difference = metadata_difference(a, e, device)
         assert difference is None, difference
-        for x, y in zip(_dense(_to_cpu(a)), _dense(_to_cpu(e)), strict=True):
+        for x, y in zip(comparable(a), comparable(e), strict=True):
             if not identical(x, y):
                 torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
                 raise AssertionError(f"{x} is not {y}")

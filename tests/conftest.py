@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,9 @@ class Environment:
         """Installs what is installed in the outer environment, editable or not, as a regular distribution."""
         spec = importlib.util.find_spec("torch_openreg")
         assert spec is not None and spec.submodule_search_locations, "torch_openreg is not installed"
+        entry_point = importlib.util.find_spec("torch_openreg_autoload")
+        assert entry_point is not None and entry_point.origin
+        shutil.copy(entry_point.origin, self.site_packages)
         for folder in spec.submodule_search_locations:
             shutil.copytree(folder, self.package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "csrc"))
         metadata = Path(str(importlib.metadata.distribution("torch_openreg").locate_file("")))
@@ -54,18 +57,23 @@ class Environment:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(entry_points)
 
-    def run(self, code: str, *arguments: str, **environment: str) -> str:
-        """Runs ``code`` in a fresh process; returns its output. Fails the test if it fails, or prints to stderr."""
-        result = subprocess.run(
-            [self.python, *arguments, "-c", code],
-            cwd=self.folder,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+    def start(self, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs ``code`` in a fresh process; keyword arguments are environment variables."""
+        return run([self.python, "-c", code], self.folder, environment)
+
+    def run(self, code: str, **environment: str) -> str:
+        """The same, and returns its output. Fails the test if it fails, or prints to stderr."""
+        result = self.start(code, **environment)
         assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
         return result.stdout
+
+
+def run(
+    command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
+    )
 
 
 @pytest.fixture
@@ -85,14 +93,4 @@ def environment(empty_environment: Environment) -> Environment:
 def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs code in a fresh process of this environment; keyword arguments are environment variables."""
 
-    def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-
-    return run
+    return lambda code, **environment: run([sys.executable, "-c", code], tmp_path, environment)

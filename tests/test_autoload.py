@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -186,13 +185,7 @@ def test_a_taken_attribute_is_not_replaced(environment: Environment) -> None:
 
 def test_strict_raises_at_import(environment: Environment) -> None:
     (environment.package / "lib" / "libopenreg.so").unlink()
-    result = subprocess.run(
-        [environment.python, "-c", "import torch"],
-        env={"TORCH_OPENREG_AUTOLOAD": "strict"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    result = environment.start("import torch", TORCH_OPENREG_AUTOLOAD="strict")
     assert result.returncode == 1
     assert "torch_openreg failed in open_libraries: ImportError: libopenreg.so: cannot open" in result.stderr
 

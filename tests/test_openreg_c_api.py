@@ -1243,7 +1243,8 @@ def test_a_child_forked_before_the_start_has_devices_of_its_own() -> None:
 
 def test_forks_while_other_threads_use_the_device_do_not_hang() -> None:
     code = """
-        import threading
+        import threading, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later warn of just this
         stop = threading.Event()
         def use():
             while not stop.is_set():

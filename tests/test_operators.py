@@ -367,9 +367,9 @@ def test_attention(mask: Tensor | None, grad: bool) -> None:
         output = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return (output, *torch.autograd.grad(output.square().sum(), (q, k, v))) if grad else (output,)
 
-    arguments = [randn(2, 4, n, 8, seed=n).requires_grad_(grad) for n in (5, 7)]
-    on_cpu = run(arguments[0], arguments[1], arguments[1], mask)
-    on_device = run(*place((arguments[0], arguments[1], arguments[1], mask), DEVICE))
+    arguments = [randn(2, 4, n, 8, seed=seed).requires_grad_(grad) for seed, n in enumerate((5, 7, 7))]
+    on_cpu = run(*arguments, mask)
+    on_device = run(*place((*arguments, mask), DEVICE))
     torch.testing.assert_close([t.cpu() for t in on_device], list(on_cpu))
 
 

@@ -65,8 +65,8 @@ def stand_in(failure: BackendLoadError) -> None:
     """Lets ``device="openreg"`` reach the failure, without taking anything from a program that does not use it."""
     import torch
 
-    if torch._C._get_accelerator().type == "cpu" and torch._C._get_privateuse1_backend_name() == "privateuseone":
-        # Claimed only where no other accelerator can be meant: the owner of the name is torch.accelerator's device.
+    if torch._C._get_privateuse1_backend_name() == "privateuseone" and torch._C._get_accelerator().type == "cpu":
+        # Claimed only where no other accelerator is: the owner of the name becomes torch.accelerator's device.
         torch.utils.rename_privateuse1_backend("openreg")
     if not hasattr(torch, "openreg"):
         module = _FailedModule(failure)

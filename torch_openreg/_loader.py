@@ -10,7 +10,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
@@ -21,22 +20,11 @@ failure: Exception | None = None
 """What went wrong, with the original exception as its cause; None after a successful start."""
 
 
-def switched_off() -> bool:
-    """Whether TORCH_OPENREG_AUTOLOAD=0 keeps this backend out of ``import torch``."""
-    return os.environ.get("TORCH_OPENREG_AUTOLOAD") == "0"
-
-
-def torch_is_importing() -> bool:
-    """Whether torch is half imported, that is, whether torch itself is importing this package."""
-    spec = getattr(sys.modules.get("torch"), "__spec__", None)
-    return getattr(spec, "_initializing", False)
-
-
 def load() -> ModuleType | None:
     """Runs the phases, once. Returns ``torch.openreg``: the device's module, or one that explains why there is none."""
     global _started, failure
     try:
-        # Outside the lock: a thread inside `import torch` comes here with Python's import lock of torch, wanting ours.
+        # Outside our lock: a thread that is inside `import torch`, and holds Python's lock of it, comes here wanting ours.
         import torch
     except Exception as error:
         failure = error

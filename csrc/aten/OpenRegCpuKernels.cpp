@@ -1,13 +1,16 @@
 #include <ATen/Operators.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/library.h>
 
+#include "native/Fallback.h"
 #include "native/OnCpu.h"
 
 // Operators that take the unboxed route to the CPU's kernel: what a network's forward, backward and optimizer call in
-// every step, and the operators whose composite kernel PyTorch would otherwise prefer to the fallback although the CPU has
-// one of its own. Everything else takes the boxed route, with the same result.
+// every step. Everything else takes the boxed route, with the same result.
 namespace at::openreg {
 namespace {
+
+#include <OperatorPolicy.inc>
 
 template <class... Ops>
 void on_cpu(torch::Library& m) {
@@ -41,9 +44,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   // Matrix products, normalisation, pooling, losses
   on_cpu<
       _log_softmax, _log_softmax_backward_data, _softmax, _softmax_backward_data, addmm, addmm_, addmv, avg_pool2d, avg_pool2d_backward,
-      addmm_out, baddbmm, binary_cross_entropy, binary_cross_entropy_backward, bmm, bmm_out, dot, _adaptive_avg_pool2d, _adaptive_avg_pool2d_backward,
+      addmm_out, addmv_out, baddbmm, binary_cross_entropy, binary_cross_entropy_backward, bmm, bmm_out, dot, _adaptive_avg_pool2d, _adaptive_avg_pool2d_backward,
       huber_loss, huber_loss_backward, max_pool2d_with_indices, max_pool2d_with_indices_backward, mm, mm_out, mse_loss,
-      mse_loss_backward, mv, native_batch_norm, native_batch_norm_backward, native_group_norm, native_group_norm_backward, native_layer_norm, native_layer_norm_backward,
+      mse_loss_backward, native_batch_norm, native_batch_norm_backward, native_group_norm, native_group_norm_backward, native_layer_norm, native_layer_norm_backward,
       nll_loss2d_backward, nll_loss2d_forward, nll_loss_backward, nll_loss_forward, smooth_l1_loss, smooth_l1_loss_backward>(m);
 
   // Indexing, joining, sorting
@@ -61,11 +64,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   // Optimizers
   on_cpu<
       _amp_foreach_non_finite_check_and_unscale_, _amp_update_scale_, _fused_adagrad_, _fused_adam_, _fused_adamw_, _fused_sgd_>(m);
-
-  // A composite kernel would win over the fallback, and give other bits than the CPU
-  on_cpu<
-      addr, all_dims_out, any_dims_out, mish_backward, narrow_copy, native_channel_shuffle, pixel_shuffle, pixel_unshuffle>(m);
 }
+
+// LITERALINCLUDE START: FALLBACK PER OPERATOR
+// The fallback again, operator by operator: where PyTorch has a composite kernel it would never reach the global one.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name : kOvershadowedOperators) {
+    const auto op = c10::Dispatcher::singleton().findOp(torch::jit::parseName(name));
+    if (op && !op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+      m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    }
+  }
+}
+// LITERALINCLUDE END: FALLBACK PER OPERATOR
 
 } // namespace
 } // namespace at::openreg

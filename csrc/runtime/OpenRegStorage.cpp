@@ -84,7 +84,7 @@ intrusive_ptr<StorageImpl> create(
     Allocator* allocator,
     bool resizable) {
   const auto bytes = size.as_int_unchecked();
-  if (!data && bytes > 0) {
+  if (!data) { // also for 0 bytes: the pointer carries the device
     data = allocator->allocate(bytes);
   }
   return make_intrusive<OpenRegStorageImpl>(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from comparison import _dense, _to_cpu, identical, leaves, metadata_difference, place
+from comparison import comparable, identical, leaves, metadata_difference, place
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_flatten
@@ -21,12 +21,6 @@ from torch.utils._pytree import tree_flatten
 # Severity order: the worst sample decides a case.
 BITWISE, TOLERANCE, DIFFERENT, ERROR = "bitwise", "tolerance", "different", "error"
 SEVERITY = (BITWISE, TOLERANCE, DIFFERENT, ERROR)
-
-# Dtypes for which PyTorch has no comparison, and what holds all their values.
-_WIDER = {torch.complex32: torch.complex64} | {
-    dtype: torch.float32
-    for dtype in (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)
-}
 
 Sample = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -222,9 +216,7 @@ def compare(actual: Any, expected: Any, device: str, values: bool) -> tuple[str,
             return DIFFERENT, difference
         if not values:
             continue
-        for x, y in zip(_dense(_to_cpu(a)), _dense(_to_cpu(e)), strict=True):
-            if x.dtype in _WIDER:
-                x, y = x.to(_WIDER[x.dtype]), y.to(_WIDER[x.dtype])
+        for x, y in zip(comparable(a), comparable(e), strict=True):
             if identical(x, y):
                 continue
             try:
@@ -288,12 +280,16 @@ def run_case(case: dict[str, Any], device: str, verbose: bool = False) -> dict[s
 def _run_sample(
     op: OpInfo, variant: Variant, sample: Any, device: str, values: bool, verbose: bool
 ) -> tuple[str, str]:
+    # A factory called without a device: only the default device can say where.
+    placed = any(isinstance(leaf, (torch.Tensor, torch.device)) or (isinstance(leaf, str) and leaf == "cpu") for leaf in leaves(_arguments(sample)))
+
     def attempt(where: str) -> Any:
         moved = type(sample)(sample.input)
         moved.input, moved.args, moved.kwargs = place(_arguments(sample), where)
         moved.output_process_fn_grad = sample.output_process_fn_grad
         torch.manual_seed(1)
-        return variant.run(op, moved)
+        with contextlib.nullcontext() if placed else torch.device(where):
+            return variant.run(op, moved)
 
     try:
         expected = attempt("cpu")

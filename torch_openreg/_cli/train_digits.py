@@ -100,7 +100,8 @@ def main() -> None:
             sys.stdin.readline()
         start = time.perf_counter()
         losses = []
-        for index in torch.randperm(len(train_x), generator=order).to(device).split(BATCH_SIZE):
+        # Whole batches only: the last three images would make a noisy step.
+        for index in torch.randperm(len(train_x), generator=order).to(device).split(BATCH_SIZE)[:-1]:
             optimizer.zero_grad()
             loss = criterion(model(train_x[index]), train_y[index])
             loss.backward()

@@ -66,9 +66,8 @@ def memory_stats(device: DeviceLike | None = None) -> OrderedDict[str, Any]:
 
 def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
     """The same counters, nested; empty before the device has started. As ``torch.cuda.memory_stats_as_nested_dict``."""
-    if not torch._C._accelerator_isAllocatorInitialized():
-        return {}
-    return torch._C._accelerator_getDeviceStats(existing_device(device))
+    index = existing_device(device)
+    return torch._C._accelerator_getDeviceStats(index) if torch._C._accelerator_isAllocatorInitialized() else {}
 
 
 def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:

@@ -22,7 +22,7 @@ int64_t _fused_sdp_choice(
   const std::array kTypes{kFloat, kDouble, kBFloat16, kHalf};
   const bool usable = globalContext().userEnabledOverrideableSDP() && sdp::check_nested_tensor(params, false) &&
       sdp::check_for_dropout(params, false) && sdp::check_tensor_shapes(params, false) &&
-      sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/false>(params, false) &&
+      sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/true>(params, false) &&
       sdp::check_attn_mask_shape(params, false) && query.sym_size(-1) == key.sym_size(-1) &&
       query.sym_size(-1) == value.sym_size(-1) && sdp::check_nonzero_sequence_lengths_dense(params, false) &&
       sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(params, false) &&

@@ -18,6 +18,19 @@ const c10::FunctionSchema& schema_of() {
   return schema;
 }
 
+// What PyTorch checks for every backend of its own (aten/src/ATen/native/Convolution.cpp), in its words.
+void check_same_type(const Tensor& input, const Tensor& other, const char* name) {
+  TORCH_CHECK(
+      !other.defined() || input.options().type_equal(other.options()),
+      "Input type (",
+      input.toString(),
+      ") and ",
+      name,
+      " type (",
+      other.toString(),
+      ") should be the same");
+}
+
 } // namespace
 
 Tensor convolution_overrideable(
@@ -30,6 +43,8 @@ Tensor convolution_overrideable(
     bool transposed,
     IntArrayRef output_padding,
     int64_t groups) {
+  check_same_type(input, weight, "weight");
+  check_same_type(input, bias.value_or(Tensor()), "bias");
   const auto& schema = schema_of<at::_ops::convolution_overrideable>();
   KernelScope scope(policy_of(schema));
   see(scope, input, schema.arguments()[0]);

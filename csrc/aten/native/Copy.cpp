@@ -13,11 +13,8 @@ bool copyable(const Tensor& tensor) {
   return tensor.layout() == kStrided && !tensor.is_quantized() && (tensor.is_privateuseone() || tensor.is_cpu());
 }
 
-// An operand of copy_ may be on any device, so it gets a scope of its own kind: no common device, nothing allocated.
-const OperatorPolicy& copy_policy() {
-  static const OperatorPolicy policy{"wrapper_PrivateUse1_copy_", /*exact=*/false};
-  return policy;
-}
+// copy_ is what moves tensors between devices: its operands may be anywhere.
+const DevicePolicy kAnywhere{"aten::copy_", "", [](const DevicePolicy&, ArrayRef<SeenTensor>, Device) {}};
 
 } // namespace
 
@@ -33,7 +30,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
       " on ",
       self.device(),
       " is not supported by the openreg device.");
-  KernelScope scope(copy_policy());
+  KernelScope scope(kAnywhere);
   scope.enter();
   Tensor destination = scope.alias(self);
   at::_ops::copy_::redispatch(

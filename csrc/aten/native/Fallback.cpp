@@ -1,6 +1,6 @@
 #include "Fallback.h"
 
-#include <torch/library.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include "KernelScope.h"
 

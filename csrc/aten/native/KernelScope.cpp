@@ -1,43 +1,9 @@
 #include "KernelScope.h"
 
-#include <ATen/core/op_registration/adaption.h>
 #include <c10/core/AutogradState.h>
-#include <c10/util/flat_hash_map.h>
-
-#include <algorithm>
-#include <mutex>
-#include <string_view>
 
 namespace at::openreg {
 namespace {
-
-#include <OperatorPolicy.inc>
-
-// Operators of TensorIterator whose index tensors CUDA moves to the device (aten/src/ATen/TensorIndexing, IndexingUtils).
-constexpr std::string_view kCpuIndices[] = {
-    "aten::_index_put_impl_",
-    "aten::_unsafe_index.Tensor",
-    "aten::_unsafe_index_put",
-    "aten::index.Tensor",
-    "aten::index.Tensor_out",
-    "aten::index_put",
-    "aten::index_put_",
-};
-
-std::string full_name(const c10::FunctionSchema& schema) {
-  return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
-}
-
-OperatorPolicy make_policy(const c10::FunctionSchema& schema) {
-  const std::string name = full_name(schema);
-  OperatorPolicy policy;
-  policy.exact = !std::binary_search(std::begin(kUncheckedOperators), std::end(kUncheckedOperators), name);
-  policy.cpu_indices = std::binary_search(std::begin(kCpuIndices), std::end(kCpuIndices), name);
-  // Named as PyTorch's generator names CUDA's wrapper: wrapper_CUDA_mm, wrapper_CUDA_add_Tensor
-  const std::string prefix = schema.overload_name().empty() ? "" : schema.overload_name() + "_";
-  policy.method = "wrapper_PrivateUse1_" + prefix + schema.name().substr(schema.name().find("::") + 2);
-  return policy;
-}
 
 // A backward must not run on autograd's own thread for the device, as CUDA's does: CPU kernels on a second thread make a
 // second OpenMP team, and libgomp then lets *all* teams of the process sleep between parallel regions, which slowed a
@@ -91,21 +57,8 @@ Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) 
 
 } // namespace
 
-const OperatorPolicy& policy_of(const c10::FunctionSchema& schema) {
-  thread_local ska::flat_hash_map<const c10::FunctionSchema*, const OperatorPolicy*> seen;
-  const OperatorPolicy*& policy = seen[&schema];
-  if (C10_UNLIKELY(!policy)) {
-    static std::mutex mutex;
-    static auto* all = new std::unordered_map<std::string, OperatorPolicy>;
-    const std::lock_guard lock(mutex);
-    policy = &all->try_emplace(full_name(schema), make_policy(schema)).first->second;
-  }
-  return *policy;
-}
-
 void KernelScope::see(Device device) {
   if (device.is_privateuseone()) {
-    factory_ = true;
     device_ = c10::openreg::with_index(device).index();
     c10::openreg::check_device_index(device_);
   } else {
@@ -113,41 +66,9 @@ void KernelScope::see(Device device) {
   }
 }
 
-void KernelScope::see_other(const Tensor& tensor, const c10::Argument& argument) {
-  if (tensor.device().is_privateuseone() && device_ < 0) {
-    device_ = tensor.device().index();
-  } else {
-    foreign_.push_back({tensor, &argument});
-  }
-}
-
-// CUDA's rules. For most operators PyTorch's generated wrapper compares all devices; TensorIterator's operators take CPU
-// scalars, at most one, and never as an output.
-void KernelScope::check_foreign() const {
-  for (const Foreign& other : foreign_) {
-    const Device common(DeviceType::PrivateUse1, device_);
-    if (policy_.exact) {
-      c10::impl::common_device_check_failure(common, other.tensor, policy_.method.c_str(), other.argument->name().c_str());
-    }
-    const bool cpu = other.tensor.device().is_cpu();
-    if (cpu && policy_.cpu_indices && other.argument->name() == "indices") {
-      continue;
-    }
-    const auto* alias = other.argument->alias_info();
-    const bool scalar = cpu && other.tensor.dim() == 0 && !(alias && alias->isWrite());
-    TORCH_CHECK(
-        scalar,
-        "Expected all tensors to be on the same device, but found at least two devices, ",
-        common,
-        " and ",
-        other.tensor.device(),
-        "!");
-  }
-}
-
 void KernelScope::enter() {
-  if (C10_UNLIKELY(!foreign_.empty() && device_ >= 0)) {
-    check_foreign();
+  if (C10_UNLIKELY(mixed_ && device_ >= 0)) {
+    policy_.rule(policy_, seen_, Device(DeviceType::PrivateUse1, device_));
   }
   run_backward_on_this_thread();
   allocations_.emplace(cpu_result_ ? -1 : device_);
@@ -170,6 +91,9 @@ Tensor KernelScope::alias(const Tensor& tensor) {
 }
 
 Generator KernelScope::generator(const std::optional<Generator>& generator) const {
+  if (device_ < 0) { // only the generator is the device's: the CPU's kernel refuses it in its own words
+    return generator.value_or(Generator());
+  }
   const Generator& own = generator.has_value() && generator->defined() ? *generator
                                                                       : c10::openreg::default_generator(device_);
   TORCH_CHECK(
@@ -188,7 +112,7 @@ Tensor KernelScope::result(Tensor&& tensor) {
   }
   TORCH_CHECK_NOT_IMPLEMENTED(
       tensor.layout() == kStrided,
-      policy_.method.substr(policy_.method.rfind("PrivateUse1") + 12),
+      policy_.name,
       " would give a tensor of layout ",
       tensor.layout(),
       ", which the openreg device does not have. Call .cpu() first.");
@@ -203,8 +127,8 @@ Tensor KernelScope::result(Tensor&& tensor) {
       return to_device(std::move(tensor), storage_of(known.device));
     }
   }
-  for (const Foreign& other : foreign_) { // a CPU operand, or a view of one
-    if (other.tensor.has_storage() && other.tensor.storage().unsafeGetStorageImpl() == storage.get()) {
+  for (const SeenTensor& seen : seen_) { // a CPU operand, or a view of one
+    if (seen.tensor->has_storage() && seen.tensor->unsafe_storage().unsafeGetStorageImpl() == storage.get()) {
       return std::move(tensor);
     }
   }

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
 #include "../../runtime/OpenRegGenerator.h"
 #include "../../runtime/OpenRegStorage.h"
+#include "DeviceRules.h"
 
 // Runs a CPU kernel in place on device memory. Nothing is copied: the kernel gets *aliases*, CPU tensors over the same
 // bytes, and what it allocates is device memory that becomes the result.
@@ -23,19 +23,9 @@ namespace at::openreg {
 
 using c10::DeviceIndex;
 
-// How an operator's tensors may differ in device.
-struct OperatorPolicy {
-  std::string method; // as in PyTorch's sentence: "wrapper_PrivateUse1_addmm"
-  bool exact = true; // every tensor on one device; otherwise TensorIterator's rule, which takes 0-dim CPU tensors as scalars
-  bool cpu_indices = false; // CPU index tensors are taken, as x[index] does on CUDA
-};
-
-// Of an operator by its schema; made once, then a pointer comparison.
-const OperatorPolicy& policy_of(const c10::FunctionSchema& schema);
-
 class KernelScope {
  public:
-  explicit KernelScope(const OperatorPolicy& policy) : policy_(policy) {}
+  explicit KernelScope(const DevicePolicy& policy) : policy_(policy) {}
   KernelScope(const KernelScope&) = delete;
   KernelScope& operator=(const KernelScope&) = delete;
 
@@ -44,11 +34,12 @@ class KernelScope {
     if (C10_UNLIKELY(!tensor.defined())) {
       return;
     }
+    seen_.push_back({tensor.unsafeGetTensorImpl(), &argument}); // the caller's arguments keep it
     const Device device = tensor.device();
     if (C10_LIKELY(device.is_privateuseone() && (device_ < 0 || device_ == device.index()))) {
       device_ = device.index();
     } else {
-      see_other(tensor, argument);
+      mixed_ = true;
     }
   }
   void see(Device device); // of a factory
@@ -74,23 +65,15 @@ class KernelScope {
     Tensor device;
     Tensor cpu;
   };
-  struct Foreign { // a tensor that is not on the scope's device, judged in enter()
-    Tensor tensor;
-    const c10::Argument* argument;
-  };
-
-  const OperatorPolicy& policy_;
+  const DevicePolicy& policy_;
   DeviceIndex device_ = -1;
-  bool factory_ = false;
+  bool mixed_ = false; // not all on one openreg device
   bool cpu_result_ = false; // device=cpu was asked for
   c10::SmallVector<Alias, 4> aliases_;
-  c10::SmallVector<Foreign, 2> foreign_;
+  c10::SmallVector<SeenTensor, 6> seen_;
   c10::SmallVector<std::pair<c10::intrusive_ptr<c10::StorageImpl>, c10::intrusive_ptr<c10::StorageImpl>>, 2> adopted_;
   std::optional<c10::openreg::KernelAllocations> allocations_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
-
-  void see_other(const Tensor& tensor, const c10::Argument& argument);
-  void check_foreign() const;
 };
 
 } // namespace at::openreg

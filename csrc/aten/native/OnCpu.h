@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
 
@@ -95,7 +96,7 @@ struct OnCpu<Op, Result(Args...)> {
   static Result call(Args... args) {
     static const c10::FunctionSchema& schema =
         c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name).schema();
-    static const OperatorPolicy& policy = policy_of(schema);
+    static const DevicePolicy& policy = policy_of(schema);
     KernelScope scope(policy);
     const c10::Argument* argument = schema.arguments().data();
     (see(scope, args, *argument++), ...);

@@ -226,9 +226,9 @@ OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
 /* Queues a call of `fn(userData)` on `stream`. Kernels are launched with it too (openreg_launch.h has the C++ form):
- * they turn device addresses into usable ones with orGetKernelPointer(). `fn` must not call the or* functions of its own
- * stream. A C++ exception that leaves `fn` is the stream's failure: orErrorLaunchFailure from the next synchronising
- * call, once. After orSuccess `fn` runs exactly once; after an error it does not run. */
+ * they turn device addresses into usable ones with orGetKernelPointer(). `fn` must not call the or* functions of its
+ * own stream. A C++ exception that leaves `fn` is the stream's failure: orErrorLaunchFailure from the next
+ * synchronising call, once. After orSuccess `fn` runs exactly once; after an error it does not run. */
 typedef void (*orHostFn_t)(void* userData);
 OPENREG_EXPORT orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData);
 

@@ -1,0 +1,177 @@
+"""`python -m benchmarks`: measures the device beside the CPU device and prints tables of ratios."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from benchmarks import targets
+from benchmarks.report import Row, print_table, ratio
+
+
+class Benchmark:
+    """The options of a run, and a method for each section, which measures it with a number of threads."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.device: str = args.device
+        self.quick: bool = args.quick
+
+    def worker(self, job: str, threads: int, *, device: str | None = None, autoload: bool = True) -> Any:
+        """The result of a job that a fresh process runs."""
+        command = [sys.executable, "-m", "benchmarks.worker", job, "--device", device or self.device]
+        command += ["--threads", str(threads)] + ["--quick"] * self.quick
+        environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload))}
+        # Where `-m benchmarks.worker` finds this package.
+        folder = Path(__file__).parents[1]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder, check=True)
+        return json.loads(done.stdout)
+
+    def interleaved(self, job: str, threads: int) -> list[Row]:
+        """A job that measures both devices in one process, in turns."""
+        return [Row(**row) for row in self.worker(job, threads)]
+
+    def training(self, threads: int) -> list[Row]:
+        times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in targets.TRAINING}
+        for _ in range(2 if self.quick else 5):
+            for side, device in enumerate((self.device, "cpu")):
+                for name, seconds in self.worker("training", threads, device=device).items():
+                    times[name][side].append(seconds)
+        return [
+            ratio(name, (statistics.median(here), statistics.median(cpu)), targets.TRAINING[name])
+            for name, (here, cpu) in times.items()
+        ]
+
+    def interference(self, threads: int) -> list[Row]:
+        runs = [self.worker("interference", threads) for _ in range(1 if self.quick else 5)]
+        runs.sort(key=lambda run: run[0] / run[1])
+        name = "CPU forward after training on the device"
+        return [ratio(name, runs[len(runs) // 2], targets.CPU_AFTER_TRAINING)]
+
+    def imports(self, threads: int) -> list[Row]:
+        times: tuple[list[float], list[float]] = ([], [])
+        for _ in range(3 if self.quick else 15):
+            for side, autoload in enumerate((True, False)):
+                times[side].append(self.worker("import", threads, autoload=autoload))
+        longer = statistics.median(a - b for a, b in zip(*times, strict=True)) * 1000
+        medians = [statistics.median(side) for side in times]
+        return [Row("import torch takes longer by", longer, "", targets.IMPORT_MS, "ms", *medians)]
+
+    def idle(self, threads: int) -> list[Row]:
+        here, cpu = (self.worker("idle", threads, device=device) for device in (self.device, "cpu"))
+        return [
+            Row("threads more than the CPU, used", here["used"] - cpu["used"], limit=targets.IDLE_THREADS),
+            # Autograd starts one for each device at the first backward, as it does for CUDA: no target.
+            Row("threads more than the CPU, trained", here["trained"] - cpu["trained"]),
+            Row("CPU time in a second of idleness", here["cpu_ms"], limit=targets.IDLE_CPU_MS, unit="ms"),
+        ]
+
+
+class Section(NamedTuple):
+    """`reference` names what ratios divide by; `each`: measured for each number of threads, not once with the most."""
+
+    title: str
+    reference: str
+    each: bool
+    measure: Callable[[Benchmark, int], list[Row]]
+
+
+def _interleaved(job: str) -> Callable[[Benchmark, int], list[Row]]:
+    return lambda benchmark, threads: benchmark.interleaved(job, threads)
+
+
+SECTIONS = {
+    "operators": Section("Operators on float32", "CPU", True, _interleaved("operators")),
+    "optimizers": Section("Optimizer steps, 20 parameters", "CPU", True, _interleaved("optimizers")),
+    "training": Section("Training steps, the devices' processes in turns", "CPU", True, Benchmark.training),
+    "interference": Section("The CPU beside the device", "before", True, Benchmark.interference),
+    "copies": Section("Copies (at 4 KB the reference is the CPU's copy_)", "memcpy", False, _interleaved("copies")),
+    "allocation": Section("Allocation", "CPU", False, _interleaved("allocation")),
+    "latency": Section("Calls that should cost next to nothing", "CPU", False, _interleaved("latency")),
+    "import": Section("Import with the package and without it", "without", False, Benchmark.imports),
+    "idle": Section("A process that does nothing", "CPU", False, Benchmark.idle),
+}
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on, for the heading."""
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    return {
+        "processor": f"{model}, {len(os.sched_getaffinity(0))} usable",
+        "torch": metadata.version("torch"),
+        "torch_openreg": metadata.version("torch_openreg"),
+        "python": platform.python_version(),
+        "load": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Compare the device with the CPU device. Ratios are device time divided by reference time; a mark "
+        "shows a missed target. The exit status says only whether everything could be measured.",
+    )
+
+    def thread_list(text: str) -> list[int]:
+        if not all(part.isdecimal() and int(part) for part in text.split(",")):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers of at least 1, such as 1,2")
+        return [int(part) for part in text.split(",")]
+
+    parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter loops: a look, not a result")
+    parser.add_argument("--threads", type=thread_list, default=[1, 2], metavar="N,N", help="default: 1,2")
+    parser.add_argument("--device", default="openreg", help="default: openreg; cpu shows the noise of the machine")
+    parser.add_argument("--json", metavar="FILE", help="also write every row here")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = parse_arguments()
+    # Without a terminal (a log, a file) no line is broken.
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    facts = machine()
+    console.rule(f"{args.device} against the CPU device")
+    console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
+    benchmark = Benchmark(args)
+    measured: list[dict[str, object]] = []
+    failed = False
+    for name in args.only or SECTIONS:
+        section = SECTIONS[name]
+        for threads in args.threads if section.each else [max(args.threads)]:
+            heading = f"{section.title}, threads: {threads}"
+            try:
+                with console.status(heading):
+                    rows = section.measure(benchmark, threads)
+            except subprocess.CalledProcessError as error:
+                failed = True
+                console.print(f"[red]{heading}: not measured, a process ended with status {error.returncode}")
+                continue
+            print_table(console, heading, section.reference, rows)
+            measured += [
+                {"section": name, "threads": threads, **dataclasses.asdict(row), "missed": row.missed} for row in rows
+            ]
+    missed = sum(bool(row["missed"]) for row in measured)
+    aimed = sum(row["limit"] is not None for row in measured)
+    console.print(f"{aimed - missed} of {aimed} targets met")
+    if args.json:
+        Path(args.json).write_text(json.dumps({"machine": facts, "quick": args.quick, "rows": measured}, indent=1))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""What the package does to the process it lives in: the CPU's speed after training, idle threads, idle CPU time."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+
+import torch
+from torch import nn
+
+from benchmarks.timing import Effort, Side
+from benchmarks.training import make_step
+
+
+def cpu_forward_around_training(device: str, effort: Effort) -> tuple[float, float]:
+    """Seconds of a small forward on the CPU, after and before training steps on the device, in this process.
+
+    A backward that computes on a thread of its own leaves a second OpenMP team behind: then the CPU slows down too.
+    """
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).requires_grad_(False)
+    forward = Side("model(data)", {"model": model, "data": torch.rand(64, 64)}, "cpu")
+    number = max(10, round(effort.seconds / max(forward.seconds(100), 1e-7)))
+
+    def median() -> float:
+        return statistics.median(forward.seconds(number) for _ in range(max(effort.turns, 5)))
+
+    before = median()
+    for name in ("MLP", "tiny MLP"):
+        step = make_step(name, device)
+        for _ in range(10):
+            step()
+    return median(), before
+
+
+def idle(device: str, seconds: float) -> dict[str, float]:
+    """Threads of the process after its first operators and after training, and then, while nothing happens, the CPU
+    time in milliseconds that it uses in a second."""
+    (torch.ones(4, device=device) + 1).sum().item()
+    used = len(os.listdir("/proc/self/task"))
+    step = make_step("MLP", device)
+    for _ in range(3):
+        step()
+    trained = len(os.listdir("/proc/self/task"))
+    # OpenMP's threads look for more work for a while before they sleep.
+    time.sleep(0.2)
+    start = time.process_time()
+    time.sleep(seconds)
+    return {"used": used, "trained": trained, "cpu_ms": (time.process_time() - start) * 1000 / seconds}

@@ -1,0 +1,87 @@
+"""The rows that the benchmark measures, and the tables that show them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured value beside its target.
+
+    Attributes:
+        name: what was measured.
+        value: device time divided by reference time, or a value in `unit`.
+        case: the circumstances; the cases of one name stand side by side in a table.
+        limit: the target, at most; None if there is none.
+        unit: of `value` and `limit`; "" for a ratio.
+        device, reference: the times in seconds that a ratio is made of.
+    """
+
+    name: str
+    value: float
+    case: str = ""
+    limit: float | None = None
+    unit: str = ""
+    device: float | None = None
+    reference: float | None = None
+
+    @property
+    def missed(self) -> bool:
+        # What is shown decides: 1.304 against a target of 1.30 is not a miss.
+        return self.limit is not None and round(self.value, 2) > round(self.limit, 2)
+
+
+def ratio(name: str, times: tuple[float, float], limit: float | None = None, case: str = "") -> Row:
+    """A row that divides the first time by the second."""
+    return Row(name, times[0] / times[1], case, limit, device=times[0], reference=times[1])
+
+
+def summary(rows: Sequence[Row], name: str, limit: float, case: str) -> list[Row]:
+    """The median of some rows as a row; none if there are none."""
+    return [Row(name, statistics.median(row.value for row in rows), case, limit)] if rows else []
+
+
+def print_table(console: Console, title: str, reference: str, rows: Sequence[Row]) -> None:
+    """Prints rows with their cases side by side. `reference` names what the times are divided by."""
+    cases = list(dict.fromkeys(row.case for row in rows))
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("", overflow="fold")
+    for case in cases:
+        head = f"{case}\n" if case else ""
+        for column in (f"{head}device", f"{reference}", "ratio", "target"):
+            table.add_column(column, justify="right", no_wrap=True)
+    by_name = {row.name: {} for row in rows}  # type: dict[str, dict[str, Row]]
+    for row in rows:
+        by_name[row.name][row.case] = row
+    for name, found in by_name.items():
+        cells = [escape(name)]
+        for case in cases:
+            cells += _cells(found.get(case))
+        table.add_row(*cells)
+    console.print(table)
+
+
+def _cells(row: Row | None) -> list[str]:
+    if row is None:
+        return [""] * 4
+    value = f"{row.value:.2f}{row.unit and ' ' + row.unit}"
+    if row.missed:
+        value = f"[red]✗ {value}[/]"
+    limit = "" if row.limit is None else f"{row.limit:.2f}"
+    return [_time(row.device), _time(row.reference), value, limit]
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"

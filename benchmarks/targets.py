@@ -1,0 +1,28 @@
+"""What the benchmark holds the measurements against: one table, so that a tightened target is one changed number.
+
+Ratios are the device's time divided by the reference's, at most; other units are in the name.
+"""
+
+OPERATOR_MEDIAN = {"16": 1.3, "1M": 1.02}
+OPERATOR_WORST = {"16": 1.8, "1M": 1.25}
+OPTIMIZER = 1.0
+ITEM = 3.0
+# At least 0.9 of memcpy's bandwidth.
+COPY = 1 / 0.9
+# Allocating and freeing, at any size, against the CPU's time for 1 KB.
+ALLOCATION = 1.0
+ALLOCATE_FILL_FREE = 0.12
+COLD_FILL = 1.0
+EVENT_RECORD_US = 1.0
+SYNCHRONIZE_US = 1.0
+IMPORT_MS = 15.0
+TRAINING = {
+    "MLP": 1.0,
+    "transformer": 1.0,
+    "tiny MLP": 1.5,
+    "MLP, 64 MB activations": 0.85,
+    "convolution, 64 MB activations": 0.5,
+}
+CPU_AFTER_TRAINING = 1.05
+IDLE_THREADS = 0.0
+IDLE_CPU_MS = 0.0

@@ -1,0 +1,123 @@
+"""Training steps. One process trains on one device only; the benchmark runs such processes in turns."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from benchmarks.timing import synchronizer
+
+
+def _mlp(sizes: list[int]) -> nn.Module:
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Transformer(nn.Module):
+    """Two encoder layers over 64 tokens of a vocabulary of 1000, with a prediction for every token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(1000, 128)
+        layer = nn.TransformerEncoderLayer(128, nhead=4, dim_feedforward=512, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
+        self.head = nn.Linear(128, 1000)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.encoder(self.embedding(tokens)))
+        return logits.flatten(0, 1)
+
+
+def _convolutions() -> nn.Module:
+    """Depthwise and pointwise convolutions, whose activations are 64 MB each for 16 images of 256 x 256."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 1),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 10),
+    )
+
+
+# Name -> the model, its input, its labels, the optimizer (with the same flags on both devices).
+Recipe = tuple[Callable[[], nn.Module], Callable[[], torch.Tensor], Callable[[], torch.Tensor], type, dict[str, object]]
+RECIPES: dict[str, Recipe] = {
+    "MLP": (
+        lambda: _mlp([784, 1024, 1024, 10]),
+        lambda: torch.rand(128, 784),
+        lambda: torch.randint(10, (128,)),
+        torch.optim.SGD,
+        {"lr": 0.01, "momentum": 0.9, "foreach": True},
+    ),
+    "transformer": (
+        Transformer,
+        lambda: torch.randint(1000, (8, 64)),
+        lambda: torch.randint(1000, (8 * 64,)),
+        torch.optim.AdamW,
+        {"lr": 1e-4, "fused": True},
+    ),
+    # About 160 operators a step, none of which has work to do: the cost of a call.
+    "tiny MLP": (
+        lambda: _mlp([16, 16, 16, 16, 16, 16, 10]),
+        lambda: torch.rand(8, 16),
+        lambda: torch.randint(10, (8,)),
+        torch.optim.SGD,
+        {"lr": 0.01, "momentum": 0.9, "foreach": False},
+    ),
+    "MLP, 64 MB activations": (
+        lambda: _mlp([64, 64, 64, 10]),
+        lambda: torch.rand(1 << 18, 64),
+        lambda: torch.randint(10, (1 << 18,)),
+        torch.optim.SGD,
+        {"lr": 0.01, "foreach": True},
+    ),
+    "convolution, 64 MB activations": (
+        _convolutions,
+        lambda: torch.rand(16, 3, 256, 256),
+        lambda: torch.randint(10, (16,)),
+        torch.optim.SGD,
+        {"lr": 0.01, "foreach": True},
+    ),
+}
+
+
+def make_step(name: str, device: str) -> Callable[[], None]:
+    """A function that makes one training step of the recipe."""
+    torch.manual_seed(0)
+    build, make_input, make_labels, optimizer_type, flags = RECIPES[name]
+    model, data, labels = build().to(device), make_input().to(device), make_labels().to(device)
+    optimizer = optimizer_type(model.parameters(), **flags)
+    criterion = nn.CrossEntropyLoss()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        criterion(model(data), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def seconds_a_step(name: str, device: str, seconds: float) -> float:
+    """Time of a step of one recipe, averaged over about `seconds`, after a warm-up. Waits for the device."""
+    step, wait = make_step(name, device), synchronizer(device)
+    for _ in range(3):
+        start = time.perf_counter()
+        step()
+        wait()
+        took = time.perf_counter() - start
+    number = max(1, round(seconds / took))
+    start = time.perf_counter()
+    for _ in range(number):
+        step()
+    wait()
+    return (time.perf_counter() - start) / number

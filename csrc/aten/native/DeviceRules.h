@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+
+#include <string>
+
+// How the tensors of one operator may differ in device. CUDA's rules, in PyTorch's words: a program that passes here must
+// pass there, and the other way round.
+namespace at::openreg {
+
+// A tensor among an operator's arguments.
+struct SeenTensor {
+  TensorImpl* tensor;
+  const c10::Argument* argument;
+};
+
+struct DevicePolicy;
+
+// Throws unless `seen`, which are not all on `common`, may meet in one operator.
+using DeviceRule = void (*)(const DevicePolicy& policy, ArrayRef<SeenTensor> seen, Device common);
+
+struct DevicePolicy {
+  std::string name; // "aten::add.Tensor"
+  std::string method; // in PyTorch's sentence, "wrapper_PrivateUse1_add_Tensor"
+  DeviceRule rule;
+};
+
+// Of an operator by its schema: made once, then a look-up by address.
+const DevicePolicy& policy_of(const c10::FunctionSchema& schema);
+
+} // namespace at::openreg

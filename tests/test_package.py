@@ -1,0 +1,148 @@
+"""What `pip wheel` and `pip install` produce."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+import pytest
+from conftest import Environment
+
+ROOT = Path(__file__).parents[1]
+BUILD = ["--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
+
+
+def pip(*arguments: str | Path, cwd: Path = ROOT) -> None:
+    result = subprocess.run([sys.executable, "-m", "pip", *arguments], cwd=cwd, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that `pip wheel` builds from this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", *BUILD, "--wheel-dir", folder, ".")
+    (path,) = folder.iterdir()
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment into which pip has installed that wheel."""
+    environment = Environment(tmp_path_factory.mktemp("installed") / "environment")
+    pip("--python", str(environment.python), "install", "--no-deps", "--no-index", wheel)
+    return environment
+
+
+def metadata_of(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_bytes(archive.read(name))
+
+
+def torch_minor() -> tuple[int, int]:
+    import torch
+
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def test_a_wheel_belongs_to_one_minor_version_of_torch(wheel: Path) -> None:
+    major, minor = torch_minor()
+    metadata = metadata_of(wheel)
+    assert metadata["Version"].endswith(f"+torch{major}.{minor}")
+    assert metadata["Requires-Python"] == ">=3.10"
+    assert f"torch<{major}.{minor + 1},>={major}.{minor}" in metadata.get_all("Requires-Dist", [])
+    assert metadata["License-Expression"] == "BSD-3-Clause"
+
+
+def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {
+        "torch_openreg_autoload.py",
+        "torch_openreg/__init__.py",
+        "torch_openreg/_C.so",
+        "torch_openreg/_C.pyi",
+        "torch_openreg/_build_info.py",
+        "torch_openreg/py.typed",
+        "torch_openreg/lib/libtorch_openreg_bindings.so",
+        "torch_openreg/lib/libtorch_openreg.so",
+        "torch_openreg/lib/libopenreg.so",
+        "torch_openreg/include/openreg.h",
+        "torch_openreg/include/openreg_launch.h",
+        "torch_openreg/include/torch_openreg/runtime/OpenRegFunctions.h",
+        "torch_openreg/share/cmake/torch_openreg/torch_openregConfig.cmake",
+    } <= names
+    assert not [name for name in names if name.endswith((".cpp", ".c", ".in", "CMakeLists.txt"))]
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"torch_openreg", "torch_openreg_autoload.py"}
+
+
+def test_an_installed_wheel_runs_where_there_is_no_compiler(installed: Environment) -> None:
+    code = "import torch; x = torch.ones(2, device='openreg'); print((x + x).cpu().tolist())"
+    assert installed.run(code, PATH="") == "[2.0, 2.0]\n"
+
+
+def test_the_libraries_carry_no_path_of_the_machine_that_built_them(installed: Environment) -> None:
+    for library in [installed.package / "_C.so", *(installed.package / "lib").iterdir()]:
+        entries = run_tool("readelf", "--dynamic", library).splitlines()
+        assert not [line for line in entries if ("RPATH" in line or "RUNPATH" in line) and "[$ORIGIN" not in line]
+        names = [line.split("[")[1].rstrip("]") for line in entries if "SONAME" in line]
+        assert names in ([library.name], []) and (names or library.name == "_C.so")
+
+
+def test_version_and_paths_are_public(installed: Environment, wheel: Path) -> None:
+    code = """
+import torch_openreg
+print(torch_openreg.__version__, torch_openreg.cmake_prefix_path, *torch_openreg.include_paths(), *torch_openreg.library_paths())
+"""
+    package = installed.package
+    version = metadata_of(wheel)["Version"]
+    assert installed.run(code) == f"{version} {package}/share/cmake {package}/include {package}/lib\n"
+
+
+def run_tool(*command: str | Path, cwd: Path | None = None) -> str:
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.22)
+project(user LANGUAGES C)
+find_package(torch_openreg REQUIRED)
+add_executable(user user.c)
+target_link_libraries(user PRIVATE torch_openreg::openreg)
+"""
+
+PROGRAM = """
+#include <openreg.h>
+#include <stdio.h>
+int main(void) {
+  int count = 0;
+  if (orGetDeviceCount(&count) != orSuccess) return 1;
+  printf("%d devices\\n", count);
+  return 0;
+}
+"""
+
+
+def test_another_project_finds_the_device_with_cmake(installed: Environment, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE)
+    (tmp_path / "user.c").write_text(PROGRAM)
+    prefix = f"-DCMAKE_PREFIX_PATH={installed.package}/share/cmake"
+    run_tool(*cmake(), "-S", ".", "-B", "build", prefix, cwd=tmp_path)
+    run_tool(*cmake(), "--build", "build", cwd=tmp_path)
+    assert run_tool(tmp_path / "build" / "user") == "2 devices\n"
+
+
+def cmake() -> Sequence[str]:
+    """CMake from where the build took it: the Python package if there is one, else the PATH."""
+    from importlib.util import find_spec
+
+    return [sys.executable, "-m", "cmake"] if find_spec("cmake") else ["cmake"]

@@ -1,0 +1,206 @@
+"""torch.save and torch.load: tensors, sharing, modules, optimizers, and map_location in every form and direction."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
+
+MODULE = torch.get_device_module(DEVICE)
+TWO_DEVICES = pytest.mark.skipif(MODULE.device_count() < 2, reason="needs two devices")
+
+
+def saved(thing: Any, **options: Any) -> io.BytesIO:
+    buffer = io.BytesIO()
+    torch.save(thing, buffer, **options)
+    buffer.seek(0)
+    return buffer
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64], ids=str)
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_a_tensor_comes_back_on_its_device(dtype: torch.dtype, zip_format: bool) -> None:
+    a = torch.arange(6).reshape(2, 3).to(dtype)
+    buffer = saved(a.to(DEVICE), _use_new_zipfile_serialization=zip_format)
+    result = torch.load(buffer)
+    assert_same(result, a)
+    assert result.device == torch.device(DEVICE_0)
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_strides_offsets_sharing_and_gradients_survive(weights_only: bool) -> None:
+    base = torch.arange(12.0, device=DEVICE)
+    things = {"base": base, "view": base[2:8].view(2, 3).t(), "leaf": torch.ones(2, device=DEVICE, requires_grad=True)}
+    result = torch.load(saved(things), weights_only=weights_only)
+    expected = torch.arange(12.0)
+    assert_same(result["base"], expected)
+    assert_same(result["view"], expected[2:8].view(2, 3).t())
+    assert result["view"].storage_offset() == 2
+    assert result["leaf"].requires_grad
+    result["base"].zero_()
+    assert_same(result["view"], torch.zeros(2, 3).t())
+
+
+def test_parameters_buffers_and_empty_tensors() -> None:
+    things = [torch.nn.Parameter(torch.ones(2, device=DEVICE)), torch.empty(0, 3, device=DEVICE), torch.tensor(5, device=DEVICE)]
+    result = torch.load(saved(things))
+    assert isinstance(result[0], torch.nn.Parameter)
+    assert_same(result, [torch.nn.Parameter(torch.ones(2)), torch.empty(0, 3), torch.tensor(5)])
+
+
+@pytest.mark.parametrize("source", ["cpu", DEVICE_0])
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("cpu", "cpu"),
+        (torch.device("cpu"), "cpu"),
+        (DEVICE, DEVICE_0),
+        (DEVICE_0, DEVICE_0),
+        (torch.device(DEVICE_0), DEVICE_0),
+        pytest.param(DEVICE_1, DEVICE_1, marks=TWO_DEVICES),
+        (lambda storage, tag: storage, "cpu"),
+        (lambda storage, tag: storage.to(device=DEVICE), DEVICE_0),
+        ({"cpu": DEVICE_0, DEVICE_0: "cpu"}, None),
+    ],
+    ids=["cpu", "cpu device", "name", "name and index", "device", "second device", "keep", "function", "mapping"],
+)
+def test_map_location(source: str, location: Any, expected: str | None) -> None:
+    a = torch.arange(5.0)
+    if expected is None:
+        expected = {"cpu": DEVICE_0, DEVICE_0: "cpu"}[source]
+    result = torch.load(saved(a.to(source)), map_location=location)
+    assert_same(result, a, device=expected)
+    assert result.device == torch.device(expected)
+
+
+def test_map_location_to_meta() -> None:
+    result = torch.load(saved(torch.ones(3, device=DEVICE)), map_location="meta")
+    assert (result.device.type, result.shape) == ("meta", (3,))
+
+
+def test_the_location_tag_carries_the_index() -> None:
+    storage = torch.ones(2, device=DEVICE).untyped_storage()
+    assert torch.serialization.location_tag(storage) == DEVICE_0
+
+
+@pytest.mark.parametrize("where", ["cpu", DEVICE])
+def test_a_file_can_be_mapped(tmp_path: Path, where: str) -> None:
+    path = tmp_path / "tensor.pt"
+    torch.save(torch.arange(1000.0, device=where), path)
+    assert_same(torch.load(path, mmap=True, map_location="cpu"), torch.arange(1000.0), device="cpu")
+
+
+def test_a_module_and_its_optimizer_go_on_where_they_were(tmp_path: Path) -> None:
+    def make() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2)).to(DEVICE)
+        return module, torch.optim.Adam(module.parameters(), lr=0.1)
+
+    def train(module: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+        for step in steps:
+            x = torch.randn(6, 4, generator=torch.Generator().manual_seed(step)).to(DEVICE)
+            optimizer.zero_grad()
+            module(x).square().sum().backward()
+            optimizer.step()
+
+    module, optimizer = make()
+    train(module, optimizer, range(3))
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"module": module.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    train(module, optimizer, range(3, 6))
+
+    for location in (DEVICE, "cpu"):  # an optimizer moves its state to its parameters
+        again, its_optimizer = make()
+        checkpoint = torch.load(path, map_location=location, weights_only=True)
+        again.load_state_dict(checkpoint["module"])
+        its_optimizer.load_state_dict(checkpoint["optimizer"])
+        train(again, its_optimizer, range(3, 6))
+        assert_same(again.state_dict(), _on_cpu(module.state_dict()))
+
+
+def _on_cpu(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return type(state)((name, value.cpu()) for name, value in state.items())
+
+
+def test_a_whole_module_is_saved() -> None:
+    module = torch.nn.Linear(3, 2, device=DEVICE)
+    again = torch.load(saved(module), weights_only=False)
+    x = torch.ones(1, 3, device=DEVICE)
+    assert_same(again(x), module(x).detach().cpu().requires_grad_())
+
+
+def test_a_cpu_checkpoint_loads_into_a_device_module_and_the_other_way_round() -> None:
+    for source, to in (("cpu", DEVICE), (DEVICE, "cpu")):
+        first, second = torch.nn.Linear(3, 2, device=source), torch.nn.Linear(3, 2, device=to)
+        second.load_state_dict(torch.load(saved(first.state_dict())))
+        assert_same(second.weight.detach(), first.weight.detach().cpu(), device=to)
+
+
+def test_assign_takes_the_loaded_tensors_device() -> None:
+    module = torch.nn.Linear(3, 2, device="meta")
+    module.load_state_dict(torch.load(saved(torch.nn.Linear(3, 2, device=DEVICE).state_dict())), assign=True)
+    assert module.weight.device == torch.device(DEVICE_0)
+
+
+def test_random_states_are_saved() -> None:
+    torch.manual_seed(4)
+    torch.randn(3, device=DEVICE)
+    buffer = saved({"device": MODULE.get_rng_state(), "all": MODULE.get_rng_state_all()})
+    expected = torch.randn(3, device=DEVICE).cpu()
+    states = torch.load(buffer)
+    MODULE.set_rng_state(states["device"])
+    assert_same(torch.randn(3, device=DEVICE), expected)
+    MODULE.set_rng_state_all(states["all"])
+    assert_same(torch.randn(3, device=DEVICE), expected)
+
+
+def _in_process(program: str, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, str(path)], env={**os.environ, **environment}, capture_output=True, text=True, cwd="/"
+    )
+
+
+LOAD = "import sys, torch; print(torch.load(sys.argv[1]))"
+LOAD_TO_CPU = "import sys, torch; print(torch.load(sys.argv[1], map_location='cpu').tolist())"
+
+
+@pytest.mark.skipif(DEVICE != "openreg", reason="the number of devices is set in this device's environment")
+@TWO_DEVICES
+def test_a_checkpoint_of_a_device_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "second.pt"
+    torch.save(torch.arange(3.0, device=DEVICE_1), path)
+    result = _in_process(LOAD, path, OPENREG_DEVICE_COUNT="1")
+    assert result.returncode == 1
+    assert "Attempting to deserialize object on OPENREG device 1 but torch.openreg.device_count() is 1" in result.stderr
+    assert "map_location" in result.stderr
+    assert _in_process(LOAD_TO_CPU, path, OPENREG_DEVICE_COUNT="1").stdout == "[0.0, 1.0, 2.0]\n"
+
+
+@pytest.mark.skipif(DEVICE != "openreg", reason="without this backend the name is unknown")
+def test_a_checkpoint_without_the_backend_loads_on_the_cpu(tmp_path: Path) -> None:
+    path = tmp_path / "device.pt"
+    torch.save(torch.arange(3.0, device=DEVICE), path)
+    off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert _in_process(LOAD_TO_CPU, path, **off).stdout == "[0.0, 1.0, 2.0]\n"
+    result = _in_process(LOAD, path, **off)
+    assert result.returncode == 1
+    assert "don't know how to restore data location of torch.storage.UntypedStorage (tagged with openreg:0)" in result.stderr
+
+
+def test_a_truncated_file_is_an_error_and_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "truncated.pt"
+    kept = torch.arange(4.0, device=DEVICE)
+    torch.save(torch.ones(10_000, device=DEVICE), path)
+    path.write_bytes(path.read_bytes()[:20_000])
+    before = torch.accelerator.memory_allocated()
+    with pytest.raises(RuntimeError, match="failed finding central directory"):
+        torch.load(path)
+    assert torch.accelerator.memory_allocated() == before
+    assert_same(kept, torch.arange(4.0))
