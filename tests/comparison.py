@@ -38,7 +38,7 @@ def place(tree: Any, device: str) -> Any:
         storage = source.untyped_storage()
         key = (storage._cdata, source.dtype)
         if key not in storages:
-            flat = torch.empty(0, dtype=source.dtype).set_(storage, 0, (storage.nbytes() // source.itemsize,))
+            flat = source.new_empty(0).set_(storage, 0, (storage.nbytes() // source.itemsize,))
             storages[key] = flat.to(device, copy=True)
         moved = storages[key].as_strided(source.size(), source.stride(), source.storage_offset())
         if source.is_conj():

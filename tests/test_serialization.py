@@ -198,7 +198,7 @@ def test_a_truncated_file_is_an_error_and_costs_nothing(tmp_path: Path) -> None:
     path = tmp_path / "truncated.pt"
     kept = torch.arange(4.0, device=DEVICE)
     torch.save(torch.ones(10_000, device=DEVICE), path)
-    path.write_bytes(path.read_bytes()[:20_000])
+    path.write_bytes(path.read_bytes()[:100])
     before = torch.accelerator.memory_allocated()
     with pytest.raises(RuntimeError, match="failed finding central directory"):
         torch.load(path)

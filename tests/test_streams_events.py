@@ -208,14 +208,14 @@ def test_elapsed_time_needs_timing_enabled() -> None:
     start.record()
     end.record()
     MODULE.synchronize()
-    with pytest.raises(RuntimeError, match="^Both events must be created with argument 'enable_timing=True'.$"):
+    with pytest.raises(ValueError, match="^Both events must be created with argument 'enable_timing=True'.$"):
         start.elapsed_time(end)
 
 
 def test_elapsed_time_needs_recorded_events() -> None:
     start, end = torch.Event(DEVICE, enable_timing=True), torch.Event(DEVICE, enable_timing=True)
     start.record()
-    with pytest.raises(RuntimeError, match="^Both events must be recorded before calculating elapsed time.$"):
+    with pytest.raises(ValueError, match="^Both events must be recorded before calculating elapsed time.$"):
         start.elapsed_time(end)
 
 

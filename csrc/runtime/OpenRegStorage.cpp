@@ -156,7 +156,7 @@ void resize_storage(StorageImpl* storage, size_t size) {
   storage->set_nbytes(size);
 }
 
-intrusive_ptr<StorageImpl> adopt_storage(const intrusive_ptr<StorageImpl>& storage, DeviceIndex device) {
+intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, DeviceIndex device) {
   void* address = storage->mutable_data();
   const size_t size = storage->nbytes();
   if (C10_UNLIKELY(size > 0 && !in_kernel_window(address))) {
@@ -166,7 +166,7 @@ intrusive_ptr<StorageImpl> adopt_storage(const intrusive_ptr<StorageImpl>& stora
     return copy;
   }
   DataPtr owned = storage->set_data_ptr(borrowed(address));
-  return make_intrusive<OpenRegStorageImpl>(size, relabelled(std::move(owned), device), storage);
+  return make_intrusive<OpenRegStorageImpl>(size, relabelled(std::move(owned), device), std::move(storage));
 }
 
 void take_over(StorageImpl* storage, StorageImpl* twin) {

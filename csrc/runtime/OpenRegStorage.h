@@ -37,7 +37,7 @@ OPENREG_API intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage);
 OPENREG_API void resize_storage(StorageImpl* storage, size_t size);
 
 // Relabels memory between the two windows without copying. The result has a twin; `storage` becomes it.
-OPENREG_API intrusive_ptr<StorageImpl> adopt_storage(const intrusive_ptr<StorageImpl>& storage, DeviceIndex device);
+OPENREG_API intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, DeviceIndex device);
 
 // If a kernel gave the twin other memory (a resized out=), the device storage takes it over.
 OPENREG_API void take_over(StorageImpl* storage, StorageImpl* twin);

@@ -84,9 +84,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
     } else if (is_generator(arguments[i])) {
       value = scope.generator(value.toOptional<Generator>());
     } else {
-      value = map_tensors(std::move(value), [&](Tensor&& tensor) {
-        return tensor.defined() ? scope.alias(tensor) : std::move(tensor);
-      });
+      value = map_tensors(std::move(value), [&](Tensor&& tensor) { return scope.alias(std::move(tensor)); });
     }
   }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);

@@ -39,8 +39,8 @@ Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey 
   return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), keys, like));
 }
 
-c10::intrusive_ptr<c10::StorageImpl> storage_of(const Tensor& tensor) {
-  return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(tensor.storage().unsafeGetStorageImpl());
+c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage) {
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
 }
 
 // A CPU tensor that only this scope holds becomes a device tensor over `storage`; a shared one gets a device twin.
@@ -76,17 +76,25 @@ void KernelScope::enter() {
 }
 
 Tensor KernelScope::alias(const Tensor& tensor) {
-  if (!tensor.is_privateuseone()) {
-    return tensor;
+  return alias(c10::MaybeOwned<Tensor>::borrowed(tensor));
+}
+
+Tensor KernelScope::alias(Tensor&& tensor) {
+  return alias(c10::MaybeOwned<Tensor>::owned(std::move(tensor)));
+}
+
+Tensor KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
+  if (!tensor->defined() || !tensor->is_privateuseone()) {
+    return *tensor;
   }
   for (const Alias& known : aliases_) {
-    if (known.device.is_same(tensor)) { // an output that is also an input
+    if (known.device->is_same(*tensor)) { // an output that is also an input
       return known.cpu;
     }
   }
-  const auto& impl = *tensor.unsafeGetTensorImpl();
+  const auto& impl = *tensor->unsafeGetTensorImpl();
   auto storage = c10::openreg::twin_of(impl.unsafe_storage().unsafeGetStorageImpl());
-  aliases_.push_back({tensor, make_like(std::move(storage), c10::DispatchKey::CPU, impl)});
+  aliases_.push_back({std::move(tensor), make_like(std::move(storage), c10::DispatchKey::CPU, impl)});
   return aliases_.back().cpu;
 }
 
@@ -116,36 +124,36 @@ Tensor KernelScope::result(Tensor&& tensor) {
       " would give a tensor of layout ",
       tensor.layout(),
       ", which the openreg device does not have. Call .cpu() first.");
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   for (const Alias& known : aliases_) {
     if (known.cpu.is_same(tensor)) {
-      return known.device;
+      return *known.device;
     }
   }
-  const auto storage = storage_of(tensor);
   for (const Alias& known : aliases_) { // a view of an operand
-    if (known.cpu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == storage.get()) {
-      return to_device(std::move(tensor), storage_of(known.device));
+    if (known.cpu.storage().unsafeGetStorageImpl() == storage) {
+      return to_device(std::move(tensor), share(known.device->storage().unsafeGetStorageImpl()));
     }
   }
   for (const SeenTensor& seen : seen_) { // a CPU operand, or a view of one
-    if (seen.tensor->has_storage() && seen.tensor->unsafe_storage().unsafeGetStorageImpl() == storage.get()) {
+    if (seen.tensor->has_storage() && seen.tensor->unsafe_storage().unsafeGetStorageImpl() == storage) {
       return std::move(tensor);
     }
   }
-  for (const auto& [cpu, device] : adopted_) { // a second result over the same fresh memory
-    if (cpu == storage) {
-      return to_device(std::move(tensor), device);
+  for (const Adopted& adopted : adopted_) { // a second result over the same fresh memory
+    if (adopted.cpu == storage) {
+      return to_device(std::move(tensor), share(adopted.device));
     }
   }
-  auto device_storage = c10::openreg::adopt_storage(storage, device_);
-  adopted_.emplace_back(storage, device_storage);
+  auto device_storage = c10::openreg::adopt_storage(share(storage), device_);
+  adopted_.push_back({storage, device_storage.get()});
   return to_device(std::move(tensor), std::move(device_storage));
 }
 
 void KernelScope::write_back() {
   for (const Alias& known : aliases_) {
     const auto& cpu = *known.cpu.unsafeGetTensorImpl();
-    auto& device = *known.device.unsafeGetTensorImpl();
+    auto& device = *known.device->unsafeGetTensorImpl();
     c10::openreg::take_over(
         device.unsafe_storage().unsafeGetStorageImpl(), cpu.unsafe_storage().unsafeGetStorageImpl());
     if (C10_UNLIKELY(

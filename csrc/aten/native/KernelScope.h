@@ -46,7 +46,10 @@ class KernelScope {
   void enter();
 
   // ---- 2. around the kernel
+  // Undefined and CPU tensors come back as they are. The first form borrows the tensor until the scope ends: another
+  // reference to a tensor that Python holds would take the GIL.
   Tensor alias(const Tensor& tensor);
+  Tensor alias(Tensor&& tensor);
   Generator generator(const std::optional<Generator>& generator) const;
   DeviceIndex device() const {
     return device_;
@@ -62,18 +65,25 @@ class KernelScope {
 
  private:
   struct Alias {
-    Tensor device;
+    c10::MaybeOwned<Tensor> device;
     Tensor cpu;
   };
+  struct Adopted { // kept alive by the result that was made of them
+    c10::StorageImpl* cpu;
+    c10::StorageImpl* device;
+  };
+
   const DevicePolicy& policy_;
   DeviceIndex device_ = -1;
   bool mixed_ = false; // not all on one openreg device
   bool cpu_result_ = false; // device=cpu was asked for
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<SeenTensor, 6> seen_;
-  c10::SmallVector<std::pair<c10::intrusive_ptr<c10::StorageImpl>, c10::intrusive_ptr<c10::StorageImpl>>, 2> adopted_;
+  c10::SmallVector<Adopted, 2> adopted_;
   std::optional<c10::openreg::KernelAllocations> allocations_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
+
+  Tensor alias(c10::MaybeOwned<Tensor> tensor);
 };
 
 } // namespace at::openreg

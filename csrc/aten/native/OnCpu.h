@@ -41,23 +41,22 @@ decltype(auto) see(KernelScope& scope, const T& value, const c10::Argument& argu
 template <class T>
 decltype(auto) aliased(KernelScope& scope, T& value) {
   using Value = std::remove_const_t<T>;
-  const auto alias = [&](const Tensor& tensor) { return tensor.defined() ? scope.alias(tensor) : tensor; };
   if constexpr (std::is_same_v<Value, Tensor>) {
-    return alias(value);
+    return scope.alias(value);
   } else if constexpr (std::is_same_v<Value, std::optional<Tensor>>) {
-    return value.has_value() ? std::optional<Tensor>(alias(*value)) : std::nullopt;
+    return value.has_value() ? std::optional<Tensor>(scope.alias(*value)) : std::nullopt;
   } else if constexpr (std::is_same_v<Value, c10::List<std::optional<Tensor>>>) {
     c10::List<std::optional<Tensor>> list;
     list.reserve(value.size());
     for (const std::optional<Tensor>& tensor : value) {
-      list.push_back(tensor.has_value() ? std::optional<Tensor>(alias(*tensor)) : std::nullopt);
+      list.push_back(tensor.has_value() ? std::optional<Tensor>(scope.alias(*tensor)) : std::nullopt);
     }
     return list;
   } else if constexpr (std::is_same_v<Value, TensorList> || std::is_same_v<Value, ITensorListRef>) {
     std::vector<Tensor> list;
     list.reserve(value.size());
     for (const Tensor& tensor : value) {
-      list.push_back(alias(tensor));
+      list.push_back(scope.alias(tensor));
     }
     return list;
   } else if constexpr (std::is_same_v<Value, std::optional<Generator>>) {
