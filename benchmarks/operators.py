@@ -54,7 +54,7 @@ OPERATORS = {
         Operator("argmax, rows", "torch.argmax(x, 1)"),
         Operator("norm", "torch.linalg.vector_norm(x)"),
     ),
-    "matmul, convolution, norm, attention": (
+    "matmul, conv, norm": (
         Operator("mm", "torch.mm(x, y)"),
         Operator("bmm", "torch.bmm(batch, batch)"),
         Operator("linear", "F.linear(x, y, row)"),
@@ -150,8 +150,8 @@ def measure_operators(device: str, effort: Effort) -> Iterator[Row]:
                     yield row
         limit = targets.OPERATOR_MEDIAN[size]
         for group, rows in by_group.items():
-            yield from summary(rows, f"median: {group}", limit, size)
-        yield from summary([row for rows in by_group.values() for row in rows], "median: all", limit, size)
+            yield from summary(rows, f"median {group}", limit, size)
+        yield from summary([row for rows in by_group.values() for row in rows], "median of all", limit, size)
 
 
 def measure_optimizers(device: str, effort: Effort) -> Iterator[Row]:

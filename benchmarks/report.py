@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -50,21 +51,16 @@ def summary(rows: Sequence[Row], name: str, limit: float, case: str) -> list[Row
 
 def print_table(console: Console, title: str, reference: str, rows: Sequence[Row]) -> None:
     """Prints rows with their cases side by side. `reference` names what the times are divided by."""
-    cases = list(dict.fromkeys(row.case for row in rows))
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("", overflow="fold")
-    for case in cases:
-        head = f"{case}\n" if case else ""
-        for column in (f"{head}device", f"{reference}", "ratio", "target"):
-            table.add_column(column, justify="right", no_wrap=True)
-    by_name = {row.name: {} for row in rows}  # type: dict[str, dict[str, Row]]
+    by_case: dict[str, dict[str, Row]] = {}
     for row in rows:
-        by_name[row.name][row.case] = row
-    for name, found in by_name.items():
-        cells = [escape(name)]
-        for case in cases:
-            cells += _cells(found.get(case))
-        table.add_row(*cells)
+        by_case.setdefault(row.case, {})[row.name] = row
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for case in by_case:
+        for column in (f"{case}\ndevice", reference, "ratio", "target"):
+            table.add_column(column if by_case.keys() != {""} else column.strip(), justify="right", no_wrap=True)
+    for name in dict.fromkeys(row.name for row in rows):
+        table.add_row(escape(name), *(cell for found in by_case.values() for cell in _cells(found.get(name))))
     console.print(table)
 
 

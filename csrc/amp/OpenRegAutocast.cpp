@@ -1,15 +1,50 @@
+#include <ATen/Operators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/native/NonSymbolicBC.h>
 #include <torch/library.h>
 
-// Mixed precision. Without the fallthrough, every operator that has no autocast kernel would fail under
-// torch.autocast("openreg") with "Could not run ... 'AutocastPrivateUse1'".
+// Mixed precision: which operators torch.autocast("openreg") runs in lower precision, which in float32. The lists are
+// PyTorch's own, shared by all accelerators, so that a model casts here where it casts on CUDA.
 namespace at::openreg {
 namespace {
 
 // LITERALINCLUDE START: AMP FALLTHROUGH
+// An operator on no list runs in the type it is given. Without this line it would not run at all: "Could not run ... with
+// arguments from the 'AutocastPrivateUse1' backend".
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
 // LITERALINCLUDE END: AMP FALLTHROUGH
+
+Tensor binary_cross_entropy_banned(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
+  TORCH_CHECK(
+      false,
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+      "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+      "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+      "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+      "safe to autocast.");
+}
+
+// LITERALINCLUDE START: AMP LISTS
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+#define LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
+  AT_FORALL_LOWER_PRECISION_FP(LOWER)
+#undef LOWER
+#define FLOAT32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
+  AT_FORALL_FP32(FLOAT32)
+#undef FLOAT32
+#define FLOAT32_UNLESS_GIVEN(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)
+  AT_FORALL_FP32_SET_OPT_DTYPE(FLOAT32_UNLESS_GIVEN)
+#undef FLOAT32_UNLESS_GIVEN
+  AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
+#define WIDEST(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
+  AT_FORALL_PROMOTE(WIDEST)
+#undef WIDEST
+
+  m.impl("binary_cross_entropy", binary_cross_entropy_banned);
+}
+// LITERALINCLUDE END: AMP LISTS
 
 } // namespace
 } // namespace at::openreg
