@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include "native/Fallback.h"
+#include "native/Minimal.h"
 #include "native/OnCpu.h"
 
 // Operators that take the unboxed route to the CPU's kernel: what a network's forward, backward and optimizer call in
@@ -68,15 +69,40 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 // LITERALINCLUDE START: FALLBACK PER OPERATOR
 // The fallback again, operator by operator: where PyTorch has a composite kernel it would never reach the global one.
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  for (const char* name : kOvershadowedOperators) {
+template <size_t N>
+void fallback_for(torch::Library& m, c10::DispatchKey key, const char* const (&names)[N]) {
+  for (const char* name : names) {
     const auto op = c10::Dispatcher::singleton().findOp(torch::jit::parseName(name));
-    if (op && !op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+    if (op && !op->hasKernelForDispatchKey(key)) {
       m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
     }
   }
 }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
+}
 // LITERALINCLUDE END: FALLBACK PER OPERATOR
+
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  m.impl("copy_", copy_);
+  fallback_for(m, c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU);
+}
+
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  m.impl("copy_", copy_);
+  fallback_for(m, c10::DispatchKey::SparseCsrPrivateUse1, kOvershadowedSparseCsrCPU);
+}
+
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+  m.impl("copy_", copy_);
+  fallback_for(m, c10::DispatchKey::QuantizedPrivateUse1, kOvershadowedQuantizedCPU);
+}
+
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  m.impl("copy_", copy_);
+  fallback_for(m, c10::DispatchKey::NestedTensorPrivateUse1, kOvershadowedNestedTensorCPU);
+}
 
 } // namespace
 } // namespace at::openreg

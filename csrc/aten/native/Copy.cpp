@@ -2,6 +2,7 @@
 #include <ATen/ops/copy_ops.h>
 
 #include "KernelScope.h"
+#include "Layouts.h"
 #include "Minimal.h"
 
 // Copies between the host and a device, between devices, and on one device, with conversion of dtype, layout and the lazy
@@ -10,7 +11,8 @@ namespace at::openreg {
 namespace {
 
 bool copyable(const Tensor& tensor) {
-  return tensor.layout() == kStrided && !tensor.is_quantized() && (tensor.is_privateuseone() || tensor.is_cpu());
+  return (tensor.layout() == kStrided || has_components(*tensor.unsafeGetTensorImpl())) &&
+      (tensor.is_privateuseone() || tensor.is_cpu());
 }
 
 // copy_ is what moves tensors between devices: its operands may be anywhere.
@@ -32,6 +34,12 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
       " is not supported by the openreg device.");
   KernelScope scope(kAnywhere);
   scope.enter();
+  if (C10_UNLIKELY(has_components(*self.unsafeGetTensorImpl()) || has_components(*source.unsafeGetTensorImpl()))) {
+    // Replaces components rather than bytes: the CPU's kernel makes them in host memory, write_back() moves them.
+    scope.alias(self).copy_(scope.alias(source), non_blocking);
+    scope.write_back();
+    return self;
+  }
   Tensor destination = scope.alias(self);
   at::_ops::copy_::redispatch(
       c10::DispatchKeySet(c10::DispatchKey::CPU), destination, scope.alias(source), non_blocking);

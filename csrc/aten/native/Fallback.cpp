@@ -57,11 +57,13 @@ bool is_generator(const c10::Argument& argument) {
 
 } // namespace
 
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const auto& arguments = schema.arguments();
+  const c10::DispatchKey cpu_key = c10::toRuntimePerBackendFunctionalityKey( // SparsePrivateUse1 -> SparseCPU
+      c10::toFunctionalityKey(keys.highestPriorityTypeId()), c10::BackendComponent::CPUBit);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+      op.hasComputedKernelForDispatchKey(cpu_key),
       "Could not run '",
       op.operator_name(),
       "' with arguments from the 'openreg' backend: it has no CPU kernel that the device could run, and the device has none "
@@ -87,8 +89,10 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
       value = map_tensors(std::move(value), [&](Tensor&& tensor) { return scope.alias(std::move(tensor)); });
     }
   }
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-  scope.write_back();
+  op.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
+  if (schema.is_mutable()) {
+    scope.write_back();
+  }
   const size_t results = schema.returns().size();
   for (size_t i = stack->size() - results; i < stack->size(); ++i) {
     (*stack)[i] = map_tensors(std::move((*stack)[i]), [&](Tensor&& tensor) { return scope.result(std::move(tensor)); });

@@ -1,5 +1,7 @@
 #include "KernelScope.h"
 
+#include "Layouts.h"
+
 #include <c10/core/AutogradState.h>
 
 namespace at::openreg {
@@ -93,8 +95,15 @@ Tensor KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
     }
   }
   const auto& impl = *tensor->unsafeGetTensorImpl();
-  auto storage = c10::openreg::twin_of(impl.unsafe_storage().unsafeGetStorageImpl());
-  aliases_.push_back({std::move(tensor), make_like(std::move(storage), c10::DispatchKey::CPU, impl)});
+  Tensor cpu;
+  if (C10_LIKELY(!has_components(impl))) {
+    cpu = make_like(
+        c10::openreg::twin_of(impl.unsafe_storage().unsafeGetStorageImpl()), c10::DispatchKey::CPU, impl);
+  } else {
+    cpu = map_components(
+        *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
+  }
+  aliases_.push_back({std::move(tensor), std::move(cpu)});
   return aliases_.back().cpu;
 }
 
@@ -118,6 +127,16 @@ Tensor KernelScope::result(Tensor&& tensor) {
   if (!tensor.defined() || !tensor.device().is_cpu() || cpu_result_ || device_ < 0) {
     return std::move(tensor);
   }
+  for (const Alias& known : aliases_) {
+    if (known.cpu.is_same(tensor)) {
+      return *known.device;
+    }
+  }
+  if (C10_UNLIKELY(has_components(*tensor.unsafeGetTensorImpl()))) {
+    return map_components(tensor, c10::BackendComponent::PrivateUse1Bit, [&](const Tensor& component) {
+      return result(Tensor(component));
+    });
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(
       tensor.layout() == kStrided,
       policy_.name,
@@ -125,13 +144,8 @@ Tensor KernelScope::result(Tensor&& tensor) {
       tensor.layout(),
       ", which the openreg device does not have. Call .cpu() first.");
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  for (const Alias& known : aliases_) {
-    if (known.cpu.is_same(tensor)) {
-      return *known.device;
-    }
-  }
   for (const Alias& known : aliases_) { // a view of an operand
-    if (known.cpu.storage().unsafeGetStorageImpl() == storage) {
+    if (known.cpu.has_storage() && known.cpu.storage().unsafeGetStorageImpl() == storage) {
       return to_device(std::move(tensor), share(known.device->storage().unsafeGetStorageImpl()));
     }
   }
@@ -151,9 +165,16 @@ Tensor KernelScope::result(Tensor&& tensor) {
 }
 
 void KernelScope::write_back() {
-  for (const Alias& known : aliases_) {
+  for (size_t i = 0; i < aliases_.size(); ++i) { // result() may look at aliases_
+    const Alias& known = aliases_[i];
     const auto& cpu = *known.cpu.unsafeGetTensorImpl();
     auto& device = *known.device->unsafeGetTensorImpl();
+    if (C10_UNLIKELY(has_components(cpu))) {
+      device_ = known.device->device().index();
+      write_back_components(
+          known.cpu, *known.device, [&](const Tensor& component) { return result(Tensor(component)); });
+      continue;
+    }
     c10::openreg::take_over(
         device.unsafe_storage().unsafeGetStorageImpl(), cpu.unsafe_storage().unsafeGetStorageImpl());
     if (C10_UNLIKELY(

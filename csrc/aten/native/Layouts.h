@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+// Tensors that are more than one strided block of memory: sparse COO, sparse compressed, quantized, nested. Each has a
+// TensorImpl and a dispatch key of its own (SparsePrivateUse1, ...), and is made of strided *components*.
+namespace at::openreg {
+
+constexpr c10::DispatchKeySet kLayoutKeys({
+    c10::DispatchKey::Sparse,
+    c10::DispatchKey::SparseCsr,
+    c10::DispatchKey::Quantized,
+    c10::DispatchKey::NestedTensor,
+});
+
+inline bool has_components(const TensorImpl& tensor) {
+  return tensor.key_set().has_any(kLayoutKeys);
+}
+
+using ComponentFn = c10::function_ref<Tensor(const Tensor&)>;
+
+// A tensor of the same layout on `backend`, each component replaced by `fn(component)`. A nested tensor's table of sizes
+// stays in host memory, as PyTorch requires.
+Tensor map_components(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn);
+
+// Carries what an in-place operator changed in `from`, an alias of `to`, over to `to`.
+void write_back_components(const Tensor& from, const Tensor& to, ComponentFn fn);
+
+} // namespace at::openreg
