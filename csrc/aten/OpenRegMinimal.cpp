@@ -19,6 +19,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty_memory_format);
   // LITERALINCLUDE END: EMPTY.MEMORY_FORMAT
   m.impl("empty_strided", empty_strided);
+  m.impl("_efficientzerotensor", _efficientzerotensor);
   m.impl("resize_", resize_);
 
   // Views: PyTorch's own, they only touch sizes and strides.

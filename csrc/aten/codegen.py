@@ -20,13 +20,13 @@ def unchecked_operators(functions: list[dict]) -> list[str]:
 
 def overshadowed_operators(functions: list[dict], key: str) -> list[str]:
     """Operators with a kernel for the CPU's dispatch key `key` and a composite one, which PyTorch prefers to the fallback of
-    a backend. Of the dense ones most are structured: their composite form allocates the result and calls `out=`."""
+    a backend. Most are structured: their composite form allocates the result and calls `out=`."""
 
     def overshadowed(f: dict) -> bool:
         keys = {part.strip() for entry in f.get("dispatch", {}) for part in entry.split(",")}
-        composite = "CompositeExplicitAutograd" if key == "CPU" else "Composite"
-        structured = key == "CPU" and "structured_delegate" in f
-        return structured or (key in keys and any(k.startswith(composite) for k in keys))
+        has_composite = "structured_delegate" in f or any(k.startswith("Composite") for k in keys)
+        has_kernel = key in keys or (key == "CPU" and "structured_delegate" in f)
+        return has_composite and has_kernel
 
     return sorted(f"aten::{f['func'].split('(')[0]}" for f in functions if overshadowed(f))
 

@@ -102,6 +102,19 @@ Tensor empty_strided(
   return tensor;
 }
 
+// Zeros without memory, which autograd uses for gradients that are known to be zero. The key ZeroTensor marks them.
+Tensor _efficientzerotensor(
+    IntArrayRef size,
+    std::optional<ScalarType> dtype,
+    std::optional<Layout> layout,
+    std::optional<Device> device,
+    std::optional<bool> pin_memory) {
+  at::native::ZeroTensorAllocator allocator(
+      Device(DeviceType::PrivateUse1, checked_device(layout, device, pin_memory)));
+  return at::detail::empty_generic(
+      size, &allocator, kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor), dtype_or_default(dtype), std::nullopt);
+}
+
 Tensor as_strided(const Tensor& self, IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset) {
   return at::native::as_strided_tensorimpl(self, size, stride, storage_offset);
 }

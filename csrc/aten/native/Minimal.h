@@ -20,6 +20,13 @@ Tensor empty_strided(
     std::optional<Device> device,
     std::optional<bool> pin_memory);
 
+Tensor _efficientzerotensor(
+    IntArrayRef size,
+    std::optional<ScalarType> dtype,
+    std::optional<Layout> layout,
+    std::optional<Device> device,
+    std::optional<bool> pin_memory);
+
 Tensor as_strided(const Tensor& self, IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset);
 const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<MemoryFormat> memory_format);
 Tensor& set_(Tensor& self);
