@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import entry_points
 from types import ModuleType
 
 
 def _autoload() -> ModuleType | None:
-    """Brings the backend up. Returns ``torch.openreg``, or None if TORCH_OPENREG_AUTOLOAD=0 leaves it out.
+    """Brings the backend up, after all other installed ones.
 
-    torch_openreg may be half imported at this point, by the import that made this thread or another one import torch.
+    Returns ``torch.openreg``, or None if TORCH_OPENREG_AUTOLOAD=0 leaves it out or other backends come first.
     """
     if os.environ.get("TORCH_OPENREG_AUTOLOAD") == "0":
         return None
+    order = [point.module for point in entry_points(group="torch.backends")]
+    if order[-1:] not in ([__name__], []) and getattr(sys.modules["torch"].__spec__, "_initializing", False):
+        _load_last()
+        return None
+    return _load()
+
+
+def _load() -> ModuleType | None:
+    # torch_openreg may be half imported, by the import that made this thread or another one import torch.
     try:
         import torch_openreg
     except RuntimeError:
@@ -26,3 +36,20 @@ def _autoload() -> ModuleType | None:
             raise
         torch_openreg = sys.modules["torch_openreg"]
     return torch_openreg._loader.load()
+
+
+def _load_last() -> None:
+    """PrivateUse1 has one owner. A backend that finds it taken raises or aborts inside `import torch`; ours yields.
+
+    The first thing that PyTorch does after calling the last backend is to read TORCH_LOGS: so do we.
+    """
+    from torch import _logging
+
+    init_logs = _logging._init_logs
+
+    def load_and_init_logs() -> None:
+        _logging._init_logs = init_logs
+        _load()
+        init_logs()
+
+    _logging._init_logs = load_and_init_logs

@@ -44,7 +44,7 @@ class Benchmark:
 
     def training(self, threads: int) -> list[Row]:
         times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in targets.TRAINING}
-        for _ in range(2 if self.quick else 5):
+        for _ in range(1 if self.quick else 5):
             for side, device in enumerate((self.device, "cpu")):
                 for name, seconds in self.worker("training", threads, device=device).items():
                     times[name][side].append(seconds)
@@ -147,6 +147,11 @@ def main() -> int:
     facts = machine()
     console.rule(f"{args.device} against the CPU device")
     console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
+    if os.getloadavg()[0] > 0.5:
+        console.print(
+            "[yellow]Other programs are running. Wait for them: with as many threads as processors, a kernel waits for "
+            "its slower thread."
+        )
     benchmark = Benchmark(args)
     measured: list[dict[str, object]] = []
     failed = False

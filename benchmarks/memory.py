@@ -40,7 +40,7 @@ def measure_copies(device: str, effort: Effort) -> Iterator[Row]:
             ("on the device", peer, there),
         ):
             side = Side("target.copy_(source)", {"target": target, "source": source}, device)
-            yield ratio(name, alternate((side, reference), effort), targets.COPY[label], label)
+            yield ratio(f"{label}, {name}", alternate((side, reference), effort), targets.COPY[label])
 
 
 def measure_allocation(device: str, effort: Effort) -> Iterator[Row]:

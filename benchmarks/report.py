@@ -55,7 +55,7 @@ def print_table(console: Console, title: str, reference: str, rows: Sequence[Row
     for row in rows:
         by_case.setdefault(row.case, {})[row.name] = row
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for case in by_case:
         for column in (f"{case}\ndevice", reference, "ratio", "target"):
             table.add_column(column if by_case.keys() != {""} else column.strip(), justify="right", no_wrap=True)
@@ -67,7 +67,8 @@ def print_table(console: Console, title: str, reference: str, rows: Sequence[Row
 def _cells(row: Row | None) -> list[str]:
     if row is None:
         return [""] * 4
-    value = f"{row.value:.2f}{row.unit and ' ' + row.unit}"
+    # The sum turns -0.0 into 0.0.
+    value = f"{round(row.value, 2) + 0.0:.2f}{row.unit and ' ' + row.unit}"
     if row.missed:
         value = f"[red]✗ {value}[/]"
     limit = "" if row.limit is None else f"{row.limit:.2f}"

@@ -26,7 +26,7 @@ def place(tree: Any, device: str) -> Any:
     storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def move(leaf: Any) -> Any:
-        if isinstance(leaf, torch.device) or leaf == "cpu" and isinstance(leaf, str):
+        if isinstance(leaf, torch.device) or (isinstance(leaf, str) and leaf == "cpu"):
             return torch.device(device)
         if isinstance(leaf, torch.Generator):
             return torch.Generator(device).manual_seed(leaf.initial_seed())
@@ -99,7 +99,7 @@ def significant_strides(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def metadata_difference(actual: torch.Tensor, expected: torch.Tensor, device: str) -> str | None:
-    """The first property in which a result on ``device`` is not what the CPU's is, as a sentence; None if there is none."""
+    """The first property in which a result on ``device`` is not what the CPU's is, as a sentence, or None."""
     if actual.device.type != torch.device(device).type:
         return f"the result is on {actual.device}"
     for name, get in (

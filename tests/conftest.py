@@ -1,4 +1,4 @@
-"""What the tests about processes share: a real environment with a really installed distribution, and a way to run in it.
+"""What the tests about processes share: an environment with a really installed distribution, and a way to run in it.
 
 Import, autoload and fork can only be tested in a process of their own. The environments are virtual environments that
 see this one's torch, but of this package only their own copy, which a test may break.
@@ -44,7 +44,9 @@ class Environment:
         assert entry_point is not None and entry_point.origin
         shutil.copy(entry_point.origin, self.site_packages)
         for folder in spec.submodule_search_locations:
-            shutil.copytree(folder, self.package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "csrc"))
+            shutil.copytree(
+                folder, self.package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "csrc")
+            )
         metadata = Path(str(importlib.metadata.distribution("torch_openreg").locate_file("")))
         for folder in metadata.glob("torch_openreg-*.dist-info"):
             shutil.copytree(folder, self.site_packages / folder.name)

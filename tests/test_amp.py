@@ -18,7 +18,9 @@ LOW = [torch.float16, torch.bfloat16]
 
 # Strict: the day the lists are registered, these tests say that the mark must go.
 NEEDS_CAST_LISTS = pytest.mark.xfail(
-    DEVICE == "openreg", strict=True, reason="autocast falls through for every operator: no cast lists are registered yet"
+    DEVICE == "openreg",
+    strict=True,
+    reason="autocast falls through for every operator: no cast lists are registered yet",
 )
 
 
@@ -145,7 +147,12 @@ def test_an_unsupported_dtype_warns_and_disables_autocast() -> None:
 
 @NEEDS_CAST_LISTS
 def test_binary_cross_entropy_is_refused() -> None:
-    with torch.autocast(DEVICE_TYPE), pytest.raises(RuntimeError, match="torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast"):
+    with (
+        torch.autocast(DEVICE_TYPE),
+        pytest.raises(
+            RuntimeError, match="torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast"
+        ),
+    ):
         F.binary_cross_entropy(ones(3), ones(3))
 
 

@@ -1,8 +1,9 @@
-"""Autograd on the device: gradients are the CPU's, backward runs on the right device and thread, hooks and graphs work."""
+"""Autograd on the device: the CPU's gradients, on the right device and stream, with hooks and transforms."""
 
 from __future__ import annotations
 
 import threading
+from typing import ClassVar
 
 import pytest
 import torch
@@ -97,7 +98,9 @@ def test_in_place_on_what_backward_needs_is_refused() -> None:
 
 
 def test_in_place_on_a_leaf_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="^a leaf Variable that requires grad is being used in an in-place operation.$"):
+    with pytest.raises(
+        RuntimeError, match="^a leaf Variable that requires grad is being used in an in-place operation.$"
+    ):
         leaf(3).add_(1)
 
 
@@ -134,7 +137,7 @@ def test_module_hooks() -> None:
 class Cube(torch.autograd.Function):
     """x ** 3, with what backward saw."""
 
-    devices: list[torch.device] = []
+    devices: ClassVar[list[torch.device]] = []
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
@@ -188,7 +191,10 @@ def _grad_of(y: Tensor, x: Tensor) -> Tensor:
 
 
 def test_anomaly_mode_names_the_forward() -> None:
-    with torch.autograd.detect_anomaly(check_nan=True), pytest.warns(UserWarning, match="Error detected in SqrtBackward0"):
+    with (
+        torch.autograd.detect_anomaly(check_nan=True),
+        pytest.warns(UserWarning, match="Error detected in SqrtBackward0"),
+    ):
         x = torch.tensor([-1.0], device=DEVICE, requires_grad=True)
         with pytest.raises(RuntimeError, match="^Function 'SqrtBackward0' returned nan values in its 0th output.$"):
             x.sqrt().sum().backward()

@@ -125,8 +125,8 @@ def test_a_library_for_another_torch_is_not_even_opened(environment: Environment
     torch_version = environment.run("import torch; print(torch.__version__)").strip()
     assert the_line(environment.run(FIRST_USE + NO_LIBRARY_OPEN)) == (
         'The device "openreg" is not available: torch_openreg failed in check_build: ImportError: '
-        f"torch_openreg 0.1.0+torch2.9 was built for PyTorch 2.9.1, and PyTorch {torch_version} is running: a binary works "
-        "with one minor version. Install the torch_openreg for this version, or rebuild it with: "
+        f"torch_openreg 0.1.0+torch2.9 was built for PyTorch 2.9.1, and PyTorch {torch_version} is running: a binary "
+        "works with one minor version. Install the torch_openreg for this version, or rebuild it: "
         "pip install --no-build-isolation --force-reinstall --no-deps <its sources> | ImportError"
     )
 
@@ -155,8 +155,8 @@ assert not torch.openreg.is_available()
 """
     assert environment.run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == (
         'The device "openreg" is not available: torch_openreg failed in check_owner: RuntimeError: '
-        "PyTorch has one PrivateUse1 device in a process, and the backend 'other' has taken it. Uninstall one of the two, "
-        "keep them in separate environments, or leave this one out with TORCH_OPENREG_AUTOLOAD=0.\n"
+        "PyTorch has one PrivateUse1 device in a process, and the backend 'other' has taken it. Uninstall one of the "
+        "two, keep them in separate environments, or leave this one out with TORCH_OPENREG_AUTOLOAD=0.\n"
     )
 
 
@@ -176,7 +176,7 @@ def test_an_installed_second_owner_does_not_break_import_torch(environment: Envi
 
 
 def test_a_taken_attribute_is_not_replaced(environment: Environment) -> None:
-    code = "import torch; torch.openreg = 1; import torch_openreg, torch_openreg._loader as l; print(torch.openreg, l.failure)"
+    code = "import torch; torch.openreg = 1; from torch_openreg import _loader; print(torch.openreg, _loader.failure)"
     assert environment.run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == (
         '1 The device "openreg" is not available: torch_openreg failed in check_owner: RuntimeError: '
         "torch.openreg exists already: 1.\n"
@@ -224,5 +224,7 @@ import os, torch
 threads = len(os.listdir("/proc/self/task"))
 print(threads, torch.openreg.is_initialized())
 """
-    plain = environment.run("import os, torch; print(len(os.listdir('/proc/self/task')))", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    plain = environment.run(
+        "import os, torch; print(len(os.listdir('/proc/self/task')))", TORCH_DEVICE_BACKEND_AUTOLOAD="0"
+    )
     assert environment.run(code) == f"{plain.strip()} False\n"

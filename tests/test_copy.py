@@ -1,4 +1,4 @@
-"""copy_ and everything built on it (`to`, `cpu`, `clone`, `contiguous`, `item`, printing): all directions, dtypes, layouts."""
+"""copy_ and what is built on it (`to`, `cpu`, `clone`, `item`, printing): all directions, dtypes and layouts."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def test_copy_between_dtypes(source: str, to: str, from_dtype: torch.dtype, to_d
 
 
 @pytest.mark.parametrize(("source", "to"), [("cpu", DEVICE), (DEVICE, "cpu"), (DEVICE, DEVICE)])
-@pytest.mark.parametrize("lazy", [torch.conj, torch._neg_view, lambda t: t.conj().imag], ids=["conj", "neg", "imag of conj"])
+@pytest.mark.parametrize(
+    "lazy", [torch.conj, torch._neg_view, lambda t: t.conj().imag], ids=["conj", "neg", "imag of conj"]
+)
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_copy_resolves_conj_and_neg_bits(source: str, to: str, lazy, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -187,7 +189,10 @@ def test_python_conversions() -> None:
 
 def test_printing_shows_the_values_and_the_device() -> None:
     assert repr(torch.tensor([1.0, 2.5], device=DEVICE)) == f"tensor([1.0000, 2.5000], device='{DEVICE_0}')"
-    assert repr(torch.ones(2, device=DEVICE, requires_grad=True)) == f"tensor([1., 1.], device='{DEVICE_0}', requires_grad=True)"
+    assert (
+        repr(torch.ones(2, device=DEVICE, requires_grad=True))
+        == f"tensor([1., 1.], device='{DEVICE_0}', requires_grad=True)"
+    )
     assert repr(torch.empty(0, device=DEVICE)) == f"tensor([], device='{DEVICE_0}')"
     large = torch.arange(2000.0)
     assert str(large.to(DEVICE)) == str(large)[:-1] + f", device='{DEVICE_0}')"

@@ -90,7 +90,9 @@ def test_another_kind_of_device_is_refused() -> None:
 
 
 def test_set_device_wants_an_index() -> None:
-    with pytest.raises(ValueError, match="^Expected a torch.device with a specified index or an integer, but got:openreg$"):
+    with pytest.raises(
+        ValueError, match="^Expected a torch.device with a specified index or an integer, but got:openreg$"
+    ):
         openreg.set_device("openreg")
 
 
@@ -135,7 +137,8 @@ def test_properties_name_and_capability() -> None:
     assert properties.total_memory == openreg.mem_get_info(1)[1]
     assert openreg.get_device_capability("openreg:1") == (properties.major, properties.minor)
     assert repr(properties) == (
-        f"_OpenRegDeviceProperties(name='OpenReg Simulated Accelerator', major={properties.major}, minor={properties.minor}, "
+        "_OpenRegDeviceProperties(name='OpenReg Simulated Accelerator', "
+        f"major={properties.major}, minor={properties.minor}, "
         f"total_memory={properties.total_memory >> 20}MB, multi_processor_count={properties.multi_processor_count})"
     )
 

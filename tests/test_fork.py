@@ -1,11 +1,14 @@
-"""A child process and the device: refused after a fork that follows its start, as CUDA does; spawned children use it."""
+"""The device in a child process: refused after a fork that follows its start, as CUDA does; spawned children use it."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from conftest import run
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -62,7 +65,7 @@ def test_the_child_of_a_parent_that_only_initialised_is_refused_too(run_python: 
 
 
 def test_a_forked_child_knows_that_it_is_one(run_python: Run) -> None:
-    child = "print(torch.openreg._is_in_bad_fork(), torch.openreg.is_initialized(), torch.openreg.device_count(), flush=True)"
+    child = "o = torch.openreg; print(o._is_in_bad_fork(), o.is_initialized(), o.device_count(), flush=True)"
     assert fork(run_python, child) == "True False 2\nchild exited with 0\n"
 
 
@@ -88,7 +91,9 @@ def test_a_forked_child_reads_pinned_memory(run_python: Run) -> None:
     assert fork(run_python, "print(pinned.tolist(), flush=True)", parent) == "[1.0, 1.0]\nchild exited with 0\n"
 
 
-@pytest.mark.parametrize("parent", ["", "torch.manual_seed(0)", "torch.openreg.is_available()", "torch.openreg.device_count()"])
+@pytest.mark.parametrize(
+    "parent", ["", "torch.manual_seed(0)", "torch.openreg.is_available()", "torch.openreg.device_count()"]
+)
 def test_a_fork_before_the_first_use_leaves_the_device_to_the_child(run_python: Run, parent: str) -> None:
     child = "print(torch.ones(2, device='openreg').cpu().tolist(), flush=True)"
     assert fork(run_python, child, parent) == "[1.0, 1.0]\nchild exited with 0\n"
@@ -113,12 +118,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_children_that_are_not_forked_from_us_use_the_device(run_python: Run, tmp_path, method: str) -> None:
+def test_children_that_are_not_forked_from_us_use_the_device(tmp_path: Path, method: str) -> None:
+    # Such children import the program again, so it is a file.
     (tmp_path / "program.py").write_text(CHILD)
-    code = f"import sys, runpy; sys.argv = ['program.py', '{method}']; runpy.run_path('program.py', run_name='__main__')"
-    # Children started by these methods import the program again, so it must be a file.
-    result = run_python(code.replace("runpy.run_path('program.py', run_name='__main__')", "import subprocess; "
-                        "sys.exit(subprocess.call([sys.executable, *sys.argv]))"))
+    result = run([sys.executable, "program.py", method], tmp_path, {})
     assert (result.returncode, result.stdout) == (0, "[1.0, 2.0, 3.0]\n0\n"), result.stderr
 
 

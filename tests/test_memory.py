@@ -69,7 +69,15 @@ def test_each_device_has_its_own_count() -> None:
 def test_the_statistics_have_cudas_keys() -> None:
     a = torch.empty(MIB, dtype=torch.uint8, device=DEVICE)
     stats = torch.accelerator.memory_stats()
-    for group in ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes", "allocation", "segment", "active"):
+    for group in (
+        "allocated_bytes",
+        "reserved_bytes",
+        "active_bytes",
+        "requested_bytes",
+        "allocation",
+        "segment",
+        "active",
+    ):
         for pool in ("all", "small_pool", "large_pool"):
             for metric in ("current", "peak", "allocated", "freed"):
                 assert f"{group}.{pool}.{metric}" in stats
@@ -176,7 +184,9 @@ def test_a_full_device_says_so_and_stays_usable() -> None:
     import os
 
     environment = {**os.environ, "OPENREG_DEVICE_MEMORY": "64M"}
-    result = subprocess.run([sys.executable, "-c", SMALL_DEVICE], env=environment, capture_output=True, text=True, cwd="/")
+    result = subprocess.run(
+        [sys.executable, "-c", SMALL_DEVICE], env=environment, capture_output=True, text=True, cwd="/"
+    )
     assert result.returncode == 0, result.stderr
     error, *rest = result.stdout.splitlines()
     assert "out of memory. Tried to allocate 32.00 MiB." in error

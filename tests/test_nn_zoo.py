@@ -76,7 +76,9 @@ CASES: dict[str, Case] = {
     "GRUCell": Case(lambda: nn.GRUCell(5, 7), vectors(3, 5), exact=False),
     "LSTM of packed sequences": Case(lambda: _Packed(nn.LSTM(5, 7)), vectors(4, 3, 5), exact=False),
     # Attention and transformers
-    "MultiheadAttention": Case(lambda: nn.MultiheadAttention(8, 2), lambda: (x(5, 3, 8), x(6, 3, 8), x(6, 3, 8)), exact=False),
+    "MultiheadAttention": Case(
+        lambda: nn.MultiheadAttention(8, 2), lambda: (x(5, 3, 8), x(6, 3, 8), x(6, 3, 8)), exact=False
+    ),
     "MultiheadAttention without weights": Case(
         lambda: _Call(nn.MultiheadAttention(8, 2, batch_first=True), need_weights=False),
         lambda: (x(3, 5, 8), x(3, 5, 8), x(3, 5, 8)),
@@ -175,7 +177,9 @@ CASES: dict[str, Case] = {
     "NLLLoss": Case(nn.NLLLoss, lambda: (x(6, 5).log_softmax(1), labels(5, 6))),
     "BCELoss": Case(nn.BCELoss, lambda: (x(6, 5).sigmoid(), distribution(6, 5))),
     "BCEWithLogitsLoss": Case(nn.BCEWithLogitsLoss, lambda: (x(6, 5), distribution(6, 5))),
-    "KLDivLoss": Case(lambda: nn.KLDivLoss(reduction="batchmean"), lambda: (x(6, 5).log_softmax(1), distribution(6, 5))),
+    "KLDivLoss": Case(
+        lambda: nn.KLDivLoss(reduction="batchmean"), lambda: (x(6, 5).log_softmax(1), distribution(6, 5))
+    ),
     "PoissonNLLLoss": Case(nn.PoissonNLLLoss, lambda: (x(6, 5), distribution(6, 5))),
     "GaussianNLLLoss": Case(nn.GaussianNLLLoss, lambda: (x(6, 5), distribution(6, 5), x(6, 5).exp())),
     "HingeEmbeddingLoss": Case(nn.HingeEmbeddingLoss, lambda: (x(6, 5), labels(2, 6, 5) * 2 - 1)),
@@ -234,7 +238,9 @@ def _materialised(module: nn.Module, *shape: int) -> nn.Module:
 
 def run(module: nn.Module, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """Outputs, gradients of what is differentiable, and buffers afterwards."""
-    inputs = [leaf.requires_grad_() for leaf in leaves(arguments) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    inputs = [
+        leaf.requires_grad_() for leaf in leaves(arguments) if isinstance(leaf, Tensor) and leaf.is_floating_point()
+    ]
     torch.manual_seed(0)
     output = module(*arguments)
     scalars = [leaf.square().sum() for leaf in leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
@@ -295,7 +301,8 @@ def test_a_convolutional_network_trains_exactly_as_on_the_cpu() -> None:
     def train(where: str) -> tuple[list[float], dict[str, Tensor]]:
         torch.manual_seed(0)
         model = nn.Sequential(
-            nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.ReLU(),
+            nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3),
+            nn.GELU(),
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4),
         ).to(where)  # fmt: skip
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

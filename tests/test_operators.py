@@ -1,7 +1,7 @@
 """Operators, by kind: results, dtypes, strides and side effects are the CPU's, bit for bit.
 
-Breadth is `test_ops_opinfo.py`'s; here stands what that database does not ask: sizes at which kernels change, factories,
-type promotion with scalars, `out=`, foreach and fused operators, operators that need a kernel of the backend's own.
+Breadth is `test_ops_opinfo.py`'s; here stands what that database does not ask: sizes at which kernels change,
+factories, type promotion, `out=`, foreach and fused operators, operators that need a kernel of the backend's own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,16 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Ten
 SIZES = [0, 1, 7, 1000, 70_001, 4_000_000]
 UNARY = [torch.relu, torch.exp, torch.sigmoid, torch.neg, F.gelu, torch.isnan]
 BINARY = [torch.add, torch.sub, torch.mul, torch.div, torch.maximum, torch.lt, torch.atan2]
-REDUCTIONS = [torch.sum, torch.mean, torch.prod, torch.amax, torch.argmin, torch.logsumexp, torch.var, torch.linalg.vector_norm]
+REDUCTIONS = [
+    torch.sum,
+    torch.mean,
+    torch.prod,
+    torch.amax,
+    torch.argmin,
+    torch.logsumexp,
+    torch.var,
+    torch.linalg.vector_norm,
+]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -185,7 +194,10 @@ def test_a_factory_takes_place_and_strides_from_a_tensor(function: Callable[[Ten
     check(function, randn(2, 3, 4, 5).to(memory_format=torch.channels_last))
 
 
-@pytest.mark.parametrize("function", [torch.empty_like, lambda t: t.new_empty(3, 2), lambda t: torch.empty_strided((2, 3), (1, 2), device=t.device)])
+@pytest.mark.parametrize(
+    "function",
+    [torch.empty_like, lambda t: t.new_empty(3, 2), lambda t: torch.empty_strided((2, 3), (1, 2), device=t.device)],
+)
 def test_empty_has_the_cpus_geometry(function: Callable[[Tensor], Tensor]) -> None:
     a = randn(3, 4).t()
     actual, expected = function(a.to(DEVICE)), function(a)
@@ -252,7 +264,9 @@ def test_out_of_several_tensors() -> None:
 
 def test_out_that_overlaps_its_input_is_refused() -> None:
     a = torch.zeros(5, device=DEVICE)
-    with pytest.raises(RuntimeError, match="^unsupported operation: some elements of the input tensor and the written-to tensor"):
+    with pytest.raises(
+        RuntimeError, match="^unsupported operation: some elements of the input tensor and the written-to tensor"
+    ):
         torch.add(a[:-1], 1, out=a[1:])
 
 
@@ -317,7 +331,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "equal": (lambda a: (torch.equal(a, a.clone()), torch.equal(a, a + 1)), (randn(3),)),
     "nan equal": (lambda a: torch.isclose(a, a, equal_nan=True), (torch.tensor([1.0, float("nan")]),)),
     "bitwise": (lambda a, b: (a & b, a | b, a ^ b, ~a, a << 1), (torch.arange(8), torch.arange(8).flip(0))),
-    "integer division": (lambda a, b: (a // b, a % b, torch.remainder(a, b)), (torch.arange(-4, 5), torch.full((9,), 3))),
+    "integer division": (lambda a, b: (a // b, a % b, torch.remainder(a, b)), (torch.arange(-4, 5), torch.tensor(3))),
 }  # fmt: skip
 
 
@@ -335,7 +349,9 @@ def test_an_operator(function: Callable[..., Any], arguments: tuple[Any, ...]) -
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_convolution(dimensions: int, transposed: bool, groups: int, bias: bool) -> None:
     function = getattr(F, f"conv{'_transpose' if transposed else ''}{dimensions}d")
-    weight = randn(4, 6 // groups, *[3] * dimensions, seed=1) if not transposed else randn(4, 6 // groups, *[3] * dimensions)
+    weight = (
+        randn(4, 6 // groups, *[3] * dimensions, seed=1) if not transposed else randn(4, 6 // groups, *[3] * dimensions)
+    )
     x = randn(2, 6 if not transposed else 4, *[8] * dimensions)
     b = randn(4 if not transposed else 6, seed=2) if bias else None
     check(lambda x, w, b: function(x, w, b, stride=2, padding=1, groups=groups), x, weight, b)
@@ -380,7 +396,8 @@ def test_causal_attention(gqa: bool) -> None:
     k = randn(2, 2 if gqa else 4, 6, 8, seed=1)
     arguments = (randn(2, 4, 6, 8), k, randn(*k.shape, seed=2))
     expected, actual = (
-        F.scaled_dot_product_attention(*place(arguments, where), is_causal=True, enable_gqa=gqa) for where in ("cpu", DEVICE)
+        F.scaled_dot_product_attention(*place(arguments, where), is_causal=True, enable_gqa=gqa)
+        for where in ("cpu", DEVICE)
     )
     torch.testing.assert_close(actual.cpu(), expected)
 
@@ -432,7 +449,9 @@ def test_foreach(function: Callable[..., Any]) -> None:
     assert_same(run(*place((a, b), DEVICE)), run(*place((a, b), "cpu")))
 
 
-@pytest.mark.parametrize("form", [{"foreach": False}, {"foreach": True}, {"fused": True}], ids=["for-loop", "foreach", "fused"])
+@pytest.mark.parametrize(
+    "form", [{"foreach": False}, {"foreach": True}, {"fused": True}], ids=["for-loop", "foreach", "fused"]
+)
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
 def test_an_optimizer_step(kind: type[torch.optim.Optimizer], form: dict[str, bool]) -> None:
     def run(where: str) -> list[Tensor]:
@@ -491,3 +510,12 @@ def test_operators_from_several_threads() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(8)))
+
+
+def test_a_zero_tensor_that_has_no_memory() -> None:
+    # What forward-mode differentiation and some backward formulas use for a gradient that is zero everywhere.
+    zero = torch._efficientzerotensor((3,), device=DEVICE)
+    assert zero._is_zerotensor()
+    x = torch.arange(3.0, device=DEVICE)
+    assert_same((x + zero, (x * zero).clone(), zero.clone()), (torch.arange(3.0), torch.zeros(3), torch.zeros(3)))
+    check(lambda t: torch.autograd.grad(torch.sgn(t).sum(), t)[0].clone(), randn(3).requires_grad_())

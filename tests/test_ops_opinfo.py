@@ -90,7 +90,11 @@ def _run_toy(*names: str, **options: object) -> dict[str, runner.Record]:
     results: dict[str, runner.Record] = {}
     command = (sys.executable, "-c", TOY_WORKER)
     runner.run_cases(
-        _toy_cases(*names), {}, lambda r: results.update({r["name"]: r}), command=command, **options  # type: ignore[arg-type]
+        _toy_cases(*names),
+        {},
+        lambda r: results.update({r["name"]: r}),
+        command=command,
+        **options,  # type: ignore[arg-type]
     )
     return results
 
@@ -121,7 +125,9 @@ def test_the_runner_stops_a_case_that_hangs() -> None:
 
 def test_the_runner_fails_when_a_worker_cannot_start() -> None:
     with pytest.raises(runner.WorkerError, match="^exit status 1: no device$"):
-        runner.run_cases(_toy_cases("a"), {}, print, command=(sys.executable, "-c", "import sys; sys.exit('no device')"))
+        runner.run_cases(
+            _toy_cases("a"), {}, print, command=(sys.executable, "-c", "import sys; sys.exit('no device')")
+        )
 
 
 def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_the_libraries_carry_no_path_of_the_machine_that_built_them(installed: E
 
 def test_version_and_paths_are_public(installed: Environment, wheel: Path) -> None:
     code = """
-import torch_openreg
-print(torch_openreg.__version__, torch_openreg.cmake_prefix_path, *torch_openreg.include_paths(), *torch_openreg.library_paths())
+import torch_openreg as t
+print(t.__version__, t.cmake_prefix_path, *t.include_paths(), *t.library_paths())
 """
     package = installed.package
     version = metadata_of(wheel)["Version"]

@@ -49,7 +49,11 @@ def test_strides_offsets_sharing_and_gradients_survive(weights_only: bool) -> No
 
 
 def test_parameters_buffers_and_empty_tensors() -> None:
-    things = [torch.nn.Parameter(torch.ones(2, device=DEVICE)), torch.empty(0, 3, device=DEVICE), torch.tensor(5, device=DEVICE)]
+    things = [
+        torch.nn.Parameter(torch.ones(2, device=DEVICE)),
+        torch.empty(0, 3, device=DEVICE),
+        torch.tensor(5, device=DEVICE),
+    ]
     result = torch.load(saved(things))
     assert isinstance(result[0], torch.nn.Parameter)
     assert_same(result, [torch.nn.Parameter(torch.ones(2)), torch.empty(0, 3), torch.tensor(5)])
@@ -163,7 +167,11 @@ def test_random_states_are_saved() -> None:
 
 def _in_process(program: str, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program, str(path)], env={**os.environ, **environment}, capture_output=True, text=True, cwd="/"
+        [sys.executable, "-c", program, str(path)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        cwd="/",
     )
 
 
@@ -191,7 +199,10 @@ def test_a_checkpoint_without_the_backend_loads_on_the_cpu(tmp_path: Path) -> No
     assert _in_process(LOAD_TO_CPU, path, **off).stdout == "[0.0, 1.0, 2.0]\n"
     result = _in_process(LOAD, path, **off)
     assert result.returncode == 1
-    assert "don't know how to restore data location of torch.storage.UntypedStorage (tagged with openreg:0)" in result.stderr
+    assert (
+        "don't know how to restore data location of torch.storage.UntypedStorage (tagged with openreg:0)"
+        in result.stderr
+    )
 
 
 def test_a_truncated_file_is_an_error_and_costs_nothing(tmp_path: Path) -> None:

@@ -99,7 +99,9 @@ def test_set_makes_tensors_of_one_storage() -> None:
     c = torch.empty(0, device=DEVICE).set_(b)
     d = torch.ones(3, device=DEVICE).set_()
     base = torch.arange(12.0)
-    assert_same((a, b, c, d), (base, base.as_strided((2, 3), (5, 1), 2), base.as_strided((2, 3), (5, 1), 2), torch.empty(0)))
+    assert_same(
+        (a, b, c, d), (base, base.as_strided((2, 3), (5, 1), 2), base.as_strided((2, 3), (5, 1), 2), torch.empty(0))
+    )
     assert {t.untyped_storage()._cdata for t in (a, b, c)} == {storage._cdata}
     b.fill_(0)
     base.as_strided((2, 3), (5, 1), 2).fill_(0)

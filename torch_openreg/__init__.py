@@ -1,8 +1,8 @@
 """torch_openreg: a complete PyTorch accelerator that needs no hardware, as device ``"openreg"``.
 
-``import torch`` loads this package (torch_openreg_autoload.py), so programs need not name it; importing it by hand, before
-or after torch, does the same. Neither ever raises: what went wrong is kept and raised, with its cause, at the first use of
-the device. ``TORCH_OPENREG_AUTOLOAD=strict`` raises at once, and ``=0`` leaves this backend to an import by hand.
+``import torch`` loads this package (torch_openreg_autoload.py), so programs need not name it; importing it by hand,
+before or after torch, does the same. Neither ever raises: what went wrong is kept and raised, with its cause, at the
+first use of the device. ``TORCH_OPENREG_AUTOLOAD=strict`` raises at once; ``=0`` leaves loading to an import by hand.
 """
 
 from __future__ import annotations
@@ -22,4 +22,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-_loader.load()
+if not _loader.run_as_a_tool():
+    _loader.load()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points, packages_distributions, version
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -11,17 +12,38 @@ from typing import Any, NoReturn
 class BackendLoadError(RuntimeError, AttributeError):
     """Raised by every use of a device whose backend could not start; ``__cause__`` is the original exception.
 
-    An AttributeError too, because PyTorch asks ``hasattr(torch.openreg, ...)`` on behalf of programs that use the CPU only.
+    An AttributeError too, because PyTorch asks ``hasattr(torch.openreg, ...)`` for programs that use the CPU only.
     """
 
 
 def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
-    """The sentence that users see: the phase that failed, and why."""
+    """The sentence that users see: the phase that failed, why, and what to do."""
+    # What a check finds it also says how to mend.
+    remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
     failure = BackendLoadError(
-        f'The device "openreg" is not available: torch_openreg failed in {phase.__name__}: {type(error).__name__}: {error}'
+        f'The device "openreg" is not available: torch_openreg failed in {phase.__name__}: '
+        f"{type(error).__name__}: {str(error).rstrip('.')}{remedy}. `python -m torch_openreg doctor` says more."
     )
     failure.__cause__ = error
     return failure
+
+
+def describe_owner(name: str) -> str:
+    """The backend called ``name``, and the distribution that it was installed from if that can be told."""
+    import torch
+
+    module = getattr(torch, name, None)
+    package = str(getattr(module, "__name__", type(module).__module__)).partition(".")[0]
+    backends = {point.module.partition(".")[0]: point.dist for point in entry_points(group="torch.backends")}
+    if package in backends:
+        names = {distribution.name for distribution in [backends[package]] if distribution}
+    elif module is not None and package not in ("torch", "builtins"):
+        names = set(packages_distributions().get(package, []))
+    else:
+        # It gave PyTorch no module of its own: one of the backends that are loaded.
+        names = {d.name for p, d in backends.items() if d and p in sys.modules and p != "torch_openreg_autoload"}
+    installed = " or ".join(f"{name} {version(name)}" for name in sorted(names))
+    return f"{name!r} (from {installed})" if installed else repr(name)
 
 
 class _FailedModule(ModuleType):
@@ -37,7 +59,13 @@ class _FailedModule(ModuleType):
         self._lazy_init()
 
     def _lazy_init(self) -> NoReturn:
-        raise self._failure
+        # A new one each time: a raised exception holds on to the frames of all who raised it.
+        raise BackendLoadError(*self._failure.args) from self._failure.__cause__
+
+    def _deserialize(self, storage: Any, location: str) -> None:
+        """torch.load's question. PyTorch's own answer for a device that is not available lacks the reason."""
+        if location == "openreg" or location.startswith("openreg:"):
+            self._lazy_init()
 
     # What PyTorch calls on behalf of programs that use the CPU only.
     @staticmethod
@@ -68,6 +96,9 @@ def stand_in(failure: BackendLoadError) -> None:
     if torch._C._get_privateuse1_backend_name() == "privateuseone" and torch._C._get_accelerator().type == "cpu":
         # Claimed only where no other accelerator is: the owner of the name becomes torch.accelerator's device.
         torch.utils.rename_privateuse1_backend("openreg")
-    if not hasattr(torch, "openreg"):
-        module = _FailedModule(failure)
+        # torch.accelerator asks here, and should answer as if nothing was installed.
+        torch._C._accelerator_getAccelerator = lambda: None
+    module = _FailedModule(failure)
+    if getattr(torch, "openreg", None) is sys.modules.get("torch_openreg.openreg"):  # both may be None
         torch.openreg = sys.modules["torch.openreg"] = module  # type: ignore[attr-defined]
+    torch.serialization.register_package(0, lambda storage: None, module._deserialize)

@@ -2,7 +2,7 @@
 
 Rules:
   - Nothing here imports more than torch has already imported: `import torch` pays for it in every program.
-  - Whatever can be known without opening a library is checked before one is opened: a library of another PyTorch version,
+  - What can be known without opening a library is checked before one is opened: a library of another PyTorch version,
     or a second owner of PrivateUse1, ends in an abort that no Python code can catch.
   - load() may be called twice, from two threads, and from inside the `import torch` that it started itself.
 """
@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
@@ -24,13 +25,16 @@ def load() -> ModuleType | None:
     """Runs the phases, once. Returns ``torch.openreg``: the device's module, or one that explains why there is none."""
     global _started, failure
     try:
-        # Outside our lock: a thread that is inside `import torch`, and holds Python's lock of it, comes here wanting ours.
+        # Outside our lock: a thread inside `import torch`, which holds Python's lock of it, comes here wanting ours.
         import torch
     except Exception as error:
+        if _strict():
+            raise
         failure = error
         return None
     with _lock:
-        if not _started:
+        # A reloaded package finds its own module there.
+        if not _started and not _is_ours(getattr(torch, "openreg", None)):
             _started = True
             for phase in PHASES:
                 try:
@@ -40,28 +44,64 @@ def load() -> ModuleType | None:
 
                     failure = _failure.explain(phase, error)
                     _failure.stand_in(failure)
-                    if os.environ.get("TORCH_OPENREG_AUTOLOAD") == "strict":
+                    if _strict():
                         raise failure from error
                     break
     return getattr(torch, "openreg", None)
+
+
+def run_as_a_tool() -> bool:
+    """Whether this process is ``torch-openreg COMMAND`` or ``python -m torch_openreg COMMAND``.
+
+    Then the command imports torch when it needs it: the doctor's report must come out where that hangs or aborts.
+    """
+    # Python has "-m" in place of the program while it looks for the module to run, and imports its package.
+    module = sys.orig_argv[-len(sys.argv) :][:1] if sys.argv[:1] == ["-m"] else []
+    return module == ["torch_openreg"] or os.path.basename(sys.argv[0] if sys.argv else "") == "torch-openreg"
+
+
+def _strict() -> bool:
+    return os.environ.get("TORCH_OPENREG_AUTOLOAD") == "strict"
+
+
+def _is_ours(module: object) -> bool:
+    return isinstance(module, ModuleType) and module.__name__ in ("torch_openreg.openreg", "torch.openreg")
+
+
+def check_platform() -> None:
+    """This is Linux."""
+    if sys.platform != "linux":
+        raise OSError(f"torch_openreg runs on Linux only, and this is {sys.platform!r}: use it in a container.")
+
+
+def check_environment() -> None:
+    """The switch in the environment is one that we know."""
+    value = os.environ.get("TORCH_OPENREG_AUTOLOAD", "1")
+    if value not in ("0", "1", "strict"):
+        raise ValueError(f"TORCH_OPENREG_AUTOLOAD is {value!r}. Set it to 1 (the default), 0 or strict, or unset it.")
 
 
 def check_build() -> None:
     """This package is built, and for the PyTorch minor version that runs."""
     import torch
 
+    folder = os.path.dirname(__file__)
+    if not os.path.isdir(folder):
+        raise ImportError(
+            f"{folder} lies in an archive, from which no shared library can be loaded. Unpack it, or install it with pip."
+        )
     try:
         from torch_openreg import _build_info
     except ImportError:
         raise ImportError(
-            f"{os.path.dirname(__file__)} holds the sources of torch_openreg, not a built package. "
+            f"{folder} holds the sources of torch_openreg, not a built package. "
             "Leave that folder, or build in it with: pip install --no-build-isolation -e ."
         ) from None
     if torch.__version__.split(".")[:2] != _build_info.torch_version.split(".")[:2]:
         raise ImportError(
             f"torch_openreg {_build_info.version} was built for PyTorch {_build_info.torch_version}, and PyTorch "
-            f"{torch.__version__} is running: a binary works with one minor version. Install the torch_openreg for this "
-            "version, or rebuild it with: pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
+            f"{torch.__version__} is running: a binary works with one minor version. Install the torch_openreg for "
+            "this version, or rebuild it: pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
         )
 
 
@@ -70,13 +110,19 @@ def check_owner() -> None:
     import torch
 
     name = torch._C._get_privateuse1_backend_name()
-    if name not in ("privateuseone", "openreg"):
+    # The kernel tells of a backend that has not, or not yet, changed the name.
+    if name not in ("privateuseone", "openreg") or torch._C._dispatch_has_kernel_for_dispatch_key(
+        "aten::empty.memory_format", "PrivateUse1"
+    ):
+        from torch_openreg import _failure
+
         raise RuntimeError(
-            f"PyTorch has one PrivateUse1 device in a process, and the backend {name!r} has taken it. Uninstall one of "
-            "the two, keep them in separate environments, or leave this one out with TORCH_OPENREG_AUTOLOAD=0."
+            f"PyTorch has one PrivateUse1 device in a process, and the backend {_failure.describe_owner(name)} has "
+            "taken it. Uninstall one of the two, keep them in separate environments, or leave this one out with "
+            "TORCH_OPENREG_AUTOLOAD=0."
         )
     if hasattr(torch, "openreg"):
-        raise RuntimeError(f"torch.openreg exists already: {torch.openreg!r}.")
+        raise RuntimeError(f"torch.openreg exists already: {torch.openreg!r}. Leave it to torch_openreg to set it.")
 
 
 def open_libraries() -> None:
@@ -108,6 +154,8 @@ def add_methods() -> None:
 
 
 PHASES: tuple[Callable[[], None], ...] = (
+    check_platform,
+    check_environment,
     check_build,
     check_owner,
     open_libraries,

@@ -14,10 +14,10 @@ cmake_prefix_path: str = str(_root / "share" / "cmake")
 
 
 def include_paths() -> list[str]:
-    """The folders with ``openreg.h`` and ``torch_openreg/runtime/*.h``. As ``torch.utils.cpp_extension.include_paths``."""
+    """The folders of ``openreg.h`` and ``torch_openreg/``. As ``torch.utils.cpp_extension.include_paths``."""
     return [str(_root / "include")]
 
 
 def library_paths() -> list[str]:
-    """The folders with ``libopenreg.so`` and ``libtorch_openreg.so``. As ``torch.utils.cpp_extension.library_paths``."""
+    """The folders of the shared libraries. As ``torch.utils.cpp_extension.library_paths``."""
     return [str(_root / "lib")]

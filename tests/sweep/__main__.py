@@ -25,7 +25,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "A sweep that was interrupted goes on where it stopped.",
     )
     parser.add_argument("--device", default=os.environ.get("TEST_DEVICE", "openreg"), help="default: %(default)s")
-    parser.add_argument("--ops", type=_words, default=["*"], help="names or patterns, comma separated: add,nn.functional.*")
+    parser.add_argument(
+        "--ops", type=_words, default=["*"], help="names or patterns, comma separated: add,nn.functional.*"
+    )
     parser.add_argument(
         "--dtypes",
         type=_words,
@@ -33,7 +35,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="comma separated; default: float32, else int64, else an operator's first; all: all that the CPU supports",
     )
     parser.add_argument(
-        "--variants", type=_words, default=["forward", "backward"], help=f"of {', '.join(VARIANTS)}, or all: %(default)s"
+        "--variants",
+        type=_words,
+        default=["forward", "backward"],
+        help=f"of {', '.join(VARIANTS)}, or all: %(default)s",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes: %(default)s")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for a case: %(default)s")

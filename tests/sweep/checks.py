@@ -142,7 +142,7 @@ def _always(op: OpInfo, dtype: torch.dtype) -> bool:
 
 VARIANTS = {
     "forward": Variant("the operator; its arguments afterwards", _always, _plain_samples, _forward),
-    "backward": Variant("the operator with gradients required, and the gradients", _has_backward, _grad_samples, _backward),
+    "backward": Variant("outputs and gradients", _has_backward, _grad_samples, _backward),
     "double_backward": Variant(
         "gradients of gradients", lambda op, dtype: op.supports_gradgrad and _has_backward(op, dtype), _grad_samples,
         _double_backward,
@@ -151,7 +151,7 @@ VARIANTS = {
     "inplace": Variant(
         "the in-place form", lambda op, dtype: op.get_inplace() is not None, _inplace_samples, _inplace
     ),
-    "out": Variant("out= of the right shape, strided, and empty", lambda op, dtype: op.supports_out, _plain_samples, _out),
+    "out": Variant("out=, of the right shape, strided, empty", lambda op, dtype: op.supports_out, _plain_samples, _out),
     "error": Variant(
         "wrong arguments: the type of the exception",
         lambda op, dtype: op.error_inputs_func is not None and dtype is torch.float32,
@@ -277,11 +277,12 @@ def run_case(case: dict[str, Any], device: str, verbose: bool = False) -> dict[s
     return {"status": worst, "detail": first_detail, "samples": counts}
 
 
-def _run_sample(
-    op: OpInfo, variant: Variant, sample: Any, device: str, values: bool, verbose: bool
-) -> tuple[str, str]:
+def _run_sample(op: OpInfo, variant: Variant, sample: Any, device: str, values: bool, verbose: bool) -> tuple[str, str]:
     # A factory called without a device: only the default device can say where.
-    placed = any(isinstance(leaf, (torch.Tensor, torch.device)) or (isinstance(leaf, str) and leaf == "cpu") for leaf in leaves(_arguments(sample)))
+    placed = any(
+        isinstance(leaf, (torch.Tensor, torch.device)) or (isinstance(leaf, str) and leaf == "cpu")
+        for leaf in leaves(_arguments(sample))
+    )
 
     def attempt(where: str) -> Any:
         moved = type(sample)(sample.input)

@@ -103,7 +103,7 @@ def _row(variant: str, dtype: str, counts: Counter[str]) -> str:
 
 
 def skipped_reasons(records: list[Record]) -> str:
-    """Why cases were skipped, most frequent first; a line a reason. Reasons that name one operator's error are joined."""
+    """Why cases were skipped, most frequent first; a line a reason. Operators on which the CPU raises are joined."""
     reasons = Counter(
         "the CPU raises" if "the CPU raises" in r["detail"] else r["detail"]
         for r in records

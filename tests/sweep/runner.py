@@ -40,7 +40,7 @@ class Worker:
     """One worker process. `ask` sends a request and waits for the answer."""
 
     def __init__(self, command: Sequence[str], settings: Record, start_timeout: float = 120) -> None:
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker may die)
         self._process = subprocess.Popen(
             command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
         )
@@ -164,7 +164,7 @@ def run_cases(
 
 
 class Results:
-    """A file of records, a JSON object a line, to which results are appended as they come; a later sweep goes on from it."""
+    """A file of records, a JSON object a line, appended to as results come; a later sweep goes on from it."""
 
     def __init__(self, path: Path, header: Record, *, fresh: bool) -> None:
         self._path = path

@@ -43,9 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return importlib.import_module(f"torch_openreg._cli.{chosen.command}").main(chosen.arguments)
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
+        # The name can be that of a submodule: rich.console.
+        module = (error.name or "").split(".")[0]
+        if module not in EXTRAS:
             raise
-        package, extra = EXTRAS[error.name]
+        package, extra = EXTRAS[module]
         install = f"pip install {package}, or pip install 'torch_openreg[{extra}]' for all that the command uses"
         print(f"torch-openreg {chosen.command} needs {package}, which is not installed: {install}", file=sys.stderr)
         return 2

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from torch_openreg import _C
 from torch_openreg._C import _OpenRegDeviceProperties
 
-from . import _utils
-from ._utils import DeviceLike, _get_device_index, existing_device
+from . import _utils as _utils  # torch.load looks for it
 from ._tensor_types import (
     BFloat16Tensor,
     BoolTensor,
@@ -28,13 +28,14 @@ from ._tensor_types import (
     LongTensor,
     ShortTensor,
 )
+from ._utils import DeviceLike, _get_device_index, existing_device
 
 
 def init() -> None:
     """Starts the device, which otherwise happens at its first use. May be called again. As ``torch.cuda.init``.
 
-    Raises RuntimeError in a child forked after the device started, and for an environment variable (OPENREG_...) that makes
-    no sense.
+    Raises RuntimeError in a child forked after the device started, and for an environment variable (OPENREG_...) that
+    makes no sense.
     """
     _lazy_init()
 
@@ -78,9 +79,9 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Makes ``device`` the calling thread's current device; a negative index changes nothing. As ``torch.cuda.set_device``.
+    """Makes ``device`` the calling thread's current device; a negative index changes nothing.
 
-    ``with torch.openreg.device(...)`` restores the previous one, and is mostly what is wanted.
+    As ``torch.cuda.set_device``. ``with torch.openreg.device(...)`` restores the previous one, which is mostly better.
     """
     index = _get_device_index(device)
     if index >= 0:
@@ -134,7 +135,10 @@ def get_device_capability(device: DeviceLike | None = None) -> tuple[int, int]:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Whether ``device`` reads ``peer_device``'s memory: any two different ones do. As ``torch.cuda.can_device_access_peer``."""
+    """Whether ``device`` reads ``peer_device``'s memory: any two different ones do.
+
+    As ``torch.cuda.can_device_access_peer``.
+    """
     return _C._can_device_access_peer(existing_device(device), existing_device(peer_device))
 
 

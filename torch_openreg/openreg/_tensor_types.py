@@ -20,7 +20,7 @@ class _TensorType(type):
 
 
 def _tensor_type(name: str, dtype: torch.dtype) -> Any:
-    doc = f"``torch.openreg.{name}(*sizes)`` or ``(data)``: a {dtype} tensor on the current device. As ``torch.cuda.{name}``."
+    doc = f"``{name}(*sizes)`` or ``{name}(data)``: a {dtype} tensor on the current device. As ``torch.cuda.{name}``."
     return _TensorType(name, (), {"__module__": "torch.openreg", "__doc__": doc, "dtype": dtype})
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import torch
+
 from torch_openreg import _C
 
 DeviceLike: TypeAlias = "int | str | torch.device"
 
 
 def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
-    """The index that ``device`` names, whether or not there is such a device. As ``torch.cuda._utils._get_device_index``.
+    """The index that ``device`` names, whether or not there is such a device.
 
-    Without an index: the current device's if ``optional``, else a ValueError. ``torch.load`` calls it too.
+    Without an index: the current device's if ``optional``, else a ValueError. ``torch.load`` calls it too. As
+    ``torch.cuda._utils._get_device_index``.
     """
     if isinstance(device, int):
         return device
@@ -33,7 +35,7 @@ def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
 def existing_device(device: DeviceLike | None) -> int:
     """The index of a device that is there (default: the current one), else "The device index is out of range. ...".
 
-    torch.accelerator answers an index beyond 127 with a TypeError, and some of its functions ignore one without a device.
+    torch.accelerator answers an index beyond 127 with a TypeError, and some of its functions ignore a wrong one.
     """
     index = _get_device_index(device, optional=True)
     _C._check_device_index(index)

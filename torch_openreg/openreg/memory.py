@@ -1,6 +1,6 @@
 """Device memory, as ``torch.cuda.memory``. Sizes are bytes; the default device is the current one.
 
-Every function asks ``torch.accelerator.memory``, which asks the backend's allocator; this module has CUDA's names for it.
+Every function asks ``torch.accelerator.memory``, which asks the backend's allocator; here it has CUDA's names.
 Before the device has started all counts are 0. Only ``mem_get_info`` starts it.
 """
 
@@ -45,7 +45,10 @@ def memory_allocated(device: DeviceLike | None = None) -> int:
 
 
 def max_memory_allocated(device: DeviceLike | None = None) -> int:
-    """The most that tensors occupied since the start or ``reset_peak_memory_stats``. As ``torch.cuda.max_memory_allocated``."""
+    """The most that tensors occupied since the start or ``reset_peak_memory_stats``.
+
+    As ``torch.cuda.max_memory_allocated``.
+    """
     return torch.accelerator.max_memory_allocated(existing_device(device))
 
 
@@ -55,17 +58,20 @@ def memory_reserved(device: DeviceLike | None = None) -> int:
 
 
 def max_memory_reserved(device: DeviceLike | None = None) -> int:
-    """The most that the allocator held since the start or ``reset_peak_memory_stats``. As ``torch.cuda.max_memory_reserved``."""
+    """The most that the allocator held since the start or ``reset_peak_memory_stats``.
+
+    As ``torch.cuda.max_memory_reserved``.
+    """
     return torch.accelerator.max_memory_reserved(existing_device(device))
 
 
 def memory_stats(device: DeviceLike | None = None) -> OrderedDict[str, Any]:
-    """The allocator's counters, under CUDA's keys; empty before the device has started. As ``torch.cuda.memory_stats``."""
+    """The allocator's counters, under CUDA's keys; empty before its first use. As ``torch.cuda.memory_stats``."""
     return torch.accelerator.memory_stats(existing_device(device))
 
 
 def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
-    """The same counters, nested; empty before the device has started. As ``torch.cuda.memory_stats_as_nested_dict``."""
+    """The same counters, nested; empty before its first use. As ``torch.cuda.memory_stats_as_nested_dict``."""
     index = existing_device(device)
     return torch._C._accelerator_getDeviceStats(index) if torch._C._accelerator_isAllocatorInitialized() else {}
 
@@ -76,5 +82,8 @@ def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:
 
 
 def reset_accumulated_memory_stats(device: DeviceLike | None = None) -> None:
-    """Historical totals (the ``allocated`` and ``freed`` keys) start again from 0. As ``torch.cuda.reset_accumulated_memory_stats``."""
+    """Historical totals (the ``allocated`` and ``freed`` keys) start again from 0.
+
+    As ``torch.cuda.reset_accumulated_memory_stats``.
+    """
     torch.accelerator.reset_accumulated_memory_stats(existing_device(device))

@@ -1,7 +1,7 @@
 """Random numbers of the device, as ``torch.cuda.random``.
 
-Each device has a default generator, which yields the CPU's sequence for the same seed. Seeding and reading states start no
-device, so ``torch.manual_seed`` before a fork leaves the child free to use it.
+Each device has a default generator, which yields the CPU's sequence for the same seed. Seeding and reading states start
+no device, so ``torch.manual_seed`` before a fork leaves the child free to use it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+
 from torch_openreg import _C
 
 from . import current_device, device_count
@@ -33,7 +34,10 @@ def _generator(device: DeviceLike | None = None) -> torch.Generator:
 
 
 def get_rng_state(device: DeviceLike = "openreg") -> Tensor:
-    """The state of a device's generator as a ByteTensor on the CPU. Default: the current device. As ``torch.cuda.get_rng_state``."""
+    """The state of a device's generator as a ByteTensor on the CPU. Default: the current device.
+
+    As ``torch.cuda.get_rng_state``.
+    """
     return _generator(device).get_state()
 
 

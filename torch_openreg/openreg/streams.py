@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from torch_openreg import _C
 
 from . import device
@@ -29,8 +30,8 @@ class _OfThisDevice(type):
 class Stream(torch.Stream, metaclass=_OfThisDevice):
     """Makes a ``torch.Stream``, a queue of work that runs in order. As ``torch.cuda.Stream``.
 
-    ``device``: default the current one. ``priority``: lower numbers are more urgent, from 0 (default) down to -3; others
-    are moved into that range.
+    ``device``: default the current one. ``priority``: lower numbers are more urgent, from 0 (default) down to -3;
+    others are moved into that range.
     """
 
     def __new__(cls, device: DeviceLike | None = None, priority: int = 0, **kwargs: Any) -> torch.Stream:  # type: ignore[misc]
@@ -63,7 +64,7 @@ def default_stream(device: DeviceLike | None = None) -> torch.Stream:
 def set_stream(stream: torch.Stream | None) -> None:
     """Makes ``stream`` current, and its device too; None changes nothing. As ``torch.cuda.set_stream``.
 
-    ``with torch.openreg.stream(...)`` restores the previous one, and is mostly what is wanted.
+    ``with torch.openreg.stream(...)`` restores the previous one, which is mostly better.
     """
     if stream is not None:
         torch.accelerator.set_stream(stream)
@@ -89,5 +90,5 @@ class StreamContext:
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """Context manager that makes ``stream`` current, and its device too; None changes nothing. As ``torch.cuda.stream``."""
+    """Context manager that makes ``stream`` and its device current; None changes nothing. As ``torch.cuda.stream``."""
     return StreamContext(stream)

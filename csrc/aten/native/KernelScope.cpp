@@ -103,6 +103,9 @@ Tensor KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
     cpu = map_components(
         *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
   }
+  if (C10_UNLIKELY(!tensor.unsafeIsBorrowed() && tensor->requires_grad())) {
+    cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and a few more ask for it
+  }
   aliases_.push_back({std::move(tensor), std::move(cpu)});
   return aliases_.back().cpu;
 }
