@@ -19,7 +19,7 @@ def _autoload() -> ModuleType | None:
     """
     if os.environ.get("TORCH_OPENREG_AUTOLOAD") == "0":
         return None
-    order = [point.module for point in entry_points(group="torch.backends")]
+    order = [point.value.partition(":")[0] for point in entry_points(group="torch.backends")]
     if order[-1:] not in ([__name__], []) and getattr(sys.modules["torch"].__spec__, "_initializing", False):
         _load_last()
         return None

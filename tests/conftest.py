@@ -59,13 +59,13 @@ class Environment:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(entry_points)
 
-    def start(self, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs ``code`` in a fresh process; keyword arguments are environment variables."""
-        return run([self.python, "-c", code], self.folder, environment)
+    def start(self, code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs ``code`` in a fresh process. Arguments: Python's options, and environment variables."""
+        return run([self.python, *options, "-c", code], self.folder, environment)
 
-    def run(self, code: str, **environment: str) -> str:
+    def run(self, code: str, *options: str, **environment: str) -> str:
         """The same, and returns its output. Fails the test if it fails, or prints to stderr."""
-        result = self.start(code, **environment)
+        result = self.start(code, *options, **environment)
         assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
         return result.stdout
 
@@ -89,6 +89,22 @@ def environment(empty_environment: Environment) -> Environment:
     """An environment with torch and torch_openreg."""
     empty_environment.install()
     return empty_environment
+
+
+@pytest.fixture(scope="session")
+def shared_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with torch and torch_openreg, for tests that change nothing in it."""
+    environment = Environment(tmp_path_factory.mktemp("shared") / "environment")
+    environment.install()
+    return environment
+
+
+@pytest.fixture(scope="session")
+def owner_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of another PrivateUse1 backend, tests/plugins/torch_owner."""
+    import plugins
+
+    return plugins.compile_owner(tmp_path_factory.mktemp("owner"))
 
 
 @pytest.fixture

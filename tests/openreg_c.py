@@ -12,6 +12,8 @@ SIZE = ctypes.c_size_t
 POINTER = ctypes.c_void_p
 HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, DEFAULT = range(5)
 UNREGISTERED, HOST, DEVICE = range(3)
+INLINE, ASYNC, CHAOS = range(3)
+MAY_RUN_INLINE = 1
 HostFn = ctypes.CFUNCTYPE(None, POINTER)
 
 
@@ -97,6 +99,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orEventSynchronize": (POINTER,),
     "orEventElapsedTime": (ctypes.POINTER(ctypes.c_float), POINTER, POINTER),
     "orLaunchHostFunc": (POINTER, HostFn, POINTER),
+    "orLaunch": (POINTER, HostFn, POINTER, ctypes.c_uint),
+    "orSetExecutionMode": (ctypes.c_int, ctypes.c_uint64),
+    "orGetExecutionMode": (_INT_P, ctypes.POINTER(ctypes.c_uint64)),
+    "orSetIdleCallback": (HostFn, POINTER, ctypes.c_uint),
 }
 for _name, _arguments in SIGNATURES.items():
     getattr(lib, _name).argtypes = _arguments
@@ -109,6 +115,7 @@ for _name, _arguments, _result in (
     ("orGetKernelPointer", (POINTER,), POINTER),
     ("orGetDevicePointer", (POINTER,), POINTER),
     ("orIsInBadFork", (), ctypes.c_bool),
+    ("orRethrowLaunchFailure", (), None),
 ):
     getattr(lib, _name).argtypes = _arguments
     getattr(lib, _name).restype = _result

@@ -16,14 +16,6 @@ DEVICE_TYPE = torch.device(DEVICE).type
 LOW = [torch.float16, torch.bfloat16]
 
 
-# Strict: the day the lists are registered, these tests say that the mark must go.
-NEEDS_CAST_LISTS = pytest.mark.xfail(
-    DEVICE == "openreg",
-    strict=True,
-    reason="autocast falls through for every operator: no cast lists are registered yet",
-)
-
-
 def ones(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.ones(*shape, dtype=dtype, device=DEVICE)
 
@@ -55,7 +47,6 @@ FULL: dict[str, Callable[[torch.dtype], Tensor]] = {
 }
 
 
-@NEEDS_CAST_LISTS
 @pytest.mark.parametrize("dtype", LOW, ids=str)
 @pytest.mark.parametrize("call", LOWERED.values(), ids=LOWERED.keys())
 def test_autocast_lowers(call: Callable[[], Tensor], dtype: torch.dtype) -> None:
@@ -64,7 +55,6 @@ def test_autocast_lowers(call: Callable[[], Tensor], dtype: torch.dtype) -> None
     assert call().dtype is torch.float32
 
 
-@NEEDS_CAST_LISTS
 @pytest.mark.parametrize("call", FULL.values(), ids=FULL.keys())
 def test_autocast_keeps_in_float32(call: Callable[[torch.dtype], Tensor]) -> None:
     with torch.autocast(DEVICE_TYPE, dtype=torch.bfloat16):
@@ -83,14 +73,12 @@ def test_autocast_promotes_to_the_widest_or_leaves_alone(dtype: torch.dtype) -> 
         assert low.relu().dtype is dtype
 
 
-@NEEDS_CAST_LISTS
 def test_the_default_dtype_is_half_precision_as_on_cuda() -> None:
     with torch.autocast(DEVICE_TYPE):
         assert torch.get_autocast_dtype(DEVICE_TYPE) is torch.float16
         assert (ones(2, 2) @ ones(2, 2)).dtype is torch.float16
 
 
-@NEEDS_CAST_LISTS
 def test_autocast_nests_and_can_be_switched_off_inside() -> None:
     a = ones(2, 2)
     with torch.autocast(DEVICE_TYPE, dtype=torch.bfloat16):
@@ -116,7 +104,6 @@ def test_float64_is_not_cast() -> None:
         assert (a @ a).dtype is torch.float64
 
 
-@NEEDS_CAST_LISTS
 def test_lowered_values_are_those_of_the_lowered_operands() -> None:
     a, b = torch.randn(8, 8), torch.randn(8, 8)
     with torch.autocast(DEVICE_TYPE, dtype=torch.bfloat16):
@@ -145,7 +132,6 @@ def test_an_unsupported_dtype_warns_and_disables_autocast() -> None:
     assert "torch.float16, torch.bfloat16" in text or "torch.bfloat16, torch.float16" in text
 
 
-@NEEDS_CAST_LISTS
 def test_binary_cross_entropy_is_refused() -> None:
     with (
         torch.autocast(DEVICE_TYPE),

@@ -250,3 +250,15 @@ def test_functional_transforms() -> None:
         lambda w, x: torch.func.hessian(lambda w: f(w, x).sum())(w),
     ):
         torch.testing.assert_close(place(transformed(w, x), "cpu"), transformed(w.cpu(), x.cpu()))
+
+
+def test_sparse_gradients_of_an_embedding() -> None:
+    def run(where: str) -> Tensor:
+        torch.manual_seed(0)
+        module = torch.nn.Embedding(10, 3, sparse=True)
+        module.to(where)
+        module(torch.tensor([1, 4, 1], device=where)).sum().backward()
+        assert module.weight.grad is not None
+        return module.weight.grad.coalesce()
+
+    assert_same(run(DEVICE), run("cpu"))

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ from openreg_c import (
     UNREGISTERED,
     DeviceProp,
     HostFn,
-    OpenRegError,
     attributes,
     call,
     download,
@@ -38,49 +36,10 @@ from openreg_c import (
     memory_info,
     upload,
 )
+from openreg_process import INCLUDE, compile_program, cpp_compiler, error_of, output_of, raises, run_program, run_python
 
-INCLUDE = Path(__file__).parent.parent / "third_party" / "openreg" / "include"
 PAGE = 4096
 MIB = 1 << 20
-
-
-def run_python(code: str, *python_options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code`, after `from openreg_c import *`, in a process whose only OPENREG_ variables are `variables`."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENREG_")}
-    environment |= variables
-    environment["OPENREG_LIBRARY"] = str(library_path())
-    environment["PYTHONPATH"] = str(Path(__file__).parent)
-    return subprocess.run(
-        [sys.executable, *python_options, "-c", "from openreg_c import *\n" + textwrap.dedent(code)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def output_of(code: str, **variables: str) -> str:
-    """What `code` printed; it must have succeeded and said nothing on stderr."""
-    result = run_python(code, **variables)
-    assert (result.returncode, result.stderr) == (0, "")
-    return result.stdout.strip()
-
-
-def error_of(code: str, **variables: str) -> tuple[str, str]:
-    """Name and message of the OpenRegError that `code` raises."""
-    attempt = textwrap.indent(textwrap.dedent(code), "    ")
-    output = output_of(
-        f"try:\n{attempt}\n    raise SystemExit('no error')\nexcept OpenRegError as error:\n"
-        "    print(error.name, error.message, sep='\\n')",
-        **variables,
-    )
-    name, _, message = output.partition("\n")
-    return name, message
-
-
-def raises(name: str, message: str) -> pytest.RaisesExc[OpenRegError]:
-    """Expects an OpenRegError of this name with exactly this message."""
-    return pytest.raises(OpenRegError, match="^" + re.escape(f"{name}: {message}") + "$")
 
 
 @pytest.fixture(autouse=True)
@@ -141,10 +100,12 @@ def test_error_codes_have_cudas_values_names_and_texts() -> None:
         21: ("orErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"),
         100: ("orErrorNoDevice", "no OpenReg-capable device is detected"),
         101: ("orErrorInvalidDevice", "invalid device ordinal"),
+        304: ("orErrorOperatingSystem", "OS call failed or operation not supported on this OS"),
         400: ("orErrorInvalidResourceHandle", "invalid resource handle"),
         600: ("orErrorNotReady", "device not ready"),
         700: ("orErrorIllegalAddress", "an illegal memory access was encountered"),
         719: ("orErrorLaunchFailure", "unspecified launch failure"),
+        800: ("orErrorNotPermitted", "operation not permitted"),
         801: ("orErrorNotSupported", "operation not supported"),
         -1: ("unrecognized error code", "unrecognized error code"),
         12345: ("unrecognized error code", "unrecognized error code"),
@@ -194,6 +155,7 @@ def test_a_null_for_a_result_is_an_error_that_names_the_parameter() -> None:
         ("orEventCreate", (None,), "event is NULL; pass the address of an orEvent_t"),
         ("orEventElapsedTime", (None, None, None), "ms is NULL; pass the address of a float"),
         ("orLaunchHostFunc", (None, HostFn(), None), "fn is NULL; pass a function"),
+        ("orLaunch", (None, HostFn(), None, 0), "fn is NULL; pass a function"),
     ):
         with raises("orErrorInvalidValue", f"{name}: {message}"):
             call(name, *arguments)
@@ -208,6 +170,8 @@ ALLOWED_MEMORY = "a number of bytes per device from 1M to 16384G, with an option
 ALLOWED_VISIBLE = (
     "different device indices separated by commas (for example 0,1), or an empty value to hide every device"
 )
+ALLOWED_EXECUTION = "inline, async or chaos"
+ALLOWED_SEED = "an integer from 0 to 18446744073709551615"
 
 
 def test_there_are_two_devices_of_16_gib_by_default() -> None:
@@ -247,6 +211,8 @@ def test_visible_devices_follows_cuda(visible: str, count: int) -> None:
             for value in ("", "abc", "-1", "0", "1K", "G", "1.5G", "16GB", "16 G", "16385G", "9" * 30)
         ),
         *(("OPENREG_VISIBLE_DEVICES", value, ALLOWED_VISIBLE) for value in ("abc", "0,", ",", "0 1", "0,0", "0x1")),
+        *(("OPENREG_EXECUTION", value, ALLOWED_EXECUTION) for value in ("", "1", "Inline", "async ", "asynchronous")),
+        *(("OPENREG_CHAOS_SEED", value, ALLOWED_SEED) for value in ("", "-1", "0x10", "1.0", str(1 << 64))),
     ],
 )
 def test_a_bad_variable_fails_every_call_and_says_what_is_allowed(variable: str, value: str, allowed: str) -> None:
@@ -308,6 +274,8 @@ def test_device_properties_describe_the_device() -> None:
     assert (properties.major, properties.minor) == (get_int("orGetApiVersion"), 0)
     assert properties.multiProcessorCount == len(os.sched_getaffinity(0))
     assert (properties.unifiedAddressing, properties.canMapHostMemory) == (True, True)
+    assert (properties.asyncEngineCount, properties.concurrentKernels) == (1, False)
+    assert properties.streamPrioritiesSupported
 
 
 def test_each_device_reaches_every_other_but_not_itself() -> None:
@@ -811,6 +779,11 @@ def test_flags_that_do_not_exist_are_errors(stream: int, event: int) -> None:
         call("orStreamWaitEvent", stream, event, 4)
     with raises(
         "orErrorInvalidValue",
+        "orLaunch: flags is 2; pass orLaunchDefault (0) or orLaunchMayRunInline (1)",
+    ):
+        call("orLaunch", stream, HostFn(lambda _: None), None, 2)
+    with raises(
+        "orErrorInvalidValue",
         "orEventCreateWithFlags: flags is 2; pass orEventDisableTiming (0) or orEventEnableTiming (1)",
     ):
         call("orEventCreateWithFlags", ctypes.byref(handle), 2)
@@ -831,6 +804,7 @@ def test_a_destroyed_handle_is_an_error_everywhere(stream: int, event: int, devi
             ("orStreamWaitEvent", (handle, event, 0)),
             ("orEventRecord", (event, handle)),
             ("orLaunchHostFunc", (handle, nothing, None)),
+            ("orLaunch", (handle, nothing, None, 0)),
             ("orMemcpyAsync", (device_memory, device_memory, 1, DEFAULT, handle)),
             ("orMemsetAsync", (device_memory, 0, 1, handle)),
         ):
@@ -887,22 +861,7 @@ def test_host_functions_run_in_order_with_their_data(stream: int) -> None:
 
 @pytest.fixture(scope="module")
 def compiler() -> str:
-    found = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if found is None:
-        pytest.skip("needs a C++ compiler: c++, g++ or clang++")
-    return found
-
-
-def compile_program(compiler: str, folder: Path, source: str) -> Path:
-    (folder / "program.cpp").write_text(source)
-    program = folder / "program"
-    library = library_path()
-    flags = ("-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}")
-    subprocess.run(
-        [compiler, *flags, folder / "program.cpp", "-o", program, library, f"-Wl,-rpath,{library.parent}"],
-        check=True,
-    )
-    return program
+    return cpp_compiler()
 
 
 def test_the_header_is_plain_c(tmp_path: Path) -> None:
@@ -920,6 +879,7 @@ LAUNCHES = r"""
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 void scale(float* data, size_t count, float factor) {
   auto* values = static_cast<float*>(orGetKernelPointer(data));
@@ -961,13 +921,31 @@ int main() {
   orStreamDestroy(other);
   show("device", orDeviceSynchronize());
   show("device", orDeviceSynchronize());
+  orSetDevice(-1); // another failure: what failed before cannot be thrown any more
+  orRethrowLaunchFailure();
   orLaunchKernel(stream, fail, "event");
   orEventRecord(event, stream);
   show("event", orEventSynchronize(event));
   show("event", orEventQuery(event));
   orLaunchKernel(stream, fail, "query");
+  orEventRecord(event, stream);
+  while (orStreamQuery(stream) == orErrorNotReady || orEventQuery(event) == orErrorNotReady) std::this_thread::yield();
   show("query", orStreamQuery(stream));
-  show("query", orStreamQuery(stream));
+  show("query", orEventQuery(event));
+  show("stream", orStreamSynchronize(stream));
+  show("stream", orStreamSynchronize(stream));
+
+  struct Own { int value; };
+  orLaunchKernel(stream, [] { throw Own{7}; });
+  show("own", orStreamSynchronize(stream));
+  for (int i = 0; i < 2; ++i) {
+    try {
+      orRethrowLaunchFailure();
+      std::puts("nothing to throw");
+    } catch (const Own& own) {
+      std::printf("thrown %d\n", own.value);
+    }
+  }
 
   auto counted = std::make_shared<int>(0);
   show("destroyed", orLaunchKernel(other, [counted] { ++*counted; }));
@@ -979,9 +957,10 @@ int main() {
 """
 
 
-def test_kernels_launch_from_cpp_and_their_failures_are_reported_once(compiler: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_kernels_launch_from_cpp_and_their_failures_are_reported_once(compiler: str, tmp_path: Path, mode: str) -> None:
     program = compile_program(compiler, tmp_path, LAUNCHES)
-    result = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
+    output = run_program(program, OPENREG_EXECUTION=mode)
 
     def failure(call_name: str, reason: str) -> str:
         return (
@@ -989,7 +968,7 @@ def test_kernels_launch_from_cpp_and_their_failures_are_reported_once(compiler: 
             "The device is usable; what the function should have written is not"
         )
 
-    lines = result.stdout.splitlines()
+    lines = output.splitlines()
     destroyed = lines.pop(-2)
     assert lines == [
         "launch: orSuccess",
@@ -1005,12 +984,17 @@ def test_kernels_launch_from_cpp_and_their_failures_are_reported_once(compiler: 
         "device: orSuccess",
         "event: " + failure("orEventSynchronize", "event"),
         "event: orSuccess",
-        "query: " + failure("orStreamQuery", "query"),
         "query: orSuccess",
+        "query: orSuccess",
+        "stream: " + failure("orStreamSynchronize", "query"),
+        "stream: orSuccess",
+        "own: " + failure("orStreamSynchronize", "unknown exception"),
+        "thrown 7",
+        "nothing to throw",
         "runs 0, references 1",
     ]
     assert re.fullmatch(
-        r"destroyed: orErrorInvalidResourceHandle: orLaunchHostFunc: stream 0x\w+ does not exist; it was destroyed, or "
+        r"destroyed: orErrorInvalidResourceHandle: orLaunch: stream 0x\w+ does not exist; it was destroyed, or "
         r"is no stream",
         destroyed,
     )
@@ -1210,6 +1194,7 @@ def test_a_child_forked_after_the_start_is_told_to_spawn() -> None:
             call("orSetDevice", 1)
             call("orFree", pointer), call("orFreeHost", pinned)
             call("orStreamDestroy", stream), call("orEventDestroy", event)
+            lib.orRethrowLaunchFailure()
             works = ("orGetApiVersion", "orGetDeviceCount", "orGetDevice", "orSetDevice")
             does_nothing = ("orFree", "orFreeHost", "orStreamDestroy", "orEventDestroy")
             for name, arguments in SIGNATURES.items():

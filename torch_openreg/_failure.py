@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points, packages_distributions, version
@@ -34,7 +35,7 @@ def describe_owner(name: str) -> str:
 
     module = getattr(torch, name, None)
     package = str(getattr(module, "__name__", type(module).__module__)).partition(".")[0]
-    backends = {point.module.partition(".")[0]: point.dist for point in entry_points(group="torch.backends")}
+    backends = {re.split("[.:]", point.value)[0]: point.dist for point in entry_points(group="torch.backends")}
     if package in backends:
         names = {distribution.name for distribution in [backends[package]] if distribution}
     elif module is not None and package not in ("torch", "builtins"):
@@ -93,12 +94,14 @@ def stand_in(failure: BackendLoadError) -> None:
     """Lets ``device="openreg"`` reach the failure, without taking anything from a program that does not use it."""
     import torch
 
+    module = _FailedModule(failure)
+    torch.serialization.register_package(0, lambda storage: None, module._deserialize)
+    if getattr(torch, "openreg", None) is not sys.modules.get("torch_openreg.openreg"):
+        return  # somebody else's; without a failure so late that ours is there, both are None
+    torch.openreg = sys.modules["torch.openreg"] = module  # type: ignore[attr-defined]
     if torch._C._get_privateuse1_backend_name() == "privateuseone" and torch._C._get_accelerator().type == "cpu":
-        # Claimed only where no other accelerator is: the owner of the name becomes torch.accelerator's device.
+        # Claimed only where no other accelerator is: the owner of the name becomes PyTorch's accelerator.
         torch.utils.rename_privateuse1_backend("openreg")
+    if torch._C._get_privateuse1_backend_name() == "openreg":
         # torch.accelerator asks here, and should answer as if nothing was installed.
         torch._C._accelerator_getAccelerator = lambda: None
-    module = _FailedModule(failure)
-    if getattr(torch, "openreg", None) is sys.modules.get("torch_openreg.openreg"):  # both may be None
-        torch.openreg = sys.modules["torch.openreg"] = module  # type: ignore[attr-defined]
-    torch.serialization.register_package(0, lambda storage: None, module._deserialize)

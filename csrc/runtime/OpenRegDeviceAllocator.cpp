@@ -237,7 +237,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
  private:
   std::mutex mutex_;
-  std::deque<DeviceCache> caches_; // by device; never moved
+  std::deque<DeviceCache> caches_;           // by device; never moved
   ska::flat_hash_map<char*, Block*> blocks_; // every block, allocated or not
 
   DeviceCache& cache_of(DeviceIndex device) {
@@ -272,6 +272,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     if (requested == 0) {
       return nullptr;
     }
+    check_not_forked();
     const size_t size = std::max(round_up(requested, kMinBlock), kMinBlock);
     TORCH_CHECK_WITH(
         OutOfMemoryError,
@@ -335,9 +336,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   // A new segment; on failure the cache is emptied and the device asked once more.
   Block* grow(DeviceCache& cache, Pool& pool, size_t requested, size_t size, DeviceIndex device) {
-    const size_t segment = pool.small ? kSmallSegment
-        : size < kOwnSegmentLimit     ? kLargeSegment
-                                      : round_up(size, kSegmentRounding);
+    const size_t segment = pool.small                ? kSmallSegment
+                           : size < kOwnSegmentLimit ? kLargeSegment
+                                                     : round_up(size, kSegmentRounding);
     const DeviceIndex previous = exchange_device(device);
     void* address = nullptr;
     orError_t result = orMalloc(&address, segment);

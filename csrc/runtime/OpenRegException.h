@@ -14,10 +14,10 @@ namespace c10::openreg {
 
 // Turns a failed call of the device's C API into the exception that PyTorch's users expect. Out of memory becomes
 // torch.OutOfMemoryError, what the device cannot do NotImplementedError, everything else RuntimeError.
-#define OPENREG_CHECK(CALL)                           \
-  do {                                                \
-    const orError_t error_ = (CALL);                  \
-    if (C10_UNLIKELY(error_ != orSuccess)) {          \
-      ::c10::openreg::throw_error(error_, #CALL);     \
-    }                                                 \
+#define OPENREG_CHECK(CALL)                       \
+  do {                                            \
+    const orError_t error_ = (CALL);              \
+    if (C10_UNLIKELY(error_ != orSuccess)) {      \
+      ::c10::openreg::throw_error(error_, #CALL); \
+    }                                             \
   } while (false)

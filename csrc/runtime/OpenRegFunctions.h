@@ -27,6 +27,14 @@ OPENREG_API DeviceIndex maybe_exchange_device(DeviceIndex device);
 // Waits for all work of `device` (default: the current one).
 OPENREG_API void device_synchronize(DeviceIndex device = -1);
 
+// Throws CUDA's sentence in a child that was forked after the device was used: its memory is not there. Whatever touches
+// memory without a call to the device, which would refuse by itself, must ask first.
+inline void check_not_forked() {
+  if (C10_UNLIKELY(orIsInBadFork())) {
+    device_synchronize();
+  }
+}
+
 // Throws "The device index is out of range. ..." unless `device` is in [0, device_count()).
 OPENREG_API void check_device_index(int64_t device);
 

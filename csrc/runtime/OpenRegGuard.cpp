@@ -92,7 +92,8 @@ bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
   return false;
 }
 
-void OpenRegGuardImpl::record(void** event, const Stream& stream, const DeviceIndex device, const EventFlag flag) const {
+void OpenRegGuardImpl::record(
+    void** event, const Stream& stream, const DeviceIndex device, const EventFlag flag) const {
   TORCH_CHECK(
       device == -1 || device == stream.device_index(),
       "Event device index ",

@@ -60,7 +60,9 @@ at::Generator OpenRegHooks::getNewGenerator(DeviceIndex device) const {
 Device OpenRegHooks::getDeviceFromPtr(void* data) const {
   orPointerAttributes attributes{};
   OPENREG_CHECK(orPointerGetAttributes(&attributes, data));
-  TORCH_CHECK(attributes.type == orMemoryTypeDevice, "The specified pointer resides on host memory and is not registered with any openreg device.");
+  TORCH_CHECK(
+      attributes.type == orMemoryTypeDevice,
+      "The specified pointer resides on host memory and is not registered with any openreg device.");
   return Device(DeviceType::PrivateUse1, static_cast<DeviceIndex>(attributes.device));
 }
 

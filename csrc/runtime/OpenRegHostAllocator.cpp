@@ -55,8 +55,6 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
   Stream get_current_stream() const override {
     return current_stream(-1);
   }
-
-
 };
 
 void release(void* context);

@@ -78,11 +78,7 @@ intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage) {
 }
 
 intrusive_ptr<StorageImpl> create(
-    StorageImpl::use_byte_size_t,
-    SymInt size,
-    DataPtr data,
-    Allocator* allocator,
-    bool resizable) {
+    StorageImpl::use_byte_size_t, SymInt size, DataPtr data, Allocator* allocator, bool resizable) {
   const auto bytes = size.as_int_unchecked();
   if (!data) { // also for 0 bytes: the pointer carries the device
     data = allocator->allocate(bytes);

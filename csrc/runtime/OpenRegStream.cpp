@@ -11,7 +11,7 @@ namespace {
 constexpr int kStreamsPerPool = 32;
 constexpr int kPriorities = 4; // 0, -1, -2, -3: what orDeviceGetStreamPriorityRange() reports
 constexpr int kStreams = 1 + kPriorities * kStreamsPerPool; // id 0 is the default stream
-constexpr int kMaxDevices = 64; // OPENREG_DEVICE_COUNT's limit
+constexpr int kMaxDevices = 64;                             // OPENREG_DEVICE_COUNT's limit
 
 struct DeviceStreams {
   std::array<std::atomic<orStream_t>, kStreams> handles{};
@@ -46,8 +46,7 @@ orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
       OPENREG_CHECK(orDeviceGetDefaultStream(&handle, device));
     } else {
       const DeviceIndex previous = exchange_device(device);
-      const orError_t result =
-          orStreamCreateWithPriority(&handle, 0, -static_cast<int>((id - 1) / kStreamsPerPool));
+      const orError_t result = orStreamCreateWithPriority(&handle, 0, -static_cast<int>((id - 1) / kStreamsPerPool));
       exchange_device(previous);
       OPENREG_CHECK(result);
     }

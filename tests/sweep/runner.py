@@ -41,8 +41,9 @@ class Worker:
 
     def __init__(self, command: Sequence[str], settings: Record, start_timeout: float = 120) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker may die)
+        stderr = None if settings.get("verbose") else self._log
         self._process = subprocess.Popen(
-            command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+            command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
         )
         self.cases_run = 0
         self.greeting = self.ask(settings, start_timeout)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 # Command -> one line of help. The module torch_openreg._cli.<command> holds the command.
 COMMANDS = {
     "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
+    "doctor": "which backends `import torch` loads in this environment, which fail, why, and what to do",
 }
 
 # Modules that only some commands use -> the package they come from, and the extra of this package that names it.

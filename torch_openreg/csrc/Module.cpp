@@ -63,8 +63,17 @@ void add_device_properties(py::module_& module) {
       .def_readonly("total_memory", &orDeviceProp::totalGlobalMem)
       .def("__repr__", [](const orDeviceProp& p) {
         return c10::str(
-            "_OpenRegDeviceProperties(name='", p.name, "', major=", p.major, ", minor=", p.minor,
-            ", total_memory=", p.totalGlobalMem / (1024 * 1024), "MB, multi_processor_count=", p.multiProcessorCount, ")");
+            "_OpenRegDeviceProperties(name='",
+            p.name,
+            "', major=",
+            p.major,
+            ", minor=",
+            p.minor,
+            ", total_memory=",
+            p.totalGlobalMem / (1024 * 1024),
+            "MB, multi_processor_count=",
+            p.multiProcessorCount,
+            ")");
       });
 }
 

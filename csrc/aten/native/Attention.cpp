@@ -21,12 +21,13 @@ int64_t _fused_sdp_choice(
   // What the CPU's flash kernel asks for (sdp_utils_cpp.cpp), in its order; the mask's gradient it does not compute.
   const std::array kTypes{kFloat, kDouble, kBFloat16, kHalf};
   const bool usable = globalContext().userEnabledOverrideableSDP() && sdp::check_nested_tensor(params, false) &&
-      sdp::check_for_dropout(params, false) && sdp::check_tensor_shapes(params, false) &&
-      sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/true>(params, false) &&
-      sdp::check_attn_mask_shape(params, false) && query.sym_size(-1) == key.sym_size(-1) &&
-      query.sym_size(-1) == value.sym_size(-1) && sdp::check_nonzero_sequence_lengths_dense(params, false) &&
-      sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(params, false) &&
-      sdp::check_tensor_dtype(params, kTypes, false) && !(attn_mask && attn_mask->requires_grad());
+                      sdp::check_for_dropout(params, false) && sdp::check_tensor_shapes(params, false) &&
+                      sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/true>(params, false) &&
+                      sdp::check_attn_mask_shape(params, false) && query.sym_size(-1) == key.sym_size(-1) &&
+                      query.sym_size(-1) == value.sym_size(-1) &&
+                      sdp::check_nonzero_sequence_lengths_dense(params, false) &&
+                      sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(params, false) &&
+                      sdp::check_tensor_dtype(params, kTypes, false) && !(attn_mask && attn_mask->requires_grad());
   if (usable) {
     return static_cast<int64_t>(sdp::SDPBackend::overrideable);
   }

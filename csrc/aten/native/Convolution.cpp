@@ -51,17 +51,18 @@ Tensor convolution_overrideable(
   see(scope, weight, schema.arguments()[1]);
   see(scope, bias, schema.arguments()[2]);
   scope.enter();
-  return scope.result(at::_ops::convolution::redispatch(
-      kCpu,
-      scope.alias(input),
-      scope.alias(weight),
-      aliased(scope, bias),
-      c10::fromIntArrayRefSlow(stride),
-      c10::fromIntArrayRefSlow(padding),
-      c10::fromIntArrayRefSlow(dilation),
-      transposed,
-      c10::fromIntArrayRefSlow(output_padding),
-      groups));
+  return scope.result(
+      at::_ops::convolution::redispatch(
+          kCpu,
+          scope.alias(input),
+          scope.alias(weight),
+          aliased(scope, bias),
+          c10::fromIntArrayRefSlow(stride),
+          c10::fromIntArrayRefSlow(padding),
+          c10::fromIntArrayRefSlow(dilation),
+          transposed,
+          c10::fromIntArrayRefSlow(output_padding),
+          groups));
 }
 
 std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(

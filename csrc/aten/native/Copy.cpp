@@ -12,7 +12,7 @@ namespace {
 
 bool copyable(const Tensor& tensor) {
   return (tensor.layout() == kStrided || has_components(*tensor.unsafeGetTensorImpl())) &&
-      (tensor.is_privateuseone() || tensor.is_cpu());
+         (tensor.is_privateuseone() || tensor.is_cpu());
 }
 
 // copy_ is what moves tensors between devices: its operands may be anywhere.

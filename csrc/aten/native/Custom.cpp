@@ -48,9 +48,8 @@ class CustomAbs : public torch::autograd::Function<CustomAbs> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& input) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("openreg::custom_abs", "")
-                               .typed<Tensor(const Tensor&)>();
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("openreg::custom_abs", "").typed<Tensor(const Tensor&)>();
     context->save_for_backward({input});
     return op.call(input);
   }

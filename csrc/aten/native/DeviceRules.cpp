@@ -116,8 +116,8 @@ DeviceRule rule_of(const std::string& name) {
       return own.rule;
     }
   }
-  const bool unchecked = std::binary_search(
-      std::begin(kUncheckedOperators), std::end(kUncheckedOperators), std::string_view(name));
+  const bool unchecked =
+      std::binary_search(std::begin(kUncheckedOperators), std::end(kUncheckedOperators), std::string_view(name));
   return unchecked ? one_scalar : one_device;
 }
 
@@ -125,8 +125,8 @@ DevicePolicy make_policy(const c10::FunctionSchema& schema) {
   const std::string& overload = schema.overload_name();
   const std::string name = overload.empty() ? schema.name() : schema.name() + "." + overload;
   // Named as PyTorch's generator names CUDA's wrapper: wrapper_CUDA_mm, wrapper_CUDA_add_Tensor.
-  const std::string method =
-      "wrapper_PrivateUse1_" + (overload.empty() ? "" : overload + "_") + schema.name().substr(schema.name().find("::") + 2);
+  const std::string method = "wrapper_PrivateUse1_" + (overload.empty() ? "" : overload + "_") +
+                             schema.name().substr(schema.name().find("::") + 2);
   return {name, method, rule_of(name)};
 }
 

@@ -21,7 +21,7 @@ struct DevicePolicy;
 using DeviceRule = void (*)(const DevicePolicy& policy, ArrayRef<SeenTensor> seen, Device common);
 
 struct DevicePolicy {
-  std::string name; // "aten::add.Tensor"
+  std::string name;   // "aten::add.Tensor"
   std::string method; // in PyTorch's sentence, "wrapper_PrivateUse1_add_Tensor"
   DeviceRule rule;
 };

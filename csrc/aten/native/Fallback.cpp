@@ -66,7 +66,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
       op.hasComputedKernelForDispatchKey(cpu_key),
       "Could not run '",
       op.operator_name(),
-      "' with arguments from the 'openreg' backend: it has no CPU kernel that the device could run, and the device has none "
+      "' with arguments from the 'openreg' backend: it has no CPU kernel that the device could run, and the device has "
+      "none "
       "of its own.");
 
   KernelScope scope(policy_of(schema));

@@ -72,6 +72,7 @@ void KernelScope::enter() {
   if (C10_UNLIKELY(mixed_ && device_ >= 0)) {
     policy_.rule(policy_, seen_, Device(DeviceType::PrivateUse1, device_));
   }
+  c10::openreg::check_not_forked();
   run_backward_on_this_thread();
   allocations_.emplace(cpu_result_ ? -1 : device_);
   excluded_.emplace(kExcluded);
@@ -97,8 +98,7 @@ Tensor KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   const auto& impl = *tensor->unsafeGetTensorImpl();
   Tensor cpu;
   if (C10_LIKELY(!has_components(impl))) {
-    cpu = make_like(
-        c10::openreg::twin_of(impl.unsafe_storage().unsafeGetStorageImpl()), c10::DispatchKey::CPU, impl);
+    cpu = make_like(c10::openreg::twin_of(impl.unsafe_storage().unsafeGetStorageImpl()), c10::DispatchKey::CPU, impl);
   } else {
     cpu = map_components(
         *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
@@ -114,8 +114,8 @@ Generator KernelScope::generator(const std::optional<Generator>& generator) cons
   if (device_ < 0) { // only the generator is the device's: the CPU's kernel refuses it in its own words
     return generator.value_or(Generator());
   }
-  const Generator& own = generator.has_value() && generator->defined() ? *generator
-                                                                      : c10::openreg::default_generator(device_);
+  const Generator& own =
+      generator.has_value() && generator->defined() ? *generator : c10::openreg::default_generator(device_);
   TORCH_CHECK(
       own.device().is_privateuseone(),
       "Expected a '",

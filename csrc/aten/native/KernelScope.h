@@ -75,7 +75,7 @@ class KernelScope {
 
   const DevicePolicy& policy_;
   DeviceIndex device_ = -1;
-  bool mixed_ = false; // not all on one openreg device
+  bool mixed_ = false;      // not all on one openreg device
   bool cpu_result_ = false; // device=cpu was asked for
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<SeenTensor, 6> seen_;

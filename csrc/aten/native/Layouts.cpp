@@ -26,8 +26,7 @@ bool is_compressed(const Tensor& tensor) {
 
 Tensor map_coo(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn) {
   const auto& from = impl_of<SparseTensorImpl>(tensor);
-  Tensor mapped =
-      at::detail::make_tensor<SparseTensorImpl>(key_set(c10::DispatchKey::Sparse, backend), tensor.dtype());
+  Tensor mapped = at::detail::make_tensor<SparseTensorImpl>(key_set(c10::DispatchKey::Sparse, backend), tensor.dtype());
   auto& to = impl_of<SparseTensorImpl>(mapped);
   to.raw_resize_(from.sparse_dim(), from.dense_dim(), from.sizes());
   to.set_indices_and_values_unsafe(fn(from.indices()), fn(from.values()));

@@ -21,9 +21,7 @@ using c10::openreg::resize_storage;
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 c10::DeviceIndex checked_device(
-    std::optional<Layout> layout,
-    std::optional<Device> device,
-    std::optional<bool> pin_memory) {
+    std::optional<Layout> layout, std::optional<Device> device, std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       layout.value_or(kStrided) == kStrided, "Expected a strided layout on the openreg device, but got ", *layout, ".");
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
@@ -112,7 +110,11 @@ Tensor _efficientzerotensor(
   at::native::ZeroTensorAllocator allocator(
       Device(DeviceType::PrivateUse1, checked_device(layout, device, pin_memory)));
   return at::detail::empty_generic(
-      size, &allocator, kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor), dtype_or_default(dtype), std::nullopt);
+      size,
+      &allocator,
+      kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+      dtype_or_default(dtype),
+      std::nullopt);
 }
 
 Tensor as_strided(const Tensor& self, IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset) {
@@ -138,11 +140,7 @@ const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<Memory
 }
 
 Tensor& set_source_Storage_storage_offset_(
-    Tensor& self,
-    Storage source,
-    int64_t storage_offset,
-    IntArrayRef size,
-    IntArrayRef stride) {
+    Tensor& self, Storage source, int64_t storage_offset, IntArrayRef size, IntArrayRef stride) {
   at::native::checkSetStorage(self, std::move(source), storage_offset, size, stride);
   TensorImpl* impl = self.unsafeGetTensorImpl();
   impl->set_storage_offset(storage_offset);
@@ -179,9 +177,7 @@ Scalar _local_scalar_dense(const Tensor& self) {
   AT_DISPATCH_V2(
       self.scalar_type(),
       "_local_scalar_dense_openreg",
-      AT_WRAP([&] {
-        value = *static_cast<const scalar_t*>(address);
-      }),
+      AT_WRAP([&] { value = *static_cast<const scalar_t*>(address); }),
       AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX),
       AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
       kComplexHalf,

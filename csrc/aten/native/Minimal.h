@@ -33,11 +33,7 @@ Tensor& set_(Tensor& self);
 Tensor& set_source_Tensor_(Tensor& self, const Tensor& source);
 Tensor& set_source_Storage_(Tensor& self, Storage source);
 Tensor& set_source_Storage_storage_offset_(
-    Tensor& self,
-    Storage source,
-    int64_t storage_offset,
-    IntArrayRef size,
-    IntArrayRef stride);
+    Tensor& self, Storage source, int64_t storage_offset, IntArrayRef size, IntArrayRef stride);
 
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking);
 Tensor _copy_from(const Tensor& self, const Tensor& destination, bool non_blocking);

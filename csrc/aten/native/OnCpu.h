@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <tuple>
 #include <vector>
@@ -111,7 +111,9 @@ struct OnCpu<Op, Result(Args...)> {
       std::apply(run, operands);
       scope.write_back();
       Tensor* written = nullptr;
-      ((std::is_same_v<Args, Tensor&> ? void(written = const_cast<Tensor*>(reinterpret_cast<const Tensor*>(&args))) : void()), ...);
+      ((std::is_same_v<Args, Tensor&> ? void(written = const_cast<Tensor*>(reinterpret_cast<const Tensor*>(&args)))
+                                      : void()),
+       ...);
       return *written;
     } else {
       return results(scope, std::apply(run, operands));

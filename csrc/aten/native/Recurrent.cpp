@@ -81,11 +81,10 @@ std::tuple<Tensor, Tensor> _thnn_fused_gru_cell(
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> _thnn_fused_gru_cell_backward(
-    const Tensor& grad_hy,
-    const Tensor& workspace,
-    bool has_bias) {
+    const Tensor& grad_hy, const Tensor& workspace, bool has_bias) {
   const auto saved = workspace.unsafe_chunk(5, 1);
-  const Tensor &reset = saved[0], &update = saved[1], &candidate = saved[2], &hx = saved[3], &hidden_candidate = saved[4];
+  const Tensor &reset = saved[0], &update = saved[1], &candidate = saved[2], &hx = saved[3],
+               &hidden_candidate = saved[4];
   const Tensor grad_candidate = grad_hy * (1 - update) * tanh_slope(candidate);
   const Tensor grad_update = grad_hy * (hx - candidate) * sigmoid_slope(update);
   const Tensor grad_reset = grad_candidate * hidden_candidate * sigmoid_slope(reset);

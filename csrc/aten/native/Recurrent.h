@@ -31,8 +31,6 @@ std::tuple<Tensor, Tensor> _thnn_fused_gru_cell(
     const std::optional<Tensor>& hidden_bias);
 // Gradients of the input's and the hidden gates, hx, and both biases.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> _thnn_fused_gru_cell_backward(
-    const Tensor& grad_hy,
-    const Tensor& workspace,
-    bool has_bias);
+    const Tensor& grad_hy, const Tensor& workspace, bool has_bias);
 
 } // namespace at::openreg

@@ -1,7 +1,12 @@
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <utility>
 
+#include "chaos.h"
 #include "pointer.h"
 #include "runtime.h"
+#include "scheduler.h"
 #include "stream.h"
 #include "windows.h"
 
@@ -62,7 +67,82 @@ orError_t checkKind(const Place& dst, const Place& src, orMemcpyKind kind) {
       describe(src));
 }
 
-orError_t copy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
+// Bytes of pageable memory that have been read for copies that have not run yet, and how many there may be.
+std::atomic<size_t> stagedBytes{0};
+constexpr size_t kMaxStagedBytes = size_t{64} << 20;
+
+struct Copy {
+  void* dst;
+  const void* src;
+  size_t size;
+  std::unique_ptr<char[]> staged{}; // what `src` pointed to, if that is pageable memory
+
+  void run() const {
+    void* const to = orGetKernelPointer(dst);
+    const void* const from = staged ? staged.get() : orGetKernelPointer(src);
+    const auto distance = reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
+    if (isChaos() && distance + size > 2 * size - 1) { // the ranges do not overlap
+      std::memset(to, 0xFF, size);
+      chaosPause();
+    }
+    // Overlapping ranges are undefined in CUDA; here they cost nothing to get right.
+    std::memmove(to, from, size);
+  }
+
+  // Reads a pageable source. False if too much has been read already.
+  bool stage() {
+    if (stagedBytes.fetch_add(size) + size > kMaxStagedBytes) {
+      stagedBytes -= size;
+      return false;
+    }
+    staged.reset(new char[size]);
+    std::memcpy(staged.get(), src, size);
+    return true;
+  }
+
+  Copy(void* dst, const void* src, size_t size) : dst(dst), src(src), size(size) {}
+
+  Copy(Copy&& other) noexcept = default;
+
+  ~Copy() {
+    if (staged) {
+      stagedBytes -= size;
+    }
+  }
+};
+
+struct Fill {
+  void* ptr;
+  int value;
+  size_t size;
+
+  void run() const {
+    std::memset(orGetKernelPointer(ptr), value, size);
+  }
+};
+
+template <typename Task>
+Work borrow(Engine engine, Task& task) {
+  return {engine, [](void* data) { static_cast<const Task*>(data)->run(); }, &task};
+}
+
+// Runs `task` now if that is possible, else queues it.
+template <typename Task>
+orError_t queue(const std::shared_ptr<Stream>& stream, Engine engine, Task& task) {
+  if (runNow(stream, borrow(engine, task), false)) {
+    return orSuccess;
+  }
+  auto owned = std::make_unique<Task>(std::move(task));
+  const orHostFn_t run = [](void* data) { std::unique_ptr<Task>(static_cast<Task*>(data))->run(); };
+  const orError_t error = enqueue(stream, Work{engine, run, owned.get()});
+  if (error == orSuccess) {
+    owned.release(); // the call deletes it
+  }
+  return error;
+}
+
+orError_t copy(
+    void* dst, const void* src, size_t size, orMemcpyKind kind, const std::shared_ptr<Stream>& stream, bool wait) {
   if (kind < orMemcpyHostToHost || kind > orMemcpyDefault) {
     return fail(orErrorInvalidMemcpyDirection, "kind is %d, which is no orMemcpyKind (0 to 4)", kind);
   }
@@ -80,12 +160,23 @@ orError_t copy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
   if (orError_t error = checkKind(to, from, kind); error != orSuccess) {
     return error;
   }
-  // Overlapping ranges are undefined in CUDA; here they cost nothing to get right.
-  std::memmove(orGetKernelPointer(dst), orGetKernelPointer(src), size);
-  return orSuccess;
+  // A copy within one device takes its turn among the kernels, as it does where kernels make such copies.
+  const bool isLocal = to.type == orMemoryTypeDevice && from.type == orMemoryTypeDevice && to.device == from.device;
+  const Engine engine = isLocal ? Engine::compute : Engine::copy;
+  Copy task(dst, src, size);
+  if (wait || to.type == orMemoryTypeUnregistered) {
+    return launchAndWait(stream, borrow(engine, task));
+  }
+  if (from.type != orMemoryTypeUnregistered) {
+    return queue(stream, engine, task);
+  }
+  if (runNow(stream, borrow(engine, task), true)) {
+    return orSuccess;
+  }
+  return task.stage() ? queue(stream, engine, task) : launchAndWait(stream, borrow(engine, task));
 }
 
-orError_t set(void* devPtr, int value, size_t size) {
+orError_t set(void* devPtr, int value, size_t size, const std::shared_ptr<Stream>& stream, bool wait) {
   if (size == 0) {
     return orSuccess;
   }
@@ -97,21 +188,21 @@ orError_t set(void* devPtr, int value, size_t size) {
     return fail(
         orErrorInvalidValue, "devPtr (%p) is ordinary host memory; the device sets its own and pinned memory", devPtr);
   }
-  std::memset(orGetKernelPointer(devPtr), value, size);
-  return orSuccess;
+  Fill task{devPtr, value, size};
+  return wait ? launchAndWait(stream, borrow(Engine::compute, task)) : queue(stream, Engine::compute, task);
 }
 
-// Queues `work` on a stream; `wait` also waits for it and returns the failure of work queued earlier.
-template <typename Work>
-orError_t queue(orStream_t stream, bool wait, Work&& work) {
+// `queue` on a stream; `wait` also returns the failure of work queued earlier.
+template <typename Queue>
+orError_t onStream(orStream_t stream, bool wait, Queue&& queue) {
   const auto found = resolveStream(stream);
   if (!found) {
     return orErrorInvalidResourceHandle;
   }
-  if (orError_t error = work(); error != orSuccess) {
+  if (orError_t error = queue(found); error != orSuccess) {
     return error;
   }
-  return wait ? synchronize(*found) : orSuccess;
+  return wait ? synchronize(found) : orSuccess;
 }
 
 } // namespace
@@ -120,17 +211,25 @@ orError_t queue(orStream_t stream, bool wait, Work&& work) {
 using namespace openreg;
 
 orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
-  return deviceCall(__func__, [&] { return queue(nullptr, true, [&] { return copy(dst, src, size, kind); }); });
+  return deviceCall(__func__, [&] {
+    return onStream(nullptr, true, [&](const auto& stream) { return copy(dst, src, size, kind, stream, true); });
+  });
 }
 
 orError_t orMemset(void* devPtr, int value, size_t size) {
-  return deviceCall(__func__, [&] { return queue(nullptr, true, [&] { return set(devPtr, value, size); }); });
+  return deviceCall(__func__, [&] {
+    return onStream(nullptr, true, [&](const auto& stream) { return set(devPtr, value, size, stream, true); });
+  });
 }
 
 orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream) {
-  return deviceCall(__func__, [&] { return queue(stream, false, [&] { return copy(dst, src, size, kind); }); });
+  return deviceCall(__func__, [&] {
+    return onStream(stream, false, [&](const auto& found) { return copy(dst, src, size, kind, found, false); });
+  });
 }
 
 orError_t orMemsetAsync(void* devPtr, int value, size_t size, orStream_t stream) {
-  return deviceCall(__func__, [&] { return queue(stream, false, [&] { return set(devPtr, value, size); }); });
+  return deviceCall(__func__, [&] {
+    return onStream(stream, false, [&](const auto& found) { return set(devPtr, value, size, found, false); });
+  });
 }

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "error.h"
 #include "runtime.h"
@@ -33,6 +34,10 @@ int processorCount() {
 
 int currentDevice() {
   return current;
+}
+
+int exchangeDevice(int device) {
+  return std::exchange(current, device);
 }
 
 orError_t requireDevice(const char* parameter, int device) {
@@ -101,10 +106,11 @@ orError_t orGetDeviceProperties(orDeviceProp* prop, int device) {
     prop->totalGlobalMem = environment().deviceMemory;
     prop->major = OPENREG_API_VERSION;
     prop->multiProcessorCount = processorCount();
+    prop->asyncEngineCount = 1;
     prop->unifiedAddressing = true;
     prop->canMapHostMemory = true;
     prop->streamPrioritiesSupported = true;
-    // asyncEngineCount and concurrentKernels stay 0 and false: streams execute inline.
+    // concurrentKernels stays false: one thread runs the kernels of all streams.
     return orSuccess;
   });
 }

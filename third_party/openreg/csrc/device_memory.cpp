@@ -13,6 +13,7 @@
 #include "error.h"
 #include "host_limits.h"
 #include "runtime.h"
+#include "scheduler.h"
 #include "windows.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -242,6 +243,9 @@ orError_t setHostAccess(void* devPtr, bool accessible) {
   if (!windows.containsDevice(address)) {
     return fail(orErrorInvalidValue, "%p is not device memory; pass the pointer that orMalloc returned", devPtr);
   }
+  if (orError_t error = waitForAllDevices(); error != orSuccess) {
+    return error;
+  }
   return deviceMemory(windows.deviceOf(address)).setHostAccess(address, accessible);
 }
 
@@ -265,6 +269,9 @@ orError_t orFree(void* devPtr) {
     const auto address = reinterpret_cast<uintptr_t>(devPtr);
     if (!windows.containsDevice(address)) {
       return fail(orErrorInvalidValue, "%p is not device memory; pinned host memory is freed by orFreeHost", devPtr);
+    }
+    if (orError_t error = waitForAllDevices(); error != orSuccess) {
+      return error;
     }
     return deviceMemory(windows.deviceOf(address)).free(address);
   });

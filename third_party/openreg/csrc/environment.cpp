@@ -4,11 +4,10 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <vector>
-
-#include "openreg.h"
 
 namespace openreg {
 namespace {
@@ -17,8 +16,9 @@ constexpr int kMaxDevices = 64;
 constexpr size_t kMinDeviceMemory = size_t{1} << 20;
 constexpr size_t kMaxDeviceMemory = size_t{1} << 44;
 
-std::optional<long long> parseInteger(std::string_view text) {
-  long long value = 0;
+template <typename Integer = long long>
+std::optional<Integer> parseInteger(std::string_view text) {
+  Integer value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
     return std::nullopt;
@@ -89,6 +89,25 @@ void readVisibleDevices(std::string_view text, Environment& environment) {
   environment.visibleCount = static_cast<int>(visible.size());
 }
 
+void readExecutionMode(std::string_view text, Environment& environment) {
+  constexpr std::string_view kModes[] = {"inline", "async", "chaos"};
+  const auto mode = std::find(std::begin(kModes), std::end(kModes), text);
+  if (mode == std::end(kModes)) {
+    environment.error = describe("OPENREG_EXECUTION", text, "inline, async or chaos");
+    return;
+  }
+  environment.executionMode = static_cast<orExecutionMode>(mode - std::begin(kModes));
+}
+
+void readChaosSeed(std::string_view text, Environment& environment) {
+  const auto seed = parseInteger<uint64_t>(text);
+  if (!seed) {
+    environment.error = describe("OPENREG_CHAOS_SEED", text, "an integer from 0 to 18446744073709551615");
+    return;
+  }
+  environment.chaosSeed = *seed;
+}
+
 } // namespace
 
 Environment readEnvironment() {
@@ -102,6 +121,12 @@ Environment readEnvironment() {
   }
   if (const char* text = std::getenv("OPENREG_VISIBLE_DEVICES"); text && environment.error.empty()) {
     readVisibleDevices(text, environment);
+  }
+  if (const char* text = std::getenv("OPENREG_EXECUTION"); text && environment.error.empty()) {
+    readExecutionMode(text, environment);
+  }
+  if (const char* text = std::getenv("OPENREG_CHAOS_SEED"); text && environment.error.empty()) {
+    readChaosSeed(text, environment);
   }
   return environment;
 }

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+
+#include "openreg.h"
 
 namespace openreg {
 
@@ -11,6 +14,8 @@ struct Environment {
   int deviceCount = 2;                    // devices that exist
   int visibleCount = 2;                   // devices that this process may use, numbered from 0
   size_t deviceMemory = size_t{16} << 30; // bytes a device
+  orExecutionMode executionMode = orExecutionInline;
+  uint64_t chaosSeed = 0;
   std::string error; // not empty: a variable has a bad value, and this says which and what is allowed
 };
 

@@ -18,6 +18,13 @@ struct LastError {
 
 thread_local constinit LastError last{};
 
+// The exception behind `last`, if it is an orErrorLaunchFailure. A pointer, which also has no destructor.
+thread_local constinit std::exception_ptr* launchFailure = nullptr;
+
+void forgetLaunchFailure() {
+  delete std::exchange(launchFailure, nullptr);
+}
+
 struct ErrorText {
   orError_t code;
   const char* name;
@@ -33,10 +40,12 @@ constexpr ErrorText kErrorTexts[] = {
     {orErrorInvalidMemcpyDirection, "orErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
     {orErrorNoDevice, "orErrorNoDevice", "no OpenReg-capable device is detected"},
     {orErrorInvalidDevice, "orErrorInvalidDevice", "invalid device ordinal"},
+    {orErrorOperatingSystem, "orErrorOperatingSystem", "OS call failed or operation not supported on this OS"},
     {orErrorInvalidResourceHandle, "orErrorInvalidResourceHandle", "invalid resource handle"},
     {orErrorNotReady, "orErrorNotReady", "device not ready"},
     {orErrorIllegalAddress, "orErrorIllegalAddress", "an illegal memory access was encountered"},
     {orErrorLaunchFailure, "orErrorLaunchFailure", "unspecified launch failure"},
+    {orErrorNotPermitted, "orErrorNotPermitted", "operation not permitted"},
     {orErrorNotSupported, "orErrorNotSupported", "operation not supported"},
 };
 
@@ -55,6 +64,16 @@ const ErrorText& lookUp(orError_t code) {
 
 void enter(const char* call) {
   last.call = call;
+}
+
+void setLaunchFailure(std::exception_ptr exception) {
+  static thread_local const struct AtThreadExit {
+    ~AtThreadExit() {
+      forgetLaunchFailure();
+    }
+  } atThreadExit;
+  forgetLaunchFailure();
+  launchFailure = new std::exception_ptr(std::move(exception));
 }
 
 orError_t fail(orError_t code, const char* format, ...) {
@@ -117,6 +136,14 @@ orError_t orGetLastError(void) {
 
 orError_t orPeekAtLastError(void) {
   return last.code;
+}
+
+void orRethrowLaunchFailure(void) {
+  if (last.code == orErrorLaunchFailure && launchFailure != nullptr) {
+    const std::exception_ptr exception = std::move(*launchFailure);
+    forgetLaunchFailure();
+    std::rethrow_exception(exception);
+  }
 }
 
 const char* orGetLastErrorMessage(void) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <string>
 
 #include "openreg.h"
@@ -16,6 +17,9 @@ void enter(const char* call);
 
 // As fail(), for a sentence that users search for and that therefore stands alone, without the function's name.
 orError_t failVerbatim(orError_t code, const char* sentence);
+
+// Keeps the exception behind the orErrorLaunchFailure that is about to be returned, for orRethrowLaunchFailure().
+void setLaunchFailure(std::exception_ptr exception);
 
 // "512 bytes", "4.00 KiB", "16.00 GiB": as PyTorch's allocators print sizes.
 std::string formatBytes(size_t bytes);

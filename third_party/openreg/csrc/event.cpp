@@ -1,7 +1,6 @@
-#include <chrono>
-
 #include "device.h"
 #include "runtime.h"
+#include "scheduler.h"
 #include "stream.h"
 
 namespace openreg {
@@ -21,30 +20,20 @@ std::shared_ptr<Event> resolveEvent(orEvent_t event) {
   return found;
 }
 
-// Waits for the last record and returns the failure of the stream it was recorded on, if one is unreported.
-orError_t synchronize(Event& event) {
-  std::shared_ptr<Stream> stream;
-  {
-    const std::lock_guard lock(event.mutex);
-    stream = event.stream;
-  }
-  return stream ? openreg::synchronize(*stream) : orSuccess;
-}
-
 // The time of the last record, if the event can tell it.
-orError_t readTime(Event& event, const char* parameter, int64_t& nanoseconds) {
-  const std::lock_guard lock(event.mutex);
+orError_t readTime(const Event& event, const char* parameter, int64_t& nanoseconds) {
   if (!event.timing) {
     return fail(
         orErrorInvalidResourceHandle,
         "%s was created without timing; create it with orEventCreateWithFlags(event, orEventEnableTiming)",
         parameter);
   }
-  if (!event.stream) {
+  const EventState state = stateOf(event);
+  if (!state.mark.stream) {
     return fail(orErrorInvalidResourceHandle, "%s was never recorded; call orEventRecord first", parameter);
   }
-  nanoseconds = event.nanoseconds;
-  return orSuccess;
+  nanoseconds = state.nanoseconds;
+  return state.reached ? orSuccess : orErrorNotReady;
 }
 
 orError_t create(orEvent_t* event, unsigned int flags) {
@@ -54,10 +43,7 @@ orError_t create(orEvent_t* event, unsigned int flags) {
   if ((flags & ~orEventEnableTiming) != 0) {
     return fail(orErrorInvalidValue, "flags is %u; pass orEventDisableTiming (0) or orEventEnableTiming (1)", flags);
   }
-  auto created = std::make_shared<Event>();
-  created->device = currentDevice();
-  created->timing = flags == orEventEnableTiming;
-  *event = events().add(std::move(created));
+  *event = events().add(std::make_shared<Event>(currentDevice(), flags == orEventEnableTiming));
   return orSuccess;
 }
 
@@ -90,7 +76,7 @@ orError_t orEventRecord(orEvent_t event, orStream_t stream) {
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
-    auto on = resolveStream(stream);
+    const auto on = resolveStream(stream);
     if (!on) {
       return orErrorInvalidResourceHandle;
     }
@@ -102,9 +88,7 @@ orError_t orEventRecord(orEvent_t event, orStream_t stream) {
           found->device,
           on->device);
     }
-    const std::lock_guard lock(found->mutex);
-    found->stream = std::move(on);
-    found->nanoseconds = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+    record(found, on);
     return orSuccess;
   });
 }
@@ -112,14 +96,21 @@ orError_t orEventRecord(orEvent_t event, orStream_t stream) {
 orError_t orEventQuery(orEvent_t event) {
   return deviceCall(__func__, [&]() -> orError_t {
     const auto found = resolveEvent(event);
-    return found ? synchronize(*found) : orErrorInvalidResourceHandle;
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    return stateOf(*found).reached ? orSuccess : orErrorNotReady;
   });
 }
 
 orError_t orEventSynchronize(orEvent_t event) {
   return deviceCall(__func__, [&]() -> orError_t {
     const auto found = resolveEvent(event);
-    return found ? synchronize(*found) : orErrorInvalidResourceHandle;
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    const Mark mark = stateOf(*found).mark;
+    return mark.stream ? synchronize(mark) : orSuccess;
   });
 }
 
@@ -151,9 +142,11 @@ orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int fla
     if (flags != 0) {
       return fail(orErrorInvalidValue, "flags is %u; no flag exists, pass 0", flags);
     }
-    if (!resolveStream(stream) || !resolveEvent(event)) {
+    const auto waiting = resolveStream(stream);
+    const auto found = waiting ? resolveEvent(event) : nullptr;
+    if (!found) {
       return orErrorInvalidResourceHandle;
     }
-    return orSuccess;
+    return enqueue(waiting, stateOf(*found).mark);
   });
 }

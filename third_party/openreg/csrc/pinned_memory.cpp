@@ -13,6 +13,7 @@
 #include "error.h"
 #include "host_limits.h"
 #include "runtime.h"
+#include "scheduler.h"
 #include "windows.h"
 
 namespace openreg {
@@ -88,6 +89,9 @@ orError_t orFreeHost(void* ptr) {
   return releaseCall(__func__, [&]() -> orError_t {
     if (ptr == nullptr) {
       return orSuccess;
+    }
+    if (orError_t error = waitForAllDevices(); error != orSuccess) {
+      return error;
     }
     std::map<uintptr_t, PinnedAllocation>::node_type node;
     {

@@ -7,6 +7,7 @@
 
 #include "device_memory.h"
 #include "fault.h"
+#include "scheduler.h"
 #include "stream.h"
 #include "windows.h"
 
@@ -79,6 +80,7 @@ orError_t start() {
   }
   createDeviceMemory(asked.visibleCount, asked.deviceMemory);
   createDefaultStreams(asked.visibleCount);
+  startScheduler(asked.executionMode, asked.chaosSeed);
   installFaultHandler();
   state.store(State::started, std::memory_order_release);
   return orSuccess;

@@ -1,14 +1,11 @@
 #include "stream.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <exception>
-#include <string>
 #include <vector>
 
 #include "device.h"
 #include "runtime.h"
+#include "scheduler.h"
 
 namespace openreg {
 namespace {
@@ -16,53 +13,14 @@ namespace {
 constexpr int kLeastPriority = 0;
 constexpr int kGreatestPriority = -3;
 
-// The first failure of a stream since the last one that was reported. It holds the stream: the device still reports it
-// when the stream is gone.
-struct Failure {
-  std::shared_ptr<Stream> stream;
-  std::string reason;
-};
-
 // Never deleted: atexit handlers and destructors of other libraries may still use streams.
 struct Streams {
   HandleTable<Stream, orStream_t> table;
   std::vector<std::shared_ptr<Stream>> defaults; // one a device
   std::vector<orStream_t> defaultHandles;
-  std::mutex mutex;
-  std::vector<Failure> failures; // in the order in which they happened
 };
 
 Streams* streams = nullptr;
-
-void recordFailure(std::shared_ptr<Stream> stream, std::string reason) {
-  const std::lock_guard lock(streams->mutex);
-  for (const Failure& failure : streams->failures) {
-    if (failure.stream == stream) {
-      return;
-    }
-  }
-  streams->failures.push_back({std::move(stream), std::move(reason)});
-}
-
-// Returns the first failure whose stream matches, and forgets it.
-template <typename Matches>
-orError_t reportFailure(Matches&& matches) {
-  const std::lock_guard lock(streams->mutex);
-  const auto it = std::find_if(streams->failures.begin(), streams->failures.end(), [&](const Failure& failure) {
-    return matches(*failure.stream);
-  });
-  if (it == streams->failures.end()) {
-    return orSuccess;
-  }
-  const Failure failure = std::move(*it);
-  streams->failures.erase(it);
-  return fail(
-      orErrorLaunchFailure,
-      "a function launched earlier on a stream of device %d failed: %s. The device is usable; what the function should "
-      "have written is not",
-      failure.stream->device,
-      failure.reason.c_str());
-}
 
 orError_t create(orStream_t* stream, unsigned int flags, int priority) {
   if (stream == nullptr) {
@@ -72,7 +30,7 @@ orError_t create(orStream_t* stream, unsigned int flags, int priority) {
     return fail(orErrorInvalidValue, "flags is %u; no flag exists, pass 0", flags);
   }
   const int clamped = std::clamp(priority, kGreatestPriority, kLeastPriority);
-  *stream = streams->table.add(std::make_shared<Stream>(Stream{currentDevice(), clamped}));
+  *stream = streams->table.add(std::make_shared<Stream>(currentDevice(), clamped));
   return orSuccess;
 }
 
@@ -81,7 +39,7 @@ orError_t create(orStream_t* stream, unsigned int flags, int priority) {
 void createDefaultStreams(int devices) {
   streams = new Streams();
   for (int device = 0; device < devices; ++device) {
-    streams->defaults.push_back(std::make_shared<Stream>(Stream{device, kLeastPriority}));
+    streams->defaults.push_back(std::make_shared<Stream>(device, kLeastPriority));
     streams->defaultHandles.push_back(streams->table.add(streams->defaults.back()));
   }
 }
@@ -97,18 +55,12 @@ std::shared_ptr<Stream> resolveStream(orStream_t stream) {
   return found;
 }
 
-orError_t synchronize(const Stream& stream) {
-  return reportFailure([&](const Stream& failed) { return &failed == &stream; });
-}
-
 } // namespace openreg
 
 using namespace openreg;
 
 orError_t orDeviceSynchronize(void) {
-  return deviceCall(__func__, [] {
-    return reportFailure([device = currentDevice()](const Stream& failed) { return failed.device == device; });
-  });
+  return deviceCall(__func__, [] { return synchronizeDevice(currentDevice()); });
 }
 
 orError_t orDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
@@ -190,35 +142,41 @@ orError_t orStreamDestroy(orStream_t stream) {
 orError_t orStreamQuery(orStream_t stream) {
   return deviceCall(__func__, [&]() -> orError_t {
     const auto found = resolveStream(stream);
-    return found ? synchronize(*found) : orErrorInvalidResourceHandle;
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    return isBusy(*found) ? orErrorNotReady : orSuccess;
   });
 }
 
 orError_t orStreamSynchronize(orStream_t stream) {
   return deviceCall(__func__, [&]() -> orError_t {
     const auto found = resolveStream(stream);
-    return found ? synchronize(*found) : orErrorInvalidResourceHandle;
+    return found ? synchronize(found) : orErrorInvalidResourceHandle;
+  });
+}
+
+namespace {
+
+orError_t launch(orStream_t stream, Engine engine, orHostFn_t fn, void* userData, bool mayRunInline) {
+  if (fn == nullptr) {
+    return fail(orErrorInvalidValue, "fn is NULL; pass a function");
+  }
+  const auto found = resolveStream(stream);
+  return found ? openreg::launch(found, {engine, fn, userData}, mayRunInline) : orErrorInvalidResourceHandle;
+}
+
+} // namespace
+
+orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if ((flags & ~orLaunchMayRunInline) != 0) {
+      return fail(orErrorInvalidValue, "flags is %u; pass orLaunchDefault (0) or orLaunchMayRunInline (1)", flags);
+    }
+    return launch(stream, Engine::compute, fn, userData, flags == orLaunchMayRunInline);
   });
 }
 
 orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData) {
-  return deviceCall(__func__, [&]() -> orError_t {
-    if (fn == nullptr) {
-      return fail(orErrorInvalidValue, "fn is NULL; pass a function");
-    }
-    const auto found = resolveStream(stream);
-    if (!found) {
-      return orErrorInvalidResourceHandle;
-    }
-    try {
-      fn(userData);
-    } catch (const abi::__forced_unwind&) {
-      throw; // pthread_exit or pthread_cancel: CPython ends threads so at interpreter exit, and it must not be stopped
-    } catch (const std::exception& error) {
-      recordFailure(found, error.what());
-    } catch (...) {
-      recordFailure(found, "unknown exception");
-    }
-    return orSuccess;
-  });
+  return deviceCall(__func__, [&] { return launch(stream, Engine::hostFunction, fn, userData, false); });
 }

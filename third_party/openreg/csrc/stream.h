@@ -1,29 +1,80 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "error.h"
 #include "openreg.h"
 
 namespace openreg {
 
-// Streams execute inline: what is queued has run when the queueing call returns, so nothing here waits. The interface
-// is the asynchronous one, and a failure of queued work is reported as late as if it were.
-struct Stream {
-  int device;
-  int priority;
+struct Stream;
+struct Event;
+
+// The threads that run queued work.
+enum class Engine { compute, copy, hostFunction };
+constexpr size_t kEngines = 3;
+
+struct Work {
+  Engine engine;
+  orHostFn_t fn;
+  void* data;
 };
 
+struct Record {
+  std::shared_ptr<Event> event;
+};
+
+// A point of a stream: reached when the stream has completed that many items.
+struct Mark {
+  std::shared_ptr<Stream> stream; // null: reached
+  uint64_t count = 0;
+
+  bool reached() const;
+};
+
+// What a queue holds. Only Work takes time; a Mark is waited for.
+using Item = std::variant<Work, Record, Mark>;
+
+struct Stream {
+  Stream(int device, int priority) : device(device), priority(priority) {}
+
+  const int device;
+  const int priority;
+
+  // The rest is the scheduler's, guarded by its lock.
+  std::deque<Item> queue; // what has not begun
+  uint64_t submitted = 0; // items ever queued
+  uint64_t completed = 0; // of these, the ones done: they complete in order
+  bool busy = false;      // work of it is ready or runs, or it waits for a mark; if not, the queue is empty
+  size_t activeIndex = 0; // while busy: its place in the scheduler's list
+  std::vector<std::pair<uint64_t, std::shared_ptr<Stream>>> blocked; // streams that wait for a mark here, and which
+  std::condition_variable progress;                                  // host threads that wait ...
+  uint64_t progressAt = std::numeric_limits<uint64_t>::max();        // ... and the nearest mark one of them waits for
+};
+
+inline bool Mark::reached() const {
+  return !stream || stream->completed >= count;
+}
+
 struct Event {
-  int device;
-  bool timing;
-  std::mutex mutex;               // guards the rest
-  std::shared_ptr<Stream> stream; // of the last record; null: never recorded
-  int64_t nanoseconds = 0;        // when the device reached the last record
+  Event(int device, bool timing) : device(device), timing(timing) {}
+
+  const int device;
+  const bool timing;
+
+  // The rest is the scheduler's, guarded by its lock.
+  Mark mark;               // of the last record; no stream: never recorded
+  int64_t nanoseconds = 0; // when the device reached it
 };
 
 inline std::atomic<uintptr_t> lastHandle{0};
@@ -60,8 +111,5 @@ void createDefaultStreams(int devices);
 
 // The stream behind a handle; NULL is the current device's default stream. Null after a failure that fail() recorded.
 std::shared_ptr<Stream> resolveStream(orStream_t stream);
-
-// Waits for `stream` and returns its failure, if one is unreported.
-orError_t synchronize(const Stream& stream);
 
 } // namespace openreg

@@ -9,12 +9,15 @@
  *   - It returns an orError. Nothing aborts the process, except a host access to device memory (see orMalloc).
  *   - A failure leaves the device usable. The calling thread can ask for a sentence with orGetLastErrorMessage().
  *   - It may be called from any host thread. The current device belongs to the calling thread and starts as 0.
+ *   - Inside a function that a stream runs (see Launches) a call that would have to wait for queued work returns
+ *     orErrorNotPermitted and does nothing: that work may be waiting for the function itself.
  *   - The simulator starts at the first call that needs a device (not orGetApiVersion, not the error functions, not
  *     orGetDeviceCount, orSetDevice or orGetDevice, which read the environment but map no memory). It then reads
  *     OPENREG_DEVICE_COUNT (1..64, default 2), OPENREG_DEVICE_MEMORY (bytes a device, 1M..16384G, suffixes K, M, G;
  *     default 16G) and OPENREG_VISIBLE_DEVICES (indices, comma separated, as CUDA_VISIBLE_DEVICES: an empty value hides
  *     all, an index that does not exist hides itself and those after it; unlike there, text and repeated indices are
- *     errors). A value that makes no sense is orErrorInvalidConfiguration from this and every later call, with a
+ *     errors), OPENREG_EXECUTION (inline, async or chaos; default inline: see orExecutionMode) and OPENREG_CHAOS_SEED (0
+ *     to 2^64-1, default 0). A value that makes no sense is orErrorInvalidConfiguration from this and every later call, with a
  *     message that names the variable, its value and what is allowed.
  *   - In a child forked after the simulator started, every function that needs a device returns
  *     orErrorInitializationError, and orFree/orStreamDestroy/orEventDestroy/orFreeHost succeed without doing anything.
@@ -48,10 +51,12 @@ typedef enum orError {
   orErrorInvalidMemcpyDirection = 21,
   orErrorNoDevice = 100,
   orErrorInvalidDevice = 101,
+  orErrorOperatingSystem = 304,       /* the system refused a thread */
   orErrorInvalidResourceHandle = 400, /* a stream or event that was destroyed, or is of another device */
   orErrorNotReady = 600,              /* not a failure: the work asked about is still pending */
   orErrorIllegalAddress = 700,
   orErrorLaunchFailure = 719, /* a kernel or host function threw */
+  orErrorNotPermitted = 800,  /* called inside a function that a stream runs, where it would have to wait */
   orErrorNotSupported = 801,
 } orError_t;
 
@@ -76,10 +81,10 @@ typedef struct orDeviceProp {
   size_t totalGlobalMem;   /* bytes: the capacity, OPENREG_DEVICE_MEMORY */
   int major, minor;        /* the API version, 0 */
   int multiProcessorCount; /* the host's processors that this process may use */
-  int asyncEngineCount;    /* copy engines: copies that may overlap kernels */
+  int asyncEngineCount;    /* copies that may overlap kernels and other streams' copies: 1 */
   bool unifiedAddressing;  /* a pointer tells its device: true */
   bool canMapHostMemory;   /* kernels may dereference pinned host memory: true */
-  bool concurrentKernels;  /* kernels of different streams may overlap */
+  bool concurrentKernels;  /* kernels of different streams may overlap: false */
   bool streamPrioritiesSupported;
 } orDeviceProp;
 
@@ -138,13 +143,14 @@ typedef struct orPointerAttributes {
  * orMalloc: `size` 0 gives NULL and orSuccess. The address is a multiple of 4096, from 2 MiB on a multiple of 2 MiB.
  * orErrorMemoryAllocation when the device's capacity, RLIMIT_AS, the cgroup's limit or the host's memory does not
  * suffice; the message names which, and OPENREG_DEVICE_MEMORY. The contents are undefined. Waits for nothing.
- * orFree: waits for the device that owns the memory, then gives the pages back to the system. NULL is fine;
- * orErrorInvalidValue if `devPtr` is not the start of an allocation.
+ * orFree: waits for all devices, since each reaches the memory of every other, then gives the pages back to the system.
+ * NULL is fine; orErrorInvalidValue if `devPtr` is not the start of an allocation.
  */
 OPENREG_EXPORT orError_t orMalloc(void** devPtr, size_t size);
 OPENREG_EXPORT orError_t orFree(void* devPtr);
 
-/* Pinned host memory, page aligned: addressable by the host and by kernels, inherited by forked children. */
+/* Pinned host memory, page aligned: addressable by the host and by kernels, inherited by forked children. orFreeHost
+ * waits as orFree does. */
 OPENREG_EXPORT orError_t orMallocHost(void** ptr, size_t size);
 OPENREG_EXPORT orError_t orFreeHost(void* ptr);
 
@@ -163,8 +169,8 @@ OPENREG_EXPORT void* orGetKernelPointer(const void* devPtr);
 OPENREG_EXPORT void* orGetDevicePointer(const void* kernelPtr);
 
 /* Lets the host read and write one allocation through its device address, for debugging, until orMemoryProtect. The
- * device window then shows the same bytes as the kernel window. `devPtr` is the start of an allocation. Waits for the
- * device. */
+ * device window then shows the same bytes as the kernel window. `devPtr` is the start of an allocation. Both wait as
+ * orFree does. */
 OPENREG_EXPORT orError_t orMemoryUnprotect(void* devPtr);
 OPENREG_EXPORT orError_t orMemoryProtect(void* devPtr);
 
@@ -173,6 +179,41 @@ OPENREG_EXPORT orError_t orMemoryProtect(void* devPtr);
  * allocation. As every call that waits for a stream, both return an unreported failure of its work, after the copy. */
 OPENREG_EXPORT orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind);
 OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
+
+/* ---- Execution --------------------------------------------------------------------------------------------------- */
+
+/*
+ * When queued work runs. The rules of streams and events hold in every mode.
+ *
+ * One thread runs the kernels of all streams and all devices, so that the process keeps one OpenMP team beside that of
+ * the host's own computations; a second thread runs copies between the host and a device or between two devices,
+ * and a third one host functions. Each is started by the first work that is queued for it, and sleeps while there is
+ * none. Of several streams with something to run, the one with the most urgent priority comes first.
+ *
+ * When the process exits, what runs is finished, what is queued is abandoned, and calls from later exit handlers
+ * execute inline.
+ */
+typedef enum orExecutionMode {
+  orExecutionInline = 0, /* in the launching call, on its thread, if nothing is pending on the stream; else queued */
+  orExecutionAsync = 1,  /* queued, except for what may run inline: see orLaunchMayRunInline */
+  /* To make missing synchronisation show: everything is queued, streams take turns at random whatever their priority,
+   * each piece of work is delayed before it starts and before it counts as done (at random; half of the delays are 0,
+   * the others at most 0.5 ms), and a copy fills its destination with 0xFF bytes (NaN for floating point) when it
+   * starts, and waits once more before it writes it. */
+  orExecutionChaos = 2,
+} orExecutionMode;
+
+/* Waits for all devices, then switches; failures stay for the next synchronising call. `seed` starts the sequence of
+ * delays and turns of orExecutionChaos, and is ignored otherwise. */
+OPENREG_EXPORT orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed);
+/* Either may be NULL. */
+OPENREG_EXPORT orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed);
+
+/* (optional) `fn(userData)` is called on the thread that runs kernels, each time when it has had nothing to run for
+ * `delayMicroseconds`: the place to give up what kernels keep for that thread, such as its OpenMP team. NULL, the
+ * default: nothing is called. Work that is queued meanwhile waits for `fn`. */
+typedef void (*orHostFn_t)(void* userData);
+OPENREG_EXPORT orError_t orSetIdleCallback(orHostFn_t fn, void* userData, unsigned int delayMicroseconds);
 
 /* ---- Streams ----------------------------------------------------------------------------------------------------- */
 
@@ -191,17 +232,19 @@ OPENREG_EXPORT orError_t orStreamGetPriority(orStream_t stream, int* priority);
 OPENREG_EXPORT orError_t orStreamGetDevice(orStream_t stream, int* device);
 /* Returns at once; what is queued still runs, then the stream goes. */
 OPENREG_EXPORT orError_t orStreamDestroy(orStream_t stream);
-/* orSuccess: everything queued has run. orErrorNotReady: not yet. A failure of the stream's work is returned once. */
+/* orSuccess: everything queued has run. orErrorNotReady: not yet. Leaves a failure of the stream's work to the next call
+ * that waits. */
 OPENREG_EXPORT orError_t orStreamQuery(orStream_t stream);
 /* Waits. A failure of the stream's work is returned once, then cleared. */
 OPENREG_EXPORT orError_t orStreamSynchronize(orStream_t stream);
-/* Later work of `stream` waits for the event's last record (nothing if it was never recorded). Any device. `flags` is
- * 0. */
+/* Later work of `stream` waits for the event's last record before this call (nothing if it was never recorded), also if
+ * the event is recorded again or destroyed meanwhile. Any device. `flags` is 0. */
 OPENREG_EXPORT orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int flags);
 
 /* As orMemcpy and orMemset, queued on `stream`. A copy from pageable memory has read its source when the call returns,
  * a copy to pageable memory has written its destination when the call returns; with pinned memory on the host's side,
- * and between devices, the call does not wait. */
+ * and between devices, the call does not wait. From pageable memory it waits only if 64 MiB of such copies are queued
+ * already. */
 OPENREG_EXPORT orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
 OPENREG_EXPORT orError_t orMemsetAsync(void* devPtr, int value, size_t size, orStream_t stream);
 
@@ -215,22 +258,37 @@ OPENREG_EXPORT orError_t orEventCreateWithFlags(orEvent_t* event, unsigned int f
 OPENREG_EXPORT orError_t orEventDestroy(orEvent_t event);
 /* Marks this point of `stream`, which must be of the event's device. Recording again moves the mark. */
 OPENREG_EXPORT orError_t orEventRecord(orEvent_t event, orStream_t stream);
-/* orSuccess (also if never recorded) or orErrorNotReady; orEventSynchronize waits for the last record instead. Both
- * return an unreported failure of the stream that the event was recorded on, as orStreamSynchronize does. */
+/* orSuccess (also if never recorded) or orErrorNotReady. Leaves a failure to the next call that waits. */
 OPENREG_EXPORT orError_t orEventQuery(orEvent_t event);
+/* Waits for the last record, and returns an unreported failure of its stream as orStreamSynchronize does. */
 OPENREG_EXPORT orError_t orEventSynchronize(orEvent_t event);
-/* Milliseconds between two recorded events. orErrorInvalidResourceHandle if one was made without timing or never
+/* Milliseconds between the moments when the device reached two records. orErrorInvalidResourceHandle if one was made without timing or never
  * recorded, orErrorNotReady if one is pending. */
 OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end);
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
-/* Queues a call of `fn(userData)` on `stream`. Kernels are launched with it too (openreg_launch.h has the C++ form):
- * they turn device addresses into usable ones with orGetKernelPointer(). `fn` must not call the or* functions of its
- * own stream. A C++ exception that leaves `fn` is the stream's failure: orErrorLaunchFailure from the next
- * synchronising call, once. After orSuccess `fn` runs exactly once; after an error it does not run. */
-typedef void (*orHostFn_t)(void* userData);
+/*
+ * Queues a call of `fn(userData)` on `stream`: orLaunch for a kernel (openreg_launch.h has the C++ form), which turns
+ * device addresses into usable ones with orGetKernelPointer(), orLaunchHostFunc for a function of the host, which does
+ * not hold up the kernels of other streams. `fn` runs on any thread, with the stream's device current. It may queue
+ * further work, which on its own stream runs after it.
+ *
+ * A C++ exception that leaves `fn` is the stream's failure: the next call that waits for the stream returns
+ * orErrorLaunchFailure, once. Of several failures since the last report the first is kept. Later work still runs.
+ *
+ * After orSuccess `fn` runs exactly once (never, if the process exits before its turn); after an error it does not run.
+ */
+#define orLaunchDefault 0x0u
+/* The kernel is small: in orExecutionAsync it runs in the launching call, on its thread, if nothing is pending on the
+ * stream. That is cheaper than waking another thread. A kernel that uses OpenMP should not ask for it. */
+#define orLaunchMayRunInline 0x1u
+OPENREG_EXPORT orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags);
 OPENREG_EXPORT orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData);
+
+/* (optional, for C++) If the calling thread's last failing call returned orErrorLaunchFailure: throws the exception that
+ * left `fn`, once. Returns if there is none. */
+OPENREG_EXPORT void orRethrowLaunchFailure(void);
 
 #if defined(__cplusplus)
 }

@@ -21,7 +21,8 @@
 
 /* Copies or moves `fn` and `args` as std::thread does (std::ref keeps a reference) and calls them once, on the device's
  * time. An exception that leaves the call is the stream's failure: the next synchronising call returns
- * orErrorLaunchFailure, once, with the exception's text in orGetLastErrorMessage(). */
+ * orErrorLaunchFailure, once, with the exception's text in orGetLastErrorMessage(), and orRethrowLaunchFailure() throws
+ * it. */
 template <typename Fn, typename... Args>
 orError_t orLaunchKernel(orStream_t stream, Fn&& fn, Args&&... args) {
   using Call = std::tuple<std::decay_t<Fn>, std::decay_t<Args>...>;
@@ -31,7 +32,7 @@ orError_t orLaunchKernel(orStream_t stream, Fn&& fn, Args&&... args) {
     std::apply([](auto&&... parts) { std::invoke(std::move(parts)...); }, std::move(*owned));
   };
   Call* const data = call.release();
-  const orError_t error = orLaunchHostFunc(stream, run, data);
+  const orError_t error = orLaunch(stream, run, data, orLaunchDefault);
   if (error != orSuccess) {
     delete data; /* it was not queued; otherwise the call deletes it */
   }

@@ -1,0 +1,5 @@
+import time
+
+
+def _autoload():
+    time.sleep(1e6)

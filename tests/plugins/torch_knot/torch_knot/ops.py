@@ -1,0 +1,3 @@
+from torch_knot import REGISTRY
+
+REGISTRY["add"] = None

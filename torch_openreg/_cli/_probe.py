@@ -1,0 +1,158 @@
+"""What the doctor runs in a process of its own: `import torch` with chosen backends, written down step by step.
+
+A backend may hang, print anything, close our files or kill the process: so each step is written to a file before it is
+taken, and the doctor knows from the last line where things ended. Imports neither torch_openreg nor, until told, torch.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import importlib.metadata
+import json
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+_read_entry_points = importlib.metadata.entry_points
+
+
+class Probe:
+    """One run. ``request``: ``folder`` for what it writes, ``path`` for ``sys.path``, ``timeout`` in seconds, ``first``,
+    the module to import, and ``backends``, the (name, value) pairs of the entry points to let torch see; None: all."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.events: TextIO = (Path(request["folder"]) / "events").open("w")
+        self.stack: TextIO = (Path(request["folder"]) / "stack").open("w")
+
+    def tell(self, step: str, **facts: Any) -> None:
+        self.events.write(json.dumps({"step": step, **facts}) + "\n")
+        self.events.flush()
+
+    def run(self) -> None:
+        sys.path[:] = self.request["path"]
+        faulthandler.enable(self.stack)
+        # Not a Python thread: it works while the interpreter is held.
+        faulthandler.dump_traceback_later(self.request["timeout"], exit=True, file=self.stack)
+        importlib.metadata.entry_points = self.entry_points  # type: ignore[assignment]
+        start = time.perf_counter()
+        try:
+            self.tell(f"import {self.request['first']}")
+            importlib.import_module(self.request["first"])
+            self.tell("import torch")
+            import torch
+
+            self.tell("imported", seconds=time.perf_counter() - start)
+            self.tell("end", privateuse1=claimed(torch))
+        except BaseException as error:  # SystemExit too
+            self.tell("error", **describe(error))
+        # Not what other people's exit handlers do.
+        os._exit(0)
+
+    def entry_points(self, **parameters: Any) -> Any:
+        """importlib.metadata.entry_points, less the backends that take no part."""
+        points = _read_entry_points(**parameters)
+        if parameters != {"group": "torch.backends"}:
+            return points
+        wanted = self.request["backends"]
+        return [Watched(point, self) for point in points if wanted is None or [point.name, point.value] in wanted]
+
+    def ask(self, module: Any) -> None:
+        """Whether the device is there, and if not, why."""
+        if not callable(getattr(module, "is_available", None)):
+            return
+        self.tell("is_available", module=str(getattr(module, "__name__", module)))
+        available = bool(module.is_available())
+        self.tell("available", available=available)
+        if not available and hasattr(module, "_lazy_init"):
+            try:
+                module._lazy_init()
+            except Exception as error:
+                self.tell("unavailable", **describe(error))
+
+
+class Watched:
+    """An entry point that tells what becomes of it."""
+
+    def __init__(self, point: importlib.metadata.EntryPoint, probe: Probe) -> None:
+        self.point = point
+        self.probe = probe
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.point, name)
+
+    def load(self) -> Callable[[], Any]:
+        import torch
+
+        before = set(sys.modules), libraries(), set(vars(torch))
+        start = time.perf_counter()
+        self.probe.tell("load", backend=self.point.name)
+        function = self.point.load()
+
+        def call() -> Any:
+            self.probe.tell("call", backend=self.point.name)
+            result = function()
+            self.probe.tell(
+                "loaded",
+                backend=self.point.name,
+                seconds=time.perf_counter() - start,
+                modules=sorted(set(sys.modules) - before[0]),
+                libraries=sorted(libraries() - before[1]),
+                privateuse1=claimed(torch),
+            )
+            for name in sorted(set(vars(torch)) - before[2]):
+                self.probe.ask(getattr(torch, name))
+            return result
+
+        return call
+
+
+def claimed(torch: Any) -> str | None:
+    name = torch._C._get_privateuse1_backend_name()
+    return None if name == "privateuseone" else name
+
+
+def libraries() -> set[str]:
+    """The shared libraries that this process has opened."""
+    return set(re.findall(r"(/.*\.so(?:\.[\d.]+)?)$", Path("/proc/self/maps").read_text(), re.MULTILINE))
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """The exception and its causes, the outermost first, and the modules that were being imported."""
+    chain = [error]
+    while following := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
+        chain.append(following)
+    modules: list[str] = []
+    for link in chain:
+        for name in module_names(link.__traceback__):
+            if name != "__main__" and not name.startswith("importlib") and modules[-1:] != [name]:
+                modules.append(name)
+    return {
+        "chain": [{"type": type(link).__name__, "message": str(link), "name": name_of(link)} for link in chain],
+        "importing": modules,
+        "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+    }
+
+
+def name_of(error: BaseException) -> str | None:
+    name = getattr(error, "name", None)
+    return name if isinstance(name, str) else None
+
+
+def module_names(trace: TracebackType | None) -> list[str]:
+    names = []
+    while trace is not None:
+        names.append(str(trace.tb_frame.f_globals.get("__name__")))
+        trace = trace.tb_next
+    return names
+
+
+if __name__ == "__main__":
+    Probe(json.loads(sys.argv[1])).run()
