@@ -159,9 +159,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   void emptyCache(MempoolId_t) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     for (size_t device = 0; device < caches_.size(); ++device) {
-      release_cached(static_cast<DeviceIndex>(device));
+      release_cached(lock, static_cast<DeviceIndex>(device));
     }
   }
 
@@ -205,11 +205,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
-    const DeviceIndex previous = exchange_device(device);
+    const CurrentDevice current(device);
     size_t free = 0, total = 0;
-    const orError_t result = orMemGetInfo(&free, &total);
-    exchange_device(previous);
-    OPENREG_CHECK(result);
+    OPENREG_CHECK(orMemGetInfo(&free, &total));
     return {free, total};
   }
 
@@ -279,7 +277,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
         size >= requested && requested < (size_t{1} << 60),
         "OpenReg out of memory. Tried to allocate more than 1EB memory.");
     const StreamId stream = current_stream(device).id();
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     DeviceCache& cache = cache_of(device);
     if (C10_UNLIKELY(!cache.events.empty())) {
       collect_finished(cache);
@@ -287,7 +285,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     Pool& pool = pool_of(cache, stream, size);
     Block* block = find(cache, pool, size);
     if (C10_UNLIKELY(!block)) {
-      block = grow(cache, pool, requested, size, device);
+      block = grow(lock, cache, pool, requested, size, device);
     }
     const size_t remainder = block->size - size;
     if (remainder > 0 && remainder >= (pool.small ? kMinBlock : kSmallLimit + 1)) {
@@ -335,19 +333,24 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   // A new segment; on failure the cache is emptied and the device asked once more.
-  Block* grow(DeviceCache& cache, Pool& pool, size_t requested, size_t size, DeviceIndex device) {
+  Block* grow(
+      std::unique_lock<std::mutex>& lock,
+      DeviceCache& cache,
+      Pool& pool,
+      size_t requested,
+      size_t size,
+      DeviceIndex device) {
     const size_t segment = pool.small                ? kSmallSegment
                            : size < kOwnSegmentLimit ? kLargeSegment
                                                      : round_up(size, kSegmentRounding);
-    const DeviceIndex previous = exchange_device(device);
+    const CurrentDevice current(device);
     void* address = nullptr;
     orError_t result = orMalloc(&address, segment);
     if (result == orErrorMemoryAllocation) {
       ++cache.stats.num_alloc_retries;
-      release_cached(device);
+      release_cached(lock, device);
       result = orMalloc(&address, segment);
     }
-    exchange_device(previous);
     if (result == orErrorMemoryAllocation) {
       ++cache.stats.num_ooms;
       throw_out_of_memory(cache, requested, device);
@@ -477,13 +480,17 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     enter_free(cache, rest);
   }
 
-  // Gives every segment that is one free block back to the device.
-  void release_cached(DeviceIndex device) {
+  // Gives every segment that is one free block back to the device. Without the lock while it waits for the device, where a
+  // host function may be freeing memory.
+  void release_cached(std::unique_lock<std::mutex>& lock, DeviceIndex device) {
     DeviceCache& cache = cache_of(device);
     if (!cache.events.empty()) {
+      lock.unlock();
       device_synchronize(device);
+      lock.lock();
       collect_finished(cache);
     }
+    std::vector<void*> segments;
     for (auto& pools : cache.streams) {
       if (!pools) {
         continue;
@@ -497,7 +504,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
             continue;
           }
           it = pool->merged.erase(it);
-          OPENREG_CHECK(orFree(orGetDevicePointer(block->address)));
+          segments.push_back(orGetDevicePointer(block->address));
           ++cache.stats.num_device_free;
           decrease(cache.stats.segment, pool->stat_type(), 1);
           decrease(cache.stats.reserved_bytes, pool->stat_type(), block->size);
@@ -506,6 +513,11 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
         }
       }
     }
+    lock.unlock();
+    for (void* segment : segments) {
+      OPENREG_CHECK(orFree(segment));
+    }
+    lock.lock();
   }
 
   // ---- blocks that other streams used: free once an event recorded on each of them has passed
@@ -514,10 +526,8 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     DeviceCache& cache = cache_of(block->device);
     for (const Stream& stream : block->other_streams) {
       orEvent_t event = nullptr;
-      const DeviceIndex previous = exchange_device(stream.device_index());
-      const orError_t result = orEventCreateWithFlags(&event, orEventDisableTiming);
-      exchange_device(previous);
-      OPENREG_CHECK(result);
+      const CurrentDevice current(stream.device_index());
+      OPENREG_CHECK(orEventCreateWithFlags(&event, orEventDisableTiming));
       OPENREG_CHECK(orEventRecord(event, stream_handle(stream)));
       cache.events.emplace_back(event, block);
       ++block->pending_events;

@@ -53,10 +53,8 @@ DeviceIndex maybe_exchange_device(DeviceIndex device) {
 }
 
 void device_synchronize(DeviceIndex device) {
-  const DeviceIndex previous = exchange_device(device);
-  const orError_t result = orDeviceSynchronize();
-  exchange_device(previous);
-  OPENREG_CHECK(result);
+  const CurrentDevice current(device);
+  OPENREG_CHECK(orDeviceSynchronize());
 }
 
 Device with_index(Device device) {

@@ -24,6 +24,22 @@ OPENREG_API void set_device(DeviceIndex device);
 OPENREG_API DeviceIndex exchange_device(DeviceIndex device);
 OPENREG_API DeviceIndex maybe_exchange_device(DeviceIndex device);
 
+// Makes `device` current for a scope; a negative one changes nothing.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(DeviceIndex device) : previous_(exchange_device(device)) {}
+  ~CurrentDevice() {
+    if (previous_ >= 0) {
+      orSetDevice(previous_); // a destructor has nowhere to report to
+    }
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  DeviceIndex previous_;
+};
+
 // Waits for all work of `device` (default: the current one).
 OPENREG_API void device_synchronize(DeviceIndex device = -1);
 

@@ -1,5 +1,6 @@
 #include "OpenRegGenerator.h"
 
+#include <mutex>
 #include <vector>
 
 namespace c10::openreg {
@@ -12,14 +13,17 @@ OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device, at::Generator eng
       engine_(std::move(engine)) {}
 
 void OpenRegGeneratorImpl::set_current_seed(uint64_t seed) {
+  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
   engine_.set_current_seed(seed);
 }
 
 uint64_t OpenRegGeneratorImpl::current_seed() const {
+  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
   return engine_.current_seed();
 }
 
 uint64_t OpenRegGeneratorImpl::seed() {
+  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
   return engine_.seed();
 }
 
@@ -33,10 +37,12 @@ uint64_t OpenRegGeneratorImpl::get_offset() const {
 }
 
 void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
+  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
   engine_.unsafeGetGeneratorImpl()->set_state(state);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> OpenRegGeneratorImpl::get_state() const {
+  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
   return engine_.unsafeGetGeneratorImpl()->get_state();
 }
 

@@ -105,10 +105,8 @@ void OpenRegGuardImpl::record(
   const orStream_t queue = stream_handle(stream);
   if (!handle) { // PyTorch creates an event at its first record
     const bool timing = flag == EventFlag::BACKEND_DEFAULT;
-    const DeviceIndex previous = exchange_device(stream.device_index());
-    const orError_t result = orEventCreateWithFlags(&handle, timing ? orEventEnableTiming : orEventDisableTiming);
-    exchange_device(previous);
-    OPENREG_CHECK(result);
+    const CurrentDevice current(stream.device_index());
+    OPENREG_CHECK(orEventCreateWithFlags(&handle, timing ? orEventEnableTiming : orEventDisableTiming));
     *event = handle;
   }
   OPENREG_CHECK(orEventRecord(handle, queue));

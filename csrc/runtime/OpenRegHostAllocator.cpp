@@ -12,10 +12,8 @@ struct HostEvent {
   orEvent_t handle = nullptr;
 
   explicit HostEvent(const Stream& stream) {
-    const DeviceIndex previous = exchange_device(stream.device_index());
-    const orError_t result = orEventCreateWithFlags(&handle, orEventDisableTiming);
-    exchange_device(previous);
-    OPENREG_CHECK(result);
+    const CurrentDevice current(stream.device_index());
+    OPENREG_CHECK(orEventCreateWithFlags(&handle, orEventDisableTiming));
     OPENREG_CHECK(orEventRecord(handle, stream_handle(stream)));
   }
   HostEvent(HostEvent&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}

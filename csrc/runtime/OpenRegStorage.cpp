@@ -1,6 +1,7 @@
 #include "OpenRegStorage.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/COW.h>
 
 #include <cstring>
 
@@ -74,7 +75,15 @@ intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage) {
       static_cast<int64_t>(storage->nbytes()),
       borrowed(orGetKernelPointer(storage->data())),
       CpuAllocator::install(),
-      /*resizable=*/true);
+      storage->resizable());
+}
+
+// torch._lazy_clone() shares memory until it is written, through the storage's own accessors. A kernel writes through the
+// twin: the copy is made before, also for a kernel that would only have read.
+void materialize(StorageImpl* storage) {
+  if (C10_UNLIKELY(c10::impl::cow::is_cow_data_ptr(storage->data_ptr()))) {
+    storage->mutable_data();
+  }
 }
 
 intrusive_ptr<StorageImpl> create(
@@ -106,6 +115,7 @@ OpenRegStorageImpl::~OpenRegStorageImpl() {
 }
 
 StorageImpl* OpenRegStorageImpl::twin() {
+  materialize(this);
   StorageImpl* twin = twin_.load(std::memory_order_acquire);
   if (C10_UNLIKELY(!twin)) {
     StorageImpl* made = make_twin(this).release();
@@ -122,6 +132,28 @@ StorageImpl* OpenRegStorageImpl::twin() {
   return twin;
 }
 
+bool keeps_twin(const StorageImpl* storage) {
+  return typeid(*storage) == typeid(OpenRegStorageImpl);
+}
+
+intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage) {
+  materialize(storage);
+  return make_twin(storage);
+}
+
+void move_to_host(StorageImpl* twin) {
+  const KernelAllocations on_host(-1);
+  DataPtr copy = CpuAllocator::install()->allocate(twin->nbytes());
+  if (twin->nbytes() > 0) {
+    std::memcpy(copy.get(), twin->data(), twin->nbytes());
+  }
+  twin->set_data_ptr_noswap(std::move(copy));
+}
+
+bool is_fresh(const StorageImpl* storage) {
+  return storage->data_ptr().get_context() != nullptr && in_kernel_window(storage->data());
+}
+
 intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device) {
   DataPtr data = device_allocator()->allocate_for_kernel(size, device);
   return make_intrusive<OpenRegStorageImpl>(
@@ -133,10 +165,10 @@ intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device) {
 }
 
 intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage) {
-  if (C10_LIKELY(typeid(*storage) == typeid(OpenRegStorageImpl))) {
+  if (C10_LIKELY(keeps_twin(storage))) {
     return intrusive_ptr<StorageImpl>::reclaim_copy(static_cast<OpenRegStorageImpl*>(storage)->twin());
   }
-  return make_twin(storage);
+  return new_twin(storage);
 }
 
 void resize_storage(StorageImpl* storage, size_t size) {

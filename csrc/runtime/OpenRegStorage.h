@@ -33,6 +33,18 @@ OPENREG_API intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex dev
 // A CPU storage over the bytes of a device storage.
 OPENREG_API intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage);
 
+// Whether `storage` is one of this file's, with a twin of its own.
+OPENREG_API bool keeps_twin(const StorageImpl* storage);
+
+// A twin for one use, of any storage.
+OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
+
+// Gives such a twin memory of its own, with the same contents, so that it may outlive the device storage.
+OPENREG_API void move_to_host(StorageImpl* twin);
+
+// Whether a CPU storage owns its memory: a kernel made it, it is no twin.
+OPENREG_API bool is_fresh(const StorageImpl* storage);
+
 // Gives `storage` room for `size` bytes and keeps the smaller of the old and the new contents.
 OPENREG_API void resize_storage(StorageImpl* storage, size_t size);
 

@@ -45,10 +45,8 @@ orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
     if (id == 0) {
       OPENREG_CHECK(orDeviceGetDefaultStream(&handle, device));
     } else {
-      const DeviceIndex previous = exchange_device(device);
-      const orError_t result = orStreamCreateWithPriority(&handle, 0, -static_cast<int>((id - 1) / kStreamsPerPool));
-      exchange_device(previous);
-      OPENREG_CHECK(result);
+      const CurrentDevice current(device);
+      OPENREG_CHECK(orStreamCreateWithPriority(&handle, 0, -static_cast<int>((id - 1) / kStreamsPerPool)));
     }
     streams.handles[id].store(handle, std::memory_order_release);
   }
@@ -93,6 +91,14 @@ orStream_t stream_handle(Stream stream) {
   DeviceStreams& streams = streams_of(device);
   const orStream_t handle = streams.handles[id].load(std::memory_order_acquire);
   return C10_LIKELY(handle != nullptr) ? handle : create(streams, device, id);
+}
+
+void drain_current_stream(DeviceIndex device) {
+  orExecutionMode mode = orExecutionInline;
+  OPENREG_CHECK(orGetExecutionMode(&mode, nullptr));
+  if (C10_UNLIKELY(mode != orExecutionInline)) {
+    OPENREG_CHECK(orStreamSynchronize(stream_handle(current_stream(device))));
+  }
 }
 
 } // namespace c10::openreg

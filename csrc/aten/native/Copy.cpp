@@ -1,6 +1,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/copy_ops.h>
 
+#include "../../runtime/OpenRegStream.h"
 #include "KernelScope.h"
 #include "Layouts.h"
 #include "Minimal.h"
@@ -32,6 +33,11 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
       " on ",
       self.device(),
       " is not supported by the openreg device.");
+  for (const Tensor* tensor : std::initializer_list<const Tensor*>{&self, &source}) {
+    if (tensor->is_privateuseone()) {
+      c10::openreg::drain_current_stream(tensor->device().index());
+    }
+  }
   KernelScope scope(kAnywhere);
   scope.enter();
   if (C10_UNLIKELY(has_components(*self.unsafeGetTensorImpl()) || has_components(*source.unsafeGetTensorImpl()))) {

@@ -23,7 +23,7 @@ Tensor custom_abs(const Tensor& input) {
       from = static_cast<const scalar_t*>(orGetKernelPointer(from));
       to = static_cast<scalar_t*>(orGetKernelPointer(to));
       for (int64_t i = 0; i < size; ++i) {
-        to[i] = from[i] < scalar_t(0) ? scalar_t(-from[i]) : from[i];
+        to[i] = from[i] > scalar_t(0) ? from[i] : scalar_t(0) - from[i]; // 0 for -0, NaN for NaN
       }
     };
     OPENREG_CHECK(orLaunchKernel(

@@ -121,25 +121,30 @@ DeviceRule rule_of(const std::string& name) {
   return unchecked ? one_scalar : one_device;
 }
 
+std::string full_name(const c10::FunctionSchema& schema) {
+  return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+}
+
 DevicePolicy make_policy(const c10::FunctionSchema& schema) {
   const std::string& overload = schema.overload_name();
-  const std::string name = overload.empty() ? schema.name() : schema.name() + "." + overload;
+  const std::string name = full_name(schema);
   // Named as PyTorch's generator names CUDA's wrapper: wrapper_CUDA_mm, wrapper_CUDA_add_Tensor.
   const std::string method = "wrapper_PrivateUse1_" + (overload.empty() ? "" : overload + "_") +
                              schema.name().substr(schema.name().find("::") + 2);
-  return {name, method, rule_of(name)};
+  return {name, method, rule_of(name), schema.name().starts_with("aten::")};
 }
 
 } // namespace
 
 const DevicePolicy& policy_of(const c10::FunctionSchema& schema) {
+  static std::mutex mutex;
+  static auto* all = new std::unordered_map<std::string, DevicePolicy>;
   thread_local ska::flat_hash_map<const c10::FunctionSchema*, const DevicePolicy*> seen;
   const DevicePolicy*& policy = seen[&schema];
-  if (C10_UNLIKELY(!policy)) {
-    static std::mutex mutex;
-    static auto* all = new std::unordered_map<const c10::FunctionSchema*, DevicePolicy>;
+  // A custom operator may be redefined, and another one's schema then have its address.
+  if (C10_UNLIKELY(!policy || (!policy->builtin && policy->name != full_name(schema)))) {
     const std::lock_guard lock(mutex);
-    policy = &all->try_emplace(&schema, make_policy(schema)).first->second;
+    policy = &all->try_emplace(full_name(schema), make_policy(schema)).first->second;
   }
   return *policy;
 }

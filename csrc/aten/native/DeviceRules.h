@@ -24,6 +24,7 @@ struct DevicePolicy {
   std::string name;   // "aten::add.Tensor"
   std::string method; // in PyTorch's sentence, "wrapper_PrivateUse1_add_Tensor"
   DeviceRule rule;
+  bool builtin = true; // PyTorch's own operator, not one that somebody else defined
 };
 
 // Of an operator by its schema: made once, then a look-up by address.

@@ -1,8 +1,13 @@
 #include "KernelScope.h"
 
+#include "../../runtime/OpenRegStream.h"
 #include "Layouts.h"
 
 #include <c10/core/AutogradState.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 namespace at::openreg {
 namespace {
@@ -10,13 +15,16 @@ namespace {
 // A backward must not run on autograd's own thread for the device, as CUDA's does: CPU kernels on a second thread make a
 // second OpenMP team, and libgomp then lets *all* teams of the process sleep between parallel regions, which slowed a
 // forward of 13 us to 96 us, on the CPU device too. So a thread that computes on the device runs its backward itself.
-// torch.autograd.set_multithreading_enabled(True) brings CUDA's arrangement back.
+// TORCH_OPENREG_AUTOGRAD_THREADS=1 brings CUDA's arrangement back. Set at every kernel, because InferenceMode and others
+// save and restore the state that holds it.
 void run_backward_on_this_thread() {
-  thread_local const bool done = [] {
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-    return true;
+  static const bool own_threads = [] {
+    const char* value = std::getenv("TORCH_OPENREG_AUTOGRAD_THREADS");
+    return value != nullptr && std::string_view(value) == "1";
   }();
-  (void)done;
+  if (!own_threads) {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  }
 }
 
 // Modes that must not see the CPU tensors inside: they have seen the device tensors already.
@@ -72,10 +80,33 @@ void KernelScope::enter() {
   if (C10_UNLIKELY(mixed_ && device_ >= 0)) {
     policy_.rule(policy_, seen_, Device(DeviceType::PrivateUse1, device_));
   }
-  c10::openreg::check_not_forked();
+  if (device_ >= 0) {
+    c10::openreg::drain_current_stream(device_);
+  }
   run_backward_on_this_thread();
-  allocations_.emplace(cpu_result_ ? -1 : device_);
+  // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
+  allocations_.emplace(cpu_result_ || !policy_.builtin ? -1 : device_);
   excluded_.emplace(kExcluded);
+}
+
+KernelScope::~KernelScope() {
+  if (C10_LIKELY(policy_.builtin)) {
+    return;
+  }
+  c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 4> twins;
+  for (Alias& known : aliases_) {
+    if (known.device->is_privateuseone() && known.cpu.has_storage()) {
+      twins.push_back(share(known.cpu.storage().unsafeGetStorageImpl()));
+    }
+    known.cpu.reset();
+  }
+  std::sort(twins.begin(), twins.end(), [](const auto& a, const auto& b) { return a.get() < b.get(); });
+  twins.erase(std::unique(twins.begin(), twins.end()), twins.end());
+  for (const auto& twin : twins) {
+    if (twin.use_count() > 1) {
+      c10::openreg::move_to_host(twin.get());
+    }
+  }
 }
 
 Tensor KernelScope::alias(const Tensor& tensor) {
@@ -87,27 +118,58 @@ Tensor KernelScope::alias(Tensor&& tensor) {
 }
 
 Tensor KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
-  if (!tensor->defined() || !tensor->is_privateuseone()) {
-    return *tensor;
+  if (C10_UNLIKELY(!tensor->defined())) {
+    return Tensor();
   }
-  for (const Alias& known : aliases_) {
-    if (known.device->is_same(*tensor)) { // an output that is also an input
-      return known.cpu;
-    }
+  if (const Alias* known = find(tensor->unsafeGetTensorImpl())) { // an output that is also an input
+    return known->cpu;
   }
   const auto& impl = *tensor->unsafeGetTensorImpl();
   Tensor cpu;
-  if (C10_LIKELY(!has_components(impl))) {
-    cpu = make_like(c10::openreg::twin_of(impl.unsafe_storage().unsafeGetStorageImpl()), c10::DispatchKey::CPU, impl);
+  if (C10_UNLIKELY(!tensor->is_privateuseone())) {
+    cpu = *tensor; // a CPU operand is its own alias
+  } else if (C10_LIKELY(!has_components(impl))) {
+    cpu = make_like(twin(impl.unsafe_storage().unsafeGetStorageImpl()), c10::DispatchKey::CPU, impl);
   } else {
     cpu = map_components(
         *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
   }
-  if (C10_UNLIKELY(!tensor.unsafeIsBorrowed() && tensor->requires_grad())) {
+  if (C10_UNLIKELY(!tensor.unsafeIsBorrowed() && tensor->requires_grad() && tensor->is_privateuseone())) {
     cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and a few more ask for it
+  }
+  if (C10_UNLIKELY(aliases_.size() >= kFewAliases)) { // a list of thousands of tensors, as optimizers pass
+    for (size_t i = index_.size(); i < aliases_.size(); ++i) {
+      index_.emplace(aliases_[i].device->unsafeGetTensorImpl(), i);
+    }
+    index_.emplace(tensor->unsafeGetTensorImpl(), aliases_.size());
   }
   aliases_.push_back({std::move(tensor), std::move(cpu)});
   return aliases_.back().cpu;
+}
+
+const KernelScope::Alias* KernelScope::find(const TensorImpl* device) const {
+  if (C10_UNLIKELY(!index_.empty())) {
+    const auto found = index_.find(device);
+    return found == index_.end() ? nullptr : &aliases_[found->second];
+  }
+  for (const Alias& known : aliases_) {
+    if (known.device->unsafeGetTensorImpl() == device) {
+      return &known;
+    }
+  }
+  return nullptr;
+}
+
+c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(c10::StorageImpl* storage) const {
+  if (C10_LIKELY(policy_.builtin && c10::openreg::keeps_twin(storage))) {
+    return c10::openreg::twin_of(storage);
+  }
+  for (const Alias& known : aliases_) { // one twin, or the kernel would not see that operands overlap
+    if (known.device->has_storage() && known.device->storage().unsafeGetStorageImpl() == storage) {
+      return share(known.cpu.storage().unsafeGetStorageImpl());
+    }
+  }
+  return c10::openreg::new_twin(storage);
 }
 
 Generator KernelScope::generator(const std::optional<Generator>& generator) const {
@@ -130,12 +192,12 @@ Tensor KernelScope::result(Tensor&& tensor) {
   if (!tensor.defined() || !tensor.device().is_cpu() || cpu_result_ || device_ < 0) {
     return std::move(tensor);
   }
-  for (const Alias& known : aliases_) {
-    if (known.cpu.is_same(tensor)) {
-      return *known.device;
-    }
-  }
   if (C10_UNLIKELY(has_components(*tensor.unsafeGetTensorImpl()))) {
+    for (const Alias& known : aliases_) {
+      if (known.cpu.is_same(tensor)) {
+        return *known.device;
+      }
+    }
     return map_components(tensor, c10::BackendComponent::PrivateUse1Bit, [&](const Tensor& component) {
       return result(Tensor(component));
     });
@@ -147,19 +209,18 @@ Tensor KernelScope::result(Tensor&& tensor) {
       tensor.layout(),
       ", which the openreg device does not have. Call .cpu() first.");
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  for (const Alias& known : aliases_) { // a view of an operand
-    if (known.cpu.has_storage() && known.cpu.storage().unsafeGetStorageImpl() == storage) {
-      return to_device(std::move(tensor), share(known.device->storage().unsafeGetStorageImpl()));
+  if (!c10::openreg::is_fresh(storage)) {
+    for (const Alias& known : aliases_) { // an operand, or a view of one
+      if (known.cpu.has_storage() && known.cpu.storage().unsafeGetStorageImpl() == storage) {
+        return known.cpu.is_same(tensor)
+                   ? *known.device
+                   : to_device(std::move(tensor), share(known.device->storage().unsafeGetStorageImpl()));
+      }
     }
-  }
-  for (const SeenTensor& seen : seen_) { // a CPU operand, or a view of one
-    if (seen.tensor->has_storage() && seen.tensor->unsafe_storage().unsafeGetStorageImpl() == storage) {
-      return std::move(tensor);
-    }
-  }
-  for (const Adopted& adopted : adopted_) { // a second result over the same fresh memory
-    if (adopted.cpu == storage) {
-      return to_device(std::move(tensor), share(adopted.device));
+    for (const Adopted& adopted : adopted_) { // a second result over the same fresh memory
+      if (adopted.cpu == storage) {
+        return to_device(std::move(tensor), share(adopted.device));
+      }
     }
   }
   auto device_storage = c10::openreg::adopt_storage(share(storage), device_);
@@ -169,7 +230,10 @@ Tensor KernelScope::result(Tensor&& tensor) {
 
 void KernelScope::write_back() {
   for (size_t i = 0; i < aliases_.size(); ++i) { // result() may look at aliases_
-    const Alias& known = aliases_[i];
+    const Alias known{c10::MaybeOwned<Tensor>::borrowed(*aliases_[i].device), aliases_[i].cpu};
+    if (!known.device->is_privateuseone()) {
+      continue;
+    }
     const auto& cpu = *known.cpu.unsafeGetTensorImpl();
     auto& device = *known.device->unsafeGetTensorImpl();
     if (C10_UNLIKELY(has_components(cpu))) {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
 
 #include "../../runtime/OpenRegGenerator.h"
 #include "../../runtime/OpenRegStorage.h"
@@ -17,8 +18,8 @@
 //   Tensor out = cpu_kernel(scope.alias(self), scope.alias(other));
 //   return scope.result(std::move(out));         // 3. back to device tensors
 //
-// Rules: an alias and everything made from it must be gone, or given to result(), when the scope ends, because the device
-// tensor owns the memory. Below this line no device tensor exists, so autograd, autocast and device guards are off.
+// Rules: an alias must be gone, or given to result(), when the scope ends, because the device tensor owns the memory; one that
+// somebody else's kernel keeps all the same (Python code, a packed parameter) becomes a host copy. Below this line no device tensor exists, so autograd, autocast and device guards are off.
 namespace at::openreg {
 
 using c10::DeviceIndex;
@@ -26,6 +27,7 @@ using c10::DeviceIndex;
 class KernelScope {
  public:
   explicit KernelScope(const DevicePolicy& policy) : policy_(policy) {}
+  ~KernelScope();
   KernelScope(const KernelScope&) = delete;
   KernelScope& operator=(const KernelScope&) = delete;
 
@@ -46,7 +48,7 @@ class KernelScope {
   void enter();
 
   // ---- 2. around the kernel
-  // Undefined and CPU tensors come back as they are. The first form borrows the tensor until the scope ends: another
+  // An undefined or CPU tensor comes back as it is. The first form borrows the tensor until the scope ends: another
   // reference to a tensor that Python holds would take the GIL.
   Tensor alias(const Tensor& tensor);
   Tensor alias(Tensor&& tensor);
@@ -64,6 +66,8 @@ class KernelScope {
   void write_back();
 
  private:
+  static constexpr size_t kFewAliases = 16; // up to here a search is faster than a table
+
   struct Alias {
     c10::MaybeOwned<Tensor> device;
     Tensor cpu;
@@ -82,8 +86,11 @@ class KernelScope {
   c10::SmallVector<Adopted, 2> adopted_;
   std::optional<c10::openreg::KernelAllocations> allocations_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
+  ska::flat_hash_map<const TensorImpl*, size_t> index_; // of aliases_, once they are many
 
   Tensor alias(c10::MaybeOwned<Tensor> tensor);
+  const Alias* find(const TensorImpl* device) const;
+  c10::intrusive_ptr<c10::StorageImpl> twin(c10::StorageImpl* storage) const;
 };
 
 } // namespace at::openreg

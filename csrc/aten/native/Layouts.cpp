@@ -5,6 +5,7 @@
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
+#include <c10/core/DeviceGuard.h>
 
 #include "../../runtime/OpenRegStorage.h"
 
@@ -26,10 +27,12 @@ bool is_compressed(const Tensor& tensor) {
 
 Tensor map_coo(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn) {
   const auto& from = impl_of<SparseTensorImpl>(tensor);
+  const Tensor indices = fn(from.indices()), values = fn(from.values());
+  const c10::OptionalDeviceGuard guard(values.device()); // SparseTensorImpl starts with components on the current device
   Tensor mapped = at::detail::make_tensor<SparseTensorImpl>(key_set(c10::DispatchKey::Sparse, backend), tensor.dtype());
   auto& to = impl_of<SparseTensorImpl>(mapped);
   to.raw_resize_(from.sparse_dim(), from.dense_dim(), from.sizes());
-  to.set_indices_and_values_unsafe(fn(from.indices()), fn(from.values()));
+  to.set_indices_and_values_unsafe(indices, values);
   to.set_coalesced(from.coalesced());
   return mapped;
 }
