@@ -15,7 +15,7 @@ export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc third_party torch_openreg/csrc -type f)
 CXX_FILES = $(shell find csrc third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
-.PHONY: demo test bench sweep install lint format clean
+.PHONY: demo test bench sweep stress install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -29,6 +29,14 @@ bench: install
 
 sweep: install
 	$(BIN)/python -m tests.sweep $(ARGS)
+
+# The device library under load, plain and with both sanitizers, in every execution mode; ARGS="--seconds 5 --seed 1".
+stress: $(VENV)/.torch
+	for sanitize in "" thread address; do \
+	  build=build/stress-$${sanitize:-plain}; \
+	  $(BIN)/cmake -S tests/stress -B $$build -DOPENREG_SANITIZE=$$sanitize && $(BIN)/cmake --build $$build || exit 1; \
+	  for mode in inline async chaos switching; do $$build/stress_streams --mode $$mode $(ARGS) || exit 1; done; \
+	done
 
 install: $(VENV)/.installed
 

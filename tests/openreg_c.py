@@ -90,6 +90,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orStreamSynchronize": (POINTER,),
     "orStreamWaitEvent": (POINTER, POINTER, ctypes.c_uint),
     "orMemcpyAsync": (POINTER, POINTER, SIZE, ctypes.c_int, POINTER),
+    "orMemcpyWithStream": (POINTER, POINTER, SIZE, ctypes.c_int, POINTER),
     "orMemsetAsync": (POINTER, ctypes.c_int, SIZE, POINTER),
     "orEventCreate": (_POINTER_P,),
     "orEventCreateWithFlags": (_POINTER_P, ctypes.c_uint),

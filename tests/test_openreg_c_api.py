@@ -806,6 +806,7 @@ def test_a_destroyed_handle_is_an_error_everywhere(stream: int, event: int, devi
             ("orLaunchHostFunc", (handle, nothing, None)),
             ("orLaunch", (handle, nothing, None, 0)),
             ("orMemcpyAsync", (device_memory, device_memory, 1, DEFAULT, handle)),
+            ("orMemcpyWithStream", (device_memory, device_memory, 1, DEFAULT, handle)),
             ("orMemsetAsync", (device_memory, 0, 1, handle)),
         ):
             with raises(
@@ -1333,7 +1334,7 @@ def test_calls_from_exit_handlers_and_destructors_are_safe(compiler: str, tmp_pa
 
 def test_the_library_exports_its_header_and_nothing_else() -> None:
     header = (INCLUDE / "openreg.h").read_text()
-    declared = set(re.findall(r"^OPENREG_EXPORT .*?\*?(or[A-Z]\w+)\(", header, re.MULTILINE))
+    declared = set(re.findall(r"^OPENREG_EXPORT [^;]*?\b(or[A-Z]\w+)\(", header, re.MULTILINE))
     nm = shutil.which("nm")
     if nm is None:
         pytest.skip("needs nm (binutils)")

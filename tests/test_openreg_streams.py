@@ -303,6 +303,26 @@ def test_several_host_threads_launch_on_one_stream(mode: str, stream: int) -> No
         assert [n for thread, n in seen if thread == number] == list(range(count))
 
 
+def test_a_host_that_is_faster_than_the_device_waits_in_a_launch(mode: str, stream: int) -> None:
+    function = callback(lambda: None)
+    launched: list[int] = []
+
+    def work() -> None:
+        for number in range(1200):
+            call("orLaunch", stream, function, None, 0)
+            launched.append(number)
+
+    thread = threading.Thread(target=work)
+    with Gate(stream):
+        thread.start()
+        thread.join(0.1)
+        assert len(launched) == 1023  # with the gate's function 1024 are pending
+        assert is_pending(stream)  # no other call waits
+    thread.join(60)
+    assert len(launched) == 1200
+    synchronize(stream)
+
+
 def test_work_launched_by_work_of_the_same_stream_runs_after_it(mode: str, stream: int) -> None:
     seen: list[int] = []
 
@@ -510,7 +530,7 @@ def test_waiting_for_a_stream_ends_though_others_go_on_launching(mode: str, stre
     def keep_busy() -> None:
         while not stop.is_set():
             launch(stream, lambda: None)
-            time.sleep(0)
+            time.sleep(0.002)
 
     thread = threading.Thread(target=keep_busy)
     thread.start()
@@ -664,6 +684,23 @@ def test_a_synchronous_copy_waits_for_the_default_stream_and_no_other(
         waiter = Waiter(name, *arguments)
         assert waiter.waits()
     waiter.result()
+
+
+def test_a_blocking_copy_on_a_stream_waits_for_that_stream_and_reports_its_failure(
+    mode: str, stream: int, other: int, device_memory: int, pinned_memory: int
+) -> None:
+    arguments = (pinned_memory, device_memory, 4, DEFAULT, stream)
+    with Gate(other):
+        call("orMemcpyWithStream", *arguments)
+    with Gate(stream):
+        call("orMemsetAsync", device_memory, 9, 4, stream)
+        waiter = Waiter("orMemcpyWithStream", *arguments)
+        assert waiter.waits()
+    waiter.result()
+    assert ctypes.string_at(pinned_memory, 4) == b"\x09\x09\x09\x09"
+    call("orLaunch", stream, FAILS, None, 0)
+    with raises("orErrorLaunchFailure", f"orMemcpyWithStream: {FAILURE.format(0)}"):
+        call("orMemcpyWithStream", *arguments)
 
 
 def test_a_bad_copy_fails_at_the_call(mode: str, stream: int, device_memory: int) -> None:

@@ -228,6 +228,12 @@ orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind ki
   });
 }
 
+orError_t orMemcpyWithStream(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream) {
+  return deviceCall(__func__, [&] {
+    return onStream(stream, true, [&](const auto& found) { return copy(dst, src, size, kind, found, true); });
+  });
+}
+
 orError_t orMemsetAsync(void* devPtr, int value, size_t size, orStream_t stream) {
   return deviceCall(__func__, [&] {
     return onStream(stream, false, [&](const auto& found) { return set(devPtr, value, size, found, false); });

@@ -1,358 +1,24 @@
 #include "scheduler.h"
 
-#include <cxxabi.h>
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
 #include <optional>
 #include <string>
 #include <system_error>
-#include <thread>
+#include <utility>
 
 #include "chaos.h"
-#include "device.h"
 #include "runtime.h"
+#include "scheduler_state.h"
 
 namespace openreg {
-namespace {
 
-using StreamPtr = std::shared_ptr<Stream>;
-
-// How long the exit of the process waits for a kernel or a copy that runs. It is not without limit because that work
-// could itself be waiting for something that the exiting process never does.
-constexpr std::chrono::seconds kLongestExit{10};
-
-constexpr std::array<const char*, kEngines> kThreadNames = {"openreg compute", "openreg copy", "openreg host"};
-
-// One thread, and the streams whose next item it is to run.
-struct EngineState {
-  std::vector<StreamPtr> ready;
-  std::condition_variable changed;
-  bool started = false;
-  bool running = false;
-};
-
-struct IdleCallback {
-  orHostFn_t fn = nullptr;
-  void* data = nullptr;
-  std::chrono::microseconds delay{0};
-};
-
-// The first failure of a stream since the last one that was reported. It holds the stream: the device still reports it
-// when the stream is gone.
-struct Failure {
-  StreamPtr stream;
-  std::exception_ptr exception;
-};
-
-struct Scheduler {
-  std::mutex mutex;                                     // guards everything here and the queues of all streams
-  std::atomic<orExecutionMode> mode{orExecutionInline}; // changes only while nothing is pending
-  std::array<EngineState, kEngines> engines;
-  std::vector<StreamPtr> active; // the streams that are busy; also keeps destroyed ones until they are done
-  std::vector<Failure> failures; // in the order in which they happened
-  IdleCallback idleCallback;
-  bool stopped = false; // the process exits
-  std::condition_variable stoppedRunning;
-};
-
-// Never deleted: engines, and destructors of other libraries, use it until the process is gone.
 Scheduler* scheduler = nullptr;
 
-// The functions of streams that this thread is in, the innermost first.
-struct Frame {
-  const Stream* stream;
-  const Frame* outer;
-};
-thread_local constinit const Frame* innermost = nullptr;
+namespace {
 
-bool isRunningHere(const Stream& stream) {
-  for (const Frame* frame = innermost; frame != nullptr; frame = frame->outer) {
-    if (frame->stream == &stream) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// The scheduler's lock, and whom to wake once it is released: a thread that is woken earlier sleeps again at once, to
-// wait for the lock.
-class Locked {
- public:
-  Locked() : lock_(scheduler->mutex) {}
-
-  ~Locked() {
-    lock_.unlock();
-    wake();
-  }
-
-  std::unique_lock<std::mutex>& lock() {
-    return lock_;
-  }
-
-  void wakeLater(EngineState& engine) {
-    engines_[&engine - scheduler->engines.data()] = true;
-  }
-
-  void wakeLater(const StreamPtr& stream) {
-    streams_.push_back(stream);
-  }
-
- private:
-  void wake() {
-    for (size_t i = 0; i < kEngines; ++i) {
-      if (engines_[i]) {
-        scheduler->engines[i].changed.notify_one();
-      }
-    }
-    for (const StreamPtr& stream : streams_) {
-      stream->progress.notify_all();
-    }
-  }
-
-  std::unique_lock<std::mutex> lock_;
-  std::array<bool, kEngines> engines_{};
-  std::vector<StreamPtr> streams_;
-};
-
-// ---- Queues --------------------------------------------------------------------------------------------------------
-
-void setBusy(const StreamPtr& stream, bool busy) {
-  if (busy == stream->busy) {
-    return;
-  }
-  stream->busy = busy;
-  auto& active = scheduler->active;
-  if (busy) {
-    stream->activeIndex = active.size();
-    active.push_back(stream);
-  } else {
-    active.back()->activeIndex = stream->activeIndex;
-    std::swap(active[stream->activeIndex], active.back());
-    active.pop_back();
-  }
-}
-
-// Counts one more item as done. Adds the streams that waited for it to `released`.
-void complete(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& released) {
-  const uint64_t done = ++stream->completed;
-  if (done >= stream->progressAt) {
-    stream->progressAt = std::numeric_limits<uint64_t>::max();
-    locked.wakeLater(stream);
-  }
-  std::erase_if(stream->blocked, [&](auto& waiting) {
-    if (waiting.first > done) {
-      return false;
-    }
-    released.push_back(std::move(waiting.second));
-    return true;
-  });
-}
-
-// Takes a stream, none of whose work runs, as far as it goes without running any.
-void moveOn(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& released) {
-  while (!stream->queue.empty()) {
-    Item& item = stream->queue.front();
-    if (const Work* work = std::get_if<Work>(&item)) {
-      EngineState& engine = scheduler->engines[static_cast<size_t>(work->engine)];
-      setBusy(stream, true);
-      engine.ready.push_back(stream);
-      locked.wakeLater(engine);
-      return;
-    }
-    if (const Mark* mark = std::get_if<Mark>(&item)) {
-      if (!mark->reached()) {
-        setBusy(stream, true);
-        mark->stream->blocked.emplace_back(mark->count, stream);
-        return;
-      }
-    } else {
-      Event& event = *std::get<Record>(item).event;
-      const bool isLast = event.mark.stream == stream && event.mark.count == stream->completed + 1;
-      if (isLast && event.timing) {
-        event.nanoseconds = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-      }
-    }
-    stream->queue.pop_front();
-    complete(locked, stream, released);
-  }
-  setBusy(stream, false);
-}
-
-void moveOn(Locked& locked, const StreamPtr& first) {
-  std::vector<StreamPtr> released;
-  moveOn(locked, first, released);
-  while (!released.empty()) { // a loop, because a chain of streams that wait for each other can be long
-    const StreamPtr next = std::move(released.back());
-    released.pop_back();
-    moveOn(locked, next, released);
-  }
-}
-
-void push(Locked& locked, const StreamPtr& stream, Item&& item) {
-  stream->queue.push_back(std::move(item));
-  ++stream->submitted;
-  if (!stream->busy) {
-    moveOn(locked, stream);
-  }
-}
-
-// ---- Running -------------------------------------------------------------------------------------------------------
-
-// Runs item number `count` of the stream on this thread, and completes it, also when the thread ends within it.
-void run(const StreamPtr& stream, const Work& work, uint64_t count) {
-  struct Running {
-    const StreamPtr& stream;
-    const uint64_t count;
-    const Frame frame{stream.get(), innermost};
-    const int outerDevice = exchangeDevice(stream->device);
-    std::exception_ptr exception{};
-
-    Running(const StreamPtr& stream, uint64_t count) : stream(stream), count(count) {
-      innermost = &frame;
-    }
-
-    ~Running() {
-      innermost = frame.outer;
-      exchangeDevice(outerDevice);
-      Locked locked;
-      if (stream->completed >= count) {
-        return; // abandoned: the process exits
-      }
-      auto& failures = scheduler->failures;
-      if (exception && std::none_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; })) {
-        failures.push_back({stream, std::move(exception)}); // this thread keeps nothing of it
-      }
-      std::vector<StreamPtr> released;
-      complete(locked, stream, released);
-      moveOn(locked, stream);
-      for (const StreamPtr& next : released) {
-        moveOn(locked, next);
-      }
-    }
-  };
-
-  Running running(stream, count);
-  if (isChaos()) {
-    chaosPause();
-  }
-  try {
-    work.fn(work.data);
-  } catch (const abi::__forced_unwind&) {
-    throw; // pthread_exit or pthread_cancel: CPython ends threads so at interpreter exit, and it must not be stopped
-  } catch (...) {
-    running.exception = std::current_exception();
-  }
-  if (isChaos()) {
-    chaosPause();
-  }
-}
-
-// The most urgent of the streams that are ready, of these the first; in orExecutionChaos any of them.
-StreamPtr takeReady(EngineState& engine) {
-  auto next = engine.ready.begin();
-  if (isChaos()) {
-    next += static_cast<std::ptrdiff_t>(chaosChoice(engine.ready.size()));
-  } else {
-    next = std::min_element(
-        engine.ready.begin(), engine.ready.end(), [](auto& a, auto& b) { return a->priority < b->priority; });
-  }
-  StreamPtr stream = std::move(*next);
-  engine.ready.erase(next);
-  return stream;
-}
-
-// Sleeps until a stream is ready. `hasWorked`: since the idle callback was last called.
-void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& hasWorked) {
-  const bool computes = &engine == &scheduler->engines[static_cast<size_t>(Engine::compute)];
-  const auto canGoOn = [&] { return !engine.ready.empty() && !scheduler->stopped; };
-  while (!canGoOn()) {
-    const IdleCallback callback = scheduler->idleCallback;
-    if (!computes || !hasWorked || callback.fn == nullptr || scheduler->stopped) {
-      engine.changed.wait(lock);
-    } else if (!engine.changed.wait_for(lock, callback.delay, canGoOn)) {
-      hasWorked = false;
-      lock.unlock();
-      callback.fn(callback.data);
-      lock.lock();
-    }
-  }
-}
-
-void startThread(EngineState& engine);
-
-void runEngine(EngineState& engine) {
-  // Also when a host function ends its thread, as CPython makes those do that want the interpreter when it is gone.
-  struct Thread {
-    EngineState& engine;
-
-    ~Thread() {
-      const std::lock_guard lock(scheduler->mutex);
-      engine.started = engine.running = false;
-      scheduler->stoppedRunning.notify_all();
-      if (!engine.ready.empty()) {
-        try {
-          startThread(engine);
-        } catch (const std::system_error&) { // the next launch tries again
-        }
-      }
-    }
-  } const thread{engine};
-
-  pthread_setname_np(pthread_self(), kThreadNames[&engine - scheduler->engines.data()]);
-  bool hasWorked = false;
-  for (;;) {
-    StreamPtr stream;
-    Work work;
-    uint64_t count;
-    {
-      std::unique_lock lock(scheduler->mutex);
-      engine.running = false;
-      if (scheduler->stopped) {
-        scheduler->stoppedRunning.notify_all();
-      }
-      waitForWork(engine, lock, hasWorked);
-      engine.running = true;
-      stream = takeReady(engine);
-      work = std::get<Work>(stream->queue.front());
-      count = stream->completed + 1;
-      stream->queue.pop_front();
-    }
-    hasWorked = true;
-    run(stream, work, count);
-  }
-}
-
-// Throws std::system_error.
-void startThread(EngineState& engine) {
-  if (engine.started) {
-    return;
-  }
-  // Signals are for the host's own threads, but for those that a thread causes itself.
-  sigset_t blocked;
-  sigset_t previous;
-  sigfillset(&blocked);
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
-    sigdelset(&blocked, own);
-  }
-  pthread_sigmask(SIG_SETMASK, &blocked, &previous);
-  const struct Restore {
-    const sigset_t& mask;
-    ~Restore() {
-      pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-    }
-  } restore{previous};
-  std::thread(runEngine, std::ref(engine)).detach();
-  engine.started = true;
-}
-
-// ---- Waiting and reporting -----------------------------------------------------------------------------------------
+// A host that is faster than the device must not fill the memory with queued work: from here on launches wait.
+constexpr uint64_t kMaxPending = 1024;
 
 orError_t notPermitted() {
   return fail(
@@ -363,7 +29,7 @@ orError_t notPermitted() {
 
 // Waits until the stream has completed `count` items.
 orError_t waitFor(Locked& locked, Stream& stream, uint64_t count) {
-  if (innermost != nullptr) {
+  if (isRunningHere()) {
     return stream.completed + (isRunningHere(stream) ? 1 : 0) >= count ? orSuccess : notPermitted();
   }
   while (stream.completed < count) {
@@ -427,38 +93,17 @@ orError_t report(std::optional<Failure> failure) {
       reason.c_str());
 }
 
-// ---- Exit ----------------------------------------------------------------------------------------------------------
-
-void stopAtExit() {
-  if (isInBadFork()) {
-    return;
-  }
-  Locked locked;
-  scheduler->stopped = true;
-  scheduler->mode = orExecutionInline;
-  if (innermost == nullptr) { // else a function called exit(), and would wait for itself
-    const auto runs = [](Engine engine) { return scheduler->engines[static_cast<size_t>(engine)].running; };
-    scheduler->stoppedRunning.wait_for(
-        locked.lock(), kLongestExit, [&] { return !runs(Engine::compute) && !runs(Engine::copy); });
-  }
-  static auto* const abandoned = new std::vector<std::deque<Item>>(); // nothing more is to be destroyed now
-  while (!scheduler->active.empty()) {
-    const StreamPtr stream = scheduler->active.back();
-    abandoned->push_back(std::exchange(stream->queue, {}));
-    stream->completed = stream->submitted;
-    stream->blocked.clear();
-    locked.wakeLater(stream);
-    setBusy(stream, false);
-  }
-}
-
 } // namespace
 
 void startScheduler(orExecutionMode mode, uint64_t seed) {
   scheduler = new Scheduler();
   scheduler->mode = mode;
   seedChaos(seed);
-  std::atexit(stopAtExit);
+  std::atexit([] {
+    if (!isInBadFork()) { // a child has no engines, and may not wait for the lock
+      stopEngines();
+    }
+  });
 }
 
 bool isChaos() {
@@ -483,6 +128,9 @@ bool runNow(const StreamPtr& stream, const Work& work, bool mayRunInline) {
 orError_t enqueue(const StreamPtr& stream, Item item) {
   Locked locked;
   if (const Work* work = std::get_if<Work>(&item)) {
+    if (stream->submitted - stream->completed >= kMaxPending && !isRunningHere()) {
+      waitFor(locked, *stream, stream->submitted - kMaxPending / 2); // half: not a change of thread for every item
+    }
     try {
       startThread(scheduler->engines[static_cast<size_t>(work->engine)]);
     } catch (const std::system_error& error) {
@@ -510,7 +158,7 @@ orError_t launchAndWait(const StreamPtr& stream, const Work& work) {
   if (runNow(stream, work, true)) {
     return orSuccess;
   }
-  if (innermost != nullptr) {
+  if (isRunningHere()) {
     return notPermitted();
   }
   if (orError_t error = enqueue(stream, work); error != orSuccess) {

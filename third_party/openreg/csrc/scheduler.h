@@ -23,7 +23,7 @@ bool isChaos();
 // orExecutionAsync if `mayRunInline`, orExecutionChaos never. Returns whether it ran.
 bool runNow(const std::shared_ptr<Stream>& stream, const Work& work, bool mayRunInline);
 
-// Queues an item. Fails only if the system refuses a thread to run it.
+// Queues an item. Work waits for room in a queue that is very long. Fails only if the system refuses a thread.
 orError_t enqueue(const std::shared_ptr<Stream>& stream, Item item);
 
 // One after the other: the usual way to launch.

@@ -246,6 +246,10 @@ OPENREG_EXPORT orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, u
  * and between devices, the call does not wait. From pageable memory it waits only if 64 MiB of such copies are queued
  * already. */
 OPENREG_EXPORT orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
+/* As orMemcpyAsync followed by orStreamSynchronize, without waking another thread for the copy (HIP has it, CUDA does
+ * not). */
+OPENREG_EXPORT orError_t
+orMemcpyWithStream(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
 OPENREG_EXPORT orError_t orMemsetAsync(void* devPtr, int value, size_t size, orStream_t stream);
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
@@ -273,6 +277,9 @@ OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_
  * device addresses into usable ones with orGetKernelPointer(), orLaunchHostFunc for a function of the host, which does
  * not hold up the kernels of other streams. `fn` runs on any thread, with the stream's device current. It may queue
  * further work, which on its own stream runs after it.
+ *
+ * As in CUDA, a launch behind 1024 pending items of its stream waits until half of them are done, unless it is made by
+ * queued work.
  *
  * A C++ exception that leaves `fn` is the stream's failure: the next call that waits for the stream returns
  * orErrorLaunchFailure, once. Of several failures since the last report the first is kept. Later work still runs.

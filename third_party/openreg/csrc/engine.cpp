@@ -1,0 +1,207 @@
+#include <cxxabi.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "chaos.h"
+#include "device.h"
+#include "scheduler.h"
+#include "scheduler_state.h"
+
+namespace openreg {
+namespace {
+
+// How long the exit of the process waits for a kernel or a copy that runs. It is not without limit because that work
+// could itself be waiting for something that the exiting process never does.
+constexpr std::chrono::seconds kLongestExit{10};
+
+constexpr std::array<const char*, kEngines> kThreadNames = {"openreg compute", "openreg copy", "openreg host"};
+
+// The functions of streams that this thread is in, the innermost first.
+struct Frame {
+  const Stream* stream;
+  const Frame* outer;
+};
+thread_local constinit const Frame* innermost = nullptr;
+
+// The most urgent of the streams that are ready, of these the first; in orExecutionChaos any of them.
+StreamPtr takeReady(EngineState& engine) {
+  auto next = engine.ready.begin();
+  if (isChaos()) {
+    next += static_cast<std::ptrdiff_t>(chaosChoice(engine.ready.size()));
+  } else {
+    next = std::min_element(
+        engine.ready.begin(), engine.ready.end(), [](auto& a, auto& b) { return a->priority < b->priority; });
+  }
+  StreamPtr stream = std::move(*next);
+  engine.ready.erase(next);
+  return stream;
+}
+
+// Sleeps until a stream is ready. `hasWorked`: since the idle callback was last called.
+void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& hasWorked) {
+  const bool computes = &engine == &scheduler->engines[static_cast<size_t>(Engine::compute)];
+  const auto canGoOn = [&] { return !engine.ready.empty() && !scheduler->stopped; };
+  while (!canGoOn()) {
+    const IdleCallback callback = scheduler->idleCallback;
+    if (!computes || !hasWorked || callback.fn == nullptr || scheduler->stopped) {
+      engine.changed.wait(lock);
+    } else if (!engine.changed.wait_for(lock, callback.delay, canGoOn)) {
+      hasWorked = false;
+      lock.unlock();
+      callback.fn(callback.data);
+      lock.lock();
+    }
+  }
+}
+
+void runEngine(EngineState& engine) {
+  // Also when a host function ends its thread, as CPython makes those do that want the interpreter when it is gone.
+  struct Thread {
+    EngineState& engine;
+
+    ~Thread() {
+      const std::lock_guard lock(scheduler->mutex);
+      engine.started = engine.running = false;
+      scheduler->stoppedRunning.notify_all();
+      if (!engine.ready.empty()) {
+        try {
+          startThread(engine);
+        } catch (const std::system_error&) { // the next launch tries again
+        }
+      }
+    }
+  } const thread{engine};
+
+  pthread_setname_np(pthread_self(), kThreadNames[&engine - scheduler->engines.data()]);
+  bool hasWorked = false;
+  for (;;) {
+    StreamPtr stream;
+    Work work;
+    uint64_t count;
+    {
+      std::unique_lock lock(scheduler->mutex);
+      engine.running = false;
+      if (scheduler->stopped) {
+        scheduler->stoppedRunning.notify_all();
+      }
+      waitForWork(engine, lock, hasWorked);
+      if (isChaos()) { // before the choice, so that there is one: more streams become ready meanwhile
+        lock.unlock();
+        chaosPause();
+        lock.lock();
+        waitForWork(engine, lock, hasWorked); // for nothing, unless the process exits
+      }
+      engine.running = true;
+      stream = takeReady(engine);
+      work = std::get<Work>(stream->queue.front());
+      count = stream->completed + 1;
+      stream->queue.pop_front();
+    }
+    hasWorked = true;
+    run(stream, work, count);
+  }
+}
+
+} // namespace
+
+bool isRunningHere() {
+  return innermost != nullptr;
+}
+
+bool isRunningHere(const Stream& stream) {
+  for (const Frame* frame = innermost; frame != nullptr; frame = frame->outer) {
+    if (frame->stream == &stream) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void run(const StreamPtr& stream, const Work& work, uint64_t count) {
+  struct Running {
+    const StreamPtr& stream;
+    const uint64_t count;
+    const Frame frame{stream.get(), innermost};
+    const int outerDevice = exchangeDevice(stream->device);
+    std::exception_ptr exception{};
+
+    Running(const StreamPtr& stream, uint64_t count) : stream(stream), count(count) {
+      innermost = &frame;
+    }
+
+    ~Running() {
+      innermost = frame.outer;
+      exchangeDevice(outerDevice);
+      Locked locked;
+      if (stream->completed >= count) {
+        return; // abandoned: the process exits
+      }
+      auto& failures = scheduler->failures;
+      if (exception && std::none_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; })) {
+        failures.push_back({stream, std::move(exception)}); // this thread keeps nothing of it
+      }
+      completeAndMoveOn(locked, stream);
+    }
+  };
+
+  Running running(stream, count);
+  try {
+    work.fn(work.data);
+  } catch (const abi::__forced_unwind&) {
+    throw; // pthread_exit or pthread_cancel: CPython ends threads so at interpreter exit, and it must not be stopped
+  } catch (...) {
+    running.exception = std::current_exception();
+  }
+  if (isChaos()) {
+    chaosPause();
+  }
+}
+
+void startThread(EngineState& engine) {
+  if (engine.started) {
+    return;
+  }
+  // Signals are for the host's own threads, but for those that a thread causes itself.
+  sigset_t blocked;
+  sigset_t previous;
+  sigfillset(&blocked);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
+    sigdelset(&blocked, own);
+  }
+  pthread_sigmask(SIG_SETMASK, &blocked, &previous);
+  const struct Restore {
+    const sigset_t& mask;
+    ~Restore() {
+      pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    }
+  } restore{previous};
+  std::thread(runEngine, std::ref(engine)).detach();
+  engine.started = true;
+}
+
+void stopEngines() {
+  Locked locked;
+  scheduler->stopped = true;
+  scheduler->mode = orExecutionInline;
+  if (innermost == nullptr) { // else a function called exit(), and would wait for itself
+    const auto runs = [](Engine engine) { return scheduler->engines[static_cast<size_t>(engine)].running; };
+    scheduler->stoppedRunning.wait_for(
+        locked.lock(), kLongestExit, [&] { return !runs(Engine::compute) && !runs(Engine::copy); });
+  }
+  static auto* const abandoned = new std::vector<std::deque<Item>>(); // nothing more is to be destroyed now
+  while (!scheduler->active.empty()) {
+    const StreamPtr stream = scheduler->active.back();
+    abandoned->push_back(std::exchange(stream->queue, {}));
+    stream->completed = stream->submitted;
+    stream->blocked.clear();
+    locked.wakeLater(stream);
+    setBusy(stream, false);
+  }
+}
+
+} // namespace openreg

@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "scheduler_state.h"
+
+namespace openreg {
+
+void setBusy(const StreamPtr& stream, bool busy) {
+  if (busy == stream->busy) {
+    return;
+  }
+  stream->busy = busy;
+  auto& active = scheduler->active;
+  if (busy) {
+    stream->activeIndex = active.size();
+    active.push_back(stream);
+  } else {
+    active.back()->activeIndex = stream->activeIndex;
+    std::swap(active[stream->activeIndex], active.back());
+    active.pop_back();
+  }
+}
+
+namespace {
+
+// Counts one more item as done. Adds the streams that waited for it to `released`.
+void complete(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& released) {
+  const uint64_t done = ++stream->completed;
+  if (done >= stream->progressAt) {
+    stream->progressAt = std::numeric_limits<uint64_t>::max();
+    locked.wakeLater(stream);
+  }
+  std::erase_if(stream->blocked, [&](auto& waiting) {
+    if (waiting.first > done) {
+      return false;
+    }
+    released.push_back(std::move(waiting.second));
+    return true;
+  });
+}
+
+// Takes a stream, none of whose work runs, as far as it goes without running any.
+void moveOnAlone(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& released) {
+  while (!stream->queue.empty()) {
+    Item& item = stream->queue.front();
+    if (const Work* work = std::get_if<Work>(&item)) {
+      EngineState& engine = scheduler->engines[static_cast<size_t>(work->engine)];
+      setBusy(stream, true);
+      engine.ready.push_back(stream);
+      locked.wakeLater(engine);
+      return;
+    }
+    if (const Mark* mark = std::get_if<Mark>(&item)) {
+      if (!mark->reached()) {
+        setBusy(stream, true);
+        mark->stream->blocked.emplace_back(mark->count, stream);
+        return;
+      }
+    } else {
+      Event& event = *std::get<Record>(item).event;
+      const bool isLast = event.mark.stream == stream && event.mark.count == stream->completed + 1;
+      if (isLast && event.timing) {
+        event.nanoseconds = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+      }
+    }
+    stream->queue.pop_front();
+    complete(locked, stream, released);
+  }
+  setBusy(stream, false);
+}
+
+void moveOn(Locked& locked, const StreamPtr& first, std::vector<StreamPtr>& released) {
+  moveOnAlone(locked, first, released);
+  while (!released.empty()) { // a loop, because a chain of streams that wait for each other can be long
+    const StreamPtr next = std::move(released.back());
+    released.pop_back();
+    moveOnAlone(locked, next, released);
+  }
+}
+
+} // namespace
+
+void completeAndMoveOn(Locked& locked, const StreamPtr& stream) {
+  std::vector<StreamPtr> released;
+  complete(locked, stream, released);
+  moveOn(locked, stream, released);
+}
+
+void push(Locked& locked, const StreamPtr& stream, Item&& item) {
+  stream->queue.push_back(std::move(item));
+  ++stream->submitted;
+  if (!stream->busy) {
+    std::vector<StreamPtr> released;
+    moveOn(locked, stream, released);
+  }
+}
+
+} // namespace openreg
