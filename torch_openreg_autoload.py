@@ -52,4 +52,4 @@ def _load_last() -> None:
         _load()
         init_logs()
 
-    _logging._init_logs = load_and_init_logs
+    _logging._init_logs = load_and_init_logs  # type: ignore[assignment]

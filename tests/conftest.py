@@ -15,9 +15,13 @@ import sys
 import sysconfig
 import venv
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 
 class Environment:
@@ -76,6 +80,12 @@ def run(
     return subprocess.run(
         command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
     )
+
+
+def at_once(*runs: Callable[[], T]) -> list[T]:
+    """Calls functions that wait for processes, two at a time: most of the time is `import torch`, on one core."""
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(function) for function in runs]]
 
 
 @pytest.fixture

@@ -104,4 +104,4 @@ def stand_in(failure: BackendLoadError) -> None:
         torch.utils.rename_privateuse1_backend("openreg")
     if torch._C._get_privateuse1_backend_name() == "openreg":
         # torch.accelerator asks here, and should answer as if nothing was installed.
-        torch._C._accelerator_getAccelerator = lambda: None
+        torch._C._accelerator_getAccelerator = lambda: None  # type: ignore[assignment, return-value]

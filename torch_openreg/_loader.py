@@ -88,7 +88,8 @@ def check_build() -> None:
     folder = os.path.dirname(__file__)
     if not os.path.isdir(folder):
         raise ImportError(
-            f"{folder} lies in an archive, from which no shared library can be loaded. Unpack it, or install it with pip."
+            f"{folder} lies in an archive, from which no shared library can be loaded. Unpack it, or install it with "
+            "pip."
         )
     try:
         from torch_openreg import _build_info

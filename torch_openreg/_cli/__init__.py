@@ -11,6 +11,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from torch_openreg import _loader
+
 # Command -> one line of help. The module torch_openreg._cli.<command> holds the command.
 COMMANDS = {
     "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
@@ -41,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     chosen = parser.parse_args(arguments)
+    if chosen.command != "doctor":  # whose report must come out where `import torch` hangs or aborts
+        _loader.load()
     try:
         return importlib.import_module(f"torch_openreg._cli.{chosen.command}").main(chosen.arguments)
     except ModuleNotFoundError as error:

@@ -20,12 +20,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-_read_entry_points = importlib.metadata.entry_points
+_read_entry_points: Any = importlib.metadata.entry_points
 
 
 class Probe:
-    """One run. ``request``: ``folder`` for what it writes, ``path`` for ``sys.path``, ``timeout`` in seconds, ``first``,
-    the module to import, and ``backends``, the (name, value) pairs of the entry points to let torch see; None: all."""
+    """One run.
+
+    ``request``: ``folder`` for what it writes, ``path`` for ``sys.path``, ``timeout`` for a backend's step in seconds,
+    ``first``, the module to import, and ``backends``, the (name, value) pairs that torch is to see; None: all.
+    """
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
@@ -35,13 +38,14 @@ class Probe:
     def tell(self, step: str, **facts: Any) -> None:
         self.events.write(json.dumps({"step": step, **facts}) + "\n")
         self.events.flush()
+        # Not a Python thread: it works while the interpreter is held. The rest of torch takes its own time.
+        limit = self.request["timeout"] + (0 if step in ("load", "call", "is_available") else 60)
+        faulthandler.dump_traceback_later(limit, exit=True, file=self.stack)
 
     def run(self) -> None:
         sys.path[:] = self.request["path"]
         faulthandler.enable(self.stack)
-        # Not a Python thread: it works while the interpreter is held.
-        faulthandler.dump_traceback_later(self.request["timeout"], exit=True, file=self.stack)
-        importlib.metadata.entry_points = self.entry_points  # type: ignore[assignment]
+        importlib.metadata.entry_points = self.entry_points
         start = time.perf_counter()
         try:
             self.tell(f"import {self.request['first']}")

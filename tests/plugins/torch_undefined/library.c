@@ -1,7 +1,7 @@
 // Compiled to torch_undefined/_C.so.
-extern void _ZN2at6openreg7missingEi(int);
+extern void _ZN2at7openreg7missingEi(int);
 
 void* PyInit__C(void) {
-  _ZN2at6openreg7missingEi(0);
+  _ZN2at7openreg7missingEi(0);
   return 0;
 }

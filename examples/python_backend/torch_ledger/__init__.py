@@ -1,0 +1,20 @@
+"""A PyTorch device in Python alone: ``torch.ones(2, device="ledger")``. ``import torch`` loads it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+
+def _autoload() -> ModuleType | None:
+    """What PyTorch calls at the end of ``import torch``. Returns None if another backend has PrivateUse1."""
+    import torch
+
+    if torch._C._get_privateuse1_backend_name() not in ("privateuseone", "ledger"):
+        return None
+    from torch_ledger import device
+
+    return device
+
+
+# For an import by hand where autoload is switched off.
+_autoload()

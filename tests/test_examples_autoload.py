@@ -1,0 +1,158 @@
+"""The examples about autoload, installed with pip."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conftest import at_once, run
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+PROJECTS = {
+    "torch_foo": "autoload_minimal",
+    "torch_ledger": "python_backend",
+    "torch_door": "circular_imports/entry_module",
+    "torch_flag": "circular_imports/state_flag",
+    "torch_variable": "circular_imports/environment_variable",
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Where pip has installed each example: a folder for PYTHONPATH."""
+    root = tmp_path_factory.mktemp("examples")
+    # Two at a time: pip builds each with setuptools, in a second.
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index"]
+    running = []
+    for name, project in PROJECTS.items():
+        # A copy: setuptools leaves its build beside the sources.
+        source = root / "sources" / name
+        source.parent.mkdir(exist_ok=True)
+        subprocess.run(["cp", "-r", EXAMPLES / project, source], check=True)
+        command = [sys.executable, "-m", "pip", "install", *quiet, "--target", root / name, source]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        if len(running) % 2 == 0:
+            running[-2].wait()
+    for process in running:
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+    return {name: root / name for name in PROJECTS}
+
+
+def python(folder: Path, code: str, **variables: str) -> str:
+    """Runs code where the example is installed, and this package, which has the device otherwise, is left out."""
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    variables = {"PYTHONPATH": path, "TORCH_OPENREG_AUTOLOAD": "0", **variables}
+    result = run([sys.executable, "-c", code], folder, variables)
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    return result.stdout
+
+
+OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
+def test_the_minimal_example_works_in_both_orders_and_by_hand_and_leaves_a_taken_name_alone(
+    folders: dict[str, Path],
+) -> None:
+    folder = folders["torch_foo"]
+    by_hand = "import torch; print(hasattr(torch, 'foo')); import torch_foo; print(torch.foo.is_available())"
+    first = "import torch_foo; print(torch_foo._autoload().is_available()); import torch; torch.foo"
+    assert at_once(
+        partial(python, folder, "import torch; print(torch.foo.is_available(), torch.foo.device_count())"),
+        partial(python, folder, first),
+        partial(python, folder, by_hand, **OFF),
+        partial(python, folder, "import torch; torch.foo = 1; import torch_foo; print(torch.foo)", **OFF),
+    ) == ["True 1\n", "True\n", "False\nTrue\n", "1\n"]
+
+
+@pytest.mark.parametrize(
+    ("name", "by_hand"),
+    [("torch_door", "torch_door"), ("torch_flag", "torch_flag.backend"), ("torch_variable", "torch_variable")],
+)
+def test_each_way_out_of_the_circle_works_in_both_orders(folders: dict[str, Path], name: str, by_hand: str) -> None:
+    attribute = name.removeprefix("torch_")
+    available = f"print(torch.{attribute}.is_available(), torch.{attribute}.__name__)"
+    expected = f"True {by_hand}\n"
+    codes = (f"import torch; {available}", f"import {by_hand}; import torch; {available}")
+    assert at_once(*(partial(python, folders[name], code) for code in codes)) == [expected] * 2
+
+
+def test_the_environment_variable_keeps_other_backends_out_and_is_restored(folders: dict[str, Path]) -> None:
+    code = """
+import os, torch_variable, torch
+print(hasattr(torch, "foo"), os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD"))
+"""
+    both = f"{folders['torch_variable']}{os.pathsep}{folders['torch_foo']}"
+    start = partial(python, folders["torch_variable"], code, PYTHONPATH=both)
+    assert at_once(start, partial(start, TORCH_DEVICE_BACKEND_AUTOLOAD="1")) == ["False None\n", "False 1\n"]
+
+
+LEDGER = """
+import torch
+x = torch.ones(2, 3, device="ledger")
+assert x.device == torch.device("ledger:0") and x.is_ledger
+assert torch.equal(((x + 1) * x).cpu(), torch.full((2, 3), 2.0))
+assert x.sum().item() == 6 and torch.tensor([1, 2], device="ledger").cpu().tolist() == [1, 2]
+x.view(6)[1] = 5
+x.t()[0, 0] += 1
+print(x)
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+data, target = torch.randn(16, 3), torch.randn(16, 1)
+losses = {}
+for device in ("cpu", "ledger"):
+    net = __import__("copy").deepcopy(model).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    losses[device] = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(net(data.to(device)), target.to(device))
+        loss.backward()
+        optimizer.step()
+        losses[device].append(loss.item())
+assert losses["cpu"] == losses["ledger"] and losses["cpu"][-1] < losses["cpu"][0]
+assert torch.ledger.calls["aten.relu.default"] == 5
+for use in (
+    lambda: x + torch.ones(2, 3),
+    lambda: torch.accelerator.synchronize(),
+    lambda: torch.Generator("ledger"),
+    lambda: torch.ones(2).pin_memory(),
+):
+    try:
+        use()
+    except RuntimeError as error:
+        print(type(error).__name__, str(error).split(" `")[0])
+"""
+
+
+def test_the_python_backend_computes_trains_and_refuses_what_it_cannot_do(folders: dict[str, Path]) -> None:
+    assert python(folders["torch_ledger"], LEDGER) == (
+        "tensor([[2., 5., 1.],\n"
+        "        [1., 1., 1.]], device='ledger:0')\n"
+        "RuntimeError Expected all tensors to be on the same device, but found at least two devices, ledger:0 and cpu! "
+        "(aten.add.Tensor)\n"
+        "RuntimeError Backend doesn't support synchronizing all streams on device.\n"
+        "NotImplementedError You should register\n"
+        "NotImplementedError You should register\n"
+    )
+
+
+def test_the_python_backend_works_in_both_orders_and_yields_to_another_owner(folders: dict[str, Path]) -> None:
+    use = "print(torch.ones(2, device='ledger') + 1)"
+    ones = "tensor([2., 2.], device='ledger:0')\n"
+    code = """
+import torch
+torch.utils.rename_privateuse1_backend("other")
+import torch_ledger
+print(torch_ledger._autoload())
+"""
+    assert at_once(
+        partial(python, folders["torch_ledger"], f"import torch_ledger, torch; {use}"),
+        partial(python, folders["torch_ledger"], code, **OFF),
+    ) == [ones, "None\n"]

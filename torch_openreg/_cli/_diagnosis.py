@@ -1,0 +1,344 @@
+"""What the doctor finds out: each backend is loaded in a process of its own, and what ended it is put into words."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import os
+import pkgutil
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+LEAVE_OUT = "or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+
+# The last cause's text -> what it means, and what to do. {0}, {1}: the groups; {torch}, {distribution}.
+DIAGNOSES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"(\S+): undefined symbol: (\w+)",
+        "undefined symbol: {0} needs {1}, which no loaded library has",
+        "It was built for another PyTorch than {torch}, or one of its libraries is missing: install a build of "
+        "{distribution} for this PyTorch, or build it again.",
+    ),
+    (
+        r"(\S+): cannot open shared object file",
+        "missing library: {0}",
+        "Install {distribution} again. If {0} belongs to a driver or toolkit, install that, and put its folder into "
+        "LD_LIBRARY_PATH.",
+    ),
+    (
+        r"(\S+): (file too short|invalid ELF header|wrong ELF class\S*|cannot open shared object)",
+        "damaged library: {0} ({1})",
+        "Install {distribution} again, for this machine.",
+    ),
+    (
+        r"has already been set! Current backend: (\w+)",
+        "PrivateUse1 is taken: by {0}",
+        f"A process has one PrivateUse1 device. Keep the two backends in separate environments, {LEAVE_OUT}.",
+    ),
+)
+
+
+@dataclass
+class Failure:
+    """Why something did not work: in one line, what to do about it, and all that was said."""
+
+    cause: str
+    remedy: str
+    details: str = ""
+
+
+@dataclass
+class Backend:
+    """One entry point, and what became of it when it was loaded alone."""
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+    result: str = "not tried"  # or "ok", "failed", "unavailable"
+    seconds: float | None = None
+    modules: list[str] = field(default_factory=list)
+    libraries: list[str] = field(default_factory=list)
+    privateuse1: str | None = None
+    failure: Failure | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
+@dataclass
+class Run:
+    """What a probe left behind."""
+
+    events: list[dict[str, Any]]
+    status: int
+    """Exit status; minus the number of the signal that ended it; 0 with no last event: it hung."""
+    stack: str
+    output: str
+
+    def facts(self, step: str, backend: str | None = None) -> dict[str, Any]:
+        """What was told at a step, or {} if the run did not get there."""
+        found = [e for e in self.events if e["step"] == step and backend in (None, e.get("backend"))]
+        return found[-1] if found else {}
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.facts("end"))
+
+    @property
+    def where(self) -> str:
+        """The step that was not survived, in words."""
+        last = self.events[-1] if self.events else {"step": "the start of Python"}
+        words = {"load": "while {backend} was imported", "call": "in the function that {backend} gave to PyTorch"}
+        return words.get(last["step"], "in {step}").format(**last)
+
+
+class Doctor:
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.torch = find_torch()
+
+    def probe(self, backends: Iterable[Backend] | None, first: str = "torch", **environment: str) -> Run:
+        """Imports ``first``, then torch, with these backends only (None: all); blocks until that is done."""
+        source = pkgutil.get_data("torch_openreg._cli", "_probe.py")
+        assert source is not None
+        with tempfile.TemporaryDirectory(prefix="doctor") as name:
+            folder = Path(name)
+            request = {
+                "folder": name,
+                "path": sys.path,
+                "timeout": self.timeout,
+                "first": first,
+                "backends": None if backends is None else [(backend.name, backend.value) for backend in backends],
+            }
+            # Files, not pipes: a grandchild that a backend leaves behind would hold a pipe open.
+            with (folder / "output").open("w") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", source.decode(), json.dumps(request)],
+                    env={**os.environ, **environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+                try:
+                    status = process.wait(self.timeout + 180)  # it ends itself, unless it is stopped
+                except subprocess.TimeoutExpired:
+                    status = 0
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            texts = {file: read_text(folder / file) for file in ("events", "stack", "output")}
+        return Run(read_events(texts["events"]), status, texts["stack"], texts["output"])
+
+    def examine(self, backend: Backend) -> None:
+        """Loads a backend alone: as `import torch` does, and with its own package imported first."""
+        backend.result = "ok"
+        run = self.probe([backend], TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+        loaded = run.facts("loaded")
+        backend.seconds = loaded.get("seconds")
+        backend.modules = loaded.get("modules", [])
+        backend.libraries = loaded.get("libraries", [])
+        backend.privateuse1 = loaded.get("privateuse1")
+        if not run.complete:
+            backend.result, backend.failure = "failed", self.explain(run, backend)
+        elif run.facts("available").get("available", True) is False:
+            backend.result, backend.failure = "unavailable", self.explain_unavailable(run, backend)
+        elif package := importable([backend.name, re.split("[.:]", backend.value)[0]]):
+            run = self.probe([backend], package, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+            if not run.complete:
+                backend.result, backend.failure = "failed", self.explain(run, backend)
+                backend.failure.cause = f"`import {package}` before `import torch`: {backend.failure.cause}"
+
+    def conflict(self, pair: Sequence[Backend]) -> dict[str, Any]:
+        """What `import torch` does with two backends that both take PrivateUse1."""
+        run = self.probe(pair, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+        if run.complete:
+            owner = run.facts("end")["privateuse1"]
+            outcome = f"`import torch` works, and {owner!r} is the device"
+        else:
+            outcome = f"`import torch` fails: {self.explain(run, pair[-1]).cause}"
+        return {
+            "backends": [backend.label for backend in pair],
+            "cause": f"both take PrivateUse1, of which a process has one; {outcome}",
+            "remedy": "Uninstall one of the two, or keep them in separate environments, or set "
+            "TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import the one you want.",
+        }
+
+    def explain(self, run: Run, backend: Backend) -> Failure:
+        details = "\n".join(filter(None, [run.stack.strip(), run.output.strip()]))
+        if error := run.facts("error"):
+            return self.explain_error(error, backend, run)
+        remedy = f"Report it to the authors of {backend.distribution}; until then uninstall it, {LEAVE_OUT}."
+        where = run.where + self.frame(run.stack)
+        if "Timeout" in run.stack or run.status == 0:
+            cause = f"hangs: no end after {self.timeout:g} s {where}"
+        elif run.status < 0:
+            said = re.search(r"what\(\): +(.+)", run.output)
+            cause = f"kills the process with {signal.Signals(-run.status).name} {where}{': ' + said[1] if said else ''}"
+        else:
+            cause = f"ends the process with exit status {run.status} {run.where}"
+        return Failure(cause, remedy, details)
+
+    def frame(self, stack: str) -> str:
+        """The line of the backend at which a stack of faulthandler's ends."""
+        standard = (str(self.torch["folder"]), "<", sysconfig.get_path("stdlib"))
+        for file, line in re.findall(r'File "([^"]+)", line (\d+)', stack):
+            if not file.startswith(standard) or re.search("(site|dist)-packages/(?!torch/)", file):
+                return f", at {file}:{line}"
+        return ""
+
+    def explain_unavailable(self, run: Run, backend: Backend) -> Failure:
+        if error := run.facts("unavailable"):
+            failure = self.explain_error(error, backend, run)
+        else:
+            name = run.facts("is_available")["module"]
+            failure = Failure(f"{name}.is_available() is False", "", run.output.strip())
+        if not failure.remedy.startswith("As"):
+            failure.remedy = f"Mend that, or check the hardware and the driver that {backend.distribution} needs."
+        failure.cause = f"loads, but finds no device: {failure.cause}"
+        return failure
+
+    def explain_error(self, error: dict[str, Any], backend: Backend, run: Run) -> Failure:
+        details = "\n".join(filter(None, [error["traceback"].strip(), run.output.strip()]))
+        last = error["chain"][-1]
+        message, kind, name = last["message"], last["type"], last["name"]
+        names = {"torch": self.torch.get("version") or "the one installed", "distribution": backend.distribution}
+        if partial := re.search(r"partially initialized module '([\w.]+)'", message):
+            modules = [*error["importing"], partial[1]]
+            cycle = " -> ".join(modules[modules.index(partial[1]) :])
+            return Failure(
+                f"circular import: {cycle}",
+                f"The authors of {backend.distribution} can give the entry point a module of its own, which imports "
+                f"nothing at its top; until then import torch first, {LEAVE_OUT}.",
+                details,
+            )
+        for pattern, cause, remedy in DIAGNOSES:
+            if found := re.search(pattern, message):
+                groups = [demangle(group) for group in found.groups()]
+                return Failure(cause.format(*groups), remedy.format(*groups, **names), details)
+        if kind == "ModuleNotFoundError" and name == "torch":
+            return Failure("PyTorch is not installed", "Install torch.", details)
+        if kind == "ModuleNotFoundError" and name == re.split("[.:]", backend.value)[0]:
+            return Failure(
+                f"stale entry point: {backend.value!r} names the module {name!r}, which is not installed",
+                f"Uninstall {backend.distribution}, or install it again.",
+                details,
+            )
+        if kind == "ModuleNotFoundError" and name:
+            return Failure(f"missing module: {name}", f"Install {name}, which {backend.distribution} needs.", details)
+        # Ours says what to do itself.
+        outer = error["chain"][0]
+        if outer["type"] == "BackendLoadError":
+            return Failure(outer["message"].partition(". `python -m")[0], "As it says.", details)
+        return Failure(
+            f"{kind}: {message}",
+            f"Report it to the authors of {backend.distribution}; until then uninstall it, {LEAVE_OUT}.",
+            details,
+        )
+
+    def report(self) -> dict[str, Any]:
+        """All findings, as JSON has them."""
+        alone = self.probe([])
+        torch = Backend("torch", "torch", "PyTorch", self.torch["version"] or "?")
+        torch_failure = None if alone.complete else self.explain(alone, torch)
+        backends = [describe(point) for point in entry_points(group="torch.backends")]
+        conflicts, whole = [], alone
+        if not torch_failure:
+            with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+                together = pool.submit(self.probe, None)
+                list(pool.map(self.examine, backends))
+                owners = [backend for backend in backends if backend.privateuse1]
+                conflicts = list(pool.map(self.conflict, itertools.combinations(owners, 2)))
+                whole = together.result()
+        return {
+            "python": {"version": platform.python_version(), "executable": sys.executable},
+            "torch": {
+                **self.torch,
+                "seconds": alone.facts("imported").get("seconds"),
+                "failure": torch_failure and asdict(torch_failure),
+            },
+            "environment": {
+                name: value
+                for name, value in sorted(os.environ.items())
+                if re.fullmatch(r"TORCH_DEVICE_BACKEND_AUTOLOAD|(TORCH_)?OPENREG_\w+|LD_(LIBRARY_PATH|PRELOAD)", name)
+            },
+            "backends": [asdict(backend) for backend in backends],
+            "conflicts": conflicts,
+            "import_torch": {
+                "seconds": whole.facts("imported").get("seconds"),
+                "privateuse1": whole.facts("end").get("privateuse1"),
+                "failure": None if whole.complete else asdict(self.explain(whole, guilty(whole, backends) or torch)),
+            },
+            "healthy": whole.complete and not conflicts and all(backend.result == "ok" for backend in backends),
+        }
+
+
+def describe(point: EntryPoint) -> Backend:
+    backend = Backend(point.name, point.value, "?", "?")
+    if point.dist is not None:
+        with contextlib.suppress(Exception):  # metadata that is damaged
+            backend.distribution = point.dist.metadata["Name"] or "?"
+            backend.version = point.dist.version or "?"
+    return backend
+
+
+def guilty(run: Run, backends: Sequence[Backend]) -> Backend | None:
+    """The backend in which a run of all of them ended."""
+    name = run.facts("load").get("backend")
+    return next((backend for backend in backends if backend.name == name), None)
+
+
+def find_torch() -> dict[str, Any]:
+    """Where PyTorch is, its version and build, without importing it."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return {"version": None, "build": None, "folder": None}
+    folder = Path(spec.origin).parent
+    text = read_text(folder / "version.py")
+    found = {name: value for name, value in re.findall(r"^(\w+)(?:: [^=]+)? = '([^']+)'", text, re.MULTILINE)}
+    build = [f"{kind.upper()} {found[kind]}" for kind in ("cuda", "hip", "xpu") if kind in found]
+    return {"version": found.get("__version__"), "build": " ".join(build) or "CPU only", "folder": str(folder)}
+
+
+def importable(names: Iterable[str]) -> str | None:
+    """The first of these top-level modules that is installed."""
+    for name in names:
+        with contextlib.suppress(ValueError, ImportError):
+            if "." not in name and importlib.util.find_spec(name):
+                return name
+    return None
+
+
+def demangle(symbol: str) -> str:
+    if symbol.startswith("_Z") and (tool := shutil.which("c++filt")):
+        return subprocess.run([tool, symbol], capture_output=True, text=True).stdout.strip() or symbol
+    return symbol
+
+
+def read_text(path: Path) -> str:
+    """What a probe wrote; its backends may print anything, and much of it."""
+    return path.read_bytes()[:100_000].decode(errors="backslashreplace") if path.exists() else ""
+
+
+def read_events(text: str) -> list[dict[str, Any]]:
+    events = []
+    for line in text.splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            events.append(json.loads(line))
+    return events
