@@ -2,7 +2,11 @@
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/library.h>
 
+#include <deque>
+#include <mutex>
+
 #include "native/Fallback.h"
+#include "native/Layouts.h"
 #include "native/Minimal.h"
 #include "native/OnCpu.h"
 
@@ -284,31 +288,59 @@ void fallback_for(torch::Library& m, c10::DispatchKey key, const char* const (&n
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
-  m.impl(
-      "mode.values",
-      torch::CppFunction::makeFromBoxedFunction<&fallback>()); // its composite names the devices it takes
+  // Its composite kernel names the devices it takes.
+  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 // LITERALINCLUDE END: FALLBACK PER OPERATOR
 
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  m.impl("copy_", copy_);
-  fallback_for(m, c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU);
+// LITERALINCLUDE START: FALLBACK OTHER LAYOUTS
+// A tensor's layout is part of its dispatch key: each has a fallback of its own, and composite kernels that win over it.
+template <size_t N>
+void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
+  static auto* libraries = new std::deque<torch::Library>; // a registration lasts as long as its library
+  torch::Library& aten = libraries->emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+  aten.impl("copy_", copy_);
+  fallback_for(aten, key, names);
+  torch::Library& all = libraries->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+  all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("copy_", copy_);
   fallback_for(m, c10::DispatchKey::SparseCsrPrivateUse1, kOvershadowedSparseCsrCPU);
 }
-
-TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
-  m.impl("copy_", copy_);
-  fallback_for(m, c10::DispatchKey::QuantizedPrivateUse1, kOvershadowedQuantizedCPU);
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("copy_", copy_);
   fallback_for(m, c10::DispatchKey::NestedTensorPrivateUse1, kOvershadowedNestedTensorCPU);
 }
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+// A fallback costs 3 ms of `import torch`, since PyTorch looks at every operator again. Tensors of these two layouts only come
+// from their factories and from the fallback itself, so theirs waits for the first one. (PyTorch makes compressed sparse and
+// nested tensors in composite kernels too, which no backend sees.)
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  fallback_for(m, c10::DispatchKey::SparsePrivateUse1, kFactoriesSparseCPU);
+}
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+  fallback_for(m, c10::DispatchKey::QuantizedPrivateUse1, kFactoriesQuantizedCPU);
+}
+// LITERALINCLUDE END: FALLBACK OTHER LAYOUTS
 
 } // namespace
+
+void prepare_layout(c10::DispatchKeySet keys) {
+  static std::once_flag sparse, quantized;
+  if (keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Sparse))) {
+    std::call_once(sparse, [] { register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU); });
+  } else if (keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Quantized))) {
+    std::call_once(quantized, [] { register_layout(c10::DispatchKey::QuantizedPrivateUse1, kOvershadowedQuantizedCPU); });
+  }
+}
+
 } // namespace at::openreg
