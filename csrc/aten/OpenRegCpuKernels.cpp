@@ -339,7 +339,8 @@ void prepare_layout(c10::DispatchKeySet keys) {
   if (keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Sparse))) {
     std::call_once(sparse, [] { register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU); });
   } else if (keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Quantized))) {
-    std::call_once(quantized, [] { register_layout(c10::DispatchKey::QuantizedPrivateUse1, kOvershadowedQuantizedCPU); });
+    std::call_once(
+        quantized, [] { register_layout(c10::DispatchKey::QuantizedPrivateUse1, kOvershadowedQuantizedCPU); });
   }
 }
 

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import yaml
 
-
 LAYOUTS = ("CPU", "SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")
 
 
 def unchecked_operators(functions: list[dict]) -> list[str]:
-    """Operators whose devices CUDA's wrapper does not check (`device_check: NoCheck`): the kernel does it by its own rules."""
+    """Operators whose devices CUDA's wrapper does not check (`device_check: NoCheck`), because the kernel does."""
     names = (f["func"].split("(")[0] for f in functions if f.get("device_check") == "NoCheck")
     return sorted(f"aten::{name}" for name in names)
 
 
 def overshadowed_operators(functions: list[dict], key: str) -> list[str]:
-    """Operators with a kernel for the CPU's dispatch key `key` and a composite one, which PyTorch prefers to the fallback of
-    a backend. Most are structured: their composite form allocates the result and calls `out=`."""
+    """Operators with a kernel for the CPU's dispatch key `key` and a composite one, which PyTorch prefers to a
+    fallback. Most are structured: their composite form allocates the result and calls `out=`."""
 
     def overshadowed(f: dict) -> bool:
         keys = {part.strip() for entry in f.get("dispatch", {}) for part in entry.split(",")}
@@ -33,7 +32,9 @@ def overshadowed_operators(functions: list[dict], key: str) -> list[str]:
 
 def factories(functions: list[dict], key: str) -> list[str]:
     """Operators that make tensors of a layout out of nothing."""
-    return sorted(f"aten::{f['func'].split('(')[0]}" for f in functions if "Device? device" in f["func"] and key in str(f))
+    return sorted(
+        f"aten::{f['func'].split('(')[0]}" for f in functions if "Device? device" in f["func"] and key in str(f)
+    )
 
 
 def array(name: str, values: list[str]) -> list[str]:

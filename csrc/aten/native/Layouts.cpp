@@ -28,7 +28,8 @@ bool is_compressed(const Tensor& tensor) {
 Tensor map_coo(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn) {
   const auto& from = impl_of<SparseTensorImpl>(tensor);
   const Tensor indices = fn(from.indices()), values = fn(from.values());
-  const c10::OptionalDeviceGuard guard(values.device()); // SparseTensorImpl starts with components on the current device
+  const c10::OptionalDeviceGuard guard(
+      values.device()); // SparseTensorImpl starts with components on the current device
   Tensor mapped = at::detail::make_tensor<SparseTensorImpl>(key_set(c10::DispatchKey::Sparse, backend), tensor.dtype());
   auto& to = impl_of<SparseTensorImpl>(mapped);
   to.raw_resize_(from.sparse_dim(), from.dense_dim(), from.sizes());
