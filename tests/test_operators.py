@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 def check(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Runs `function` on copies of its arguments on the device and on the CPU: results and arguments, or errors, agree."""
+    """Runs `function` on copies of its arguments on the device and on the CPU: results, or errors, agree."""
     on_device, on_cpu = place(arguments, DEVICE), place(arguments, "cpu")
     torch.manual_seed(0)
     try:
