@@ -525,9 +525,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   void wait_for_other_streams(Block* block) {
     DeviceCache& cache = cache_of(block->device);
     for (const Stream& stream : block->other_streams) {
-      orEvent_t event = nullptr;
-      const CurrentDevice current(stream.device_index());
-      OPENREG_CHECK(orEventCreateWithFlags(&event, orEventDisableTiming));
+      const orEvent_t event = create_event(stream);
       OPENREG_CHECK(orEventRecord(event, stream_handle(stream)));
       cache.events.emplace_back(event, block);
       ++block->pending_events;

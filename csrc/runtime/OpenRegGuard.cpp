@@ -105,9 +105,7 @@ void OpenRegGuardImpl::record(
   const orStream_t queue = stream_handle(stream);
   if (!handle) { // PyTorch creates an event at its first record
     const bool timing = flag == EventFlag::BACKEND_DEFAULT;
-    const CurrentDevice current(stream.device_index());
-    OPENREG_CHECK(orEventCreateWithFlags(&handle, timing ? orEventEnableTiming : orEventDisableTiming));
-    *event = handle;
+    *event = handle = create_event(stream, timing ? orEventEnableTiming : orEventDisableTiming);
   }
   OPENREG_CHECK(orEventRecord(handle, queue));
 }

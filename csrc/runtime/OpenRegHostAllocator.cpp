@@ -9,11 +9,9 @@ namespace {
 
 // An event that goes with its handle.
 struct HostEvent {
-  orEvent_t handle = nullptr;
+  orEvent_t handle;
 
-  explicit HostEvent(const Stream& stream) {
-    const CurrentDevice current(stream.device_index());
-    OPENREG_CHECK(orEventCreateWithFlags(&handle, orEventDisableTiming));
+  explicit HostEvent(const Stream& stream) : handle(create_event(stream)) {
     OPENREG_CHECK(orEventRecord(handle, stream_handle(stream)));
   }
   HostEvent(HostEvent&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}

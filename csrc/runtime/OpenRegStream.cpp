@@ -93,6 +93,13 @@ orStream_t stream_handle(Stream stream) {
   return C10_LIKELY(handle != nullptr) ? handle : create(streams, device, id);
 }
 
+orEvent_t create_event(Stream stream, unsigned int flags) {
+  orEvent_t event = nullptr;
+  const CurrentDevice current(stream.device_index());
+  OPENREG_CHECK(orEventCreateWithFlags(&event, flags));
+  return event;
+}
+
 void drain_current_stream(DeviceIndex device) {
   orExecutionMode mode = orExecutionInline;
   OPENREG_CHECK(orGetExecutionMode(&mode, nullptr));

@@ -23,6 +23,9 @@ OPENREG_API Stream stream_from_pool(DeviceIndex device, int priority = 0);
 // The device's own handle, made at first use. Throws for an id that no function above has given out.
 OPENREG_API orStream_t stream_handle(Stream stream);
 
+// A new event of the stream's device, not yet recorded; the caller destroys it. `flags` as orEventCreateWithFlags().
+OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDisableTiming);
+
 // Waits for what is queued on the current stream of `device`: the kernels of PyTorch's operators run on the calling thread,
 // in the stream's order. Nothing to wait for while the device executes inline. Refuses a forked child.
 OPENREG_API void drain_current_stream(DeviceIndex device);
