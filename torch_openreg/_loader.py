@@ -75,10 +75,16 @@ def check_platform() -> None:
 
 
 def check_environment() -> None:
-    """The switch in the environment is one that we know."""
+    """The switches in the environment are ones that we know."""
     value = os.environ.get("TORCH_OPENREG_AUTOLOAD", "1")
     if value not in ("0", "1", "strict"):
         raise ValueError(f"TORCH_OPENREG_AUTOLOAD is {value!r}. Set it to 1 (the default), 0 or strict, or unset it.")
+    value = os.environ.get("TORCH_OPENREG_FALLBACK", "silent")
+    if value.split(",")[0] not in ("silent", "warn", "error"):
+        raise ValueError(
+            f"TORCH_OPENREG_FALLBACK is {value!r}. Set it to silent (the default), warn or error, which operators to "
+            "allow may follow (error,aten::sort.stable,_foreach_*), or unset it."
+        )
 
 
 def check_build() -> None:

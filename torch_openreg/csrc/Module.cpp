@@ -7,6 +7,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/native/FallbackPolicy.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegGenerator.h"
 #include "runtime/OpenRegStream.h"
@@ -54,6 +55,15 @@ bool can_access_peer(int64_t device, int64_t peer) {
   return result != 0;
 }
 
+std::pair<int, std::vector<std::string>> fallback_policy() {
+  const at::openreg::FallbackPolicy policy = at::openreg::fallback_policy();
+  return {static_cast<int>(policy.mode), policy.allowed};
+}
+
+void set_fallback_policy(int mode, std::vector<std::string> allowed) {
+  at::openreg::set_fallback_policy({static_cast<at::openreg::FallbackMode>(mode), std::move(allowed)});
+}
+
 void add_device_properties(py::module_& module) {
   py::class_<orDeviceProp>(module, "_OpenRegDeviceProperties")
       .def_property_readonly("name", [](const orDeviceProp& p) { return std::string(p.name); })
@@ -94,6 +104,10 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   module.def("_get_default_stream", wrap_pybind_function(&default_stream));
   module.def("_get_device_properties", wrap_pybind_function(&device_properties));
   module.def("_can_device_access_peer", wrap_pybind_function(&can_access_peer));
+  module.def("_fallback_policy", wrap_pybind_function(&fallback_policy));
+  module.def("_set_fallback_policy", wrap_pybind_function(&set_fallback_policy));
+  module.def("_fallback_counts", wrap_pybind_function(&at::openreg::fallback_counts));
+  module.def("_reset_fallback_counts", wrap_pybind_function(&at::openreg::reset_fallback_counts));
   add_device_properties(module);
   return module.release().ptr();
 }

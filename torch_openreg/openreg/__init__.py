@@ -157,7 +157,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 # These import from this module.
-from . import amp, memory, meta, random, streams  # noqa: E402
+from . import amp, fallback, memory, meta, random, streams  # noqa: E402
 from .amp import get_amp_supported_dtype  # noqa: E402
 from .memory import (  # noqa: E402
     empty_cache,
@@ -215,6 +215,7 @@ __all__ = [
     "device_count",
     "device_of",
     "empty_cache",
+    "fallback",
     "get_amp_supported_dtype",
     "get_device_capability",
     "get_device_name",

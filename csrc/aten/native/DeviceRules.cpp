@@ -125,28 +125,45 @@ std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-DevicePolicy make_policy(const c10::FunctionSchema& schema) {
-  const std::string& overload = schema.overload_name();
-  const std::string name = full_name(schema);
+std::string method_name(const c10::FunctionSchema& schema) {
   // Named as PyTorch's generator names CUDA's wrapper: wrapper_CUDA_mm, wrapper_CUDA_add_Tensor.
-  const std::string method = "wrapper_PrivateUse1_" + (overload.empty() ? "" : overload + "_") +
-                             schema.name().substr(schema.name().find("::") + 2);
-  return {name, method, rule_of(name), schema.name().starts_with("aten::")};
+  const std::string& overload = schema.overload_name();
+  return "wrapper_PrivateUse1_" + (overload.empty() ? "" : overload + "_") +
+         schema.name().substr(schema.name().find("::") + 2);
+}
+
+struct Policies {
+  std::mutex mutex;
+  std::unordered_map<std::string, DevicePolicy> by_name;
+};
+
+Policies& policies() {
+  static auto* all = new Policies; // a thread of autograd may outlive static destruction
+  return *all;
 }
 
 } // namespace
 
 const DevicePolicy& policy_of(const c10::FunctionSchema& schema) {
-  static std::mutex mutex;
-  static auto* all = new std::unordered_map<std::string, DevicePolicy>;
   thread_local ska::flat_hash_map<const c10::FunctionSchema*, const DevicePolicy*> seen;
   const DevicePolicy*& policy = seen[&schema];
   // A custom operator may be redefined, and another one's schema then have its address.
   if (C10_UNLIKELY(!policy || (!policy->builtin && policy->name != full_name(schema)))) {
-    const std::lock_guard lock(mutex);
-    policy = &all->try_emplace(full_name(schema), make_policy(schema)).first->second;
+    Policies& all = policies();
+    const std::lock_guard lock(all.mutex);
+    const std::string name = full_name(schema);
+    const bool builtin = schema.name().starts_with("aten::");
+    policy = &all.by_name.try_emplace(name, name, method_name(schema), rule_of(name), builtin).first->second;
   }
   return *policy;
+}
+
+void for_each_policy(const std::function<void(const DevicePolicy&)>& fn) {
+  Policies& all = policies();
+  const std::lock_guard lock(all.mutex);
+  for (const auto& [name, policy] : all.by_name) {
+    fn(policy);
+  }
 }
 
 } // namespace at::openreg

@@ -3,7 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
 
+#include <functional>
 #include <string>
+
+#include "FallbackPolicy.h"
 
 // How the tensors of one operator may differ in device. CUDA's rules, in PyTorch's words: a program that passes here must
 // pass there, and the other way round.
@@ -25,9 +28,13 @@ struct DevicePolicy {
   std::string method; // in PyTorch's sentence, "wrapper_PrivateUse1_add_Tensor"
   DeviceRule rule;
   bool builtin = true; // PyTorch's own operator, not one that somebody else defined
+  mutable FallbackUse fallback = {};
 };
 
 // Of an operator by its schema: made once, then a look-up by address.
 const DevicePolicy& policy_of(const c10::FunctionSchema& schema);
+
+// Every operator that has been asked for.
+void for_each_policy(const std::function<void(const DevicePolicy&)>& fn);
 
 } // namespace at::openreg

@@ -70,7 +70,9 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
       "none "
       "of its own.");
 
-  KernelScope scope(policy_of(schema));
+  const DevicePolicy& policy = policy_of(schema);
+  note_fallback(policy);
+  KernelScope scope(policy);
   const size_t first = stack->size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = (*stack)[first + i];

@@ -1,0 +1,87 @@
+#include "FallbackPolicy.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "DeviceRules.h"
+
+namespace at::openreg {
+namespace {
+
+std::mutex mutex; // of current
+FallbackPolicy& current() {
+  static auto* policy = new FallbackPolicy; // a thread of autograd may outlive static destruction
+  return *policy;
+}
+std::atomic<bool> silent{true}; // current().mode, for the fallback of a program that asked for nothing
+
+// A pattern names a namespace or not, and an overload or not.
+bool matches(const std::string& pattern, const std::string& name) {
+  const auto matches_whole = [&](const std::string& text) { return fnmatch(pattern.c_str(), text.c_str(), 0) == 0; };
+  const std::string short_name = name.substr(name.find("::") + 2);
+  return matches_whole(name) || matches_whole(name.substr(0, name.find('.'))) || matches_whole(short_name) ||
+         matches_whole(short_name.substr(0, short_name.find('.')));
+}
+
+C10_NOINLINE void apply_policy(const DevicePolicy& op) {
+  const FallbackPolicy policy = fallback_policy();
+  if (policy.mode == FallbackMode::Silent ||
+      std::any_of(policy.allowed.begin(), policy.allowed.end(), [&](const auto& p) { return matches(p, op.name); })) {
+    return;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      policy.mode == FallbackMode::Warn,
+      "The operator '",
+      op.name,
+      "' has no kernel of its own on the openreg device, and torch.openreg.fallback refuses to run the CPU's in its "
+      "place. "
+      "To allow it, add '",
+      op.name,
+      "' to the `allow` list of torch.openreg.fallback.set_policy, or to TORCH_OPENREG_FALLBACK.");
+  if (!op.fallback.warned.exchange(true)) {
+    TORCH_WARN(
+        "The operator '",
+        op.name,
+        "' has no kernel of its own on the openreg device and falls back to the CPU's. This is said once per operator; "
+        "torch.openreg.fallback counts the calls.");
+  }
+}
+
+} // namespace
+
+FallbackPolicy fallback_policy() {
+  const std::lock_guard lock(mutex);
+  return current();
+}
+
+void set_fallback_policy(FallbackPolicy policy) {
+  for_each_policy([](const DevicePolicy& op) { op.fallback.warned = false; });
+  const std::lock_guard lock(mutex);
+  silent = policy.mode == FallbackMode::Silent;
+  current() = std::move(policy);
+}
+
+std::vector<std::pair<std::string, uint64_t>> fallback_counts() {
+  std::vector<std::pair<std::string, uint64_t>> counts;
+  for_each_policy([&](const DevicePolicy& op) {
+    if (const uint64_t calls = op.fallback.calls; calls > 0) {
+      counts.emplace_back(op.name, calls);
+    }
+  });
+  return counts;
+}
+
+void reset_fallback_counts() {
+  for_each_policy([](const DevicePolicy& op) { op.fallback.calls = 0; });
+}
+
+void note_fallback(const DevicePolicy& op) {
+  if (C10_UNLIKELY(!silent.load(std::memory_order_relaxed))) {
+    apply_policy(op);
+  }
+  op.fallback.calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+} // namespace at::openreg
