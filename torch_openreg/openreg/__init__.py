@@ -120,6 +120,7 @@ def get_device_properties(device: DeviceLike | None = None) -> _OpenRegDevicePro
 
     Default: the current device. As ``torch.cuda.get_device_properties``.
     """
+    _lazy_init()
     return _C._get_device_properties(existing_device(device))
 
 
@@ -139,6 +140,7 @@ def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
 
     As ``torch.cuda.can_device_access_peer``.
     """
+    _lazy_init()
     return _C._can_device_access_peer(existing_device(device), existing_device(peer_device))
 
 
@@ -154,6 +156,27 @@ def synchronize(device: DeviceLike | None = None) -> None:
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """True: the kernels are the CPU's, which know bfloat16. As ``torch.cuda.is_bf16_supported``."""
     return True
+
+
+def is_tf32_supported() -> bool:
+    """False: matrix products of float32 are exact to float32. As ``torch.cuda.is_tf32_supported``."""
+    return False
+
+
+def device_memory_used(device: DeviceLike | None = None) -> int:
+    """Bytes of a device's memory that are taken, used or cached. Default: the current device.
+
+    As ``torch.cuda.device_memory_used``.
+    """
+    free, total = mem_get_info(device)
+    return total - free
+
+
+def __getattr__(name: str) -> Any:
+    # torch.cuda fills this tuple when the device starts; here there is no such moment, and none is needed.
+    if name == "default_generators":
+        return tuple(_get_generator(torch.device("openreg", index)) for index in range(device_count()))
+    raise AttributeError(f"module 'torch.openreg' has no attribute {name!r}")
 
 
 # These import from this module.
@@ -172,6 +195,7 @@ from .memory import (  # noqa: E402
     reset_peak_memory_stats,
 )
 from .random import (  # noqa: E402
+    _get_generator,
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -210,9 +234,11 @@ __all__ = [
     "can_device_access_peer",
     "current_device",
     "current_stream",
+    "default_generators",
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "empty_cache",
     "fallback",
@@ -227,6 +253,7 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "is_initialized",
+    "is_tf32_supported",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",

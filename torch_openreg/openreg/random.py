@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 
-def _generator(device: DeviceLike | None = None) -> torch.Generator:
+def _get_generator(device: DeviceLike | None = None) -> torch.Generator:
+    """A device's default generator. Core PyTorch calls it, as it calls ``torch.cuda._get_generator``."""
     return _C._get_default_generator(existing_device(device))
 
 
@@ -38,7 +39,7 @@ def get_rng_state(device: DeviceLike = "openreg") -> Tensor:
 
     As ``torch.cuda.get_rng_state``.
     """
-    return _generator(device).get_state()
+    return _get_generator(device).get_state()
 
 
 def get_rng_state_all() -> list[Tensor]:
@@ -51,7 +52,7 @@ def set_rng_state(new_state: Tensor, device: DeviceLike = "openreg") -> None:
 
     As ``torch.cuda.set_rng_state``.
     """
-    _generator(device).set_state(new_state)
+    _get_generator(device).set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
@@ -63,27 +64,27 @@ def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
 def manual_seed(seed: int) -> None:
     """Seeds the current device's generator. Does nothing where there is no device. As ``torch.cuda.manual_seed``."""
     if device_count():
-        _generator().manual_seed(int(seed))
+        _get_generator().manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
     """Seeds all devices' generators, which ``torch.manual_seed`` does too. As ``torch.cuda.manual_seed_all``."""
     for index in range(device_count()):
-        _generator(index).manual_seed(int(seed))
+        _get_generator(index).manual_seed(int(seed))
 
 
 def seed() -> None:
     """Seeds the current device's generator with a random number. As ``torch.cuda.seed``."""
     if device_count():
-        _generator().seed()
+        _get_generator().seed()
 
 
 def seed_all() -> None:
     """Seeds all devices' generators with one and the same random number. As ``torch.cuda.seed_all``."""
     if device_count():
-        manual_seed_all(_generator(0).seed())
+        manual_seed_all(_get_generator(0).seed())
 
 
 def initial_seed() -> int:
     """The seed of the current device's generator. As ``torch.cuda.initial_seed``."""
-    return _generator(current_device()).initial_seed()
+    return _get_generator(current_device()).initial_seed()

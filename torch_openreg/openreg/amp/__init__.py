@@ -27,8 +27,8 @@ class autocast(_autocast):
 class GradScaler(_GradScaler):
     """``torch.amp.GradScaler("openreg", ...)``."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__("openreg", **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("openreg", *args, **kwargs)
 
 
 custom_fwd = functools.partial(torch.amp.custom_fwd, device_type="openreg")

@@ -1,0 +1,190 @@
+"""Which public names of ``torch.cuda`` the device has. ``python -m tests.cuda_surface`` writes docs/cuda-surface.md.
+
+A name is in ``torch.openreg`` too, or it has an entry in INSTEAD (what to call) or in ABSENT (why there is none).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import Counter
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+
+PAGE = Path(__file__).parents[1] / "docs" / "cuda-surface.md"
+
+# Private by their names, and documented by PyTorch all the same.
+DOCUMENTED = ("memory._dump_snapshot", "memory._record_memory_history", "memory._snapshot")
+
+# A name, or its last part if that stands in several modules; "*" is anything. -> what does it on any device
+INSTEAD = {
+    "*Storage": "torch.UntypedStorage",
+    "max_memory_cached": "torch.openreg.max_memory_reserved",
+    "memory_cached": "torch.openreg.memory_reserved",
+    "nvtx*": "torch.profiler.record_function",
+    "profiler*": "torch.profiler.profile",
+    "reset_max_memory_*": "torch.openreg.reset_peak_memory_stats",
+    "sparse*": "torch.sparse_coo_tensor",
+}
+
+_ALLOCATOR = "the allocator is a `c10::DeviceAllocator`: another one is another backend"
+_ARCHITECTURE = "nothing is compiled for an architecture of the device"
+_COLLECTIVES = "one process drives several devices with it, on CUDA only, as `nn.DataParallel` does"
+_FOREIGN = "no other library makes streams of this device"
+_GRAPH = "the name for any device is `torch.accelerator.Graph`, and this device has none yet"
+_GREEN = "a device has no multiprocessors to divide"
+_LIBRARY = "the kernels are the CPU's: no library of CUDA's is behind them"
+_NOT_YET = "not implemented"
+_RUNTIME = "the device library's C API is `openreg.h`; its errors arrive as `RuntimeError`, with the code's name"
+_SENSOR = "a simulated device has no sensors"
+
+# The same for names that nothing stands in for -> why not
+ABSENT = {
+    "CUDAGraph": _GRAPH,
+    "CUDAPluggableAllocator": _ALLOCATOR,
+    "CudaError": _RUNTIME,
+    "DeferredCudaCallError": "no call is kept until the device starts",
+    "ExternalStream": _FOREIGN,
+    "GreenContext": _GREEN,
+    "MemPool": _NOT_YET,
+    "amp_definitely_not_available": "mixed precision is always there",
+    "caching_allocator_alloc": _NOT_YET,
+    "caching_allocator_delete": _NOT_YET,
+    "caching_allocator_disabled": _ALLOCATOR,
+    "caching_allocator_enable": _NOT_YET,
+    "change_current_allocator": _ALLOCATOR,
+    "check_error": _RUNTIME,
+    "clock_rate": _SENSOR,
+    "comm*": _COLLECTIVES,
+    "cudaStatus": _RUNTIME,
+    "cudart": _RUNTIME,
+    "current_*_handle": _LIBRARY,
+    "gds*": "GPUDirect Storage is hardware",
+    "get_allocator_backend": "there is one",
+    "get_arch_list": _ARCHITECTURE,
+    "get_gencode_flags": _ARCHITECTURE,
+    "get_per_process_memory_fraction": _NOT_YET,
+    "get_stream_from_external": _FOREIGN,
+    "get_sync_debug_mode": _NOT_YET,
+    "graph*": _GRAPH,
+    "green_contexts*": _GREEN,
+    "has_half": "a constant from the time before every device had float16",
+    "has_magma": _LIBRARY,
+    "host_memory_stats*": _NOT_YET,
+    "ipc_collect": _NOT_YET,
+    "is_current_stream_capturing": _GRAPH,
+    "jiterator": "it compiles CUDA source at run time",
+    "list_gpu_processes": "each process has devices of its own",
+    "make_graphed_callables": _GRAPH,
+    "memory._*": _NOT_YET,
+    "memory_snapshot": _NOT_YET,
+    "memory_summary": _NOT_YET,
+    "memory_usage": _SENSOR,
+    "nccl*": _COLLECTIVES,
+    "power_draw": _SENSOR,
+    "reset_*_host_memory_stats": _NOT_YET,
+    "set_per_process_memory_fraction": _NOT_YET,
+    "set_sync_debug_mode": _NOT_YET,
+    "temperature": _SENSOR,
+    "tunable*": _LIBRARY,
+    "use_mem_pool": _NOT_YET,
+    "utilization": _SENSOR,
+}
+
+
+class Row(NamedTuple):
+    """What becomes of one name: ``status`` is "same", "instead" or "absent", ``text`` what to call, or why not."""
+
+    name: str
+    status: str
+    text: str
+
+
+def names() -> list[str]:
+    """The public names of ``torch.cuda`` and of its public submodules, these with the submodule's name before them."""
+    modules: list[tuple[str, ModuleType]] = [("", torch.cuda)]
+    for info in pkgutil.iter_modules(torch.cuda.__path__):
+        if not info.name.startswith("_"):
+            modules.append((f"{info.name}.", importlib.import_module(f"torch.cuda.{info.name}")))
+    result = {prefix[:-1] for prefix, _ in modules[1:]} | set(DOCUMENTED)
+    for prefix, module in modules:
+        result.update(prefix + name for name in getattr(module, "__all__", None) or _own_names(module))
+    return sorted(result, key=lambda name: ("." in name, name))
+
+
+def _own_names(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+def find(root: object, name: str) -> object | None:
+    """The attribute at a dotted path, or None."""
+    for part in name.split("."):
+        root = getattr(root, part, None)
+    return root
+
+
+def answer(name: str) -> str:
+    """The key of INSTEAD or ABSENT that answers for a name. Raises KeyError unless there is exactly one."""
+    for part in (name, name.rpartition(".")[2]):
+        keys = [key for key in (*INSTEAD, *ABSENT) if fnmatchcase(part, key)]
+        if keys:
+            break
+    if len(keys) != 1:
+        raise KeyError(f"torch.openreg has no {name}, and INSTEAD and ABSENT have {keys or 'nothing'} for it")
+    return keys[0]
+
+
+def rows() -> list[Row]:
+    """One row for each name."""
+    result = []
+    for name in names():
+        if find(torch.openreg, name) is not None:
+            result.append(Row(name, "same", f"torch.openreg.{name}"))
+        elif (key := answer(name)) in INSTEAD:
+            result.append(Row(name, "instead", INSTEAD[key]))
+        else:
+            result.append(Row(name, "absent", ABSENT[key]))
+    return result
+
+
+def page() -> str:
+    """docs/cuda-surface.md."""
+    table = rows()
+    count = Counter(row.status for row in table)
+    version = ".".join(torch.__version__.split(".")[:2])
+    lines = [
+        "# torch.cuda, name by name",
+        "",
+        f"All public names of `torch.cuda` and its public submodules in PyTorch {version}, and what the device has.",
+        "`python -m tests.cuda_surface` writes this page; a test compares it with both modules.",
+        "",
+        "| | names |",
+        "|---|---:|",
+        f"| the same name in `torch.openreg`, with the same arguments | {count['same']} |",
+        f"| another call does it | {count['instead']} |",
+        f"| not there, for the reason given | {count['absent']} |",
+        f"| together | {len(table)} |",
+    ]
+    same = ", ".join(f"`{row.name}`" for row in table if row.status == "same")
+    lines += ["", "## The same name", "", f"{same}."]
+    for status, title, head in (("instead", "Another call", "call"), ("absent", "Not there", "why")):
+        lines += ["", f"## {title}", "", f"| torch.cuda | {head} |", "|---|---|"]
+        grouped: dict[str, list[str]] = {}
+        for row in table:
+            if row.status == status:
+                grouped.setdefault(f"`{row.text}`" if status == "instead" else row.text, []).append(f"`{row.name}`")
+        lines += [f"| {', '.join(group)} | {text} |" for text, group in grouped.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(f"{PAGE}: {Counter(row.status for row in rows())}")
