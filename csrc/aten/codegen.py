@@ -37,6 +37,23 @@ def factories(functions: list[dict], key: str) -> list[str]:
     )
 
 
+def meta_kernels(functions: list[dict]) -> list[tuple[str, str]]:
+    """Operators with a meta kernel in C++: the operator's name in `at::_ops`, and the function's in `at::meta`."""
+
+    def kernel(f: dict) -> tuple[str, str]:
+        name, _, overload = f["func"].split("(")[0].partition(".")
+        writes_arguments = "!" in f["func"].split(" -> ")[0]
+        out = writes_arguments and not name.endswith("_")
+        return f"{name}_{overload}" if overload else name, f"{name}_outf" if out else name
+
+    def has_meta(f: dict) -> bool:
+        keys = {part.strip() for entry in f.get("dispatch", {}) for part in entry.split(",")}
+        return f.get("structured") or "structured_delegate" in f or "Meta" in keys
+
+    # Factories take their options apart into four arguments, or not: no loss, they are made of empty() and out=.
+    return sorted(kernel(f) for f in functions if has_meta(f) and "Device? device" not in f["func"])
+
+
 def array(name: str, values: list[str]) -> list[str]:
     return [f"constexpr const char* {name}[] = {{", *(f'    "{value}",' for value in values), "};", ""]
 
@@ -52,6 +69,10 @@ def main() -> None:
         *array("kUncheckedOperators", unchecked_operators(functions)),
         *(line for key in LAYOUTS[1:] for line in array(f"kFactories{key}", factories(functions, key))),
         *(line for key in LAYOUTS for line in array(f"kOvershadowed{key}", overshadowed_operators(functions, key))),
+        "#define OPENREG_META_KERNELS(X) \\",
+        *(f"  X({op}, {function}) \\" for op, function in meta_kernels(functions)),
+        "",
+        "",
     ]
     text = "\n".join(lines)
     if not args.output.exists() or args.output.read_text() != text:  # an unchanged file causes no rebuild

@@ -3,6 +3,14 @@
 namespace c10::openreg {
 
 void throw_error(orError_t error, const char* call) {
+  if (error == orErrorLaunchFailure) {
+    try {
+      orRethrowLaunchFailure(); // what the kernel threw, with its own type
+    } catch (...) {
+      orGetLastError(); // reported, once
+      throw;
+    }
+  }
   const char* detail = orGetLastErrorMessage();
   const std::string message = detail && *detail ? detail : orGetErrorString(error);
   orGetLastError(); // reported here, once

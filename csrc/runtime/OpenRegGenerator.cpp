@@ -6,44 +6,78 @@
 namespace c10::openreg {
 
 OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device)
-    : OpenRegGeneratorImpl(device, at::detail::createCPUGenerator()) {}
+    : OpenRegGeneratorImpl(device, std::make_shared<Engine>(at::detail::createCPUGenerator())) {}
 
-OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device, at::Generator engine)
+OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<Engine> engine)
     : GeneratorImpl(Device(DeviceType::PrivateUse1, device), DispatchKeySet(DispatchKey::PrivateUse1)),
       engine_(std::move(engine)) {}
 
+OpenRegGeneratorImpl::Engine::~Engine() {
+  if (last_use) {
+    orEventDestroy(last_use);
+  }
+}
+
+const at::Generator& OpenRegGeneratorImpl::cpu_generator() const {
+  const std::lock_guard lock(engine_->mutex);
+  if (C10_UNLIKELY(engine_->last_use != nullptr)) {
+    OPENREG_CHECK(orEventSynchronize(engine_->last_use));
+  }
+  return engine_->cpu;
+}
+
+void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<void()>& launch) {
+  const std::lock_guard lock(engine_->mutex);
+  if (engine_->last_use && engine_->stream != stream) {
+    OPENREG_CHECK(orStreamWaitEvent(stream_handle(stream), engine_->last_use, 0));
+    if (engine_->stream.device() != stream.device()) { // an event is of one device
+      orEventDestroy(std::exchange(engine_->last_use, nullptr));
+    }
+  }
+  launch();
+  if (!engine_->last_use) {
+    engine_->last_use = create_event(stream);
+  }
+  OPENREG_CHECK(orEventRecord(engine_->last_use, stream_handle(stream)));
+  engine_->stream = stream;
+}
+
+std::unique_lock<std::mutex> OpenRegGeneratorImpl::wait_and_lock() const {
+  return std::unique_lock(cpu_generator().unsafeGetGeneratorImpl()->mutex_);
+}
+
 void OpenRegGeneratorImpl::set_current_seed(uint64_t seed) {
-  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
-  engine_.set_current_seed(seed);
+  const auto lock = wait_and_lock();
+  engine_->cpu.set_current_seed(seed);
 }
 
 uint64_t OpenRegGeneratorImpl::current_seed() const {
-  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
-  return engine_.current_seed();
+  const auto lock = wait_and_lock();
+  return engine_->cpu.current_seed();
 }
 
 uint64_t OpenRegGeneratorImpl::seed() {
-  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
-  return engine_.seed();
+  const auto lock = wait_and_lock();
+  return engine_->cpu.seed();
 }
 
 // A Mersenne twister has no offset: the CPU generator's own refusal.
 void OpenRegGeneratorImpl::set_offset(uint64_t offset) {
-  engine_.set_offset(offset);
+  engine_->cpu.set_offset(offset);
 }
 
 uint64_t OpenRegGeneratorImpl::get_offset() const {
-  return engine_.get_offset();
+  return engine_->cpu.get_offset();
 }
 
 void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
-  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
-  engine_.unsafeGetGeneratorImpl()->set_state(state);
+  const auto lock = wait_and_lock();
+  engine_->cpu.unsafeGetGeneratorImpl()->set_state(state);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> OpenRegGeneratorImpl::get_state() const {
-  const std::lock_guard lock(engine_.unsafeGetGeneratorImpl()->mutex_); // the one that kernels hold while they draw
-  return engine_.unsafeGetGeneratorImpl()->get_state();
+  const auto lock = wait_and_lock();
+  return engine_->cpu.unsafeGetGeneratorImpl()->get_state();
 }
 
 void OpenRegGeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
@@ -57,7 +91,7 @@ c10::intrusive_ptr<c10::GeneratorImpl> OpenRegGeneratorImpl::graphsafe_get_state
 }
 
 OpenRegGeneratorImpl* OpenRegGeneratorImpl::clone_impl() const {
-  return new OpenRegGeneratorImpl(device().index(), engine_.clone());
+  return new OpenRegGeneratorImpl(device().index(), std::make_shared<Engine>(cpu_generator().clone()));
 }
 
 c10::DeviceType OpenRegGeneratorImpl::device_type() {
@@ -79,6 +113,18 @@ const at::Generator& default_generator(DeviceIndex device) {
   }
   check_device_index(device);
   return (*generators)[device];
+}
+
+OpenRegGeneratorImpl& generator_of(const std::optional<at::Generator>& given, DeviceIndex device) {
+  const at::Generator& generator = given.has_value() && given->defined() ? *given : default_generator(device);
+  TORCH_CHECK(
+      generator.device().is_privateuseone(),
+      "Expected a '",
+      DeviceType::PrivateUse1,
+      "' device type for generator but found '",
+      generator.device().type(),
+      "'");
+  return *static_cast<OpenRegGeneratorImpl*>(generator.unsafeGetGeneratorImpl());
 }
 
 } // namespace c10::openreg

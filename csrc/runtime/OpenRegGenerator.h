@@ -2,13 +2,18 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "OpenRegFunctions.h"
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "OpenRegStream.h"
 
 // Random numbers of the device.
 //
 // Rule: the kernels are the CPU's, so the device's generator *is* a CPU generator (Mersenne twister) with the device's
 // label. The same seed gives the same numbers as on the CPU, and a kernel draws from cpu_generator(), never from the CPU's
-// own default generator.
+// own default generator. Kernels draw in the order in which they were launched, on whatever stream: each waits for the last
+// one that was queued, and so does the host before it looks at the state.
 namespace c10::openreg {
 
 struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
@@ -26,17 +31,38 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
 
   static c10::DeviceType device_type();
 
-  // What a CPU kernel draws from. Shared by generators that share a state.
-  const at::Generator& cpu_generator() const {
-    return engine_;
+  // What a CPU kernel draws from. Shared by generators that share a state. Waits for queued kernels that draw from it.
+  const at::Generator& cpu_generator() const;
+
+  // Launches a kernel that will draw from queued_generator() on `stream`.
+  void launch_on(Stream stream, const std::function<void()>& launch);
+  const at::Generator& queued_generator() const {
+    return engine_->cpu;
   }
 
  private:
-  OpenRegGeneratorImpl(DeviceIndex device, at::Generator engine);
+  // A Mersenne twister, and a mark in the stream where the last kernel that draws from it was queued.
+  struct Engine {
+    at::Generator cpu;
+    std::mutex mutex{}; // of what follows
+    Stream stream{Stream::DEFAULT, Device(DeviceType::PrivateUse1, 0)};
+    orEvent_t last_use = nullptr;
+
+    explicit Engine(at::Generator cpu) : cpu(std::move(cpu)) {}
+    ~Engine();
+  };
+
+  OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<Engine> engine);
   OpenRegGeneratorImpl* clone_impl() const override;
 
-  at::Generator engine_;
+  // Also takes the lock that kernels hold while they draw.
+  std::unique_lock<std::mutex> wait_and_lock() const;
+
+  std::shared_ptr<Engine> engine_;
 };
+
+// The generator that an operator on `device` draws from: the one it was given, or the device's. Throws for another device's.
+OPENREG_API OpenRegGeneratorImpl& generator_of(const std::optional<at::Generator>& given, DeviceIndex device);
 
 // The generator that `device` uses when none is given (default: the current device).
 OPENREG_API const at::Generator& default_generator(DeviceIndex device = -1);

@@ -11,7 +11,10 @@
 namespace c10::openreg {
 namespace {
 
-thread_local DeviceIndex kernel_device = -1;
+// Where the calling thread's CPU allocations come from: a device, the host, or a queued kernel's reserved memory.
+constexpr DeviceIndex kHost = -1, kReserved = -2;
+thread_local DeviceIndex kernel_device = kHost;
+thread_local ReservedAllocations* reserved = nullptr;
 
 bool in_kernel_window(const void* pointer) {
   return orGetDevicePointer(pointer) != pointer;
@@ -24,6 +27,11 @@ class CpuAllocator final : public c10::Allocator {
   DataPtr allocate(size_t size) override {
     if (kernel_device >= 0) {
       return device_allocator()->allocate_for_kernel(size, kernel_device);
+    }
+    if (C10_UNLIKELY(kernel_device == kReserved)) {
+      if (void* address = reserved->take(size)) {
+        return {address, address, &c10::detail::deleteNothing, Device(DeviceType::CPU)};
+      }
     }
     DataPtr data = host_->allocate(size);
     const bool exchanged = data.compare_exchange_deleter(host_->raw_deleter(), &release);
@@ -53,7 +61,11 @@ class CpuAllocator final : public c10::Allocator {
   static inline c10::Allocator* host_ = nullptr;
 
   static void release(void* pointer) {
-    (in_kernel_window(pointer) ? device_allocator()->raw_deleter() : host_->raw_deleter())(pointer);
+    if (!in_kernel_window(pointer)) {
+      host_->raw_deleter()(pointer);
+    } else if (C10_LIKELY(kernel_device != kReserved)) { // reserved memory is the result's
+      device_allocator()->raw_deleter()(pointer);
+    }
   }
 };
 
@@ -117,17 +129,14 @@ OpenRegStorageImpl::~OpenRegStorageImpl() {
 StorageImpl* OpenRegStorageImpl::twin() {
   materialize(this);
   StorageImpl* twin = twin_.load(std::memory_order_acquire);
-  if (C10_UNLIKELY(!twin)) {
+  // Another one also when the storage was resized or swapped: queued kernels still use the twin of its old memory.
+  if (C10_UNLIKELY(!twin || twin->data() != orGetKernelPointer(data()) || twin->nbytes() != nbytes())) {
     StorageImpl* made = make_twin(this).release();
-    if (twin_.compare_exchange_strong(twin, made, std::memory_order_acq_rel)) {
-      return made;
+    const bool first = twin_.compare_exchange_strong(twin, made, std::memory_order_acq_rel);
+    if (StorageImpl* unused = first ? twin : made) { // made: another thread was first
+      intrusive_ptr<StorageImpl>::reclaim(unused);
     }
-    intrusive_ptr<StorageImpl>::reclaim(made); // another thread was first
-  }
-  void* address = orGetKernelPointer(data());
-  if (C10_UNLIKELY(twin->data() != address || twin->nbytes() != nbytes())) { // the storage was resized or swapped
-    twin->set_data_ptr_noswap(borrowed(address));
-    twin->set_nbytes(nbytes());
+    return first ? made : twin;
   }
   return twin;
 }
@@ -142,7 +151,7 @@ intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage) {
 }
 
 void move_to_host(StorageImpl* twin) {
-  const KernelAllocations on_host(-1);
+  const KernelAllocations on_host(kHost);
   DataPtr copy = CpuAllocator::install()->allocate(twin->nbytes());
   if (twin->nbytes() > 0) {
     std::memcpy(copy.get(), twin->data(), twin->nbytes());
@@ -214,6 +223,25 @@ KernelAllocations::KernelAllocations(DeviceIndex device) : previous_(kernel_devi
 
 KernelAllocations::~KernelAllocations() {
   kernel_device = previous_;
+}
+
+ReservedAllocations::ReservedAllocations(ArrayRef<StorageImpl*> memory) : reserved_(memory.begin(), memory.end()) {
+  kernel_device = kReserved; // only ever on a thread of the device's, whose allocations were the host's
+  reserved = this;
+}
+
+ReservedAllocations::~ReservedAllocations() {
+  kernel_device = kHost;
+  reserved = nullptr;
+}
+
+void* ReservedAllocations::take(size_t size) {
+  for (StorageImpl*& memory : reserved_) {
+    if (memory && memory->nbytes() == size) {
+      return std::exchange(memory, nullptr)->mutable_data();
+    }
+  }
+  return nullptr;
 }
 
 } // namespace c10::openreg

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
 
 #include <atomic>
 
@@ -10,8 +11,9 @@
 //
 // Rule: tensors carry addresses of the device window, which the host cannot touch; kernels need the kernel window. A
 // storage therefore keeps a *twin*: a CPU storage over the same bytes through the kernel window, made at first use and
-// kept. The twin owns nothing, so it must not be used after its owner is gone. A StorageImpl of this class is only made
-// here: PyTorch's own factories (at::detail::empty_generic) make plain ones, which get a twin per use.
+// kept. The twin owns nothing: only queued kernels use it after its owner is gone, because memory that is freed is reused in
+// the order of the stream. A StorageImpl of this class is only made here: PyTorch's own factories
+// (at::detail::empty_generic) make plain ones, which get a twin per use.
 namespace c10::openreg {
 
 struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
@@ -67,6 +69,22 @@ class OPENREG_API KernelAllocations {
 
  private:
   DeviceIndex previous_;
+};
+
+// While one lives, an allocation of the size of one of these tensors, CPU aliases, gets its memory, once; all others are the
+// host's. For kernels that run later: their results have got device memory already, and there a thread that is not the
+// launching one must not take any, for what the allocator thinks free may be in use by work that was queued before.
+class OPENREG_API ReservedAllocations {
+ public:
+  explicit ReservedAllocations(ArrayRef<StorageImpl*> reserved);
+  ~ReservedAllocations();
+  ReservedAllocations(const ReservedAllocations&) = delete;
+  ReservedAllocations& operator=(const ReservedAllocations&) = delete;
+
+  void* take(size_t size); // null: none of that size is left
+
+ private:
+  c10::SmallVector<StorageImpl*, 4> reserved_;
 };
 
 } // namespace c10::openreg

@@ -15,6 +15,7 @@ constexpr int kMaxDevices = 64;                             // OPENREG_DEVICE_CO
 
 struct DeviceStreams {
   std::array<std::atomic<orStream_t>, kStreams> handles{};
+  std::array<std::recursive_mutex, kStreams> launch; // recursive: a kernel that was let run may launch others
   std::array<std::atomic<uint32_t>, kPriorities> next{};
   std::mutex create;
 };
@@ -100,12 +101,24 @@ orEvent_t create_event(Stream stream, unsigned int flags) {
   return event;
 }
 
-void drain_current_stream(DeviceIndex device) {
+bool executes_inline() {
   orExecutionMode mode = orExecutionInline;
   OPENREG_CHECK(orGetExecutionMode(&mode, nullptr));
-  if (C10_UNLIKELY(mode != orExecutionInline)) {
-    OPENREG_CHECK(orStreamSynchronize(stream_handle(current_stream(device))));
+  return mode == orExecutionInline;
+}
+
+StreamLock lock_stream(Stream stream) {
+  return StreamLock(streams_of(stream.device_index()).launch[stream.id()]);
+}
+
+StreamLock drain_current_stream(DeviceIndex device) {
+  if (C10_LIKELY(executes_inline())) {
+    return {};
   }
+  const Stream stream = current_stream(device);
+  StreamLock lock = lock_stream(stream);
+  OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
+  return lock;
 }
 
 } // namespace c10::openreg

@@ -2,6 +2,8 @@
 
 #include <c10/core/Stream.h>
 
+#include <mutex>
+
 #include "OpenRegFunctions.h"
 
 // Streams as PyTorch names them (c10::Stream: a device and an id) and as the device knows them (orStream_t).
@@ -26,8 +28,17 @@ OPENREG_API orStream_t stream_handle(Stream stream);
 // A new event of the stream's device, not yet recorded; the caller destroys it. `flags` as orEventCreateWithFlags().
 OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDisableTiming);
 
-// Waits for what is queued on the current stream of `device`: the kernels of PyTorch's operators run on the calling thread,
-// in the stream's order. Nothing to wait for while the device executes inline. Refuses a forked child.
-OPENREG_API void drain_current_stream(DeviceIndex device);
+// Whether kernels run at their launch, on the launching thread (orExecutionInline). Refuses a forked child.
+OPENREG_API bool executes_inline();
+
+// Whoever holds this is the only thread that queues PyTorch's work on a stream.
+using StreamLock = std::unique_lock<std::recursive_mutex>;
+OPENREG_API StreamLock lock_stream(Stream stream);
+
+// Lets a kernel run on the calling thread in the order of the current stream of `device`: waits for what is queued there, and
+// keeps other threads from queueing more until the result goes. (They could free memory that the work they queued still
+// uses, and a kernel on this thread, which allocates as it runs, would get it too early.) Nothing to wait for, and no lock,
+// while the device executes inline. Refuses a forked child.
+[[nodiscard]] OPENREG_API StreamLock drain_current_stream(DeviceIndex device);
 
 } // namespace c10::openreg

@@ -8,6 +8,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "aten/native/FallbackPolicy.h"
+#include "aten/native/Queue.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegGenerator.h"
 #include "runtime/OpenRegStream.h"
@@ -108,6 +109,10 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   module.def("_set_fallback_policy", wrap_pybind_function(&set_fallback_policy));
   module.def("_fallback_counts", wrap_pybind_function(&at::openreg::fallback_counts));
   module.def("_reset_fallback_counts", wrap_pybind_function(&at::openreg::reset_fallback_counts));
+  module.def("_is_queueable", [](const char* name, const char* overload) {
+    const auto op = c10::Dispatcher::singleton().findOp({name, overload});
+    return op && at::openreg::is_queueable(*op);
+  });
   add_device_properties(module);
   return module.release().ptr();
 }

@@ -62,9 +62,11 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
       " on ",
       self.device(),
       " is not supported by the openreg device.");
-  for (const Tensor* tensor : std::initializer_list<const Tensor*>{&self, &source}) {
-    if (tensor->is_privateuseone()) {
-      c10::openreg::drain_current_stream(tensor->device().index());
+  c10::openreg::StreamLock locks[2];
+  for (int i = 0; i < 2; ++i) {
+    const Tensor& tensor = i ? source : self;
+    if (tensor.is_privateuseone()) {
+      locks[i] = c10::openreg::drain_current_stream(tensor.device().index());
     }
   }
   const bool dense = !has_components(*self.unsafeGetTensorImpl()) && !has_components(*source.unsafeGetTensorImpl());

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "KernelScope.h"
+#include "Queue.h"
 
 namespace at::openreg {
 namespace {
@@ -49,29 +50,37 @@ c10::IValue map_tensors(c10::IValue&& value, const Fn& fn) {
   return std::move(value);
 }
 
+} // namespace
+
 bool is_generator(const c10::Argument& argument) {
   const auto type = argument.type();
   const auto* optional = type->castRaw<c10::OptionalType>();
   return (optional ? optional->getElementType()->kind() : type->kind()) == c10::TypeKind::GeneratorType;
 }
 
-} // namespace
+c10::DispatchKey cpu_key_of(c10::DispatchKeySet keys) { // SparsePrivateUse1 -> SparseCPU
+  return c10::toRuntimePerBackendFunctionalityKey(
+      c10::toFunctionalityKey(keys.highestPriorityTypeId()), c10::BackendComponent::CPUBit);
+}
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::FunctionSchema& schema = op.schema();
-  const auto& arguments = schema.arguments();
-  const c10::DispatchKey cpu_key = c10::toRuntimePerBackendFunctionalityKey( // SparsePrivateUse1 -> SparseCPU
-      c10::toFunctionalityKey(keys.highestPriorityTypeId()), c10::BackendComponent::CPUBit);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op.hasComputedKernelForDispatchKey(cpu_key),
+      op.hasComputedKernelForDispatchKey(cpu_key_of(keys)),
       "Could not run '",
       op.operator_name(),
       "' with arguments from the 'openreg' backend: it has no CPU kernel that the device could run, and the device has "
       "none "
       "of its own.");
+  note_fallback(policy_of(op.schema()));
+  run_boxed(op, keys, stack);
+}
 
+void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto& arguments = schema.arguments();
   const DevicePolicy& policy = policy_of(schema);
-  note_fallback(policy);
+  const c10::DispatchKey cpu_key = cpu_key_of(keys);
+
   KernelScope scope(policy);
   const size_t first = stack->size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -79,6 +88,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     for_each_tensor(value, [&](const Tensor& tensor) { scope.see(tensor, arguments[i]); });
     if (value.isDevice()) {
       scope.see(value.toDevice());
+    }
+  }
+  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && policy.builtin && cpu_key == c10::DispatchKey::CPU) {
+    scope.check_devices();
+    if (try_queue(op, scope.device(), *stack)) {
+      return;
     }
   }
   scope.enter();

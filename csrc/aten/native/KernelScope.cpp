@@ -1,6 +1,5 @@
 #include "KernelScope.h"
 
-#include "../../runtime/OpenRegStream.h"
 #include "Layouts.h"
 
 #include <c10/core/AutogradState.h>
@@ -11,25 +10,6 @@
 
 namespace at::openreg {
 namespace {
-
-// A backward must not run on autograd's own thread for the device, as CUDA's does: CPU kernels on a second thread make a
-// second OpenMP team, and libgomp then lets *all* teams of the process sleep between parallel regions, which slowed a
-// forward of 13 us to 96 us, on the CPU device too. So a thread that computes on the device runs its backward itself.
-// TORCH_OPENREG_AUTOGRAD_THREADS=1 brings CUDA's arrangement back. Set at every kernel, because InferenceMode and others
-// save and restore the state that holds it.
-void run_backward_on_this_thread() {
-  static const bool own_threads = [] {
-    const char* value = std::getenv("TORCH_OPENREG_AUTOGRAD_THREADS");
-    return value != nullptr && std::string_view(value) == "1";
-  }();
-  if (!own_threads) {
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-  }
-}
-
-// Modes that must not see the CPU tensors inside: they have seen the device tensors already.
-constexpr c10::DispatchKeySet kExcluded =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
 constexpr c10::DispatchKeySet kMathBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
 
@@ -42,12 +22,6 @@ struct AliasImpl final : c10::TensorImpl {
     }
   }
 };
-
-// A tensor with the sizes, strides and dtype of `like` over `storage`.
-Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like) {
-  const c10::DispatchKeySet keys = c10::DispatchKeySet(key) | (like.key_set() & kMathBits);
-  return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), keys, like));
-}
 
 c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
@@ -67,6 +41,26 @@ Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) 
 
 } // namespace
 
+Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like) {
+  const c10::DispatchKeySet keys = c10::DispatchKeySet(key) | (like.key_set() & kMathBits);
+  return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), keys, like));
+}
+
+// A backward must not run on autograd's own thread for the device, as CUDA's does: CPU kernels on a second thread make a
+// second OpenMP team, and libgomp then lets *all* teams of the process sleep between parallel regions, which slowed a
+// forward of 13 us to 96 us, on the CPU device too. So a thread that computes on the device runs its backward itself.
+// TORCH_OPENREG_AUTOGRAD_THREADS=1 brings CUDA's arrangement back. Set at every kernel, because InferenceMode and others
+// save and restore the state that holds it.
+void run_backward_on_this_thread() {
+  static const bool own_threads = [] {
+    const char* value = std::getenv("TORCH_OPENREG_AUTOGRAD_THREADS");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  if (!own_threads) {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  }
+}
+
 void KernelScope::see(Device device) {
   if (device.is_privateuseone()) {
     device_ = c10::openreg::with_index(device).index();
@@ -76,13 +70,21 @@ void KernelScope::see(Device device) {
   }
 }
 
-void KernelScope::enter() {
+void KernelScope::check_devices() const {
   if (C10_UNLIKELY(mixed_ && device_ >= 0)) {
     policy_.rule(policy_, seen_, Device(DeviceType::PrivateUse1, device_));
   }
+}
+
+void KernelScope::enter() {
   if (device_ >= 0) {
-    c10::openreg::drain_current_stream(device_);
+    lock_ = c10::openreg::drain_current_stream(device_);
   }
+  enter_inline();
+}
+
+void KernelScope::enter_inline() {
+  check_devices();
   run_backward_on_this_thread();
   // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
   allocations_.emplace(cpu_result_ || !policy_.builtin ? -1 : device_);
@@ -176,16 +178,7 @@ Generator KernelScope::generator(const std::optional<Generator>& generator) cons
   if (device_ < 0) { // only the generator is the device's: the CPU's kernel refuses it in its own words
     return generator.value_or(Generator());
   }
-  const Generator& own =
-      generator.has_value() && generator->defined() ? *generator : c10::openreg::default_generator(device_);
-  TORCH_CHECK(
-      own.device().is_privateuseone(),
-      "Expected a '",
-      DeviceType::PrivateUse1,
-      "' device type for generator but found '",
-      own.device().type(),
-      "'");
-  return static_cast<c10::openreg::OpenRegGeneratorImpl*>(own.unsafeGetGeneratorImpl())->cpu_generator();
+  return c10::openreg::generator_of(generator, device_).cpu_generator();
 }
 
 Tensor KernelScope::result(Tensor&& tensor) {

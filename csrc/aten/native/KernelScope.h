@@ -7,6 +7,7 @@
 
 #include "../../runtime/OpenRegGenerator.h"
 #include "../../runtime/OpenRegStorage.h"
+#include "../../runtime/OpenRegStream.h"
 #include "DeviceRules.h"
 
 // Runs a CPU kernel in place on device memory. Nothing is copied: the kernel gets *aliases*, CPU tensors over the same
@@ -23,6 +24,16 @@
 namespace at::openreg {
 
 using c10::DeviceIndex;
+
+// Below a kernel of the device: modes that must not see the CPU tensors inside, because they have seen the device tensors.
+constexpr c10::DispatchKeySet kExcluded =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+
+// A tensor of backend `key` with the sizes, strides and dtype of `like` over `storage`.
+Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like);
+
+// See the function.
+void run_backward_on_this_thread();
 
 class KernelScope {
  public:
@@ -45,7 +56,9 @@ class KernelScope {
     }
   }
   void see(Device device); // of a factory
+  void check_devices() const;
   void enter();
+  void enter_inline(); // where the device is known to execute inline
 
   // ---- 2. around the kernel
   // An undefined or CPU tensor comes back as it is. The first form borrows the tensor until the scope ends: another
@@ -84,6 +97,7 @@ class KernelScope {
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<SeenTensor, 6> seen_;
   c10::SmallVector<Adopted, 2> adopted_;
+  c10::openreg::StreamLock lock_;
   std::optional<c10::openreg::KernelAllocations> allocations_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
   ska::flat_hash_map<const TensorImpl*, size_t> index_; // of aliases_, once they are many

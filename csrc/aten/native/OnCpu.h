@@ -7,13 +7,15 @@
 #include <tuple>
 #include <vector>
 
+#include "Fallback.h"
 #include "KernelScope.h"
 
 // The fallback, unboxed: for operators that are called so often that building a stack of IValues would show.
 //
 //   m.impl("add.Tensor", OnCpu<at::_ops::add_Tensor>::call);
 //
-// Same steps as Fallback.cpp, with the arguments known to the compiler.
+// Same steps as Fallback.cpp, with the arguments known to the compiler; that is also where it goes when the kernel may have
+// to be queued.
 namespace at::openreg {
 
 template <class T>
@@ -93,13 +95,17 @@ struct OnCpu;
 template <class Op, class Result, class... Args>
 struct OnCpu<Op, Result(Args...)> {
   static Result call(Args... args) {
-    static const c10::FunctionSchema& schema =
-        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name).schema();
+    static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
+      static const auto boxed = c10::KernelFunction::makeFromBoxedFunction<&run_boxed>();
+      return boxed.call<Result, Args...>(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), args...);
+    }
+    static const c10::FunctionSchema& schema = op.schema();
     static const DevicePolicy& policy = policy_of(schema);
     KernelScope scope(policy);
     const c10::Argument* argument = schema.arguments().data();
     (see(scope, args, *argument++), ...);
-    scope.enter();
+    scope.enter_inline();
 
     std::tuple<decltype(aliased(scope, args))...> operands{aliased(scope, args)...};
     const auto run = [](auto&... operand) -> decltype(auto) {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "../../runtime/OpenRegStream.h"
+
+// Operators on the device's time: in the execution modes async and chaos an operator's kernel is queued on the current
+// stream, as a kernel is on CUDA, and the call returns before it has run.
+//
+// Its results must be known without running it: they are its arguments (in-place, out=), or a meta kernel in C++ tells
+// their shapes, and they get their memory at once. Whatever is unusual about a call (an operator without such a kernel, a
+// result that would have to be resized, operands that overlap, a shape that does not fit) is not queued: the caller
+// waits for the stream and runs the kernel on its own thread, so that there is one source of results and of errors.
+//
+// Rules: a queued kernel holds CPU aliases (KernelScope.h) and no device tensor, since a tensor may be freed while work on
+// it is queued. What the host may change after the call, CPU scalars and CPU indices, is copied at launch.
+namespace at::openreg {
+
+// Queues `op` on the current stream of `device` and replaces its arguments on the stack by its results. False, and the
+// stack as it was: the caller must run it.
+bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack);
+
+// Whether try_queue() would consider `op` at all.
+OPENREG_API bool is_queueable(const c10::OperatorHandle& op);
+
+// Queues the CPU kernel of `op`; `operands` are CPU tensors that nobody else changes.
+void queue_on(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands);
+
+// Where a kernel was launched: a source line, which failures then name. Null, the default: they do not.
+using LaunchSite = std::string (*)();
+OPENREG_API void set_launch_site(LaunchSite site);
+
+} // namespace at::openreg
