@@ -5,13 +5,14 @@
 #include <deque>
 #include <mutex>
 
+#include "OpenRegStructured.h"
 #include "native/Fallback.h"
 #include "native/Layouts.h"
 #include "native/Minimal.h"
 #include "native/OnCpu.h"
 
 // Operators that take the unboxed route to the CPU's kernel: what a network's forward, backward and optimizer call in
-// every step. Everything else takes the boxed route, with the same result.
+// every step, and what has no faster one (OpenRegStructured.cpp). Everything else takes the boxed route, with the same result.
 namespace at::openreg {
 namespace {
 
@@ -31,115 +32,27 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   // Elementwise
   on_cpu<
       abs,
-      acos,
-      add_Tensor,
-      add__Tensor,
-      add_out,
-      addcdiv,
-      addcdiv_,
-      addcmul,
-      addcmul_,
       angle,
-      asin,
-      atan,
-      atan2,
       bitwise_and_Tensor,
       bitwise_not,
       bitwise_or_Tensor,
       bitwise_xor_Tensor,
-      ceil,
-      clamp,
-      clamp_,
-      clamp_Tensor,
-      clamp_max,
-      clamp_min,
-      cos,
-      cosh,
-      div_Tensor,
-      div__Tensor,
-      div_out,
-      div_Tensor_mode,
-      elu,
-      elu_backward,
-      eq_Scalar,
-      eq_Tensor,
-      erf,
-      exp,
-      exp_,
-      expm1,
       fill__Scalar,
       fill__Tensor,
-      floor,
-      fmod_Tensor,
-      ge_Scalar,
-      ge_Tensor,
       gelu,
       gelu_backward,
-      gt_Scalar,
-      gt_Tensor,
       hardtanh,
       hardtanh_backward,
       isnan,
-      le_Scalar,
-      le_Tensor,
-      leaky_relu,
-      leaky_relu_backward,
-      lerp_Scalar,
-      lerp_Tensor,
-      lerp__Scalar,
-      lerp__Tensor,
-      log,
-      log10,
-      log1p,
-      log2,
-      log_,
       logical_and,
       logical_not,
       logical_or,
-      lt_Scalar,
-      lt_Tensor,
       masked_fill__Scalar,
       masked_fill__Tensor,
-      maximum,
-      minimum,
-      mul_Tensor,
-      mul__Tensor,
-      mul_out,
-      ne_Scalar,
-      ne_Tensor,
-      neg,
-      neg_,
       pow_Scalar,
-      pow_Tensor_Scalar,
-      pow_Tensor_Tensor,
-      reciprocal,
       relu,
       relu_,
-      remainder_Tensor,
-      round,
-      rsqrt,
       rsub_Tensor,
-      sigmoid,
-      sigmoid_,
-      sigmoid_backward,
-      sign,
-      silu,
-      silu_backward,
-      sin,
-      sinh,
-      softplus,
-      sqrt,
-      sqrt_,
-      sub_Tensor,
-      sub__Tensor,
-      sub_out,
-      tan,
-      tanh,
-      tanh_,
-      tanh_backward,
-      threshold,
-      threshold_backward,
-      trunc,
       where_self,
       zero_>(m);
 
@@ -287,6 +200,7 @@ void fallback_for(torch::Library& m, c10::DispatchKey key, const char* const (&n
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  register_structured();
   fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
   // Its composite kernel names the devices it takes.
   m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <ATen/TensorIterator.h>
+#include <ATen/native/Resize.h>
+
+#include "../../runtime/OpenRegStream.h"
+#include "Minimal.h"
+#include "OnCpu.h"
+
+// Structured kernels. PyTorch splits an operator into meta(), which checks the arguments and asks for an output of a
+// certain size, and impl(), which computes it. Both are inherited; the backend supplies the output.
+//
+//   m.impl("mul.Tensor", OnDevice<structured_mul_out, at::_ops::mul_Tensor>::call);
+//
+// Rule: TensorIterator makes the temporaries of type promotion only for the CPU, and elsewhere expects kernels that convert
+// while they read. So operands of several types, or of a type that is computed in another one, take the other route
+// (OnCpu.h), and with them everything unusual: CPU tensors other than a number, queued execution.
+namespace at::openreg {
+
+inline Tensor new_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& options) {
+  const ScalarType dtype = typeMetaToScalarType(options.dtype());
+  return stride.empty()
+             ? empty_memory_format(size, dtype, kStrided, options.device(), std::nullopt, options.memory_format_opt())
+             : empty_strided(size, stride, dtype, kStrided, options.device(), std::nullopt);
+}
+
+// LITERALINCLUDE START: STRUCTURED BODY
+// `Kernel` with the device's memory as its output.
+template <class Kernel>
+struct Structured final : Kernel {
+  explicit Structured(Tensor& output) : output(output) {}
+
+  void set_output_raw_strided(int64_t index, IntArrayRef size, IntArrayRef stride, TensorOptions options) override {
+    if (!output.defined()) {
+      output = new_output(size, stride, options);
+    } else if (output.sizes() != size) { // of out=; in place, TensorIterator has refused it
+      at::native::resize_output(output, size);
+      if (!stride.empty()) {
+        output.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+      }
+    }
+    Kernel::set_output_raw_strided(index, size, stride, options);
+  }
+
+  const Tensor& maybe_get_output(int64_t) override {
+    return output;
+  }
+
+  Tensor& output;
+};
+// LITERALINCLUDE END: STRUCTURED BODY
+
+// What decides whether the operands of a call can be used as they are.
+class Uniform {
+ public:
+  bool accepts(const Tensor& tensor) {
+    const TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    if (C10_LIKELY(tensor.is_privateuseone())) {
+      if (!first_) {
+        first_ = impl;
+        return isFloatingType(typeMetaToScalarType(impl->dtype()));
+      }
+      return impl->dtype() == first_->dtype() && impl->device() == first_->device();
+    }
+    return impl->is_wrapped_number() && !isComplexType(typeMetaToScalarType(impl->dtype()));
+  }
+  bool accepts(const std::optional<Tensor>& tensor) {
+    return !tensor || accepts(*tensor);
+  }
+  bool accepts(const Scalar& number) {
+    return !number.isComplex();
+  }
+  bool accepts(const std::optional<Scalar>& number) {
+    return !number || accepts(*number);
+  }
+  template <class T>
+  bool accepts(const T&) { // a flag, a mode, a number of digits
+    return true;
+  }
+
+ private:
+  const TensorImpl* first_ = nullptr;
+};
+
+// Structured kernels take optional arguments by reference.
+inline OptionalScalarRef argument(const std::optional<Scalar>& number) {
+  return number ? OptionalScalarRef(&*number) : OptionalScalarRef();
+}
+inline OptionalTensorRef argument(const std::optional<Tensor>& tensor) {
+  return tensor && tensor->defined() ? OptionalTensorRef(*tensor) : OptionalTensorRef();
+}
+template <class T>
+const T& argument(const T& value) {
+  return value;
+}
+
+template <class Kernel, class... Args>
+void compute(Tensor& output, const Args&... args) {
+  Structured<Kernel> kernel(output);
+  kernel.meta(argument(args)...);
+  kernel.impl(argument(args)..., output);
+}
+
+template <class Kernel, class Op, class Schema = typename Op::schema>
+struct OnDevice;
+
+template <class Kernel, class Op, class... Args> // add(self, other)
+struct OnDevice<Kernel, Op, Tensor(Args...)> {
+  static Tensor call(Args... args) {
+    Uniform uniform;
+    if (!c10::openreg::executes_inline() || !(uniform.accepts(args) && ...)) {
+      return OnCpu<Op>::call(args...);
+    }
+    Tensor output;
+    compute<Kernel>(output, args...);
+    return output;
+  }
+};
+
+template <class Kernel, class Op, class... Args> // add_(self, other)
+struct OnDevice<Kernel, Op, Tensor&(Tensor&, Args...)> {
+  static Tensor& call(Tensor& self, Args... args) {
+    Uniform uniform;
+    if (!c10::openreg::executes_inline() || !uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
+      return OnCpu<Op>::call(self, args...);
+    }
+    compute<Kernel>(self, self, args...);
+    return self;
+  }
+};
+
+template <class Kernel, class Op, class... Args> // add(self, other, out=)
+struct OnDevice<Kernel, Op, Tensor&(const Tensor&, Args...)> {
+  static Tensor& call(const Tensor& self, Args... args) {
+    Uniform uniform;
+    if (!c10::openreg::executes_inline() || !uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
+      return OnCpu<Op>::call(self, args...);
+    }
+    const auto all = std::forward_as_tuple(self, args...);
+    Tensor& output = std::get<sizeof...(Args)>(all);
+    [&]<size_t... input>(std::index_sequence<input...>) {
+      compute<Kernel>(output, std::get<input>(all)...);
+    }(std::make_index_sequence<sizeof...(Args)>());
+    return output;
+  }
+};
+
+} // namespace at::openreg

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/TensorIterator.h>
+#include <ATen/native/DispatchStub.h>
+
+#include "../../runtime/OpenRegStream.h"
+
+// Inner kernels. PyTorch's operators compute through *stubs*, tables of one function for each device type; a backend that
+// fills its slot gets the rest of the operator (checks, type promotion, broadcasting, results) for nothing.
+//
+// Rule: a stub belongs here if its CPU kernel takes addresses from the iterator alone. A kernel that asks the iterator's tensors for
+// them again (a reduction in two passes), or that takes tensors, would use addresses of the device window: such operators
+// run on aliases (KernelScope.h). docs/stub-operators.md lists all stubs by this rule.
+namespace at::openreg {
+
+// LITERALINCLUDE START: STUB BODY
+// Points the iterator's device operands to the kernel window and casts a number to the type that is computed in, as
+// TensorIterator does for the CPU. Waits for the stream.
+[[nodiscard]] c10::openreg::StreamLock prepare_for_kernel(TensorIteratorBase& iterator);
+
+// The CPU's kernel of a stub, for operands on the device.
+template <auto& stub, class Kernel = typename std::remove_reference_t<decltype(stub)>::FnPtr>
+struct CpuKernel;
+
+template <auto& stub, class Iterator, class... Args>
+struct CpuKernel<stub, void (*)(Iterator&, Args...)> {
+  static void call(Iterator& iterator, Args... args) {
+    const auto lock = prepare_for_kernel(iterator);
+    stub(kCPU, iterator, args...);
+  }
+};
+// LITERALINCLUDE END: STUB BODY
+
+} // namespace at::openreg
