@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 import threading
 from collections.abc import Callable
 
@@ -98,6 +101,22 @@ def test_drawing_on_the_device_leaves_the_cpus_generator_alone(name: str) -> Non
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
+def test_a_generator_of_the_cpu_is_refused_on_the_device(draw: Draw) -> None:
+    cpu = torch.Generator().manual_seed(3)
+    before = cpu.get_state()
+    with pytest.raises(
+        RuntimeError, match=f"^Expected a '{DEVICE}' (device type for generator|generator device) but found 'cpu'"
+    ):
+        draw(DEVICE, cpu)
+    assert torch.equal(cpu.get_state(), before)
+
+
+def test_a_generator_of_the_device_is_refused_on_the_cpu() -> None:
+    with pytest.raises(RuntimeError, match=f"^Expected a 'cpu' device type for generator but found '{DEVICE}'$"):
+        torch.randn(3, generator=torch.Generator(DEVICE))
+
+
 def test_drawing_on_the_cpu_leaves_the_devices_generator_alone() -> None:
     before = MODULE.get_rng_state()
     torch.randn(5)
@@ -171,6 +190,44 @@ def test_clone_state_does_not_share_and_graphsafe_state_does() -> None:
     expected = _next(torch.Generator(DEVICE).set_state(generator.get_state()))
     assert _next(shared) == expected
     assert _next(generator) != expected, "the shared state has moved on"
+
+
+def _pickled(generator: torch.Generator) -> torch.Generator:
+    return pickle.loads(pickle.dumps(generator))
+
+
+def _saved(generator: torch.Generator) -> torch.Generator:
+    buffer = io.BytesIO()
+    torch.save(generator, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, _pickled, _saved])
+@pytest.mark.parametrize("where", ["cpu", DEVICE_0, pytest.param(DEVICE_1, marks=TWO_DEVICES)])
+def test_a_copied_or_pickled_generator_goes_on_by_itself(
+    where: str, duplicate: Callable[[torch.Generator], torch.Generator]
+) -> None:
+    generator = torch.Generator(where).manual_seed(11)
+    _next(generator)  # the state is not what the seed alone gives
+    again = duplicate(generator)
+    assert (again.device, again.initial_seed()) == (generator.device, 11)
+    expected = _next(again)
+    assert _next(generator) == expected
+    assert _next(generator) != expected
+
+
+@SAME_NUMBERS
+def test_a_state_cannot_be_shared_with_the_cpus_generator() -> None:
+    with pytest.raises(RuntimeError, match=r"^Expected a generator of the openreg device, but got one of cpu\.$"):
+        torch.Generator(DEVICE).graphsafe_set_state(torch.Generator())
+
+
+def test_graphsafe_state_can_be_given_to_another_generator() -> None:
+    first, second = torch.Generator(DEVICE).manual_seed(1), torch.Generator(DEVICE).manual_seed(2)
+    third = torch.Generator(DEVICE).manual_seed(1)
+    second.graphsafe_set_state(first.graphsafe_get_state())
+    assert [_next(first), _next(second), _next(first)] == [_next(third), _next(third), _next(third)]
 
 
 def test_a_bad_state_is_refused() -> None:
