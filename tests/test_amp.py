@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from comparison import DEVICE, assert_same
 from torch import Tensor
 
+from torch_openreg._cli import train_digits
+
 MODULE = torch.get_device_module(DEVICE)
 DEVICE_TYPE = torch.device(DEVICE).type
 LOW = [torch.float16, torch.bfloat16]
@@ -98,6 +100,16 @@ def test_autocast_of_the_device_leaves_cpu_tensors_alone_and_the_other_way_round
         assert (ones(2, 2) @ ones(2, 2)).dtype is torch.float32
 
 
+def test_every_operator_that_cuda_casts_is_cast() -> None:
+    names = torch._C._dispatch_get_all_op_names()
+
+    def cast_by(key: str) -> set[str]:
+        return {name for name in names if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)}
+
+    only_cudas = {"aten::cudnn_convolution", "aten::cudnn_convolution_transpose"}
+    assert cast_by("AutocastCUDA") - only_cudas == cast_by("AutocastPrivateUse1")
+
+
 def test_float64_is_not_cast() -> None:
     a = ones(2, 2, dtype=torch.float64)
     with torch.autocast(DEVICE_TYPE, dtype=torch.bfloat16):
@@ -120,6 +132,24 @@ def test_weights_are_cast_once_in_a_region() -> None:
     (first.sum() + second.sum()).backward()
     assert weight.grad is not None
     assert weight.grad.dtype is torch.float32
+
+
+def test_weights_are_cast_each_time_without_the_cache() -> None:
+    weight = ones(3, 3).requires_grad_()
+    with torch.autocast(DEVICE_TYPE, dtype=torch.bfloat16, cache_enabled=False):
+        first, second = ones(2, 3) @ weight, ones(2, 3) @ weight
+    node = [out.grad_fn.next_functions[1][0] for out in (first, second)]  # type: ignore[union-attr]
+    assert node[0] is not node[1]
+
+
+def test_the_cache_is_gone_after_the_outermost_region() -> None:
+    weight = ones(3, 3).requires_grad_()
+    with torch.autocast(DEVICE_TYPE, dtype=torch.bfloat16):
+        assert (ones(2, 3) @ weight)[0, 0].item() == 3
+    with torch.no_grad():
+        weight.fill_(2.0)
+    with torch.autocast(DEVICE_TYPE, dtype=torch.bfloat16):
+        assert (ones(2, 3) @ weight)[0, 0].item() == 6
 
 
 def test_an_unsupported_dtype_warns_and_disables_autocast() -> None:
@@ -170,6 +200,31 @@ def test_custom_forward_and_backward_run_under_the_state_they_ask_for() -> None:
     assert_same(x.grad, torch.full((3,), 2.0, dtype=torch.float16))
 
 
+def test_custom_backward_runs_under_the_forwards_autocast_state() -> None:
+    class Product(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type=DEVICE_TYPE)
+        def forward(ctx: torch.autograd.function.FunctionCtx, a: Tensor, b: Tensor) -> Tensor:
+            ctx.save_for_backward(a, b)
+            return a @ b
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type=DEVICE_TYPE)
+        def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            a, b = ctx.saved_tensors  # type: ignore[attr-defined]
+            states.append(torch.is_autocast_enabled(DEVICE_TYPE))
+            return grad @ b.t(), a.t() @ grad
+
+    states: list[bool] = []
+    a, b = ones(2, 2).requires_grad_(), ones(2, 2).requires_grad_()
+    with torch.autocast(DEVICE_TYPE, dtype=torch.bfloat16):
+        inside = Product.apply(a, b)
+    assert inside.dtype is torch.bfloat16
+    inside.sum().backward()
+    Product.apply(a, b).sum().backward()
+    assert states == [True, False]
+
+
 # ---- GradScaler ----------------------------------------------------------------------------------------------------
 
 
@@ -213,6 +268,45 @@ def test_grad_scaler_unscale_allows_clipping() -> None:
     assert torch.nn.utils.clip_grad_norm_([weight], 1.0).item() == 6.0
 
 
+def test_grad_scaler_refuses_calls_out_of_order() -> None:
+    scaler = torch.amp.GradScaler(DEVICE_TYPE)
+    weight = ones(2).requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(
+        RuntimeError, match=r"^unscale_\(\) has already been called on this optimizer since the last update"
+    ):
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    with pytest.raises(RuntimeError, match=r"^step\(\) has already been called since the last update\(\)\.$"):
+        scaler.step(optimizer)
+    scaler.update()
+    with pytest.raises(AssertionError, match=r"^No inf checks were recorded prior to update\.$"):
+        scaler.update()
+
+
+def test_grad_scaler_refuses_gradients_in_half_precision() -> None:
+    scaler = torch.amp.GradScaler(DEVICE_TYPE)
+    weight = ones(2, dtype=torch.float16).requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler.scale(weight.sum()).backward()
+    with pytest.raises(ValueError, match=r"^Attempting to unscale FP16 gradients\.$"):
+        scaler.step(optimizer)
+
+
+def test_an_inf_in_one_optimizers_gradients_leaves_the_other_ones_step() -> None:
+    scaler = torch.amp.GradScaler(DEVICE_TYPE, init_scale=4.0)
+    good, bad = ones(2).requires_grad_(), ones(2).requires_grad_()
+    optimizers = [torch.optim.SGD([weight], lr=1.0) for weight in (good, bad)]
+    scaler.scale(good.sum() + (bad * float("inf")).sum()).backward()
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
+    assert_same((good.detach(), bad.detach()), (torch.zeros(2), torch.ones(2)))
+    assert scaler.get_scale() == 2.0
+
+
 def test_grad_scaler_state_is_saved_and_loaded() -> None:
     scaler = torch.amp.GradScaler(DEVICE_TYPE, init_scale=4.0)
     step(scaler, ones(1).requires_grad_(), float("inf"))
@@ -242,3 +336,30 @@ def test_a_model_trains_in_mixed_precision(dtype: torch.dtype, fused: bool) -> N
         losses.append(loss.item())
     assert losses[-1] < losses[0] / 10
     assert all(p.dtype is torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [None, *LOW], ids=str)
+def test_the_digits_are_learned_in_each_precision(dtype: torch.dtype | None) -> None:
+    pytest.importorskip("sklearn", reason="the images are scikit-learn's")
+    torch.manual_seed(0)
+    data = {name: value.to(DEVICE) for name, value in train_digits.load_digits().items()}
+    # No convolution: the CPU's in float16 takes seconds.
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    model.to(DEVICE)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    # The first scale overflows float16: training begins with steps that are skipped.
+    scaler = torch.amp.GradScaler(DEVICE_TYPE, init_scale=2.0**24, enabled=dtype is torch.float16)
+    steps = torch.randperm(len(data["train_x"]), device=DEVICE).split(64)
+    for step in steps * 6:
+        optimizer.zero_grad()
+        with torch.autocast(DEVICE_TYPE, dtype=dtype, enabled=dtype is not None):
+            loss = F.cross_entropy(model(data["train_x"][step]), data["train_y"][step])
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    with torch.autocast(DEVICE_TYPE, dtype=dtype, enabled=dtype is not None):
+        logits, accuracy = train_digits.evaluate(model, data["test_x"], data["test_y"])
+    assert logits.dtype is (dtype or torch.float32)
+    assert accuracy > 0.95
+    if scaler.is_enabled():
+        assert 1.0 <= scaler.get_scale() < 2.0**24, "no step was skipped"
