@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
 import pickle
 
 import pytest
@@ -122,6 +123,71 @@ def test_typed_storage() -> None:
     assert typed.size() == 4
     assert typed.device == torch.device(DEVICE_0)
     assert copy.deepcopy(a).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_legacy_storage_types() -> None:
+    storage = MODULE.FloatStorage([1.0, 2.0])
+    assert (storage.dtype, storage.device, storage.tolist()) == (torch.float32, torch.device(DEVICE_0), [1.0, 2.0])
+    assert isinstance(storage, MODULE.FloatStorage)
+    assert not isinstance(storage, MODULE.DoubleStorage)
+    assert not isinstance(storage.cpu(), MODULE.FloatStorage)
+    assert storage.type() == f"torch.{DEVICE}.FloatStorage"
+    assert MODULE.LongStorage(3).size() == 3
+    for name in ("Bool", "Byte", "Char", "ComplexFloat", "ComplexDouble", "Half", "BFloat16", "Int", "Short"):
+        tensor = torch.ones(2, device=DEVICE).to(getattr(MODULE, f"{name}Storage")._dtype)
+        assert tensor.storage().type() == f"torch.{DEVICE}.{name}Storage"
+
+
+def test_legacy_tensor_types() -> None:
+    tensor = MODULE.FloatTensor([1.0, 2.0])
+    assert tensor.type() == f"torch.{DEVICE}.FloatTensor"
+    assert isinstance(tensor, MODULE.FloatTensor)
+    assert not isinstance(tensor.cpu(), MODULE.FloatTensor)
+    assert_same(torch.arange(2).type(f"torch.{DEVICE}.DoubleTensor"), torch.arange(2.0, dtype=torch.double))
+    assert MODULE.HalfTensor(2, 3).shape == (2, 3)
+
+
+def test_a_slice_shares_the_memory_and_keeps_it() -> None:
+    storage = storage_of(1, 2, 3, 4)
+    part = storage[1:3]
+    assert (part.device, len(part), part.data_ptr()) == (storage.device, 2, storage.data_ptr() + 1)
+    storage[2] = 9
+    storage[0:2] = 7
+    assert part.tolist() == [7, 9]
+    del storage
+    gc.collect()
+    assert as_list(part) == [7, 9]
+    with pytest.raises(IndexError, match="^index 2 out of range for storage of size 2$"):
+        part[2]
+
+
+def test_copying_between_storages_of_different_sizes_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="^size does not match, self was 2 bytes but src was 3 bytes$"):
+        storage_of(1, 2).copy_(storage_of(1, 2, 3))
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_a_storage_is_saved_and_loaded(weights_only: bool) -> None:
+    buffer = io.BytesIO()
+    torch.save(storage_of(1, 2, 3), buffer)
+    buffer.seek(0)
+    result = torch.load(buffer, weights_only=weights_only)
+    assert (result.device, as_list(result)) == (torch.device(DEVICE_0), [1, 2, 3])
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_a_typed_storage_is_pickled() -> None:
+    result = pickle.loads(pickle.dumps(torch.arange(3.0, device=DEVICE).storage()))
+    assert (result.device, result.tolist()) == (torch.device(DEVICE_0), [0, 1, 2])
+
+
+def test_a_deep_copy_keeps_what_shares_a_storage_sharing_one() -> None:
+    base = torch.arange(6.0, device=DEVICE)
+    storage, a, b = copy.deepcopy((base.untyped_storage(), base, base[2:]))
+    assert {a.untyped_storage()._cdata, b.untyped_storage()._cdata} == {storage._cdata}
+    base.zero_()
+    assert_same(b, torch.arange(6.0)[2:])
 
 
 def test_the_data_pointer_is_the_devices_own() -> None:

@@ -1,10 +1,12 @@
-"""The legacy tensor types ``torch.openreg.FloatTensor`` and its like, as ``torch.cuda`` has them."""
+"""Legacy types: ``torch.openreg.FloatTensor``, ``torch.openreg.FloatStorage`` and their like. As in ``torch.cuda``."""
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
+from torch.storage import _LegacyStorage
 
 
 class _TensorType(type):
@@ -24,6 +26,13 @@ def _tensor_type(name: str, dtype: torch.dtype) -> Any:
     return _TensorType(name, (), {"__module__": "torch.openreg", "__doc__": doc, "dtype": dtype})
 
 
+def _storage_type(name: str, dtype: torch.dtype) -> Any:
+    doc = f"``{name}(size)`` or ``{name}(data)``: a {dtype} storage on the current device. As ``torch.cuda.{name}``."
+    # PyTorch reads the device from __module__, and _dtype where it must not warn that typed storages are deprecated.
+    attributes = {"__module__": "torch.openreg", "__doc__": doc, "dtype": dtype, "_dtype": dtype}
+    return types.new_class(name, (_LegacyStorage,), exec_body=lambda namespace: namespace.update(attributes))
+
+
 BFloat16Tensor = _tensor_type("BFloat16Tensor", torch.bfloat16)
 BoolTensor = _tensor_type("BoolTensor", torch.bool)
 ByteTensor = _tensor_type("ByteTensor", torch.uint8)
@@ -34,3 +43,16 @@ HalfTensor = _tensor_type("HalfTensor", torch.float16)
 IntTensor = _tensor_type("IntTensor", torch.int32)
 LongTensor = _tensor_type("LongTensor", torch.int64)
 ShortTensor = _tensor_type("ShortTensor", torch.int16)
+
+BFloat16Storage = _storage_type("BFloat16Storage", torch.bfloat16)
+BoolStorage = _storage_type("BoolStorage", torch.bool)
+ByteStorage = _storage_type("ByteStorage", torch.uint8)
+CharStorage = _storage_type("CharStorage", torch.int8)
+ComplexDoubleStorage = _storage_type("ComplexDoubleStorage", torch.complex128)
+ComplexFloatStorage = _storage_type("ComplexFloatStorage", torch.complex64)
+DoubleStorage = _storage_type("DoubleStorage", torch.float64)
+FloatStorage = _storage_type("FloatStorage", torch.float32)
+HalfStorage = _storage_type("HalfStorage", torch.float16)
+IntStorage = _storage_type("IntStorage", torch.int32)
+LongStorage = _storage_type("LongStorage", torch.int64)
+ShortStorage = _storage_type("ShortStorage", torch.int16)
