@@ -154,10 +154,13 @@ def attach_module() -> None:
 
 
 def add_methods() -> None:
-    """Tensor.openreg(), Module.openreg(), is_openreg and their like."""
+    """Tensor.openreg(), Module.openreg(), is_openreg and their like, and what PyTorch's own methods lack."""
     import torch
 
+    from torch_openreg.openreg import _tensor_methods
+
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _tensor_methods.install()
 
 
 PHASES: tuple[Callable[[], None], ...] = (

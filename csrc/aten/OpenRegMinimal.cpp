@@ -1,16 +1,31 @@
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/alias_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
+#include "../runtime/OpenRegBackendMeta.h"
 #include "native/Fallback.h"
 #include "native/Minimal.h"
 
 // The operators that everything else stands on, and the fallback for the rest.
 namespace at::openreg {
 namespace {
+
+// A view, with the device's description of the memory that it shares.
+template <auto view>
+struct Described;
+
+template <class... Args, Tensor (*view)(const Tensor&, Args...)>
+struct Described<view> {
+  static Tensor call(const Tensor& self, Args... args) {
+    Tensor result = view(self, args...);
+    c10::openreg::carry_backend_meta(*self.unsafeGetTensorImpl(), *result.unsafeGetTensorImpl());
+    return result;
+  }
+};
 
 // LITERALINCLUDE START: TORCH_LIBRARY_IMPL DEFAULT
 // LITERALINCLUDE START: TORCH_LIBRARY_IMPL
@@ -23,12 +38,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("resize_", resize_);
 
   // Views: PyTorch's own, they only touch sizes and strides.
-  m.impl("as_strided", as_strided);
-  m.impl("view", at::native::view);
-  m.impl("_reshape_alias", at::native::_reshape_alias);
-  m.impl("unfold", at::native::unfold);
-  m.impl("view_as_real", at::native::view_as_real);
-  m.impl("view_as_complex", at::native::view_as_complex);
+  m.impl("as_strided", Described<as_strided>::call);
+  m.impl("view", Described<at::native::view>::call);
+  m.impl("view.dtype", Described<at::native::view_dtype>::call);
+  m.impl("_reshape_alias", Described<at::native::_reshape_alias>::call);
+  m.impl("unfold", Described<at::native::unfold>::call);
+  m.impl("view_as_real", Described<at::native::view_as_real>::call);
+  m.impl("view_as_complex", Described<at::native::view_as_complex>::call);
+  m.impl("alias", Described<at::native::alias>::call);
 
   m.impl("set_", set_);
   m.impl("set_.source_Tensor", set_source_Tensor_);

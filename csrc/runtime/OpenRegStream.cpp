@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 
 namespace c10::openreg {
@@ -99,6 +100,19 @@ orEvent_t create_event(Stream stream, unsigned int flags) {
   const CurrentDevice current(stream.device_index());
   OPENREG_CHECK(orEventCreateWithFlags(&event, flags));
   return event;
+}
+
+void order_after_current_stream(orStream_t stream, DeviceIndex device) {
+  const orStream_t current = stream_handle(current_stream(device));
+  if (!stream) {
+    stream = stream_handle(default_stream(device));
+  }
+  if (stream == current) {
+    return;
+  }
+  const std::unique_ptr<orEvent, orError_t (*)(orEvent_t)> event(create_event(current_stream(device)), &orEventDestroy);
+  OPENREG_CHECK(orEventRecord(event.get(), current));
+  OPENREG_CHECK(orStreamWaitEvent(stream, event.get(), 0));
 }
 
 bool executes_inline() {

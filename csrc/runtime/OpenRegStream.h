@@ -28,6 +28,10 @@ OPENREG_API orStream_t stream_handle(Stream stream);
 // A new event of the stream's device, not yet recorded; the caller destroys it. `flags` as orEventCreateWithFlags().
 OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDisableTiming);
 
+// What the device runs on `stream` from now on, waits for what is queued on the current stream of `device`. A null
+// `stream` is the default one.
+OPENREG_API void order_after_current_stream(orStream_t stream, DeviceIndex device);
+
 // Whether kernels run at their launch, on the launching thread (orExecutionInline). Refuses a forked child.
 OPENREG_API bool executes_inline();
 

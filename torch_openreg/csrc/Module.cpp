@@ -44,6 +44,10 @@ c10::Stream default_stream(int64_t device) {
   return openreg::default_stream(checked_index(device));
 }
 
+void order_after_current_stream(uintptr_t stream, int64_t device) {
+  openreg::order_after_current_stream(reinterpret_cast<orStream_t>(stream), checked_index(device));
+}
+
 orDeviceProp device_properties(int64_t device) {
   orDeviceProp properties{};
   OPENREG_CHECK(orGetDeviceProperties(&properties, checked_index(device)));
@@ -103,6 +107,7 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   module.def("_exchangeDevice", wrap_pybind_function(&exchange_device));
   module.def("_get_default_generator", wrap_pybind_function(&default_generator));
   module.def("_get_default_stream", wrap_pybind_function(&default_stream));
+  module.def("_order_after_current_stream", wrap_pybind_function(&order_after_current_stream));
   module.def("_get_device_properties", wrap_pybind_function(&device_properties));
   module.def("_can_device_access_peer", wrap_pybind_function(&can_access_peer));
   module.def("_fallback_policy", wrap_pybind_function(&fallback_policy));

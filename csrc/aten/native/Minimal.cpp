@@ -9,6 +9,7 @@
 #include <ATen/ops/set_native.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "../../runtime/OpenRegBackendMeta.h"
 #include "../../runtime/OpenRegStorage.h"
 #include "../../runtime/OpenRegStream.h"
 
@@ -162,8 +163,9 @@ Tensor& set_source_Tensor_(Tensor& self, const Tensor& source) {
   if (self.is_same(source)) {
     return self;
   }
-  return set_source_Storage_storage_offset_(
-      self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+  set_source_Storage_storage_offset_(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+  c10::openreg::carry_backend_meta(*source.unsafeGetTensorImpl(), *self.unsafeGetTensorImpl());
+  return self;
 }
 
 Tensor& set_(Tensor& self) {
