@@ -22,7 +22,6 @@ DOCUMENTED = ("memory._dump_snapshot", "memory._record_memory_history", "memory.
 
 # A name, or its last part if that stands in several modules; "*" is anything. -> what does it on any device
 INSTEAD = {
-    "*Storage": "torch.UntypedStorage",
     "max_memory_cached": "torch.openreg.max_memory_reserved",
     "memory_cached": "torch.openreg.memory_reserved",
     "nvtx*": "torch.profiler.record_function",
