@@ -12,12 +12,6 @@ namespace {
 
 constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
-template <class Op>
-const c10::FunctionSchema& schema_of() {
-  static const auto& schema = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name).schema();
-  return schema;
-}
-
 // What PyTorch checks for every backend of its own (aten/src/ATen/native/Convolution.cpp), in its words.
 void check_same_type(const Tensor& input, const Tensor& other, const char* name) {
   TORCH_CHECK(

@@ -13,8 +13,56 @@ namespace {
 
 #include <OperatorPolicy.inc>
 
+using Operands = c10::SmallVector<SeenTensor, 6>;
+
+bool is_written(const SeenTensor& each) {
+  const auto* alias = each.argument->alias_info();
+  return alias != nullptr && alias->isWrite();
+}
+
+// As TensorIterator has them, outputs first; without the argument called `except`.
+Operands operands(ArrayRef<SeenTensor> seen, const std::string& except = "") {
+  Operands result;
+  for (const bool outputs : {true, false}) {
+    for (const SeenTensor& each : seen) {
+      if (is_written(each) == outputs && each.argument->name() != except) {
+        result.push_back(each);
+      }
+    }
+  }
+  return result;
+}
+
+// The check of TensorIterator (aten/src/ATen/TensorIterator.cpp, compute_types). `scalars`: of how many CPU scalars among
+// the inputs it lets a kernel have, if of any.
+void check_iterator(ArrayRef<SeenTensor> operands, std::optional<int> scalars) {
+  const auto on_device = [](const SeenTensor& each) { return !each.tensor->device().is_cpu(); };
+  const auto* first = std::find_if(operands.begin(), operands.end(), on_device);
+  if (first == operands.end()) {
+    return;
+  }
+  const Device common = first->tensor->device();
+  for (const SeenTensor& each : operands) {
+    const Device device = each.tensor->device();
+    if (scalars && device.is_cpu() && each.tensor->dim() == 0 && !is_written(each)) {
+      TORCH_CHECK(*scalars > 0, "Trying to pass too many CPU scalars to non-CPU kernel!");
+      --*scalars;
+      continue;
+    }
+    TORCH_CHECK(
+        device == common,
+        "Expected all tensors to be on the same device, but found at least two devices, ",
+        common,
+        " and ",
+        device,
+        "!");
+  }
+}
+
+// ---- The rules, named in device_rules.yaml, which says where CUDA's source has them
+
 // What PyTorch's generated wrapper checks, outputs first: every tensor on one device.
-void one_device(const DevicePolicy& policy, ArrayRef<SeenTensor> seen, Device) {
+void one_device(const DevicePolicy& policy, ArrayRef<SeenTensor> seen) {
   std::optional<Device> common;
   for (const bool outputs : {true, false}) {
     for (const SeenTensor& each : seen) {
@@ -29,107 +77,161 @@ void one_device(const DevicePolicy& policy, ArrayRef<SeenTensor> seen, Device) {
   }
 }
 
-bool is_scalar_input(const SeenTensor& each) {
-  const auto* alias = each.argument->alias_info();
-  return each.tensor->device().is_cpu() && each.tensor->dim() == 0 && !(alias && alias->isWrite());
+void any(const DevicePolicy&, ArrayRef<SeenTensor>) {}
+
+void no_scalar(const DevicePolicy& policy, ArrayRef<SeenTensor> seen) {
+  check_iterator(operands(seen, policy.argument), std::nullopt);
 }
 
-void check_scalars(ArrayRef<SeenTensor> seen, Device common) {
+void one_scalar(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
+  check_iterator(operands(seen), 1);
+}
+
+void no_further_scalar(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
+  check_iterator(operands(seen), 0);
+}
+
+// A TensorIterator of all but the weight, then one of its result and the weight.
+void scalar_weight(const DevicePolicy& policy, ArrayRef<SeenTensor> seen) {
+  const Operands weighted = operands(seen, policy.argument);
+  check_iterator(weighted, std::nullopt);
   for (const SeenTensor& each : seen) {
-    const Device device = each.tensor->device();
-    TORCH_CHECK(
-        device == common || is_scalar_input(each),
-        "Expected all tensors to be on the same device, but found at least two devices, ",
-        common,
-        " and ",
-        device,
-        "!");
-  }
-}
-
-// TensorIterator's rule: one CPU scalar, and not as an output. Lists are those of the foreach operators, whose slow path
-// goes through their tensors one by one.
-void one_scalar(const DevicePolicy&, ArrayRef<SeenTensor> seen, Device common) {
-  check_scalars(seen, common);
-  const auto scalars = std::count_if(seen.begin(), seen.end(), [](const SeenTensor& each) {
-    return is_scalar_input(each) && each.argument->type()->kind() == c10::TypeKind::TensorType;
-  });
-  TORCH_CHECK(scalars <= 1, "Trying to pass too many CPU scalars to non-CPU kernel!");
-}
-
-// where() moves its CPU scalars to the device (aten/src/ATen/native/TensorCompare.cpp).
-void any_scalars(const DevicePolicy&, ArrayRef<SeenTensor> seen, Device common) {
-  check_scalars(seen, common);
-}
-
-// x[index]: CPU indices are moved to the device (aten/src/ATen/native/IndexingUtils.h).
-void cpu_indices(const DevicePolicy& policy, ArrayRef<SeenTensor> seen, Device common) {
-  const Device indexed = seen.front().tensor->device();
-  c10::SmallVector<SeenTensor, 6> others;
-  for (const SeenTensor& each : seen) {
-    if (each.argument->name() != "indices") {
-      others.push_back(each);
-      continue;
+    if (each.argument->name() == policy.argument) {
+      check_iterator({weighted.front(), each}, 1);
     }
-    const Device device = each.tensor->device();
-    TORCH_CHECK(
-        device.is_cpu() || device == indexed,
-        "indices should be either on cpu or on the same device as the indexed tensor (",
-        indexed,
-        ")");
   }
-  one_scalar(policy, others, common);
 }
 
-// masked_fill_ compares self and mask itself (aten/src/ATen/native/cuda/Indexing.cu).
-void same_mask(const DevicePolicy& policy, ArrayRef<SeenTensor> seen, Device common) {
+// Inputs without dimensions are moved to the device of the first input that is on one.
+void moved_scalars(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
+  std::optional<Device> target;
+  Operands rest = operands(seen);
+  for (const SeenTensor& each : rest) {
+    if (!target && !is_written(each) && !each.tensor->device().is_cpu()) {
+      target = each.tensor->device();
+    }
+  }
+  const auto moved = [&](const SeenTensor& each) {
+    return target && !is_written(each) && each.tensor->dim() == 0 && each.tensor->device() != *target;
+  };
+  rest.erase(std::remove_if(rest.begin(), rest.end(), moved), rest.end());
+  check_iterator(rest, std::nullopt);
+}
+
+// x[indices]: those on the CPU are moved to x's device, and so is the argument without dimensions that is put there.
+void indices(const DevicePolicy& policy, ArrayRef<SeenTensor> seen) {
+  const Device indexed = seen.front().tensor->device();
+  Operands rest;
+  for (const SeenTensor& each : operands(seen)) {
+    if (each.argument->name() == "indices") {
+      TORCH_CHECK(
+          each.tensor->device().is_cpu() || each.tensor->device() == indexed,
+          "indices should be either on cpu or on the same device as the indexed tensor (",
+          indexed,
+          ")");
+    } else if (each.argument->name() != policy.argument || each.tensor->dim() > 0) {
+      rest.push_back(each);
+    }
+  }
+  check_iterator(rest, std::nullopt);
+}
+
+void mask(const DevicePolicy& policy, ArrayRef<SeenTensor> seen) {
   const Device self = seen[0].tensor->device();
   const Device mask = seen[1].tensor->device();
+  TORCH_CHECK(policy.argument.empty() || !self.is_cpu(), "masked_fill_: Expected inputs to be on same device");
   TORCH_CHECK(
       self == mask, "expected self and mask to be on the same device, but got mask on ", mask, " and self on ", self);
-  one_scalar(policy, seen, common);
 }
 
-struct OwnRule {
-  std::string_view name;
-  DeviceRule rule;
-};
+void out_like_self(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
+  const Device self = seen.front().tensor->device();
+  for (const SeenTensor& each : seen.slice(1)) {
+    TORCH_CHECK(
+        each.tensor->device() == self,
+        "Expected out tensor to have device ",
+        self,
+        ", but got ",
+        each.tensor->device(),
+        " instead");
+  }
+}
 
-// Operators marked NoCheck in native_functions.yaml whose CUDA kernel has a rule of its own. Sorted.
-constexpr OwnRule kOwnRules[] = {
-    {"aten::_index_put_impl_", cpu_indices},
-    {"aten::_unsafe_index.Tensor", cpu_indices},
-    {"aten::_unsafe_index_put", cpu_indices},
-    {"aten::index.Tensor", cpu_indices},
-    {"aten::index.Tensor_out", cpu_indices},
-    {"aten::index_put", cpu_indices},
-    {"aten::index_put_", cpu_indices},
-    {"aten::masked_fill_.Scalar", same_mask},
-    {"aten::masked_fill_.Tensor", same_mask},
-    {"aten::where.self", any_scalars},
-    {"aten::where.self_out", any_scalars},
-};
+void same_out(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
+  const TensorImpl& self = *seen[0].tensor;
+  const TensorImpl& out = *seen[1].tensor;
+  TORCH_CHECK(self.device() == out.device());
+}
 
-DeviceRule rule_of(const std::string& name) {
-  for (const OwnRule& own : kOwnRules) {
-    if (own.name == name) {
-      return own.rule;
+void mode_out(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
+  const Device self = seen.front().tensor->device();
+  for (const SeenTensor& each : seen.slice(1)) {
+    TORCH_CHECK(
+        each.tensor->device() == self,
+        "expected device '",
+        self,
+        "' but got '",
+        each.tensor->device(),
+        "' for ",
+        each.argument->name(),
+        " output");
+  }
+}
+
+void tensor_lr(const DevicePolicy& policy, ArrayRef<SeenTensor> seen) {
+  const Device params = seen.front().tensor->device();
+  Operands rest;
+  for (const SeenTensor& each : seen) {
+    const std::string& name = each.argument->name();
+    const bool in_list = each.argument->type()->kind() == c10::TypeKind::ListType;
+    const bool cpu_lr = name == "lr" && each.tensor->device().is_cpu();
+    TORCH_CHECK(
+        in_list || cpu_lr || each.tensor->device() == params, name, " must be on the same GPU device as the params");
+    if (!cpu_lr) {
+      rest.push_back(each);
     }
   }
-  const bool unchecked =
-      std::binary_search(std::begin(kUncheckedOperators), std::end(kUncheckedOperators), std::string_view(name));
-  return unchecked ? one_scalar : one_device;
+  one_device(policy, rest);
+}
+
+struct OperatorRule {
+  std::string_view name;
+  DeviceRule rule;
+  const char* argument;
+};
+
+constexpr OperatorRule kRules[] = {
+#define RULE(name, rule, argument) {name, rule, argument},
+    OPENREG_DEVICE_RULES(RULE)
+#undef RULE
+};
+
+bool is_listed(ArrayRef<const char*> sorted, const std::string& name) {
+  return std::binary_search(sorted.begin(), sorted.end(), std::string_view(name));
+}
+
+OperatorRule rule_of(const std::string& name) {
+  for (const OperatorRule& known : kRules) {
+    if (known.name == name) {
+      return known;
+    }
+  }
+  return {name, is_listed(kUncheckedOperators, name) ? one_scalar : one_device, ""};
 }
 
 std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-std::string method_name(const c10::FunctionSchema& schema) {
-  // Named as PyTorch's generator names CUDA's wrapper: wrapper_CUDA_mm, wrapper_CUDA_add_Tensor.
+// As PyTorch's generator names CUDA's wrapper (torchgen/dest/register_dispatch_key.py).
+std::string method_name(const c10::FunctionSchema& schema, const std::string& name) {
   const std::string& overload = schema.overload_name();
-  return "wrapper_PrivateUse1_" + (overload.empty() ? "" : overload + "_") +
-         schema.name().substr(schema.name().find("::") + 2);
+  const bool has_out = !schema.arguments().empty() && schema.arguments().back().is_out();
+  const std::string base = schema.name().substr(schema.name().find("::") + 2) + (has_out ? "_out" : "");
+  if (is_listed(kStructuredOperators, name)) {
+    return "wrapper_PrivateUse1_" + base + (overload.empty() ? "" : "_" + overload);
+  }
+  return "wrapper_PrivateUse1_" + overload + "_" + base;
 }
 
 struct Policies {
@@ -152,8 +254,9 @@ const DevicePolicy& policy_of(const c10::FunctionSchema& schema) {
     Policies& all = policies();
     const std::lock_guard lock(all.mutex);
     const std::string name = full_name(schema);
+    const auto [_, rule, argument] = rule_of(name);
     const bool builtin = schema.name().starts_with("aten::");
-    policy = &all.by_name.try_emplace(name, name, method_name(schema), rule_of(name), builtin).first->second;
+    policy = &all.by_name.try_emplace(name, name, method_name(schema, name), rule, argument, builtin).first->second;
   }
   return *policy;
 }

@@ -20,14 +20,15 @@ struct SeenTensor {
 
 struct DevicePolicy;
 
-// Throws unless `seen`, which are not all on `common`, may meet in one operator.
-using DeviceRule = void (*)(const DevicePolicy& policy, ArrayRef<SeenTensor> seen, Device common);
+// Throws unless `seen`, which are not all on one device, may meet in one operator.
+using DeviceRule = void (*)(const DevicePolicy& policy, ArrayRef<SeenTensor> seen);
 
 struct DevicePolicy {
-  std::string name;   // "aten::add.Tensor"
-  std::string method; // in PyTorch's sentence, "wrapper_PrivateUse1_add_Tensor"
-  DeviceRule rule;
-  bool builtin = true; // PyTorch's own operator, not one that somebody else defined
+  std::string name;        // "aten::add.Tensor"
+  std::string method = ""; // in PyTorch's sentence, "wrapper_PrivateUse1_add_Tensor"
+  DeviceRule rule = nullptr;
+  std::string argument = ""; // that the rule treats differently
+  bool builtin = true;       // PyTorch's own operator, not one that somebody else defined
   mutable FallbackUse fallback = {};
 };
 

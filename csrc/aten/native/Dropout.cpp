@@ -2,6 +2,9 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/native_dropout_backward_ops.h>
+
+#include "OnCpu.h"
 
 namespace at::openreg {
 
@@ -19,6 +22,7 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::op
 }
 
 Tensor native_dropout_backward(const Tensor& grad_output, const Tensor& mask, double scale) {
+  check_devices<at::_ops::native_dropout_backward>(grad_output, mask);
   if (scale == 0) { // p = 1
     return at::zeros_like(grad_output);
   }

@@ -72,7 +72,7 @@ void KernelScope::see(Device device) {
 
 void KernelScope::check_devices() const {
   if (C10_UNLIKELY(mixed_ && device_ >= 0)) {
-    policy_.rule(policy_, seen_, Device(DeviceType::PrivateUse1, device_));
+    policy_.rule(policy_, seen_);
   }
 }
 

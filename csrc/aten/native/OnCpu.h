@@ -89,6 +89,22 @@ inline std::vector<Tensor> results(KernelScope& scope, std::vector<Tensor>&& val
   return std::move(values);
 }
 
+template <class Op>
+const c10::FunctionSchema& schema_of() {
+  static const auto& schema = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name).schema();
+  return schema;
+}
+
+// The device check of a kernel that is made of other operators, each of which would see only some of the arguments: `args`
+// are Op's first ones.
+template <class Op, class... Args>
+void check_devices(const Args&... args) {
+  KernelScope scope(policy_of(schema_of<Op>()));
+  const c10::Argument* argument = schema_of<Op>().arguments().data();
+  (see(scope, args, *argument++), ...);
+  scope.check_devices();
+}
+
 template <class Op, class Schema = typename Op::schema>
 struct OnCpu;
 

@@ -2,12 +2,31 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_thnn_fused_gru_cell_backward_ops.h>
+#include <ATen/ops/_thnn_fused_gru_cell_ops.h>
+#include <ATen/ops/_thnn_fused_lstm_cell_backward_impl_ops.h>
+#include <ATen/ops/_thnn_fused_lstm_cell_ops.h>
+
+#include "OnCpu.h"
 
 namespace at::openreg {
 namespace {
 
 Tensor join(TensorList gates) {
   return at::cat(gates, 1);
+}
+
+// The parts of what is `count` gates wide.
+std::vector<Tensor> gates_of(const Tensor& gates, int64_t count) {
+  TORCH_CHECK(
+      gates.dim() == 2 && gates.size(1) % count == 0,
+      "Expected ",
+      count,
+      " gates, a tensor of 2 dimensions with a multiple of ",
+      count,
+      " columns, but got a tensor of sizes ",
+      gates.sizes());
+  return gates.unsafe_chunk(count, 1);
 }
 
 Tensor with_bias(const Tensor& gates, const std::optional<Tensor>& bias) {
@@ -30,8 +49,9 @@ std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell(
     const Tensor& cx,
     const std::optional<Tensor>& input_bias,
     const std::optional<Tensor>& hidden_bias) {
+  check_devices<at::_ops::_thnn_fused_lstm_cell>(input_gates, hidden_gates, cx, input_bias, hidden_bias);
   const Tensor workspace = with_bias(hidden_gates, hidden_bias) + with_bias(input_gates, input_bias);
-  const auto gates = workspace.unsafe_chunk(4, 1);
+  const auto gates = gates_of(workspace, 4);
   Tensor in = gates[0].sigmoid_(), forget = gates[1].sigmoid_(), cell = gates[2].tanh_(), out = gates[3].sigmoid_();
   const Tensor cy = (forget * cx).add_(in * cell);
   return {out * cy.tanh(), cy, workspace};
@@ -44,12 +64,13 @@ std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell_backward_impl(
     const Tensor& cy,
     const Tensor& workspace,
     bool has_bias) {
+  check_devices<at::_ops::_thnn_fused_lstm_cell_backward_impl>(grad_hy, grad_cy, cx, cy, workspace);
   const bool has_hy = grad_hy && grad_hy->defined();
   const bool has_cy = grad_cy && grad_cy->defined();
   if (!has_hy && !has_cy) {
     return {};
   }
-  const auto gates = workspace.unsafe_chunk(4, 1);
+  const auto gates = gates_of(workspace, 4);
   const Tensor &in = gates[0], &forget = gates[1], &cell = gates[2], &out = gates[3];
   const Tensor tanh_cy = cy.tanh();
   Tensor grad_cell_state = has_cy ? *grad_cy : at::zeros_like(cy);
@@ -72,8 +93,9 @@ std::tuple<Tensor, Tensor> _thnn_fused_gru_cell(
     const Tensor& hx,
     const std::optional<Tensor>& input_bias,
     const std::optional<Tensor>& hidden_bias) {
-  const auto in = with_bias(input_gates, input_bias).unsafe_chunk(3, 1);
-  const auto hidden = with_bias(hidden_gates, hidden_bias).unsafe_chunk(3, 1);
+  check_devices<at::_ops::_thnn_fused_gru_cell>(input_gates, hidden_gates, hx, input_bias, hidden_bias);
+  const auto in = gates_of(with_bias(input_gates, input_bias), 3);
+  const auto hidden = gates_of(with_bias(hidden_gates, hidden_bias), 3);
   const Tensor reset = (hidden[0] + in[0]).sigmoid_();
   const Tensor update = (hidden[1] + in[1]).sigmoid_();
   const Tensor candidate = (in[2] + hidden[2] * reset).tanh_();
@@ -82,7 +104,8 @@ std::tuple<Tensor, Tensor> _thnn_fused_gru_cell(
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> _thnn_fused_gru_cell_backward(
     const Tensor& grad_hy, const Tensor& workspace, bool has_bias) {
-  const auto saved = workspace.unsafe_chunk(5, 1);
+  check_devices<at::_ops::_thnn_fused_gru_cell_backward>(grad_hy, workspace);
+  const auto saved = gates_of(workspace, 5);
   const Tensor &reset = saved[0], &update = saved[1], &candidate = saved[2], &hx = saved[3],
                &hidden_candidate = saved[4];
   const Tensor grad_candidate = grad_hy * (1 - update) * tanh_slope(candidate);
