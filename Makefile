@@ -21,7 +21,7 @@ CXX_FILES = $(shell find csrc third_party torch_openreg/csrc -name '*.cpp' -o -n
 demo: install
 	$(BIN)/python -m torch_openreg demo $(ARGS)
 
-test: install
+test: $(VENV)/.integrations
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: install
@@ -48,6 +48,11 @@ $(VENV)/.torch:
 # Editable: a changed Python file needs no build.
 $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	$(BIN)/python -m pip install --no-build-isolation -e ".[demo,test]"
+	touch $@
+
+# Naming torch makes pip refuse, rather than exchange it for another.
+$(VENV)/.integrations: $(VENV)/.installed
+	$(BIN)/python -m pip install --no-build-isolation -e ".[integrations]" torch==$(TORCH)
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.installed

@@ -1,0 +1,1 @@
+"""Programs that other people wrote, unchanged on the device: the extra `integrations`, which `make test` installs."""
