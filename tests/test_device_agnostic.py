@@ -541,6 +541,21 @@ def test_captured_graphs_run_forward_and_backward(backend: str) -> None:
     on_both(run)
 
 
+def test_captured_attention_runs_forward_and_backward() -> None:
+    """What the kernel returns is what PyTorch's meta kernel says: the graph saves it for the backward."""
+
+    def run(device: str, capture: bool) -> list[Tensor]:
+        def attend(q: Tensor) -> Tensor:
+            return nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+        q = place(randn(2, 2, 4, 8).requires_grad_(), device)
+        y = (torch.compile(attend, backend="aot_eager") if capture else attend)(q)
+        y.sum().backward()
+        return [y, q.grad]
+
+    assert_same(run(DEVICE, True), run("cpu", False))
+
+
 # ---- Other tools that look at the device -----------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/zeros.h>
 
 namespace at::openreg {
 
@@ -51,8 +52,10 @@ _scaled_dot_product_fused_attention_overrideable(
   TORCH_CHECK(!return_debug_mask, "return_debug_mask is not supported by the openreg device.");
   auto [out, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
-  // The other results serve kernels with variable lengths and dropout, which this one does not have.
-  return {out, logsumexp, Tensor(), Tensor(), query.sym_size(2), key.sym_size(2), Tensor(), Tensor(), Tensor()};
+  // The other results serve kernels with variable lengths and dropout, which this one does not have. PyTorch's meta kernel
+  // says that the generator's seed and offset are tensors, and a graph captured with it saves them for the backward.
+  const auto no_seed = [] { return at::zeros({}, at::kLong); };
+  return {out, logsumexp, Tensor(), Tensor(), query.sym_size(2), key.sym_size(2), no_seed(), no_seed(), Tensor()};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> _scaled_dot_product_fused_attention_overrideable_backward(
