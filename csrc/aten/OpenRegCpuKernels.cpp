@@ -3,11 +3,10 @@
 #include <torch/library.h>
 
 #include <deque>
-#include <mutex>
 
+#include "../runtime/OpenRegFunctions.h"
 #include "OpenRegStructured.h"
 #include "native/Fallback.h"
-#include "native/Layouts.h"
 #include "native/Minimal.h"
 #include "native/OnCpu.h"
 
@@ -219,43 +218,18 @@ void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
-  m.impl("copy_", copy_);
-  fallback_for(m, c10::DispatchKey::SparseCsrPrivateUse1, kOvershadowedSparseCsrCPU);
-}
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-}
-
-TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
-  m.impl("copy_", copy_);
-  fallback_for(m, c10::DispatchKey::NestedTensorPrivateUse1, kOvershadowedNestedTensorCPU);
-}
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-}
-
-// A fallback costs 3 ms of `import torch`, since PyTorch looks at every operator again. Tensors of these two layouts only come
-// from their factories and from the fallback itself, so theirs waits for the first one. (PyTorch makes compressed sparse and
-// nested tensors in composite kernels too, which no backend sees.)
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  fallback_for(m, c10::DispatchKey::SparsePrivateUse1, kFactoriesSparseCPU);
-}
-TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
-  fallback_for(m, c10::DispatchKey::QuantizedPrivateUse1, kFactoriesQuantizedCPU);
-}
+// Not TORCH_LIBRARY_IMPL, which would do it at `import torch`: a fallback costs 3 ms, since PyTorch looks at every operator
+// again, and no tensor of these layouts exists before the device has started.
+const bool at_start = [] {
+  c10::openreg::on_start([] {
+    register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU);
+    register_layout(c10::DispatchKey::SparseCsrPrivateUse1, kOvershadowedSparseCsrCPU);
+    register_layout(c10::DispatchKey::QuantizedPrivateUse1, kOvershadowedQuantizedCPU);
+    register_layout(c10::DispatchKey::NestedTensorPrivateUse1, kOvershadowedNestedTensorCPU);
+  });
+  return true;
+}();
 // LITERALINCLUDE END: FALLBACK OTHER LAYOUTS
 
 } // namespace
-
-void prepare_layout(c10::DispatchKeySet keys) {
-  static std::once_flag sparse, quantized;
-  if (keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Sparse))) {
-    std::call_once(sparse, [] { register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU); });
-  } else if (keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Quantized))) {
-    std::call_once(
-        quantized, [] { register_layout(c10::DispatchKey::QuantizedPrivateUse1, kOvershadowedQuantizedCPU); });
-  }
-}
-
 } // namespace at::openreg

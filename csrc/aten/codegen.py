@@ -50,13 +50,6 @@ def overshadowed_operators(functions: list[dict], key: str) -> list[str]:
     return sorted(f"aten::{f['func'].split('(')[0]}" for f in functions if overshadowed(f))
 
 
-def factories(functions: list[dict], key: str) -> list[str]:
-    """Operators that make tensors of a layout out of nothing."""
-    return sorted(
-        f"aten::{f['func'].split('(')[0]}" for f in functions if "Device? device" in f["func"] and key in str(f)
-    )
-
-
 def meta_kernels(functions: list[dict]) -> list[tuple[str, str]]:
     """Operators with a meta kernel in C++: the operator's name in `at::_ops`, and the function's in `at::meta`."""
 
@@ -93,7 +86,6 @@ def main() -> None:
         *array("kUncheckedOperators", unchecked_operators(functions)),
         *array("kStructuredOperators", structured_operators(functions)),
         *device_rules(load(DEVICE_RULES)),
-        *(line for key in LAYOUTS[1:] for line in array(f"kFactories{key}", factories(functions, key))),
         *(line for key in LAYOUTS for line in array(f"kOvershadowed{key}", overshadowed_operators(functions, key))),
         "#define OPENREG_META_KERNELS(X) \\",
         *(f"  X({op}, {function}) \\" for op, function in meta_kernels(functions)),

@@ -267,6 +267,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   char* take(size_t requested, DeviceIndex device) {
+    start();
     if (requested == 0) {
       return nullptr;
     }

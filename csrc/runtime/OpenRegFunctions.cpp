@@ -1,6 +1,17 @@
 #include "OpenRegFunctions.h"
 
+#include <mutex>
+#include <vector>
+
 namespace c10::openreg {
+namespace {
+
+std::vector<void (*)()>& start_functions() {
+  static std::vector<void (*)()> functions;
+  return functions;
+}
+
+} // namespace
 
 DeviceIndex device_count() noexcept {
   // Counted once: the number is fixed for the life of the process, as CUDA_VISIBLE_DEVICES is.
@@ -55,6 +66,22 @@ DeviceIndex maybe_exchange_device(DeviceIndex device) {
 void device_synchronize(DeviceIndex device) {
   const CurrentDevice current(device);
   OPENREG_CHECK(orDeviceSynchronize());
+}
+
+void on_start(void (*fn)()) {
+  start_functions().push_back(fn);
+}
+
+std::atomic<bool> detail::started{false};
+
+void detail::run_on_start() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (const auto fn : start_functions()) {
+      fn();
+    }
+    started.store(true, std::memory_order_release);
+  });
 }
 
 Device with_index(Device device) {

@@ -2,6 +2,8 @@
 
 #include <c10/core/Device.h>
 
+#include <atomic>
+
 #include "OpenRegException.h"
 
 // Devices, and the current device of the calling thread.
@@ -42,6 +44,21 @@ class CurrentDevice {
 
 // Waits for all work of `device` (default: the current one).
 OPENREG_API void device_synchronize(DeviceIndex device = -1);
+
+// What `import torch` need not pay for: `fn` runs once, before the first memory of a device exists or when PyTorch asks for the
+// device to be initialised, whichever comes first. To be called while the library loads.
+void on_start(void (*fn)());
+
+namespace detail {
+OPENREG_API extern std::atomic<bool> started;
+OPENREG_API void run_on_start();
+} // namespace detail
+
+inline void start() {
+  if (C10_UNLIKELY(!detail::started.load(std::memory_order_acquire))) {
+    detail::run_on_start();
+  }
+}
 
 // Throws CUDA's sentence in a child that was forked after the device was used: its memory is not there. Whatever touches
 // memory without a call to the device, which would refuse by itself, must ask first.

@@ -23,6 +23,7 @@ bool OpenRegHooks::hasPrimaryContext(DeviceIndex device) const {
 void OpenRegHooks::init() const {
   int count = 0;
   OPENREG_CHECK(orGetDeviceCount(&count)); // raises what device_count() may only warn of
+  start();
 }
 
 DeviceIndex OpenRegHooks::deviceCount() const {

@@ -8,6 +8,8 @@ cannot use it, as with CUDA.
 
 from __future__ import annotations
 
+import importlib
+import os
 from typing import Any
 
 import torch
@@ -16,30 +18,6 @@ from torch_openreg import _C
 from torch_openreg._C import _OpenRegDeviceProperties
 
 from . import _utils as _utils  # torch.load looks for it
-from ._tensor_types import (
-    BFloat16Storage,
-    BFloat16Tensor,
-    BoolStorage,
-    BoolTensor,
-    ByteStorage,
-    ByteTensor,
-    CharStorage,
-    CharTensor,
-    ComplexDoubleStorage,
-    ComplexFloatStorage,
-    DoubleStorage,
-    DoubleTensor,
-    FloatStorage,
-    FloatTensor,
-    HalfStorage,
-    HalfTensor,
-    IntStorage,
-    IntTensor,
-    LongStorage,
-    LongTensor,
-    ShortStorage,
-    ShortTensor,
-)
 from ._utils import DeviceLike, _get_device_index, existing_device
 
 
@@ -180,125 +158,115 @@ def device_memory_used(device: DeviceLike | None = None) -> int:
 
     As ``torch.cuda.device_memory_used``.
     """
+    from .memory import mem_get_info
+
     free, total = mem_get_info(device)
     return total - free
+
+
+# Where the other names live. Loaded at their first use, since `import torch` pays for what is loaded here.
+_SUBMODULES = {
+    "_tensor_types": (
+        "BFloat16Storage",
+        "BFloat16Tensor",
+        "BoolStorage",
+        "BoolTensor",
+        "ByteStorage",
+        "ByteTensor",
+        "CharStorage",
+        "CharTensor",
+        "ComplexDoubleStorage",
+        "ComplexFloatStorage",
+        "DoubleStorage",
+        "DoubleTensor",
+        "FloatStorage",
+        "FloatTensor",
+        "HalfStorage",
+        "HalfTensor",
+        "IntStorage",
+        "IntTensor",
+        "LongStorage",
+        "LongTensor",
+        "ShortStorage",
+        "ShortTensor",
+    ),
+    "amp": ("get_amp_supported_dtype",),
+    "fallback": (),
+    "memory": (
+        "empty_cache",
+        "max_memory_allocated",
+        "max_memory_reserved",
+        "mem_get_info",
+        "memory_allocated",
+        "memory_reserved",
+        "memory_stats",
+        "memory_stats_as_nested_dict",
+        "reset_accumulated_memory_stats",
+        "reset_peak_memory_stats",
+    ),
+    "meta": (),
+    "random": (
+        "_get_generator",
+        "get_rng_state",
+        "get_rng_state_all",
+        "initial_seed",
+        "manual_seed",
+        "manual_seed_all",
+        "seed",
+        "seed_all",
+        "set_rng_state",
+        "set_rng_state_all",
+    ),
+    "streams": (
+        "Event",
+        "Stream",
+        "StreamContext",
+        "current_stream",
+        "default_stream",
+        "set_stream",
+        "stream",
+    ),
+}
+_HOMES = {name: submodule for submodule, names in _SUBMODULES.items() for name in names}
+
+__all__ = [
+    "can_device_access_peer",
+    "current_device",
+    "default_generators",
+    "device",
+    "device_count",
+    "device_memory_used",
+    "device_of",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "init",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "is_tf32_supported",
+    "set_device",
+    "synchronize",
+    *(name for name in (*_HOMES, *_SUBMODULES) if not name.startswith("_")),
+]
 
 
 def __getattr__(name: str) -> Any:
     # torch.cuda fills this tuple when the device starts; here there is no such moment, and none is needed.
     if name == "default_generators":
-        return tuple(_get_generator(torch.device("openreg", index)) for index in range(device_count()))
+        return tuple(_C._get_default_generator(index) for index in range(device_count()))
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name in _HOMES:
+        value = getattr(__getattr__(_HOMES[name]), name)
+        globals()[name] = value
+        return value
     raise AttributeError(f"module 'torch.openreg' has no attribute {name!r}")
 
 
-# These import from this module.
-from . import amp, fallback, memory, meta, random, streams  # noqa: E402
-from .amp import get_amp_supported_dtype  # noqa: E402
-from .memory import (  # noqa: E402
-    empty_cache,
-    max_memory_allocated,
-    max_memory_reserved,
-    mem_get_info,
-    memory_allocated,
-    memory_reserved,
-    memory_stats,
-    memory_stats_as_nested_dict,
-    reset_accumulated_memory_stats,
-    reset_peak_memory_stats,
-)
-from .random import (  # noqa: E402
-    _get_generator,
-    get_rng_state,
-    get_rng_state_all,
-    initial_seed,
-    manual_seed,
-    manual_seed_all,
-    seed,
-    seed_all,
-    set_rng_state,
-    set_rng_state_all,
-)
-from .streams import (  # noqa: E402
-    Event,
-    Stream,
-    StreamContext,
-    current_stream,
-    default_stream,
-    set_stream,
-    stream,
-)
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
-__all__ = [
-    "BFloat16Storage",
-    "BFloat16Tensor",
-    "BoolStorage",
-    "BoolTensor",
-    "ByteStorage",
-    "ByteTensor",
-    "CharStorage",
-    "CharTensor",
-    "ComplexDoubleStorage",
-    "ComplexFloatStorage",
-    "DoubleStorage",
-    "DoubleTensor",
-    "Event",
-    "FloatStorage",
-    "FloatTensor",
-    "HalfStorage",
-    "HalfTensor",
-    "IntStorage",
-    "IntTensor",
-    "LongStorage",
-    "LongTensor",
-    "ShortStorage",
-    "ShortTensor",
-    "Stream",
-    "StreamContext",
-    "amp",
-    "can_device_access_peer",
-    "current_device",
-    "current_stream",
-    "default_generators",
-    "default_stream",
-    "device",
-    "device_count",
-    "device_memory_used",
-    "device_of",
-    "empty_cache",
-    "fallback",
-    "get_amp_supported_dtype",
-    "get_device_capability",
-    "get_device_name",
-    "get_device_properties",
-    "get_rng_state",
-    "get_rng_state_all",
-    "init",
-    "initial_seed",
-    "is_available",
-    "is_bf16_supported",
-    "is_initialized",
-    "is_tf32_supported",
-    "manual_seed",
-    "manual_seed_all",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "mem_get_info",
-    "memory",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_stats",
-    "memory_stats_as_nested_dict",
-    "meta",
-    "random",
-    "reset_accumulated_memory_stats",
-    "reset_peak_memory_stats",
-    "seed",
-    "seed_all",
-    "set_device",
-    "set_rng_state",
-    "set_rng_state_all",
-    "set_stream",
-    "stream",
-    "streams",
-    "synchronize",
-]
+
+if "TORCH_OPENREG_FALLBACK" in os.environ:
+    from . import fallback as fallback  # obeys it

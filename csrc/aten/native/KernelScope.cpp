@@ -191,7 +191,6 @@ Tensor KernelScope::result(Tensor&& tensor) {
         return *known.device;
       }
     }
-    prepare_layout(tensor.key_set());
     return map_components(tensor, c10::BackendComponent::PrivateUse1Bit, [&](const Tensor& component) {
       return result(Tensor(component));
     });

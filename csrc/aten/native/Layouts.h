@@ -18,9 +18,6 @@ inline bool has_components(const TensorImpl& tensor) {
   return tensor.key_set().has_any(kLayoutKeys);
 }
 
-// Registers what tensors with these keys need, if it is not there yet. To be called before the first one exists.
-void prepare_layout(c10::DispatchKeySet keys);
-
 using ComponentFn = c10::function_ref<Tensor(const Tensor&)>;
 
 // A tensor of the same layout on `backend`, each component replaced by `fn(component)`. A nested tensor's table of sizes
