@@ -13,9 +13,11 @@ BIN := $(VENV)/bin
 export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc third_party torch_openreg/csrc -type f)
+SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
+  execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
 CXX_FILES = $(shell find csrc third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
-.PHONY: demo test bench sweep stress install lint format clean
+.PHONY: demo test modes bench sweep stress install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -23,6 +25,12 @@ demo: install
 
 test: $(VENV)/.integrations
 	$(BIN)/python -m pytest $(ARGS)
+
+# The tests of semantics, in every execution mode.
+modes: install
+	for mode in inline async chaos; do \
+	  $(BIN)/python -m pytest --execution $$mode $(SEMANTICS) $(ARGS) || exit 1; \
+	done
 
 bench: install
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -24,6 +24,19 @@ import pytest
 T = TypeVar("T")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--execution",
+        choices=("inline", "async", "chaos"),
+        help="run the tests in this execution mode of the device (default: OPENREG_EXECUTION, else inline)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if mode := config.getoption("--execution"):
+        os.environ["OPENREG_EXECUTION"] = mode  # read when the device starts, and by child processes
+
+
 class Environment:
     """A virtual environment without pip, in a folder of its own."""
 

@@ -3,6 +3,8 @@
 #include <mutex>
 #include <vector>
 
+#include "OpenRegTrace.h"
+
 namespace c10::openreg {
 namespace {
 
@@ -65,6 +67,7 @@ DeviceIndex maybe_exchange_device(DeviceIndex device) {
 
 void device_synchronize(DeviceIndex device) {
   const CurrentDevice current(device);
+  trace([](const auto& tracer) { tracer.trace_gpu_device_synchronization(DeviceType::PrivateUse1); });
   OPENREG_CHECK(orDeviceSynchronize());
 }
 
@@ -82,6 +85,15 @@ void detail::run_on_start() {
     }
     started.store(true, std::memory_order_release);
   });
+}
+
+std::atomic<SyncDebugMode> sync_debug_mode{SyncDebugMode::Default};
+
+void warn_or_error_on_sync() {
+  TORCH_CHECK(
+      sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::Error,
+      "called a synchronizing OpenReg operation");
+  TORCH_WARN("called a synchronizing OpenReg operation");
 }
 
 Device with_index(Device device) {

@@ -60,6 +60,19 @@ inline void start() {
   }
 }
 
+// torch.openreg.set_sync_debug_mode(): whether the host may wait for the device without being told of it.
+enum class SyncDebugMode { Default, Warn, Error };
+OPENREG_API extern std::atomic<SyncDebugMode> sync_debug_mode;
+OPENREG_API void warn_or_error_on_sync();
+
+// To be called where CUDA calls its own: before the host waits for a stream's work inside of another operation, and in
+// Stream.synchronize(), but not where a program asks for nothing but to wait (events, devices).
+inline void note_synchronization() {
+  if (C10_UNLIKELY(sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::Default)) {
+    warn_or_error_on_sync();
+  }
+}
+
 // Throws CUDA's sentence in a child that was forked after the device was used: its memory is not there. Whatever touches
 // memory without a call to the device, which would refuse by itself, must ask first.
 inline void check_not_forked() {

@@ -3,6 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "OpenRegStream.h"
+#include "OpenRegTrace.h"
 
 namespace c10::openreg {
 namespace {
@@ -85,7 +86,10 @@ bool OpenRegGuardImpl::queryStream(const Stream& stream) const {
 }
 
 void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {
-  OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
+  note_synchronization();
+  const orStream_t queue = stream_handle(stream);
+  trace([&](const auto& tracer) { tracer.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, trace_id(queue)); });
+  OPENREG_CHECK(orStreamSynchronize(queue));
 }
 
 bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
@@ -108,11 +112,18 @@ void OpenRegGuardImpl::record(
     *event = handle = create_event(stream, timing ? orEventEnableTiming : orEventDisableTiming);
   }
   OPENREG_CHECK(orEventRecord(handle, queue));
+  trace([&](const auto& tracer) {
+    tracer.trace_gpu_event_record(DeviceType::PrivateUse1, trace_id(handle), trace_id(queue));
+  });
 }
 
 void OpenRegGuardImpl::block(void* event, const Stream& stream) const {
   if (event) { // an event that was never recorded holds nothing back
-    OPENREG_CHECK(orStreamWaitEvent(stream_handle(stream), static_cast<orEvent_t>(event), 0));
+    const orStream_t queue = stream_handle(stream);
+    OPENREG_CHECK(orStreamWaitEvent(queue, static_cast<orEvent_t>(event), 0));
+    trace([&](const auto& tracer) {
+      tracer.trace_gpu_event_wait(DeviceType::PrivateUse1, trace_id(event), trace_id(queue));
+    });
   }
 }
 
@@ -122,6 +133,8 @@ bool OpenRegGuardImpl::queryEvent(void* event) const {
 
 void OpenRegGuardImpl::synchronizeEvent(void* event) const {
   if (event) {
+    trace(
+        [&](const auto& tracer) { tracer.trace_gpu_event_synchronization(DeviceType::PrivateUse1, trace_id(event)); });
     OPENREG_CHECK(orEventSynchronize(static_cast<orEvent_t>(event)));
   }
 }
@@ -135,6 +148,7 @@ double OpenRegGuardImpl::elapsedTime(void* start, void* end, const DeviceIndex) 
 
 void OpenRegGuardImpl::destroyEvent(void* event, const DeviceIndex) const noexcept {
   if (event) {
+    trace([&](const auto& tracer) { tracer.trace_gpu_event_deletion(DeviceType::PrivateUse1, trace_id(event)); });
     orEventDestroy(static_cast<orEvent_t>(event));
   }
 }

@@ -1,5 +1,9 @@
 #include "OpenRegStream.h"
 
+#include <c10/util/ScopeExit.h>
+
+#include "OpenRegTrace.h"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -49,6 +53,7 @@ orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
     } else {
       const CurrentDevice current(device);
       OPENREG_CHECK(orStreamCreateWithPriority(&handle, 0, -static_cast<int>((id - 1) / kStreamsPerPool)));
+      trace([&](const auto& tracer) { tracer.trace_gpu_stream_creation(DeviceType::PrivateUse1, trace_id(handle)); });
     }
     streams.handles[id].store(handle, std::memory_order_release);
   }
@@ -99,6 +104,7 @@ orEvent_t create_event(Stream stream, unsigned int flags) {
   orEvent_t event = nullptr;
   const CurrentDevice current(stream.device_index());
   OPENREG_CHECK(orEventCreateWithFlags(&event, flags));
+  trace([&](const auto& tracer) { tracer.trace_gpu_event_creation(DeviceType::PrivateUse1, trace_id(event)); });
   return event;
 }
 
@@ -122,17 +128,23 @@ bool executes_inline() {
 }
 
 StreamLock lock_stream(Stream stream) {
-  return StreamLock(streams_of(stream.device_index()).launch[stream.id()]);
+  return executes_inline() ? StreamLock() : StreamLock(streams_of(stream.device_index()).launch[stream.id()]);
 }
 
 StreamLock drain_current_stream(DeviceIndex device) {
-  if (C10_LIKELY(executes_inline())) {
-    return {};
-  }
   const Stream stream = current_stream(device);
   StreamLock lock = lock_stream(stream);
-  OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
+  if (C10_UNLIKELY(lock.owns_lock())) {
+    OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
+  }
   return lock;
+}
+
+void wait_for_stream(Stream waiting, Stream other) {
+  const orEvent_t event = create_event(other);
+  const auto destroy = c10::make_scope_exit([&] { orEventDestroy(event); });
+  OPENREG_CHECK(orEventRecord(event, stream_handle(other)));
+  OPENREG_CHECK(orStreamWaitEvent(stream_handle(waiting), event, 0));
 }
 
 } // namespace c10::openreg

@@ -35,7 +35,10 @@ OPENREG_API void order_after_current_stream(orStream_t stream, DeviceIndex devic
 // Whether kernels run at their launch, on the launching thread (orExecutionInline). Refuses a forked child.
 OPENREG_API bool executes_inline();
 
-// Whoever holds this is the only thread that queues PyTorch's work on a stream.
+// Later work of `waiting` waits for what is queued on `other` now.
+OPENREG_API void wait_for_stream(Stream waiting, Stream other);
+
+// Whoever holds this is the only thread that queues PyTorch's work on a stream. No lock while the device executes inline.
 using StreamLock = std::unique_lock<std::recursive_mutex>;
 OPENREG_API StreamLock lock_stream(Stream stream);
 

@@ -17,6 +17,7 @@ namespace py = pybind11;
 namespace openreg = c10::openreg;
 
 using torch::wrap_pybind_function;
+using torch::wrap_pybind_function_no_gil;
 
 namespace {
 
@@ -69,6 +70,32 @@ void set_fallback_policy(int mode, std::vector<std::string> allowed) {
   at::openreg::set_fallback_policy({static_cast<at::openreg::FallbackMode>(mode), std::move(allowed)});
 }
 
+// The innermost line of Python that is not PyTorch's own, "train.py:12 in step".
+std::string python_line() {
+  const py::gil_scoped_acquire gil;
+  const auto is_torchs = [](const std::string& file) { return file.find("/torch/") != std::string::npos; };
+  std::string found;
+  py::object frame =
+      py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
+  while (frame) {
+    auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+    const std::string file = code.attr("co_filename").cast<std::string>();
+    if (found.empty() || !is_torchs(file)) {
+      found = c10::str(file, ":", PyFrame_GetLineNumber(raw), " in ", code.attr("co_name").cast<std::string>());
+    }
+    if (!is_torchs(file)) {
+      break;
+    }
+    frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
+  }
+  return found;
+}
+
+void record_launch_sites(bool enabled) {
+  at::openreg::set_launch_site(enabled ? &python_line : nullptr);
+}
+
 void add_device_properties(py::module_& module) {
   py::class_<orDeviceProp>(module, "_OpenRegDeviceProperties")
       .def_property_readonly("name", [](const orDeviceProp& p) { return std::string(p.name); })
@@ -118,6 +145,21 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
     const auto op = c10::Dispatcher::singleton().findOp({name, overload});
     return op && at::openreg::is_queueable(*op);
   });
+  module.def("_set_execution_mode", wrap_pybind_function_no_gil([](int mode, uint64_t seed) {
+               OPENREG_CHECK(orSetExecutionMode(static_cast<orExecutionMode>(mode), seed));
+             }));
+  module.def("_get_execution_mode", wrap_pybind_function([] {
+               orExecutionMode mode{};
+               uint64_t seed = 0;
+               OPENREG_CHECK(orGetExecutionMode(&mode, &seed));
+               return std::make_tuple(int(mode), seed);
+             }));
+  module.def("_record_launch_sites", &record_launch_sites);
+  if (const char* value = std::getenv("TORCH_OPENREG_LAUNCH_TRACEBACK")) {
+    record_launch_sites(std::string_view(value) == "1");
+  }
+  module.def("_set_sync_debug_mode", [](int mode) { openreg::sync_debug_mode = openreg::SyncDebugMode(mode); });
+  module.def("_get_sync_debug_mode", [] { return int(openreg::sync_debug_mode.load()); });
   add_device_properties(module);
   return module.release().ptr();
 }

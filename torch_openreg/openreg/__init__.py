@@ -191,6 +191,13 @@ _SUBMODULES = {
         "ShortTensor",
     ),
     "amp": ("get_amp_supported_dtype",),
+    "execution": (
+        "execution_mode",
+        "get_execution_mode",
+        "get_sync_debug_mode",
+        "record_launch_sites",
+        "set_sync_debug_mode",
+    ),
     "fallback": (),
     "memory": (
         "empty_cache",
@@ -255,6 +262,8 @@ def __getattr__(name: str) -> Any:
     # torch.cuda fills this tuple when the device starts; here there is no such moment, and none is needed.
     if name == "default_generators":
         return tuple(_C._get_default_generator(index) for index in range(device_count()))
+    if name == "_gpu_trace":  # the registries of callbacks: PyTorch's tracer looks for them here
+        return importlib.import_module("torch.cuda._gpu_trace")
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in _HOMES:

@@ -1,3 +1,5 @@
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/copy_ops.h>
@@ -6,6 +8,7 @@
 #include "KernelScope.h"
 #include "Layouts.h"
 #include "Minimal.h"
+#include "Queue.h"
 
 // Copies between the host and a device, between devices, and on one device, with conversion of dtype, layout and the lazy
 // conj and neg bits. All of it is the CPU's copy_ over aliases: the bits stay on the aliases, so nothing is materialised.
@@ -25,24 +28,78 @@ bool is_block(const Tensor& self, const Tensor& source) {
          self.is_conj() == source.is_conj() && self.is_neg() == source.is_neg() && !source._is_zerotensor();
 }
 
+// Runs `copy` with the stream that the copy belongs on: the current one of the source's device, as in CUDA, or of the only
+// device. Between devices, both devices' current streams wait for each other before and after.
+template <class Copy>
+void on_copy_stream(const Tensor& self, const Tensor& source, const Copy& copy) {
+  const auto current = [](const Tensor& tensor) { return c10::openreg::current_stream(tensor.device().index()); };
+  const Stream stream = current(source.is_privateuseone() ? source : self);
+  const bool peers = self.is_privateuseone() && source.is_privateuseone() && self.device() != source.device();
+  if (peers) {
+    c10::openreg::wait_for_stream(stream, current(self));
+  }
+  copy(stream);
+  if (peers) {
+    c10::openreg::wait_for_stream(current(self), stream);
+  }
+}
+
 void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
-  const Tensor& on_device = self.is_privateuseone() ? self : source;
-  const Stream stream = c10::openreg::current_stream(on_device.device().index());
-  const orStream_t queue = c10::openreg::stream_handle(stream);
   void* to = self.mutable_data_ptr();
   const void* from = source.const_data_ptr();
   const size_t size = self.nbytes();
-  if (!non_blocking) {
-    OPENREG_CHECK(orMemcpyWithStream(to, from, size, orMemcpyDefault, queue));
-    return;
-  }
-  OPENREG_CHECK(orMemcpyAsync(to, from, size, orMemcpyDefault, queue));
-  for (const Tensor* tensor : std::initializer_list<const Tensor*>{&self, &source}) {
-    if (tensor->is_cpu()) { // a pinned block must not be reused before the copy has passed
-      const auto& data = tensor->storage().data_ptr();
-      at::getHostAllocator(DeviceType::PrivateUse1)->record_event(data.get(), data.get_context(), stream);
+  on_copy_stream(self, source, [&](Stream stream) {
+    const orStream_t queue = c10::openreg::stream_handle(stream);
+    const auto lock = c10::openreg::lock_stream(stream);
+    const bool with_host = self.is_cpu() || source.is_cpu();
+    if (with_host && !non_blocking) {
+      c10::openreg::note_synchronization();
+      OPENREG_CHECK(orMemcpyWithStream(to, from, size, orMemcpyDefault, queue));
+      return;
     }
+    OPENREG_CHECK(orMemcpyAsync(to, from, size, orMemcpyDefault, queue));
+    for (const Tensor* tensor : std::initializer_list<const Tensor*>{&self, &source}) {
+      if (tensor->is_cpu()) { // a pinned block must not be reused before the copy has passed
+        const auto& data = tensor->storage().data_ptr();
+        at::getHostAllocator(DeviceType::PrivateUse1)->record_event(data.get(), data.get_context(), stream);
+      }
+    }
+  });
+}
+
+// What a queued copy works on: the device tensor's alias; pinned memory itself; what else is on the host as it is now.
+Tensor queued_operand(const Tensor& tensor, bool is_source) {
+  const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  if (tensor.is_privateuseone()) {
+    return c10::openreg::keeps_twin(storage) ? make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, impl)
+                                             : Tensor();
   }
+  if (at::getHostAllocator(DeviceType::PrivateUse1) && tensor.is_pinned()) {
+    return make_like(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), c10::DispatchKey::CPU, impl);
+  }
+  return is_source ? tensor.clone() : Tensor();
+}
+
+// Queues the CPU's copy_ where the host need not wait for it. False: for the caller to do, and for what is wrong to be said.
+bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
+  const bool with_host = self.is_cpu() || source.is_cpu();
+  if ((with_host && !non_blocking) || self.is_same(source) || source._is_zerotensor() || self._is_zerotensor() ||
+      !is_expandable_to(source.sizes(), self.sizes()) || has_internal_overlap(self) == MemOverlap::Yes) {
+    return false;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
+  const Tensor to = queued_operand(self, false), from = queued_operand(source, true);
+  if (!to.defined() || !from.defined()) {
+    return false;
+  }
+  if (to.is_alias_of(from) && get_overlap_status(to, from) == MemOverlapStatus::Partial) {
+    return false;
+  }
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(at::_ops::copy_::name, at::_ops::copy_::overload_name);
+  on_copy_stream(self, source, [&](Stream stream) { queue_on(stream, op, {to, from, non_blocking}); });
+  return true;
 }
 
 // copy_ is what moves tensors between devices: its operands may be anywhere, so that its scope sees none of them.
@@ -62,19 +119,28 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
       " on ",
       self.device(),
       " is not supported by the openreg device.");
-  c10::openreg::StreamLock locks[2];
-  for (int i = 0; i < 2; ++i) {
-    const Tensor& tensor = i ? source : self;
-    if (tensor.is_privateuseone()) {
-      locks[i] = c10::openreg::drain_current_stream(tensor.device().index());
-    }
-  }
   const bool dense = !has_components(*self.unsafeGetTensorImpl()) && !has_components(*source.unsafeGetTensorImpl());
   if (dense && is_block(self, source)) {
+    c10::openreg::check_not_forked();
     if (self.numel() > 0) {
       copy_block(self, source, non_blocking);
     }
     return self;
+  }
+  c10::openreg::StreamLock locks[2];
+  if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
+    if (dense && queue_copy(self, source, non_blocking)) {
+      return self;
+    }
+    for (int i = 0; i < 2; ++i) {
+      const Tensor& tensor = i ? source : self;
+      if (tensor.is_privateuseone()) {
+        locks[i] = c10::openreg::drain_current_stream(tensor.device().index());
+      }
+    }
+  }
+  if (!non_blocking && self.device().type() != source.device().type()) {
+    c10::openreg::note_synchronization();
   }
   KernelScope scope(kAnywhere);
   scope.enter();

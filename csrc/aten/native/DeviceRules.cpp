@@ -1,5 +1,7 @@
 #include "DeviceRules.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/op_registration/adaption.h>
 #include <c10/util/flat_hash_map.h>
 
@@ -234,6 +236,12 @@ std::string method_name(const c10::FunctionSchema& schema, const std::string& na
   return "wrapper_PrivateUse1_" + overload + "_" + base;
 }
 
+// By PyTorch's tags. An index may be a mask: it depends on the call.
+bool depends_on_data(const c10::FunctionSchema& schema) {
+  const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
+  return op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape));
+}
+
 struct Policies {
   std::mutex mutex;
   std::unordered_map<std::string, DevicePolicy> by_name;
@@ -256,7 +264,9 @@ const DevicePolicy& policy_of(const c10::FunctionSchema& schema) {
     const std::string name = full_name(schema);
     const auto [_, rule, argument] = rule_of(name);
     const bool builtin = schema.name().starts_with("aten::");
-    policy = &all.by_name.try_emplace(name, name, method_name(schema, name), rule, argument, builtin).first->second;
+    policy = &all.by_name
+                  .try_emplace(name, name, method_name(schema, name), rule, argument, builtin, depends_on_data(schema))
+                  .first->second;
   }
   return *policy;
 }

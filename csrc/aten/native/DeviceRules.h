@@ -29,6 +29,7 @@ struct DevicePolicy {
   DeviceRule rule = nullptr;
   std::string argument = ""; // that the rule treats differently
   bool builtin = true;       // PyTorch's own operator, not one that somebody else defined
+  bool reads_data = false;   // its results, or their shapes, depend on the data: CUDA's kernel makes the host wait
   mutable FallbackUse fallback = {};
 };
 

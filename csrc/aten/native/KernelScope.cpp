@@ -83,8 +83,24 @@ void KernelScope::enter() {
   enter_inline();
 }
 
+// Indices that are masks are counted before they are used.
+bool KernelScope::waits_for_data() const {
+  bool has_indices = false, has_masks = false;
+  for (const SeenTensor& each : seen_) {
+    if (each.argument->type()->kind() == c10::TypeKind::ListType && each.argument->name() == "indices") {
+      const auto type = each.tensor->dtype().toScalarType();
+      has_indices = true;
+      has_masks |= type == kBool || type == kByte;
+    }
+  }
+  return has_indices ? has_masks : policy_.reads_data;
+}
+
 void KernelScope::enter_inline() {
   check_devices();
+  if (C10_UNLIKELY(c10::openreg::sync_debug_mode != c10::openreg::SyncDebugMode::Default) && waits_for_data()) {
+    c10::openreg::warn_or_error_on_sync();
+  }
   run_backward_on_this_thread();
   // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
   allocations_.emplace(cpu_result_ || !policy_.builtin ? -1 : device_);

@@ -102,6 +102,7 @@ class KernelScope {
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
   ska::flat_hash_map<const TensorImpl*, size_t> index_; // of aliases_, once they are many
 
+  bool waits_for_data() const;
   Tensor alias(c10::MaybeOwned<Tensor> tensor);
   const Alias* find(const TensorImpl* device) const;
   c10::intrusive_ptr<c10::StorageImpl> twin(c10::StorageImpl* storage) const;

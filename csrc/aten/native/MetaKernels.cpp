@@ -3,6 +3,12 @@
 #include <ATen/MetaFunctions.h>
 #include <ATen/Operators.h>
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/result_type_native.h>
+
+#include <algorithm>
 #include <unordered_map>
 
 namespace at::openreg {
@@ -39,6 +45,201 @@ struct Plain<Result(Args...)> {
 template <class Op>
 using PlainSchema = typename Plain<typename Op::schema>::type;
 
+// What PyTorch has in Python only, for operators that networks call in every step. As the CPU's kernels do it, down to the
+// strides.
+namespace shapes {
+
+Tensor contiguous(IntArrayRef sizes, ScalarType dtype) {
+  return at::detail::empty_meta(sizes, dtype);
+}
+
+Tensor scalar(const Tensor& self) {
+  TORCH_CHECK(self.numel() > 0);
+  return contiguous({}, self.scalar_type());
+}
+
+// What TensorIterator makes of the operands of an elementwise operator.
+Tensor elementwise(std::initializer_list<const Tensor*> operands, ScalarType dtype) {
+  TensorIteratorConfig config;
+  config.add_owned_output(Tensor()).check_all_same_dtype(false).declare_static_dtype_and_device(dtype, kMeta);
+  for (const Tensor* operand : operands) {
+    config.add_owned_const_input(*operand);
+  }
+  return config.build().output();
+}
+
+Tensor _adaptive_avg_pool2d(const Tensor& self, IntArrayRef output_size) {
+  TORCH_CHECK(output_size.size() == 2 && (self.dim() == 3 || self.dim() == 4) && self.numel() > 0);
+  std::vector<int64_t> sizes = self.sizes().vec();
+  std::copy(output_size.begin(), output_size.end(), sizes.end() - 2);
+  Tensor result = contiguous(sizes, self.scalar_type());
+  result.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
+  return result;
+}
+
+Tensor abs(const Tensor& self) {
+  return elementwise({&self}, toRealValueType(self.scalar_type()));
+}
+
+Tensor dot(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.dim() == 1 && other.dim() == 1 && self.sizes() == other.sizes() && self.dtype() == other.dtype());
+  return contiguous({}, self.scalar_type());
+}
+
+Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices, int64_t num_weights, int64_t, bool) {
+  TORCH_CHECK(grad_output.dim() == indices.dim() + 1);
+  return contiguous({num_weights, grad_output.size(-1)}, grad_output.scalar_type());
+}
+
+Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
+  TORCH_CHECK(self.dim() > 0 && index.dim() <= 1 && (index.scalar_type() == kLong || index.scalar_type() == kInt));
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes[maybe_wrap_dim(dim, self.dim())] = index.numel();
+  return contiguous(sizes, self.scalar_type());
+}
+
+Tensor isnan(const Tensor& self) {
+  return elementwise({&self}, kBool);
+}
+
+Tensor logical_and(const Tensor& self, const Tensor& other) {
+  return elementwise({&self, &other}, kBool);
+}
+
+Tensor logical_not(const Tensor& self) {
+  return elementwise({&self}, kBool);
+}
+
+Tensor logical_or(const Tensor& self, const Tensor& other) {
+  return elementwise({&self, &other}, kBool);
+}
+
+Tensor max(const Tensor& self) {
+  return scalar(self);
+}
+
+Tensor mean(const Tensor& self, std::optional<ScalarType> dtype) {
+  return at::meta::mean(self, OptionalIntArrayRef(IntArrayRef()), false, dtype);
+}
+
+Tensor min(const Tensor& self) {
+  return scalar(self);
+}
+
+Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target, int64_t) {
+  TORCH_CHECK(self.scalar_type() == target.scalar_type() && self.scalar_type() == grad_output.scalar_type());
+  return elementwise({&self, &target, &grad_output}, self.scalar_type());
+}
+
+// The dtype of statistics and parameters: float beside half precision.
+bool is_mixed(const Tensor& input, const Tensor& parameter) {
+  return isReducedFloatingType(input.scalar_type()) && parameter.defined() && parameter.scalar_type() == kFloat;
+}
+
+std::tuple<Tensor, Tensor, Tensor> native_batch_norm(
+    const Tensor& input,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>& bias,
+    const std::optional<Tensor>& running_mean,
+    const std::optional<Tensor>& running_var,
+    bool training,
+    double,
+    double) {
+  int64_t contiguous_parameters = 0;
+  for (const auto* parameter : {&weight, &bias, &running_mean, &running_var}) {
+    contiguous_parameters += !parameter->has_value() || !(*parameter)->defined() || (*parameter)->is_contiguous();
+  }
+  const auto format = input.suggest_memory_format();
+  TORCH_CHECK(
+      input.dim() >= 2 && input.numel() > 0 && input.is_contiguous(format) && contiguous_parameters == 4 &&
+      !isReducedFloatingType(input.scalar_type()));
+  Tensor output = contiguous(input.sizes(), input.scalar_type());
+  output.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  const int64_t channels = training ? input.size(1) : 0;
+  return {output, contiguous({channels}, input.scalar_type()), contiguous({channels}, input.scalar_type())};
+}
+
+std::tuple<Tensor, Tensor, Tensor> native_batch_norm_backward(
+    const Tensor& grad_out,
+    const Tensor& input,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>&,
+    const std::optional<Tensor>&,
+    const std::optional<Tensor>&,
+    const std::optional<Tensor>&,
+    bool,
+    double,
+    std::array<bool, 3> output_mask) {
+  const auto format = input.suggest_memory_format();
+  TORCH_CHECK(
+      input.dim() >= 2 && input.numel() > 0 && input.is_contiguous(format) && grad_out.is_contiguous(format) &&
+      !isReducedFloatingType(input.scalar_type()) && weight.has_value() && weight->defined());
+  Tensor grad_input;
+  if (output_mask[0]) {
+    grad_input = contiguous(input.sizes(), input.scalar_type());
+    grad_input.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  }
+  const auto parameter = [&](bool wanted) {
+    return wanted ? contiguous({input.size(1)}, input.scalar_type()) : Tensor();
+  };
+  return {grad_input, parameter(output_mask[1]), parameter(output_mask[2])};
+}
+
+std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
+    const Tensor& input,
+    IntArrayRef normalized_shape,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>& bias,
+    double) {
+  const size_t outer = input.dim() - normalized_shape.size();
+  TORCH_CHECK(
+      !normalized_shape.empty() && normalized_shape.size() <= static_cast<size_t>(input.dim()) &&
+      input.sizes().slice(outer) == normalized_shape);
+  for (const auto* parameter : {&weight, &bias}) {
+    TORCH_CHECK(!parameter->has_value() || !(*parameter)->defined() || (*parameter)->sizes() == normalized_shape);
+  }
+  const bool mixed = is_mixed(input, weight.value_or(Tensor())) || is_mixed(input, bias.value_or(Tensor()));
+  const ScalarType statistics = mixed ? kFloat : input.scalar_type();
+  std::vector<int64_t> sizes(input.dim(), 1);
+  std::copy_n(input.sizes().begin(), outer, sizes.begin());
+  return {contiguous(input.sizes(), input.scalar_type()), contiguous(sizes, statistics), contiguous(sizes, statistics)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> native_layer_norm_backward(
+    const Tensor&,
+    const Tensor& input,
+    IntArrayRef,
+    const Tensor&,
+    const Tensor&,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>& bias,
+    std::array<bool, 3> output_mask) {
+  const auto like = [&](bool wanted, const Tensor& tensor) {
+    TORCH_CHECK(!wanted || (tensor.defined() && tensor.is_contiguous()));
+    return wanted ? contiguous(tensor.sizes(), tensor.scalar_type()) : Tensor();
+  };
+  return {
+      like(output_mask[0], input),
+      like(output_mask[1], weight.value_or(Tensor())),
+      like(output_mask[2], bias.value_or(Tensor()))};
+}
+
+Tensor relu(const Tensor& self) {
+  TORCH_CHECK(self.scalar_type() != kBool);
+  return elementwise({&self}, self.scalar_type());
+}
+
+Tensor sum(const Tensor& self, std::optional<ScalarType> dtype) {
+  return at::meta::sum(self, OptionalIntArrayRef(IntArrayRef()), false, dtype);
+}
+
+Tensor where_self(const Tensor& condition, const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(condition.scalar_type() == kBool && condition.is_meta() && self.is_meta() && other.is_meta());
+  return elementwise({&condition, &self, &other}, at::native::result_type(self, other));
+}
+
+} // namespace shapes
+
 using Kernels = std::unordered_map<c10::OperatorName, c10::KernelFunction>;
 
 template <class Function> // one for each type, not for each operator: it takes the compiler long
@@ -54,6 +255,29 @@ Kernels all_kernels() {
       at::_ops::OP::overload_name, \
       static_cast<PlainSchema<at::_ops::OP>*>(&at::meta::FUNCTION));
   OPENREG_META_KERNELS(META_KERNEL)
+#undef META_KERNEL
+#define META_KERNEL(OP) \
+  add(kernels, at::_ops::OP::name, at::_ops::OP::overload_name, static_cast<PlainSchema<at::_ops::OP>*>(&shapes::OP));
+  META_KERNEL(_adaptive_avg_pool2d)
+  META_KERNEL(abs)
+  META_KERNEL(dot)
+  META_KERNEL(embedding_dense_backward)
+  META_KERNEL(index_select)
+  META_KERNEL(isnan)
+  META_KERNEL(logical_and)
+  META_KERNEL(logical_not)
+  META_KERNEL(logical_or)
+  META_KERNEL(max)
+  META_KERNEL(mean)
+  META_KERNEL(min)
+  META_KERNEL(mse_loss_backward)
+  META_KERNEL(native_batch_norm)
+  META_KERNEL(native_batch_norm_backward)
+  META_KERNEL(native_layer_norm)
+  META_KERNEL(native_layer_norm_backward)
+  META_KERNEL(relu)
+  META_KERNEL(sum)
+  META_KERNEL(where_self)
 #undef META_KERNEL
   return kernels;
 }

@@ -173,6 +173,7 @@ Tensor& set_(Tensor& self) {
 }
 
 Scalar _local_scalar_dense(const Tensor& self) {
+  c10::openreg::note_synchronization();
   OPENREG_CHECK(orStreamSynchronize(c10::openreg::stream_handle(c10::openreg::current_stream(self.device().index()))));
   const void* address = orGetKernelPointer(self.const_data_ptr());
   Scalar value;

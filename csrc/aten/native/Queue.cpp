@@ -1,19 +1,20 @@
 #include "Queue.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/enum_tag.h>
 #include <ATen/ops/copy_ops.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/AutogradState.h>
 
+#include <algorithm>
 #include <atomic>
-#include <mutex>
-#include <unordered_map>
 
 #include "Fallback.h"
 #include "KernelScope.h"
 #include "Layouts.h"
 #include "MetaKernels.h"
+#include "Minimal.h"
 
 namespace at::openreg {
 namespace {
@@ -52,10 +53,16 @@ struct QueuedKernel {
   void compute() {
     c10::SmallVector<c10::StorageImpl*, 2> memory;
     for (const Tensor& result : reserved) {
-      memory.push_back(result.storage().unsafeGetStorageImpl());
+      if (result.defined()) {
+        memory.push_back(result.storage().unsafeGetStorageImpl());
+      }
     }
     const c10::openreg::ReservedAllocations allocations(memory);
     op.redispatchBoxed(kCpu, &stack);
+  }
+
+  static std::string shape_of(const Tensor& tensor) {
+    return tensor.defined() ? c10::str(tensor.toString(), tensor.sizes()) : "no tensor";
   }
 
   // What the kernel did not write where it belongs. Mostly nothing: the results were its first allocations of their sizes.
@@ -64,16 +71,18 @@ struct QueuedKernel {
     for (size_t i = 0; i < reserved.size(); ++i) {
       const Tensor& result = stack[i].toTensor();
       const Tensor& wanted = reserved[i];
+      if (!wanted.defined() && !result.defined()) {
+        continue;
+      }
       TORCH_INTERNAL_ASSERT(
-          result.sizes() == wanted.sizes() && result.scalar_type() == wanted.scalar_type(),
+          result.defined() && wanted.defined() && result.sizes() == wanted.sizes() &&
+              result.scalar_type() == wanted.scalar_type(),
           "the meta kernel of ",
           op.operator_name(),
           " told ",
-          wanted.toString(),
-          wanted.sizes(),
+          shape_of(wanted),
           ", and the kernel gave ",
-          result.toString(),
-          result.sizes());
+          shape_of(result));
       if (result.const_data_ptr() != wanted.const_data_ptr() || result.strides() != wanted.strides()) {
         misplaced.emplace_back(&wanted, result);
       }
@@ -102,33 +111,65 @@ void launch(c10::Stream stream, std::unique_ptr<QueuedKernel> kernel) {
 
 // ---- What can be queued
 
-const c10::KernelFunction* find_rule(const c10::OperatorHandle& op) {
+struct Rule {
+  enum class Results {
+    Unknown,      // not queued
+    Meta,         // the meta kernel tells
+    InPlace,      // the first argument
+    WrittenLists, // none: it writes lists of tensors, as the fused optimizers do
+  } results = Results::Unknown;
+  const c10::KernelFunction* meta = nullptr;
+};
+
+Rule find_rule(const c10::OperatorHandle& op) {
+  using Results = Rule::Results;
   const c10::FunctionSchema& schema = op.schema();
+  const auto writes = [](const c10::Argument& each) { return each.alias_info() && each.alias_info()->isWrite(); };
   for (const c10::Argument& result : schema.returns()) {
-    const bool is_view = result.alias_info() && !result.alias_info()->isWrite();
+    const bool is_view = result.alias_info() && !writes(result);
     if (is_view || result.type()->kind() != c10::TypeKind::TensorType) {
-      return nullptr;
+      return {};
     }
   }
-  return meta_kernel(op.operator_name());
+  if (const c10::KernelFunction* meta = meta_kernel(op.operator_name())) {
+    return {Results::Meta, meta};
+  }
+  const auto& arguments = schema.arguments();
+  const auto written = std::count_if(arguments.begin(), arguments.end(), writes);
+  if (written == 0 || op.hasTag(at::Tag::inplace_view) || !schema.name().ends_with('_')) {
+    return {};
+  }
+  if (schema.returns().empty()) {
+    return {Results::WrittenLists};
+  }
+  const bool only_self = written == 1 && writes(arguments[0]) && schema.returns().size() == 1;
+  return {only_self ? Results::InPlace : Results::Unknown};
 }
 
-const c10::KernelFunction* rule_of(const c10::OperatorHandle& op) {
-  thread_local ska::flat_hash_map<const c10::FunctionSchema*, const c10::KernelFunction*>
-      known; // PyTorch's own: they stay
+const Rule& rule_of(const c10::OperatorHandle& op) {
+  thread_local ska::flat_hash_map<const c10::FunctionSchema*, Rule> known; // PyTorch's own: they stay
   const auto found = known.find(&op.schema());
   return C10_LIKELY(found != known.end()) ? found->second : known[&op.schema()] = find_rule(op);
 }
 
-// The meta kernels ask for a storage's size only to see whether a result must grow.
-c10::intrusive_ptr<c10::StorageImpl> meta_storage() {
-  static auto* storage = new c10::intrusive_ptr<c10::StorageImpl>(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      std::numeric_limits<int64_t>::max(),
-      c10::DataPtr(nullptr, Device(kMeta)),
-      nullptr,
-      /*resizable=*/false));
-  return *storage;
+constexpr size_t kFew = 16; // operands up to which each is told from every other
+
+// The meta kernels ask for a storage's size, to see whether a result must grow, and for its identity, to see whether operands
+// overlap: each has its own.
+c10::intrusive_ptr<c10::StorageImpl> meta_storage(size_t operand) {
+  static const auto* storages = [] {
+    auto* all = new std::array<c10::intrusive_ptr<c10::StorageImpl>, kFew + 1>;
+    for (auto& storage : *all) {
+      storage = c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(),
+          std::numeric_limits<int64_t>::max(),
+          c10::DataPtr(nullptr, Device(kMeta)),
+          nullptr,
+          /*resizable=*/false);
+    }
+    return all;
+  }();
+  return (*storages)[std::min(operand, kFew)];
 }
 
 // The operands of one call, as the meta kernel and as the queued kernel see them.
@@ -167,6 +208,27 @@ class Operands {
     return true;
   }
 
+  // Gives outputs that are empty, as those of factories are, the shapes that the meta kernel gave them.
+  void resize_empty_outputs() {
+    for (Operand& written : operands_) {
+      if (written.is_written && written.cpu.numel() == 0 && written.cpu.sizes() != written.meta.sizes()) {
+        const auto device = Tensor(c10::intrusive_ptr<TensorImpl>::reclaim_copy(written.device));
+        openreg::resize_(device, written.meta.sizes(), std::nullopt);
+        written.device->set_sizes_and_strides(written.meta.sizes(), written.meta.strides());
+        TensorImpl* cpu = written.cpu.unsafeGetTensorImpl();
+        cpu->set_storage_keep_dtype(c10::Storage(c10::openreg::twin_of(device.storage().unsafeGetStorageImpl())));
+        cpu->set_sizes_and_strides(written.meta.sizes(), written.meta.strides());
+      }
+    }
+  }
+
+  // Every tensor has the shape of the first one, or can be expanded to it: the shape at least is no error.
+  bool fit_the_first() const {
+    return std::all_of(operands_.begin(), operands_.end(), [&](const Operand& each) {
+      return !each.cpu.defined() || is_expandable_to(each.cpu.sizes(), operands_[0].cpu.sizes());
+    });
+  }
+
   // The arguments that are written would keep their shapes, and overlap with no other one in part.
   bool can_write() const {
     for (const Operand& written : operands_) {
@@ -174,15 +236,13 @@ class Operands {
         continue;
       }
       if (written.meta.sizes() != written.cpu.sizes() || written.meta.strides() != written.cpu.strides() ||
-          has_internal_overlap(written.cpu) != MemOverlap::No) {
+          has_internal_overlap(written.cpu) == MemOverlap::Yes) {
         return false;
       }
       for (const Operand& other : operands_) {
-        if (other.device != written.device && other.cpu.defined() && other.cpu.is_alias_of(written.cpu)) {
-          const auto status = get_overlap_status(written.cpu, other.cpu);
-          if (status != MemOverlapStatus::No && status != MemOverlapStatus::Full) {
-            return false;
-          }
+        if (other.device != written.device && other.cpu.defined() && other.cpu.is_alias_of(written.cpu) &&
+            get_overlap_status(written.cpu, other.cpu) == MemOverlapStatus::Partial) {
+          return false;
         }
       }
     }
@@ -191,15 +251,14 @@ class Operands {
 
  private:
   struct Operand {
-    const TensorImpl* device;
+    TensorImpl* device;
     Tensor cpu, meta;
     bool is_written;
   };
   c10::SmallVector<Operand, 6> operands_;
 
   const Operand* add(const Tensor& tensor, bool is_written) {
-    const TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    constexpr size_t kFew = 16; // of a longer list no two are expected to be the same
+    TensorImpl* impl = tensor.unsafeGetTensorImpl();
     if (operands_.size() < kFew) {
       for (Operand& known : operands_) {
         if (known.device == impl) { // the kernel must see that it is the same
@@ -219,7 +278,7 @@ class Operands {
         return nullptr;
       }
       operand.cpu = make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, *impl);
-      operand.meta = make_like(meta_storage(), c10::DispatchKey::Meta, *impl);
+      operand.meta = make_like(meta_storage(operands_.size()), c10::DispatchKey::Meta, *impl);
     } else { // a scalar, or indices: the rules of devices have let it pass
       if (tensor.layout() != kStrided || is_written) {
         return nullptr;
@@ -228,7 +287,8 @@ class Operands {
       if (impl->is_wrapped_number()) {
         operand.cpu.unsafeGetTensorImpl()->set_wrapped_number(true);
       }
-      operand.meta = tensor.dim() == 0 ? operand.cpu : make_like(meta_storage(), c10::DispatchKey::Meta, *impl);
+      operand.meta =
+          tensor.dim() == 0 ? operand.cpu : make_like(meta_storage(operands_.size()), c10::DispatchKey::Meta, *impl);
     }
     operands_.push_back(std::move(operand));
     return &operands_.back();
@@ -289,12 +349,12 @@ Tensor reserve_like(const Tensor& meta, c10::DeviceIndex device) {
 } // namespace
 
 bool is_queueable(const c10::OperatorHandle& op) {
-  return find_rule(op) != nullptr;
+  return find_rule(op).results != Rule::Results::Unknown;
 }
 
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack) {
-  const c10::KernelFunction* meta = rule_of(op);
-  if (!meta || device < 0) {
+  const Rule rule = rule_of(op);
+  if (rule.results == Rule::Results::Unknown || device < 0) {
     return false;
   }
   const c10::FunctionSchema& schema = op.schema();
@@ -315,7 +375,18 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
     }
   }
   torch::jit::Stack& results = operands.for_meta;
-  if (!run_meta(*meta, op, results) || !operands.can_write()) {
+  if (rule.meta) {
+    if (!run_meta(*rule.meta, op, results)) {
+      return false;
+    }
+    operands.resize_empty_outputs();
+  } else {
+    if (rule.results == Rule::Results::InPlace && !operands.fit_the_first()) {
+      return false;
+    }
+    results.resize(schema.returns().size());
+  }
+  if (!operands.can_write()) {
     return false;
   }
 
@@ -330,8 +401,11 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
       continue;
     }
     const Tensor& shape = results[i].toTensor();
-    if (!shape.defined() || !shape.is_meta() || shape.is_conj() || shape.is_neg() ||
-        !shape.is_non_overlapping_and_dense()) {
+    if (!shape.defined()) { // a gradient that is not asked for
+      kernel->reserved.emplace_back();
+      continue;
+    }
+    if (!shape.is_meta() || shape.is_conj() || shape.is_neg() || !shape.is_non_overlapping_and_dense()) {
       return false;
     }
     Tensor result = reserve_like(shape, device);

@@ -1,0 +1,78 @@
+"""When queued work runs, and what the host is told of it: execution modes, launch sites, the debug mode for waits."""
+
+from __future__ import annotations
+
+from torch_openreg import _C
+
+__all__ = [
+    "execution_mode",
+    "get_execution_mode",
+    "get_sync_debug_mode",
+    "record_launch_sites",
+    "set_sync_debug_mode",
+]
+
+_MODES = ("inline", "async", "chaos")
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+class execution_mode:
+    """Chooses how the device executes: called, for good; as a context manager, until it ends.
+
+    ``"inline"``: an operator or copy has run when its call returns. ``"async"``: it is queued on the current stream and
+    the call returns at once, as on CUDA; an operator whose results' shapes depend on the data waits for the stream.
+    ``"chaos"``: async with random delays, turns and overwritten destinations, so that a missing synchronisation gives
+    wrong results; ``seed`` (0 to 2^64 - 1, default 0) starts their sequence. The rules of streams and events and, in a
+    correct program, all results are the same in every mode.
+
+    The default is OPENREG_EXECUTION, else inline. Concerns all devices and threads. Waits for all devices. Raises
+    ValueError for another mode.
+    """
+
+    def __init__(self, mode: str, seed: int = 0) -> None:
+        if mode not in _MODES:
+            raise ValueError(f"Expected an execution mode of {', '.join(map(repr, _MODES))}, but got {mode!r}")
+        _C._init()
+        self._previous = _C._get_execution_mode()
+        _C._set_execution_mode(_MODES.index(mode), seed)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc_info: object) -> None:
+        _C._set_execution_mode(*self._previous)
+
+
+def get_execution_mode() -> str:
+    """``"inline"``, ``"async"`` or ``"chaos"``. Does not wait."""
+    _C._init()
+    return _MODES[_C._get_execution_mode()[0]]
+
+
+def record_launch_sites(enabled: bool = True) -> None:
+    """Whether the failure of a queued operator names the line of Python that launched it. Costs about 1 us a launch.
+
+    Off, unless TORCH_OPENREG_LAUNCH_TRACEBACK=1. The traceback of such an exception shows the call that waited.
+    """
+    _C._record_launch_sites(enabled)
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Warns, or raises, where the host waits for the device within another operation. As ``torch.cuda``'s.
+
+    ``debug_mode``: ``"default"`` or 0, ``"warn"`` or 1, ``"error"`` or 2; a RuntimeError otherwise. It tells of
+    ``item()``, of blocking copies between host and device, of operators that must know the data (``nonzero``, masks as
+    indices, ``unique``, ``equal``) and of ``Stream.synchronize()``, in every execution mode.
+    """
+    if isinstance(debug_mode, str):
+        if debug_mode not in _SYNC_DEBUG_MODES:
+            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+        debug_mode = _SYNC_DEBUG_MODES.index(debug_mode)
+    if not 0 <= debug_mode <= 2:
+        raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
+    _C._set_sync_debug_mode(debug_mode)
+
+
+def get_sync_debug_mode() -> int:
+    """0, 1 or 2: the value that ``set_sync_debug_mode`` set. As ``torch.cuda.get_sync_debug_mode``."""
+    return _C._get_sync_debug_mode()
