@@ -18,7 +18,7 @@ def test_every_name_of_torch_cuda_has_an_answer() -> None:
 def test_every_answer_has_a_name() -> None:
     """A name that torch.openreg has gained must leave INSTEAD and ABSENT."""
     asked = {cuda_surface.answer(row.name) for row in cuda_surface.rows() if row.status != "same"}
-    assert asked == cuda_surface.INSTEAD.keys() | cuda_surface.ABSENT.keys()
+    assert asked | cuda_surface.LATER == cuda_surface.INSTEAD.keys() | cuda_surface.ABSENT.keys()
     assert not cuda_surface.INSTEAD.keys() & cuda_surface.ABSENT.keys()
 
 
@@ -45,6 +45,8 @@ def refused_arguments(theirs: inspect.Signature, ours: inspect.Signature) -> lis
     kinds = {parameter.kind for parameter in here}
     refused = []
     for position, parameter in enumerate(there):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
         if inspect.Parameter.VAR_KEYWORD not in kinds and parameter.name not in ours.parameters:
             refused.append(parameter.name)
         elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD and inspect.Parameter.VAR_POSITIONAL not in kinds:
