@@ -6,7 +6,9 @@ A test here fails when the registration is removed: it looks at PyTorch's dispat
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -231,3 +233,252 @@ def test_special_values_of_structured_kernels() -> None:
 def test_conjugate_and_negative_views_reach_structured_kernels_resolved() -> None:
     z = torch.randn(5, dtype=torch.cfloat, generator=torch.Generator().manual_seed(0))
     agree(lambda a: (a.conj() + a, a.conj() * 2, a.conj().imag.neg(), torch._neg_view(a.real) + 1), z)
+
+
+# ---- Kernels that are one function for all devices, over stubs -----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["abs.out", "fill_.Scalar", "masked_fill_.Scalar", "relu", "relu_", "where.self"])
+def test_a_shared_kernel_is_registered(name: str) -> None:
+    assert registrations(f"aten::{name}")["PrivateUse1"] == "OpenRegStructured"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.cfloat])
+@pytest.mark.parametrize("shape", [(), (0,), (5, 7), (2000, 2000)], ids=str)
+def test_shared_kernels_compute_what_the_cpu_computes(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x = (torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 3).to(dtype)
+    y, mask = x.flip(list(range(x.dim()))), (x.real if dtype.is_complex else x) > 0
+    agree(lambda a, b, m: torch.where(m, a, b), x, y, mask)
+    agree(lambda a, m: a.clone().masked_fill_(m, 2), x, mask)
+    agree(lambda a: a.clone().fill_(2.5), x)
+    if x.dim() == 2:
+        agree(lambda a, b, m: torch.where(m.t(), a, b), x.t(), y.t()[:1], mask)
+        agree(lambda a: (a[..., ::2].fill_(1), a), x)
+    if dtype is not torch.bool and not dtype.is_complex:
+        agree(lambda a: (torch.relu(a), torch.relu_(a.clone())), x)
+    if dtype is not torch.bool:
+        agree(lambda a: (torch.abs(a), a.t().abs() if a.dim() == 2 else a.expand(3, *a.shape).abs()), x)
+
+
+def test_shared_kernels_promote_and_refuse_as_on_the_cpu() -> None:
+    x, mask = positive(5), torch.tensor([True, False, True, False, True])
+    agree(lambda a, m: torch.where(m, a, 2.0), x, mask)
+    agree(lambda a, m: torch.where(m, a, a.double()), x, mask)
+    agree(lambda a, m: torch.where(m, m, a), x, mask)
+    agree(lambda a, out: torch.abs(a, out=out), x, torch.zeros(0))
+    with pytest.raises(RuntimeError, match="^Found dtype Double but expected Float$"):
+        torch.abs(x.to(DEVICE), out=torch.zeros(5, dtype=torch.double, device=DEVICE))
+    with pytest.raises(RuntimeError, match="^expected self and mask to be on the same device, but got mask on cpu and"):
+        x.to(DEVICE).masked_fill_(mask, 1)
+    with pytest.raises(RuntimeError, match="^value cannot be converted to type float without overflow$"):
+        x.to(DEVICE).fill_(1e300)
+
+
+# ---- Overriding a composite default --------------------------------------------------------------------------------
+
+
+def test_a_default_is_overridden() -> None:
+    # The composite kernel is there, for all other devices.
+    found = registrations("aten::abs")
+    assert (found["PrivateUse1"], found["CompositeExplicitAutograd"][:8]) == ("OpenRegExtra", "Register")
+    agree(lambda x: torch.autograd.grad(x.abs().sum(), x)[0], torch.tensor([-1.0, 0.0, 2.0], requires_grad=True))
+
+
+def test_zero_clears_what_the_cpu_clears() -> None:
+    assert registrations("aten::zero_")["PrivateUse1"] == "OpenRegExtra"
+    for x in (
+        torch.ones(3, 5),
+        torch.ones(40_000),
+        torch.ones(0),
+        torch.ones(4, 4, dtype=torch.cfloat),
+        torch.ones(()),
+    ):
+        agree(lambda a: a.zero_(), x)
+        if x.dim() == 2:
+            agree(lambda a: (a.t().zero_(), a), x)
+            agree(lambda a: (a[:, 1:3].zero_(), a), x)
+
+
+# ---- The overrideable operators, and kernels that only an accelerator needs ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "convolution_overrideable",
+        "convolution_backward_overrideable",
+        "_fused_sdp_choice",
+        "_scaled_dot_product_fused_attention_overrideable",
+        "_scaled_dot_product_fused_attention_overrideable_backward",
+        "_thnn_fused_lstm_cell",
+        "_thnn_fused_gru_cell",
+        "native_dropout",
+    ],
+)
+def test_an_operator_that_the_backend_supplies_is_registered(name: str) -> None:
+    assert registrations(f"aten::{name}")["PrivateUse1"].removesuffix(" boxed") == "OpenRegExtra"
+
+
+def test_convolution_and_attention_reach_the_overrideable_operators() -> None:
+    def called(function: Callable[[], Any]) -> set[str]:
+        with torch.profiler.profile() as profile:
+            function()
+        return {event.key for event in profile.key_averages()}
+
+    x, query = torch.ones(1, 1, 4, 4, device=DEVICE), torch.ones(1, 2, 4, 8, device=DEVICE)
+    assert "aten::convolution_overrideable" in called(lambda: torch.conv2d(x, x[..., 1:, 1:]))
+    attention = called(lambda: torch.nn.functional.scaled_dot_product_attention(query, query, query))
+    assert "aten::_scaled_dot_product_fused_attention_overrideable" in attention
+
+
+# ---- Custom operators in C++ ---------------------------------------------------------------------------------------
+
+
+def test_a_custom_operator_has_every_kind_of_kernel() -> None:
+    found = registrations("openreg::custom_abs")
+    keys = {"PrivateUse1", "Meta", "AutogradPrivateUse1", "AutocastPrivateUse1", "FuncTorchBatched"}
+    assert found == dict.fromkeys(keys, "OpenRegExtra")
+    assert str(torch.ops.openreg.custom_abs.default._schema) == "openreg::custom_abs(Tensor input) -> Tensor"
+
+
+def test_a_custom_kernel_computes() -> None:
+    x = torch.tensor([-1.5, 0.0, -0.0, float("nan"), -float("inf"), 2.0])
+    for values in (x, x.half(), x[1:].repeat(20_000), x.nan_to_num(0, 0, 0).int(), torch.ones(2, 3).t(), torch.ones(0)):
+        assert_same(torch.ops.openreg.custom_abs(values.to(DEVICE)), values.abs().contiguous())
+    with pytest.raises(
+        NotImplementedError, match="Could not run 'openreg::custom_abs' with arguments from the 'CPU' back"
+    ):
+        torch.ops.openreg.custom_abs(x)
+
+
+def test_a_custom_meta_kernel_gives_the_shape() -> None:
+    result = torch.ops.openreg.custom_abs(torch.empty(2, 3, dtype=torch.half, device="meta").t())
+    assert (result.shape, result.stride(), result.dtype) == ((3, 2), (2, 1), torch.half)
+
+
+def test_a_custom_derivative_of_its_own_key() -> None:
+    x = torch.tensor([-3.0, 2.0, 0.0], device=DEVICE, requires_grad=True)
+    y = torch.ops.openreg.custom_abs(x)
+    assert y.grad_fn is not None and "CustomAbs" in y.grad_fn.name()
+    (gradient,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+    assert gradient.tolist() == [-6.0, 4.0, 0.0]
+    assert torch.autograd.grad(gradient.sum(), x)[0].tolist() == [2.0, 2.0, 0.0]
+    wide = torch.tensor([-3.0, 2.0], dtype=torch.double, device=DEVICE, requires_grad=True)
+    assert torch.autograd.gradcheck(torch.ops.openreg.custom_abs, wide)
+
+
+@pytest.mark.parametrize("aliasing", [False, True])
+def test_a_custom_derivative_as_an_autograd_function(aliasing: bool) -> None:
+    name = "custom_autograd_fn_aliasing" if aliasing else "custom_autograd_fn_returns_self"
+    assert registrations(f"openreg::{name}") == {"Autograd": "OpenRegExtra"}
+    operator = getattr(torch.ops.openreg, name)
+    x = torch.ones(3, device=DEVICE, requires_grad=True)
+    y = operator(x)
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0.5] * 3
+    assert y is not x and y.data_ptr() == x.data_ptr()
+    compiled = torch.compile(lambda t: operator(t) * 2, backend="aot_eager")(x)
+    assert torch.autograd.grad(compiled.sum(), x)[0].tolist() == [1.0] * 3
+
+
+def test_a_custom_operator_under_autocast() -> None:
+    x = torch.tensor([-1.0, 2.0], dtype=torch.half, device=DEVICE)
+    assert torch.ops.openreg.custom_abs(x).dtype is torch.half
+    with torch.autocast(DEVICE):
+        assert_same(torch.ops.openreg.custom_abs(x), torch.tensor([1.0, 2.0]))
+
+
+def test_a_custom_operator_under_vmap() -> None:
+    x = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0))
+    operator = torch.ops.openreg.custom_abs
+    assert_same(torch.vmap(operator)(x.to(DEVICE)), x.abs())
+    assert_same(torch.vmap(torch.vmap(operator, 1), 0, 2)(x.to(DEVICE)), torch.vmap(torch.vmap(torch.abs, 1), 0, 2)(x))
+
+
+def test_a_batching_rule_is_not_a_loop() -> None:
+    torch._C._functorch._set_vmap_fallback_enabled(False)
+    try:
+        torch.vmap(torch.ops.openreg.custom_abs)(torch.ones(2, 3, device=DEVICE))
+    finally:
+        torch._C._functorch._set_vmap_fallback_enabled(True)
+
+
+def test_an_operator_in_an_existing_namespace() -> None:
+    operator = torch.ops.aten.openreg_hypotenuse
+    assert registrations("aten::openreg_hypotenuse") == {"CompositeImplicitAutograd": "OpenRegExtra"}
+    x, y = torch.tensor([3.0, 5.0]), torch.tensor([4.0, 12.0])
+    for device in (DEVICE, "cpu"):
+        assert operator(x.to(device), y.to(device)).tolist() == [5.0, 13.0]
+    agree(lambda a, b: torch.autograd.grad(operator(a, b).sum(), (a, b)), x.requires_grad_(), y.requires_grad_())
+    assert torch.vmap(operator, (0, None))(x.detach(), y[0].detach()).shape == (2,)
+    assert operator(x.detach().to("meta"), y.detach().to("meta")).shape == (2,)
+
+
+# ---- Custom operators in Python ------------------------------------------------------------------------------------
+
+
+def test_the_example_of_operators_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[1] / "examples" / "custom_operators.py"
+    runpy.run_path(str(path), run_name="__main__")
+    printed = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    x = torch.linspace(-3, 3, 7, requires_grad=True)
+    y = torch.tanh(x / 2.0) * 2.0
+    assert printed["result"] == str(y.tolist())
+    gradient = 1 - (y.detach() / 2.0) ** 2
+    assert printed["gradient"] == str(gradient.tolist())
+    assert (printed["autocast"], printed["vmap"]) == ("torch.float32", "True")
+    assert printed["halve"] == str((x.detach() * 0.5).tolist())
+    refused = "Could not run 'openreg_example::soft_clip' with arguments from the 'CPU' backend"
+    assert printed["on"] == f"a CPU tensor: {refused}"
+    found = registrations("openreg_example::soft_clip")
+    assert {"PrivateUse1", "Meta", "Autograd", "AutocastPrivateUse1", "FuncTorchBatched"} <= {*found}, found
+
+
+# ---- Fallbacks and fallthrough -------------------------------------------------------------------------------------
+
+
+def test_the_global_fallback_runs_what_has_no_kernel() -> None:
+    assert "PrivateUse1" not in registrations("aten::kthvalue")
+    agree(lambda x: torch.kthvalue(x, 2), positive(5))
+
+
+def test_the_fallback_per_operator_runs_what_has_a_composite_kernel() -> None:
+    found = registrations("aten::renorm")
+    assert found["PrivateUse1"] == "OpenRegCpuKernels boxed" and "CompositeExplicitAutogradNonFunctional" in found
+    agree(lambda x: torch.renorm(x, 2, 0, 0.5), positive(5, 7))
+
+
+def test_the_fallback_of_another_layout() -> None:
+    assert registrations("aten::copy_")["SparseCsrPrivateUse1"] == "OpenRegCpuKernels"
+    agree(lambda x: x.to_sparse_csr() @ x, positive(5, 5))
+
+
+def test_autocast_falls_through_where_no_list_names_the_operator() -> None:
+    assert "AutocastPrivateUse1" not in registrations("aten::add.Tensor")
+    table = torch._C._dispatch_dump_table("aten::add.Tensor")
+    assert re.search(
+        r"AutocastPrivateUse1: fallthrough registered at .*OpenRegAutocast.cpp:\d+ \[backend fallback\]", table
+    )
+    with torch.autocast(DEVICE):
+        assert (torch.ones(2, device=DEVICE) + torch.ones(2, device=DEVICE)).dtype is torch.float32
+
+
+# ---- Built-in operators --------------------------------------------------------------------------------------------
+
+
+def test_built_in_operators_are_registered() -> None:
+    names = [
+        "empty.memory_format",
+        "empty_strided",
+        "as_strided",
+        "view",
+        "resize_",
+        "_copy_from",
+        "_copy_from_and_resize",
+        "_local_scalar_dense",
+        "set_.source_Tensor",
+        "set_.source_Storage",
+        "set_.source_Storage_storage_offset",
+        "_reshape_alias",
+    ]
+    assert {registrations(f"aten::{name}")["PrivateUse1"] for name in names} == {"OpenRegMinimal"}

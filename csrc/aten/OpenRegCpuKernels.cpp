@@ -30,13 +30,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
   // Elementwise
   on_cpu<
-      abs,
       angle,
       bitwise_and_Tensor,
       bitwise_not,
       bitwise_or_Tensor,
       bitwise_xor_Tensor,
-      fill__Scalar,
       fill__Tensor,
       gelu,
       gelu_backward,
@@ -46,14 +44,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       logical_and,
       logical_not,
       logical_or,
-      masked_fill__Scalar,
       masked_fill__Tensor,
       pow_Scalar,
-      relu,
-      relu_,
-      rsub_Tensor,
-      where_self,
-      zero_>(m);
+      rsub_Tensor>(m);
 
   // Reductions and scans
   on_cpu<

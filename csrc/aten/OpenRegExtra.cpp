@@ -5,6 +5,7 @@
 #include "native/Convolution.h"
 #include "native/Custom.h"
 #include "native/Dropout.h"
+#include "native/Elementwise.h"
 #include "native/Recurrent.h"
 
 // Operators beyond the minimal set that the device computes in its own way, one kind of registration after the other.
@@ -23,15 +24,25 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 // LITERALINCLUDE END: OVERRIDEABLE
 
-// Kernels that PyTorch expects of an accelerator and that the CPU does not have, or not with the same numbers.
+// Kernels that PyTorch expects of an accelerator and that the CPU does not have, not with the same numbers, or not as cheap.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", _thnn_fused_lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);
   m.impl("_thnn_fused_gru_cell", _thnn_fused_gru_cell);
   m.impl("_thnn_fused_gru_cell_backward", _thnn_fused_gru_cell_backward);
+  m.impl("zero_", zero_);
   m.impl("native_dropout", native_dropout);
   m.impl("native_dropout_backward", native_dropout_backward);
 }
+
+// LITERALINCLUDE START: OVERRIDE DEFAULT
+// abs() has a composite kernel, for any backend: it resizes an empty tensor in abs.out. A kernel of the backend's own wins over
+// it; since abs() has a derivative formula, nothing else is lost. (An operator whose composite kernel is also its derivative,
+// CompositeImplicitAutograd, would need a kernel for AutogradPrivateUse1 too.)
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("abs", abs);
+}
+// LITERALINCLUDE END: OVERRIDE DEFAULT
 
 // LITERALINCLUDE START: CUSTOM OPERATOR SCHEMA
 TORCH_LIBRARY(openreg, m) {
@@ -59,6 +70,27 @@ TORCH_LIBRARY_IMPL(openreg, AutogradPrivateUse1, m) {
 }
 // LITERALINCLUDE END: CUSTOM OPERATOR AUTOGRAD
 
+// LITERALINCLUDE START: CUSTOM OPERATOR AUTOCAST
+TORCH_LIBRARY_IMPL(openreg, AutocastPrivateUse1, m) {
+  m.impl("custom_abs", custom_abs_autocast);
+}
+// LITERALINCLUDE END: CUSTOM OPERATOR AUTOCAST
+
+// LITERALINCLUDE START: CUSTOM OPERATOR VMAP
+TORCH_LIBRARY_IMPL(openreg, FuncTorchBatched, m) {
+  m.impl("custom_abs", custom_abs_batched);
+}
+// LITERALINCLUDE END: CUSTOM OPERATOR VMAP
+
+// LITERALINCLUDE START: CUSTOM OPERATOR EXISTING NAMESPACE
+// An operator in somebody else's namespace, here PyTorch's own; the prefix keeps it out of later versions' way. Its kernel is
+// made of operators that have derivatives, so it needs no other registration: forward, backward, meta, autocast and vmap
+// follow from theirs.
+TORCH_LIBRARY_FRAGMENT(aten, m) {
+  m.def("openreg_hypotenuse(Tensor self, Tensor other) -> Tensor", openreg_hypotenuse);
+}
+// LITERALINCLUDE END: CUSTOM OPERATOR EXISTING NAMESPACE
+
 // LITERALINCLUDE START: TORCH.AUTOGRAD.FUNCTION
 TORCH_LIBRARY_IMPL(openreg, Autograd, m) {
   m.impl("custom_autograd_fn_aliasing", custom_autograd_fn_aliasing);
@@ -69,8 +101,8 @@ TORCH_LIBRARY_IMPL(openreg, Autograd, m) {
 } // namespace
 } // namespace at::openreg
 
-// LITERALINCLUDE START: STUB
+// LITERALINCLUDE START: STUB OF ATTENTION
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &at::openreg::_fused_sdp_choice)
 } // namespace at::native
-// LITERALINCLUDE END: STUB
+// LITERALINCLUDE END: STUB OF ATTENTION

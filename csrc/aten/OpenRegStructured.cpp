@@ -4,6 +4,8 @@
 #include <ATen/Operators.h>
 #include <ATen/native/Activation.h>
 #include <ATen/native/BinaryOps.h>
+#include <ATen/native/Fill.h>
+#include <ATen/native/IndexKernel.h>
 #include <ATen/native/Lerp.h>
 #include <ATen/native/PointwiseOps.h>
 #include <ATen/native/Pow.h>
@@ -20,13 +22,24 @@ namespace at::openreg {
 namespace {
 
 // LITERALINCLUDE START: STRUCTURED
+void add(torch::Library& m, const char* name, const char* overload, auto* kernel) {
+  m.impl(*overload ? (std::string(name) + "." + overload).c_str() : name, kernel);
+}
+
 template <class Kernel, class... Ops>
 void on_device(torch::Library& m) {
-  const auto add = [&](const char* name, const char* overload, auto* kernel) {
-    m.impl(*overload ? (std::string(name) + "." + overload).c_str() : name, kernel);
-  };
-  (add(Ops::name, Ops::overload_name, &OnDevice<Kernel, Ops>::call), ...);
+  (add(m, Ops::name, Ops::overload_name, &OnDevice<Kernel, Ops>::call), ...);
 }
+
+template <class Op, auto kernel>
+void shared(torch::Library& m) {
+  add(m, Op::name, Op::overload_name, &Shared<Op, kernel>::call);
+}
+
+// Overloads of one name cannot be template arguments.
+constexpr auto fill_number_ = static_cast<Tensor& (*)(Tensor&, const Scalar&)>(native::fill_);
+constexpr auto fill_mask_ = static_cast<Tensor& (*)(Tensor&, const Tensor&, const Scalar&)>(native::masked_fill__cpu);
+constexpr auto select = static_cast<Tensor (*)(const Tensor&, const Tensor&, const Tensor&)>(native::where);
 
 } // namespace
 
@@ -102,6 +115,13 @@ void register_structured() {
   on_device<native::structured_threshold_backward_out, _ops::threshold_backward>(m);
   on_device<native::structured_threshold_out, _ops::threshold>(m);
   on_device<native::structured_trunc_out, _ops::trunc>(m);
+
+  shared<_ops::abs_out, native::abs_out>(m);
+  shared<_ops::fill__Scalar, fill_number_>(m);
+  shared<_ops::masked_fill__Scalar, fill_mask_>(m);
+  shared<_ops::relu, native::relu>(m);
+  shared<_ops::relu_, native::relu_>(m);
+  shared<_ops::where_self, select>(m);
 }
 
 } // namespace at::openreg
@@ -115,6 +135,7 @@ OPENREG_STUB(add_stub)
 OPENREG_STUB(mul_stub)
 OPENREG_STUB(div_true_stub)
 // LITERALINCLUDE END: STUB
+OPENREG_STUB(abs_stub)
 OPENREG_STUB(acos_stub)
 OPENREG_STUB(addcdiv_stub)
 OPENREG_STUB(addcmul_stub)
@@ -136,6 +157,7 @@ OPENREG_STUB(eq_stub)
 OPENREG_STUB(erf_stub)
 OPENREG_STUB(exp_stub)
 OPENREG_STUB(expm1_stub)
+OPENREG_STUB(fill_stub)
 OPENREG_STUB(floor_stub)
 OPENREG_STUB(fmod_stub)
 OPENREG_STUB(ge_stub)
@@ -150,6 +172,7 @@ OPENREG_STUB(log1p_stub)
 OPENREG_STUB(log2_stub)
 OPENREG_STUB(log_stub)
 OPENREG_STUB(lt_stub)
+OPENREG_STUB(masked_fill_stub)
 OPENREG_STUB(maximum_stub)
 OPENREG_STUB(minimum_stub)
 OPENREG_STUB(ne_stub)
@@ -174,6 +197,7 @@ OPENREG_STUB(tanh_backward_stub)
 OPENREG_STUB(tanh_stub)
 OPENREG_STUB(threshold_stub)
 OPENREG_STUB(trunc_stub)
+OPENREG_STUB(where_kernel)
 
 #undef OPENREG_STUB
 

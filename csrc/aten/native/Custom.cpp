@@ -3,6 +3,8 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/functorch/BatchedTensorImpl.h>
 #include <openreg_launch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -41,23 +43,30 @@ Tensor custom_abs_meta(const Tensor& input) {
 
 namespace {
 
+// custom_abs from the top, for the kernels that stand above the backend's.
+Tensor call_custom_abs(const Tensor& input) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("openreg::custom_abs", "").typed<Tensor(const Tensor&)>();
+  return op.call(input);
+}
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// LITERALINCLUDE START: CUSTOM AUTOGRAD
 class CustomAbs : public torch::autograd::Function<CustomAbs> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& input) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    static const auto op =
-        c10::Dispatcher::singleton().findSchemaOrThrow("openreg::custom_abs", "").typed<Tensor(const Tensor&)>();
     context->save_for_backward({input});
-    return op.call(input);
+    return call_custom_abs(input);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grad_outputs) {
     return {grad_outputs[0] * context->get_saved_variables()[0].sgn()};
   }
 };
+// LITERALINCLUDE END: CUSTOM AUTOGRAD
 
 // LITERALINCLUDE START: TORCH.AUTOGRAD.FUNCTION Part1
 // Returns its input, and halves the gradient.
@@ -91,6 +100,27 @@ class Aliasing : public torch::autograd::Function<Aliasing> {
 
 Tensor custom_abs_autograd(const Tensor& input) {
   return CustomAbs::apply(input);
+}
+
+// LITERALINCLUDE START: CUSTOM AUTOCAST
+// Runs in float32 whatever it is given, as the operators on PyTorch's list of that name do.
+Tensor custom_abs_autocast(const Tensor& input) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
+  return call_custom_abs(at::autocast::cached_cast(kFloat, input, DeviceType::PrivateUse1));
+}
+// LITERALINCLUDE END: CUSTOM AUTOCAST
+
+// LITERALINCLUDE START: CUSTOM VMAP
+// An elementwise operator treats the dimension that vmap adds like any other. Without a rule vmap would call it in a loop.
+Tensor custom_abs_batched(const Tensor& input) {
+  const c10::impl::ExcludeDispatchKeyGuard unbatched(c10::DispatchKey::FuncTorchBatched);
+  const auto* batched = at::functorch::maybeGetBatchedImpl(input);
+  return at::functorch::makeBatched(call_custom_abs(batched->value()), batched->bdim(), batched->level());
+}
+// LITERALINCLUDE END: CUSTOM VMAP
+
+Tensor openreg_hypotenuse(const Tensor& self, const Tensor& other) {
+  return (self * self + other * other).sqrt();
 }
 
 // LITERALINCLUDE START: TORCH.AUTOGRAD.FUNCTION Part2

@@ -8,6 +8,9 @@ namespace at::openreg {
 Tensor custom_abs(const Tensor& input);
 Tensor custom_abs_meta(const Tensor& input);
 Tensor custom_abs_autograd(const Tensor& input);
+Tensor custom_abs_autocast(const Tensor& input);
+Tensor custom_abs_batched(const Tensor& input);
+Tensor openreg_hypotenuse(const Tensor& self, const Tensor& other);
 Tensor custom_autograd_fn_returns_self(const Tensor& input);
 Tensor custom_autograd_fn_aliasing(const Tensor& input);
 

@@ -145,4 +145,43 @@ struct OnDevice<Kernel, Op, Tensor&(const Tensor&, Args...)> {
   }
 };
 
+// The third form that PyTorch's kernels have: one function for all devices, which makes the iterator and calls the stub
+// itself. It is registered as it is, for tensors of one type on one device; masks are of another one.
+class Alike {
+ public:
+  bool accepts(const Tensor& tensor) {
+    if (C10_UNLIKELY(!tensor.is_privateuseone())) {
+      return false;
+    }
+    if (tensor.scalar_type() == kBool) {
+      return true;
+    }
+    if (!first_) {
+      first_ = tensor.unsafeGetTensorImpl();
+      return true;
+    }
+    return tensor.dtype() == first_->dtype() && tensor.device() == first_->device();
+  }
+  bool accepts(const Scalar&) {
+    return true;
+  }
+
+ private:
+  const TensorImpl* first_ = nullptr;
+};
+
+template <class Op, auto kernel, class Schema = typename Op::schema>
+struct Shared;
+
+template <class Op, auto kernel, class Result, class... Args>
+struct Shared<Op, kernel, Result(Args...)> {
+  static Result call(Args... args) {
+    Alike alike;
+    if (!c10::openreg::executes_inline() || !(alike.accepts(args) && ...)) {
+      return OnCpu<Op>::call(args...);
+    }
+    return kernel(args...);
+  }
+};
+
 } // namespace at::openreg

@@ -1,0 +1,90 @@
+"""Operators in Python, for a device: `python examples/custom_operators.py`.
+
+The same steps as in C++ (csrc/aten/OpenRegExtra.cpp). A kernel in Python is made of other operators, so this is for
+operators that PyTorch lacks, not for the kernels of a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+# LITERALINCLUDE START: PYTHON CUSTOM OPERATOR
+# Schema, taken from the annotations, and the kernel for the device. Another device type raises PyTorch's sentence.
+@torch.library.custom_op("openreg_example::soft_clip", mutates_args=(), device_types="openreg")
+def soft_clip(x: Tensor, limit: float) -> Tensor:
+    """`x` where it is small, and never further from 0 than `limit`."""
+    return torch.tanh(x / limit) * limit
+
+
+# What the result looks like: for torch.compile, torch.export and FakeTensor, which run no kernel.
+@soft_clip.register_fake
+def _(x: Tensor, limit: float) -> Tensor:
+    return torch.empty_like(x)
+
+
+# LITERALINCLUDE END: PYTHON CUSTOM OPERATOR
+
+
+# LITERALINCLUDE START: PYTHON AUTOGRAD
+def save_result(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+    """Keeps what the derivative needs: tanh' = 1 - tanh**2."""
+    ctx.save_for_backward(output)
+    ctx.limit = inputs[1]
+
+
+def derivative(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    """One gradient for each argument; a number has none."""
+    (output,) = ctx.saved_tensors
+    return grad * (1 - (output / ctx.limit) ** 2), None
+
+
+soft_clip.register_autograd(derivative, setup_context=save_result)
+# LITERALINCLUDE END: PYTHON AUTOGRAD
+
+# LITERALINCLUDE START: PYTHON AUTOCAST AND VMAP
+soft_clip.register_autocast("openreg", torch.float32)
+
+
+@soft_clip.register_vmap
+def _(info: Any, dims: tuple[int | None, None], x: Tensor, limit: float) -> tuple[Tensor, int | None]:
+    return soft_clip(x, limit), dims[0]  # elementwise: the new dimension is one like the others
+
+
+# LITERALINCLUDE END: PYTHON AUTOCAST AND VMAP
+
+
+# LITERALINCLUDE START: PYTHON EXISTING NAMESPACE
+# An operator in a namespace that somebody else has defined. `DEF` would claim the namespace; a fragment adds to it.
+library = torch.library.Library("openreg_example", "FRAGMENT")
+library.define("halve(Tensor x) -> Tensor")
+library.impl("halve", lambda x: x * 0.5, "CompositeImplicitAutograd")
+# LITERALINCLUDE END: PYTHON EXISTING NAMESPACE
+
+
+def main() -> None:
+    """Uses every registration once."""
+    x = torch.linspace(-3, 3, 7, device="openreg", requires_grad=True)
+    y = soft_clip(x, 2.0)
+    y.sum().backward()
+    print("result  ", y.tolist())
+    print("gradient", x.grad.tolist())  # type: ignore[union-attr]
+    # Another of its tests, of the autograd registration, refuses devices that PyTorch does not know.
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(soft_clip, (x.detach().requires_grad_(), 2.0), test_utils=tests)
+
+    with torch.autocast("openreg"):
+        print("autocast", soft_clip(x.half(), 2.0).dtype)
+    print("vmap    ", torch.equal(torch.vmap(soft_clip, (0, None))(x.detach(), 2.0), y.detach()))
+    print("halve   ", torch.ops.openreg_example.halve(x.detach()).tolist())
+    try:
+        soft_clip(torch.ones(2), 2.0)
+    except NotImplementedError as error:
+        print("on a CPU tensor:", str(error).partition(".")[0])
+
+
+if __name__ == "__main__":
+    main()
