@@ -1,104 +1,47 @@
 #include "OpenRegDeviceAllocator.h"
 
-#include <c10/util/flat_hash_map.h>
+#include <c10/core/AllocatorConfig.h>
+#include <c10/core/impl/GPUTrace.h>
 
-#include <array>
 #include <deque>
-#include <memory>
+#include <map>
 #include <mutex>
-#include <set>
-#include <vector>
 
+#include "OpenRegAllocatorConfig.h"
+#include "OpenRegBlockPool.h"
+#include "OpenRegStorage.h"
 #include "OpenRegStream.h"
 
 namespace c10::openreg {
 namespace {
 
-using c10::CachingAllocator::StatArray;
-using c10::CachingAllocator::StatType;
-using c10::CachingDeviceAllocator::DeviceStats;
+using c10::CachingAllocator::AcceleratorAllocatorConfig;
+using c10::CachingDeviceAllocator::SegmentInfo;
 
 // CUDACachingAllocator's sizes, in bytes.
-constexpr size_t kMinBlock = 512;
-constexpr size_t kSmallLimit = 1 << 20; // the largest block of a small segment
 constexpr size_t kSmallSegment = 2 << 20;
-constexpr size_t kLargeSegment = 20 << 20;
 constexpr size_t kOwnSegmentLimit = 10 << 20; // from here a request gets a segment of its own
 constexpr size_t kSegmentRounding = 2 << 20;
 
-constexpr size_t round_up(size_t size, size_t multiple) {
-  return (size + multiple - 1) / multiple * multiple;
-}
-
-struct Pool;
-
-// A piece of a segment. Blocks of a segment form a list in address order.
-struct Block {
-  char* address; // in the kernel window
-  size_t size;
-  DeviceIndex device;
-  Pool* pool;
-  size_t requested = 0;
-  bool allocated = false;
-  bool binned = false;
-  int pending_events = 0; // freed, but other streams may still use it
-  Block* previous = nullptr;
-  Block* next = nullptr;
-  Block* next_in_bin = nullptr;
-  std::vector<Stream> other_streams; // from recordStream()
-
-  Block(char* address, size_t size, DeviceIndex device, Pool* pool)
-      : address(address), size(size), device(device), pool(pool) {}
-
-  bool is_split() const {
-    return previous || next;
-  }
-};
-
-struct BySizeThenAddress {
-  bool operator()(const Block* a, const Block* b) const {
-    return a->size != b->size ? a->size < b->size : a->address < b->address;
-  }
-};
-
-// The free blocks of one stream and size class. A freed small block first goes to the bin of its exact size, unmerged, and
-// comes back from there in a few nanoseconds: training allocates the same sizes again and again. When no block fits, the
-// bins are emptied, neighbours merged, and the search repeated before a new segment is made.
-struct Pool {
-  StreamId stream;
-  bool small;
-  std::set<Block*, BySizeThenAddress> merged;
-  std::array<Block*, kSmallLimit / kMinBlock + 1> bins{};
-  size_t binned = 0;
-
-  StatType stat_type() const {
-    return small ? StatType::SMALL_POOL : StatType::LARGE_POOL;
-  }
-};
-
-struct StreamPools {
-  Pool small, large;
-  explicit StreamPools(StreamId stream) : small{stream, true, {}, {}}, large{stream, false, {}, {}} {}
-};
+constexpr int kPoison = 0xFF; // NaN in every floating point type, -1 in the signed integers
 
 struct DeviceCache {
-  std::vector<std::unique_ptr<StreamPools>> streams; // by stream id
-  std::deque<std::pair<orEvent_t, Block*>> events;
   DeviceStats stats;
+  PoolSet shared;
+  std::map<MempoolId_t, std::unique_ptr<PoolSet>> private_sets;
+  std::vector<std::pair<PoolSet*, std::function<bool(Stream)>>> routes; // begin_allocate_to_pool()
+  std::deque<std::pair<orEvent_t, Block*>> events;
+  double fraction = 1;
+  size_t allowed = std::numeric_limits<size_t>::max(); // bytes
 };
-
-void increase(StatArray& stat, StatType pool, size_t amount) {
-  stat[static_cast<size_t>(StatType::AGGREGATE)].increase(amount);
-  stat[static_cast<size_t>(pool)].increase(amount);
-}
-
-void decrease(StatArray& stat, StatType pool, size_t amount) {
-  stat[static_cast<size_t>(StatType::AGGREGATE)].decrease(amount);
-  stat[static_cast<size_t>(pool)].decrease(amount);
-}
 
 template <class Fn>
 void for_each_stat(DeviceStats& stats, const Fn& fn) {
+  const auto each = [&](StatArray& array) {
+    for (auto& stat : array) {
+      fn(stat);
+    }
+  };
   for (StatArray* array :
        {&stats.allocation,
         &stats.segment,
@@ -109,10 +52,17 @@ void for_each_stat(DeviceStats& stats, const Fn& fn) {
         &stats.active_bytes,
         &stats.inactive_split_bytes,
         &stats.requested_bytes}) {
-    for (auto& stat : *array) {
-      fn(stat);
-    }
+    each(*array);
   }
+  for (auto& [id, array] : stats.reserved_bytes_by_private_pools) {
+    each(array);
+  }
+  fn(stats.oversize_allocations);
+  fn(stats.oversize_segments);
+}
+
+int64_t total(const StatArray& stat) {
+  return stat[static_cast<size_t>(StatType::AGGREGATE)].current;
 }
 
 std::string format_size(size_t bytes) {
@@ -155,13 +105,14 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   bool initialized() override {
-    return !caches_.empty();
+    return started_.load(std::memory_order_acquire);
   }
 
-  void emptyCache(MempoolId_t) override {
+  void emptyCache(MempoolId_t pool) override {
+    const auto context = history_.gather(RecordContext::ALL);
     std::unique_lock lock(mutex_);
     for (size_t device = 0; device < caches_.size(); ++device) {
-      release_cached(lock, static_cast<DeviceIndex>(device));
+      release_cached(lock, static_cast<DeviceIndex>(device), context, pool);
     }
   }
 
@@ -171,22 +122,24 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     }
     stream_handle(stream); // refuses a stream of another device type
     const std::lock_guard lock(mutex_);
-    const auto found = blocks_.find(static_cast<char*>(orGetKernelPointer(data.get())));
-    if (found == blocks_.end()) {
+    Block* block = block_at(data.get());
+    if (!block) {
       return; // memory of another owner, as an imported DLPack tensor: its owner keeps it alive
     }
-    Block* block = found->second;
-    const bool own = stream.id() == block->pool->stream && stream.device_index() == block->device;
     auto& streams = block->other_streams;
-    if (!own && std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+    if (stream != stream_of(block) && std::find(streams.begin(), streams.end(), stream) == streams.end()) {
       streams.push_back(stream);
     }
   }
 
+  // ---- statistics
+
   DeviceStats getDeviceStats(DeviceIndex device) override {
     check_device_index(device);
     const std::lock_guard lock(mutex_);
-    return cache_of(device).stats;
+    DeviceStats stats = cache_of(device).stats;
+    stats.max_split_size = static_cast<int64_t>(AcceleratorAllocatorConfig::max_split_size());
+    return stats;
   }
 
   void resetAccumulatedStats(DeviceIndex device) override {
@@ -211,60 +164,231 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     return {free, total};
   }
 
+  double memory_fraction(DeviceIndex device) override {
+    check_device_index(device);
+    const std::lock_guard lock(mutex_);
+    return cache_of(device).fraction;
+  }
+
+  void set_memory_fraction(double fraction, DeviceIndex device) override {
+    check_device_index(device);
+    TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
+    const size_t total = getMemoryInfo(device).second;
+    const std::lock_guard lock(mutex_);
+    DeviceCache& cache = cache_of(device);
+    cache.fraction = fraction;
+    cache.allowed = static_cast<size_t>(fraction * static_cast<double>(total));
+  }
+
+  // ---- memory pools
+
+  void use_pool(DeviceIndex device, MempoolId_t id) override {
+    check_device_index(device);
+    const std::lock_guard lock(mutex_);
+    use(cache_of(device), id);
+  }
+
+  void release_pool(DeviceIndex device, MempoolId_t id) override {
+    const std::lock_guard lock(mutex_);
+    PoolSet& set = private_set(device, id);
+    TORCH_INTERNAL_ASSERT(set.use_count > 0);
+    --set.use_count;
+  }
+
+  int pool_use_count(DeviceIndex device, MempoolId_t id) override {
+    const std::lock_guard lock(mutex_);
+    return private_set(device, id).use_count;
+  }
+
+  void set_pool_policy(DeviceIndex device, MempoolId_t id, bool use_on_oom, bool no_split) override {
+    const std::lock_guard lock(mutex_);
+    PoolSet& set = private_set(device, id);
+    set.use_on_oom = use_on_oom;
+    set.no_split = no_split;
+  }
+
+  void begin_allocate_to_pool(DeviceIndex device, MempoolId_t id, std::function<bool(Stream)> filter) override {
+    check_device_index(device);
+    const std::lock_guard lock(mutex_);
+    DeviceCache& cache = cache_of(device);
+    for (const auto& [set, other] : cache.routes) {
+      TORCH_CHECK(set->id != id, "beginAllocateToPool: already recording to mempool_id");
+    }
+    cache.routes.emplace_back(&use(cache, id), std::move(filter));
+  }
+
+  void end_allocate_to_pool(DeviceIndex device, MempoolId_t id) override {
+    check_device_index(device);
+    const std::lock_guard lock(mutex_);
+    auto& routes = cache_of(device).routes;
+    const auto found = std::find_if(routes.begin(), routes.end(), [&](auto& route) { return route.first->id == id; });
+    TORCH_CHECK(found != routes.end(), "endAllocatePool: not currently recording to mempool_id");
+    routes.erase(found);
+  }
+
+  // ---- history
+
+  void record_history(std::optional<HistoryOptions> options, bool clear) override {
+    const std::lock_guard lock(mutex_);
+    if (clear) {
+      history_.clear();
+    }
+    if (options) {
+      history_.start(std::move(*options), device_count());
+    } else {
+      history_.stop();
+    }
+  }
+
+  bool history_enabled() override {
+    return history_.enabled();
+  }
+
+  MemorySnapshot snapshot(MempoolId_t pool, bool traces) override {
+    const std::lock_guard lock(mutex_);
+    MemorySnapshot result;
+    for (const auto& [address, block] : blocks_) {
+      if (!block->previous && (pool == MempoolId_t{0, 0} || block->pool->owner->id == pool)) {
+        result.segments.push_back(segment_info(block));
+      }
+    }
+    std::sort(result.segments.begin(), result.segments.end(), [](const auto& a, const auto& b) {
+      return a.address < b.address;
+    });
+    for (size_t device = 0; device < caches_.size(); ++device) {
+      const auto active = total(caches_[device].stats.active_bytes);
+      history_.record(TraceEntry::SNAPSHOT, static_cast<DeviceIndex>(device), nullptr, active, 0, {0, 0}, nullptr);
+    }
+    if (traces) {
+      result.device_traces = history_.entries();
+    }
+    result.device_traces.resize(device_count());
+    return result;
+  }
+
+  std::shared_ptr<GatheredContext> context_of(const void* address) override {
+    const std::lock_guard lock(mutex_);
+    const Block* block = block_at(address);
+    return block && block->allocated ? block->context : nullptr;
+  }
+
+  void attach_out_of_memory_observer(OutOfMemoryObserver observer) override {
+    const std::lock_guard lock(mutex_);
+    observers_.push_back(std::move(observer));
+  }
+
   void give_back(void* pointer) {
     if (!pointer || orIsInBadFork()) {
       return;
     }
-    const std::lock_guard lock(mutex_);
-    const auto found = blocks_.find(static_cast<char*>(orGetKernelPointer(pointer)));
-    TORCH_INTERNAL_ASSERT(found != blocks_.end(), "not a block of the openreg allocator: ", pointer);
-    Block* block = found->second;
-    DeviceStats& stats = cache_of(block->device).stats;
-    const StatType type = block->pool->stat_type();
-    block->allocated = false;
-    decrease(stats.allocation, type, 1);
-    decrease(stats.allocated_bytes, type, block->size);
-    decrease(stats.requested_bytes, type, block->requested);
-    report(block, -static_cast<int64_t>(block->size), stats);
-    if (C10_UNLIKELY(!block->other_streams.empty())) {
-      wait_for_other_streams(block);
-    } else {
-      to_bin(block);
+    const auto context = history_.gather(RecordContext::ALL);
+    if (C10_UNLIKELY(poison_)) {
+      poison_before_free(pointer);
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      Block* block = block_at(pointer);
+      TORCH_CHECK(block && block->allocated, "invalid device pointer: ", pointer);
+      DeviceStats& stats = cache_of(block->device).stats;
+      const StatType type = block->pool->stat_type();
+      block->allocated = false;
+      decrease(stats.allocation, type, 1);
+      decrease(stats.allocated_bytes, type, block->size);
+      decrease(stats.requested_bytes, type, block->requested);
+      if (C10_UNLIKELY(is_oversize(block->size))) {
+        stats.oversize_allocations.decrease(1);
+      }
+      history(TraceEntry::FREE_REQUESTED, block, context ? context : block->context);
+      report(block, -static_cast<int64_t>(block->size), stats);
+      if (C10_UNLIKELY(!block->other_streams.empty())) {
+        wait_for_other_streams(block);
+      } else {
+        free_completed(block, context);
+      }
+    }
+    if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
+      (*trace)->trace_gpu_memory_deallocation(
+          DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(orGetDevicePointer(pointer)));
     }
   }
 
  private:
   std::mutex mutex_;
-  std::deque<DeviceCache> caches_;           // by device; never moved
-  ska::flat_hash_map<char*, Block*> blocks_; // every block, allocated or not
+  std::deque<DeviceCache> caches_; // by device; never moved
+  BlockTable blocks_;
+  MemoryHistory history_;
+  std::vector<OutOfMemoryObserver> observers_;
+  std::atomic<bool> started_{false};
+  bool poison_ = false;
+
+  void start() {
+    read_allocator_settings();
+    poison_ = poison_is_on();
+    caches_.resize(device_count());
+    started_.store(true, std::memory_order_release);
+  }
 
   DeviceCache& cache_of(DeviceIndex device) {
     if (C10_UNLIKELY(caches_.empty())) {
-      caches_.resize(device_count());
+      start();
     }
     return caches_[device];
   }
 
-  Pool& pool_of(DeviceCache& cache, StreamId stream, size_t size) {
-    if (C10_UNLIKELY(cache.streams.size() <= static_cast<size_t>(stream))) {
-      cache.streams.resize(stream + 1);
+  Block* block_at(const void* pointer) {
+    const auto found = blocks_.find(static_cast<char*>(orGetKernelPointer(pointer)));
+    return found == blocks_.end() ? nullptr : found->second;
+  }
+
+  static Stream stream_of(const Block* block) {
+    return Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, block->device), block->pool->stream);
+  }
+
+  static bool is_oversize(size_t size) {
+    return size > kSmallLimit && size >= AcceleratorAllocatorConfig::max_split_size();
+  }
+
+  // ---- where a request goes
+
+  PoolSet& private_set(DeviceIndex device, MempoolId_t id) {
+    check_device_index(device);
+    auto& sets = cache_of(device).private_sets;
+    const auto found = sets.find(id);
+    TORCH_CHECK(found != sets.end(), "Could not find pool of id: ", id.first, ", ", id.second);
+    return *found->second;
+  }
+
+  PoolSet& use(DeviceCache& cache, MempoolId_t id) {
+    auto& set = cache.private_sets[id];
+    if (!set) {
+      set = std::make_unique<PoolSet>();
+      set->id = id;
     }
-    auto& pools = cache.streams[stream];
+    ++set->use_count;
+    return *set;
+  }
+
+  PoolSet& set_for(DeviceCache& cache, Stream stream) {
+    for (const auto& [set, takes] : cache.routes) {
+      if (takes(stream)) {
+        return *set;
+      }
+    }
+    return cache.shared;
+  }
+
+  BlockPool& pool_of(DeviceCache& cache, PoolSet& set, StreamId stream, size_t size) {
+    if (C10_UNLIKELY(set.streams.size() <= static_cast<size_t>(stream))) {
+      set.streams.resize(stream + 1);
+    }
+    auto& pools = set.streams[stream];
     if (C10_UNLIKELY(!pools)) {
-      pools = std::make_unique<StreamPools>(stream);
+      pools = std::make_unique<StreamPools>(stream, &set, &cache.stats, &blocks_);
     }
     return size <= kSmallLimit ? pools->small : pools->large;
   }
 
-  void report(const Block* block, int64_t bytes, const DeviceStats& stats) {
-    const auto aggregate = static_cast<size_t>(StatType::AGGREGATE);
-    c10::reportMemoryUsageToProfiler(
-        orGetDevicePointer(block->address),
-        bytes,
-        stats.allocated_bytes[aggregate].current,
-        stats.reserved_bytes[aggregate].current,
-        Device(DeviceType::PrivateUse1, block->device));
-  }
+  // ---- allocating
 
   char* take(size_t requested, DeviceIndex device) {
     start();
@@ -272,108 +396,167 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return nullptr;
     }
     check_not_forked();
-    const size_t size = std::max(round_up(requested, kMinBlock), kMinBlock);
     TORCH_CHECK_WITH(
         OutOfMemoryError,
-        size >= requested && requested < (size_t{1} << 60),
+        requested < (size_t{1} << 60),
         "OpenReg out of memory. Tried to allocate more than 1EB memory.");
-    const StreamId stream = current_stream(device).id();
+    const Stream stream = current_stream(device);
+    const auto context = history_.gather(RecordContext::STATE);
     std::unique_lock lock(mutex_);
     DeviceCache& cache = cache_of(device);
+    const size_t size = rounded_size(requested);
     if (C10_UNLIKELY(!cache.events.empty())) {
-      collect_finished(cache);
+      collect_finished(lock, cache, context);
     }
-    Pool& pool = pool_of(cache, stream, size);
-    Block* block = find(cache, pool, size);
+    BlockPool* pool = &pool_of(cache, set_for(cache, stream), stream.id(), size);
+    Block* block = pool->find(size);
     if (C10_UNLIKELY(!block)) {
-      block = grow(lock, cache, pool, requested, size, device);
+      block = grow(lock, cache, *pool, requested, size, device, context);
+      pool = block->pool;
     }
-    const size_t remainder = block->size - size;
-    if (remainder > 0 && remainder >= (pool.small ? kMinBlock : kSmallLimit + 1)) {
-      split(cache, block, size);
+    if (const size_t remainder = block->size - size; remainder > 0 && may_split(*pool, size, remainder)) {
+      pool->split(block, size);
     }
     block->allocated = true;
     block->requested = requested;
+    block->context = context;
     DeviceStats& stats = cache.stats;
-    const StatType type = pool.stat_type();
+    const StatType type = pool->stat_type();
     increase(stats.allocation, type, 1);
     increase(stats.allocated_bytes, type, block->size);
     increase(stats.requested_bytes, type, requested);
     increase(stats.active, type, 1);
     increase(stats.active_bytes, type, block->size);
+    if (C10_UNLIKELY(is_oversize(block->size))) {
+      stats.oversize_allocations.increase(1);
+    }
+    history(TraceEntry::ALLOC, block, context);
     report(block, static_cast<int64_t>(block->size), stats);
-    return block->address;
+    char* address = block->address;
+    lock.unlock();
+    if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
+      (*trace)->trace_gpu_memory_allocation(
+          DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(orGetDevicePointer(address)));
+    }
+    return address;
   }
 
-  Block* find(DeviceCache& cache, Pool& pool, size_t size) {
-    if (C10_LIKELY(pool.small)) {
-      Block*& bin = pool.bins[size / kMinBlock];
-      if (C10_LIKELY(bin != nullptr)) {
-        Block* block = bin;
-        bin = block->next_in_bin;
-        block->binned = false;
-        --pool.binned;
-        leave_free(cache, block);
-        return block;
-      }
+  static bool may_split(const BlockPool& pool, size_t size, size_t remainder) {
+    if (pool.owner->no_split) {
+      return false;
     }
-    for (;;) {
-      Block key(nullptr, size, 0, &pool);
-      const auto fit = pool.merged.lower_bound(&key);
-      if (fit != pool.merged.end()) {
-        Block* block = *fit;
-        pool.merged.erase(fit);
-        leave_free(cache, block);
-        return block;
-      }
-      if (pool.binned == 0) {
-        return nullptr;
-      }
-      merge_bins(cache, pool);
-    }
+    return pool.small ? remainder >= kMinBlock
+                      : remainder > kSmallLimit && size < AcceleratorAllocatorConfig::max_split_size();
   }
 
-  // A new segment; on failure the cache is emptied and the device asked once more.
+  // A block of a new segment. Where the device has no room left, gives back what is cached, step by step, and tries again.
   Block* grow(
       std::unique_lock<std::mutex>& lock,
       DeviceCache& cache,
-      Pool& pool,
+      BlockPool& pool,
       size_t requested,
       size_t size,
-      DeviceIndex device) {
-    const size_t segment = pool.small                ? kSmallSegment
-                           : size < kOwnSegmentLimit ? kLargeSegment
-                                                     : round_up(size, kSegmentRounding);
+      DeviceIndex device,
+      const std::shared_ptr<GatheredContext>& context) {
+    if (AcceleratorAllocatorConfig::garbage_collection_threshold() > 0) {
+      release_oldest(lock, cache, device, context);
+    }
+    const size_t segment = pool.small ? kSmallSegment
+                           : size < kOwnSegmentLimit
+                               ? AcceleratorAllocatorConfig::large_segment_size()
+                               : (size + kSegmentRounding - 1) / kSegmentRounding * kSegmentRounding;
     const CurrentDevice current(device);
-    void* address = nullptr;
-    orError_t result = orMalloc(&address, segment);
-    if (result == orErrorMemoryAllocation) {
+    Block* block = new_segment(cache, pool, segment, device, context);
+    if (!block && release_oversize(lock, pool, segment, context)) {
+      block = new_segment(cache, pool, segment, device, context);
+    }
+    if (!block) {
+      release_cached(lock, device, context, {0, 0});
       ++cache.stats.num_alloc_retries;
-      release_cached(lock, device);
-      result = orMalloc(&address, segment);
+      block = new_segment(cache, pool, segment, device, context);
     }
-    if (result == orErrorMemoryAllocation) {
-      ++cache.stats.num_ooms;
-      throw_out_of_memory(cache, requested, device);
+    if (!block && !pool.owner->is_private()) {
+      for (auto& [id, set] : cache.private_sets) {
+        if (set->use_on_oom && (block = pool_of(cache, *set, pool.stream, size).find(size))) {
+          return block;
+        }
+      }
     }
-    OPENREG_CHECK(result);
-    auto* block = new Block(static_cast<char*>(orGetKernelPointer(address)), segment, device, &pool);
-    blocks_.emplace(block->address, block);
-    ++cache.stats.num_device_alloc;
-    increase(cache.stats.segment, pool.stat_type(), 1);
-    increase(cache.stats.reserved_bytes, pool.stat_type(), segment);
+    if (!block) {
+      throw_out_of_memory(lock, cache, requested, pool.stream, device, context);
+    }
+    if (C10_UNLIKELY(poison_)) {
+      lock.unlock(); // nobody else can find the block yet
+      poison(block);
+      lock.lock();
+    }
     return block;
   }
 
-  [[noreturn]] void throw_out_of_memory(DeviceCache& cache, size_t requested, DeviceIndex device) {
-    const std::string reason = orGetLastErrorMessage(); // read before the next call replaces it
-    orGetLastError();
-    const auto [free, total] = getMemoryInfo(device);
-    const auto aggregate = static_cast<size_t>(StatType::AGGREGATE);
-    const size_t allocated = cache.stats.allocated_bytes[aggregate].current;
-    const size_t reserved = cache.stats.reserved_bytes[aggregate].current;
+  // Null if the device has no room, or this process may not have it.
+  Block* new_segment(
+      DeviceCache& cache,
+      BlockPool& pool,
+      size_t size,
+      DeviceIndex device,
+      const std::shared_ptr<GatheredContext>& context) {
+    if (total(cache.stats.reserved_bytes) + size > cache.allowed) {
+      return nullptr;
+    }
+    void* address = nullptr;
+    const orError_t result = orMalloc(&address, size);
+    if (result == orErrorMemoryAllocation) {
+      return nullptr;
+    }
+    OPENREG_CHECK(result);
+    auto* block = new Block(static_cast<char*>(orGetKernelPointer(address)), size, device, &pool);
+    block->segment_context = context;
+    blocks_.emplace(block->address, block);
+    count_segment(cache, pool, size, &increase);
+    ++cache.stats.num_device_alloc;
+    ++pool.owner->segments;
+    if (is_oversize(size)) {
+      cache.stats.oversize_segments.increase(1);
+    }
+    history(TraceEntry::SEGMENT_ALLOC, block, context, size);
+    return block;
+  }
+
+  static void count_segment(
+      DeviceCache& cache, const BlockPool& pool, size_t size, void (*change)(StatArray&, StatType, size_t)) {
+    change(cache.stats.segment, pool.stat_type(), 1);
+    change(cache.stats.reserved_bytes, pool.stat_type(), size);
+    if (pool.owner->is_private()) {
+      change(cache.stats.reserved_bytes_by_private_pools[pool.owner->id], pool.stat_type(), size);
+    }
+  }
+
+  [[noreturn]] void throw_out_of_memory(
+      std::unique_lock<std::mutex>& lock,
+      DeviceCache& cache,
+      size_t requested,
+      StreamId stream,
+      DeviceIndex device,
+      const std::shared_ptr<GatheredContext>& context) {
+    ++cache.stats.num_ooms;
+    const auto [device_free, device_total] = getMemoryInfo(device);
+    const size_t allocated = total(cache.stats.allocated_bytes);
+    const size_t reserved = total(cache.stats.reserved_bytes);
+    size_t in_private_pools = 0;
+    for (const auto& [id, stat] : cache.stats.reserved_bytes_by_private_pools) {
+      in_private_pools += total(stat);
+    }
+    const bool limited = cache.fraction < 1;
+    const std::string allowed = limited ? format_size(cache.allowed) + " allowed; " : "";
+    history_.record(TraceEntry::OOM, device, reinterpret_cast<void*>(device_free), requested, stream, {0, 0}, context);
     c10::reportOutOfMemoryToProfiler(
         static_cast<int64_t>(requested), allocated, reserved, Device(DeviceType::PrivateUse1, device));
+    const auto observers = observers_;
+    const size_t limit = limited ? cache.allowed : device_total;
+    lock.unlock(); // an observer may wait for the GIL
+    for (const auto& observer : observers) {
+      observer(device, requested, limit, device_free);
+    }
     TORCH_CHECK_WITH(
         OutOfMemoryError,
         false,
@@ -382,147 +565,35 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
         ". Device ",
         static_cast<int>(device),
         " has a total capacity of ",
-        format_size(total),
+        format_size(device_total),
         " of which ",
-        format_size(free),
-        " is free. Of the allocated memory ",
+        format_size(device_free),
+        " is free. This process has ",
+        format_size(device_total - device_free),
+        " memory in use. ",
+        allowed,
+        "Of the allocated memory ",
         format_size(allocated),
-        " is allocated by PyTorch, and ",
+        " is allocated by PyTorch",
+        in_private_pools ? ", with " + format_size(in_private_pools) + " reserved in private pools" : "",
+        ", and ",
         format_size(reserved - allocated),
-        " is reserved by PyTorch but unallocated. ",
-        reason);
+        " is reserved by PyTorch but unallocated. Free tensors, use a smaller batch, or set OPENREG_DEVICE_MEMORY "
+        "higher.");
   }
 
-  // ---- free blocks: every one is in a bin or in `merged`, and counted as inactive if it is part of a split segment
+  // ---- freeing
 
-  void enter_free(DeviceCache& cache, const Block* block) {
-    if (block->is_split()) {
-      increase(cache.stats.inactive_split, block->pool->stat_type(), 1);
-      increase(cache.stats.inactive_split_bytes, block->pool->stat_type(), block->size);
-    }
+  void free_completed(Block* block, const std::shared_ptr<GatheredContext>& context) {
+    DeviceStats& stats = cache_of(block->device).stats;
+    decrease(stats.active, block->pool->stat_type(), 1);
+    decrease(stats.active_bytes, block->pool->stat_type(), block->size);
+    history(TraceEntry::FREE_COMPLETED, block, context ? context : block->context);
+    block->context.reset();
+    block->pool->put(block);
   }
 
-  void leave_free(DeviceCache& cache, const Block* block) {
-    if (block->is_split()) {
-      decrease(cache.stats.inactive_split, block->pool->stat_type(), 1);
-      decrease(cache.stats.inactive_split_bytes, block->pool->stat_type(), block->size);
-    }
-  }
-
-  void to_bin(Block* block) {
-    DeviceCache& cache = cache_of(block->device);
-    Pool& pool = *block->pool;
-    decrease(cache.stats.active, pool.stat_type(), 1);
-    decrease(cache.stats.active_bytes, pool.stat_type(), block->size);
-    if (!pool.small || block->size > kSmallLimit) {
-      to_merged(cache, block);
-      return;
-    }
-    Block*& bin = pool.bins[block->size / kMinBlock];
-    block->next_in_bin = bin;
-    block->binned = true;
-    bin = block;
-    ++pool.binned;
-    enter_free(cache, block);
-  }
-
-  void merge_bins(DeviceCache& cache, Pool& pool) {
-    for (Block*& bin : pool.bins) {
-      while (Block* block = bin) {
-        bin = block->next_in_bin;
-        block->binned = false;
-        leave_free(cache, block);
-        to_merged(cache, block);
-      }
-    }
-    pool.binned = 0;
-  }
-
-  void to_merged(DeviceCache& cache, Block* block) {
-    const auto absorb = [&](Block* left, Block* right) {
-      left->size += right->size;
-      left->next = right->next;
-      if (right->next) {
-        right->next->previous = left;
-      }
-      blocks_.erase(right->address);
-      delete right;
-      return left;
-    };
-    const auto take_out = [&](Block* other) {
-      if (!other || other->allocated || other->binned || other->pending_events > 0) {
-        return false;
-      }
-      leave_free(cache, other);
-      block->pool->merged.erase(other);
-      return true;
-    };
-    if (take_out(block->next)) {
-      absorb(block, block->next);
-    }
-    if (take_out(block->previous)) {
-      block = absorb(block->previous, block);
-    }
-    block->pool->merged.insert(block);
-    enter_free(cache, block);
-  }
-
-  void split(DeviceCache& cache, Block* block, size_t size) {
-    auto* rest = new Block(block->address + size, block->size - size, block->device, block->pool);
-    rest->previous = block;
-    rest->next = block->next;
-    if (rest->next) {
-      rest->next->previous = rest;
-    }
-    block->next = rest;
-    block->size = size;
-    blocks_.emplace(rest->address, rest);
-    block->pool->merged.insert(rest);
-    enter_free(cache, rest);
-  }
-
-  // Gives every segment that is one free block back to the device. Without the lock while it waits for the device, where a
-  // host function may be freeing memory.
-  void release_cached(std::unique_lock<std::mutex>& lock, DeviceIndex device) {
-    DeviceCache& cache = cache_of(device);
-    if (!cache.events.empty()) {
-      lock.unlock();
-      device_synchronize(device);
-      lock.lock();
-      collect_finished(cache);
-    }
-    std::vector<void*> segments;
-    for (auto& pools : cache.streams) {
-      if (!pools) {
-        continue;
-      }
-      for (Pool* pool : {&pools->small, &pools->large}) {
-        merge_bins(cache, *pool);
-        for (auto it = pool->merged.begin(); it != pool->merged.end();) {
-          Block* block = *it;
-          if (block->is_split()) {
-            ++it;
-            continue;
-          }
-          it = pool->merged.erase(it);
-          segments.push_back(orGetDevicePointer(block->address));
-          ++cache.stats.num_device_free;
-          decrease(cache.stats.segment, pool->stat_type(), 1);
-          decrease(cache.stats.reserved_bytes, pool->stat_type(), block->size);
-          blocks_.erase(block->address);
-          delete block;
-        }
-      }
-    }
-    lock.unlock();
-    for (void* segment : segments) {
-      OPENREG_CHECK(orFree(segment));
-    }
-    lock.lock();
-  }
-
-  // ---- blocks that other streams used: free once an event recorded on each of them has passed
-
+  // A block that other streams used is free once an event recorded on each of them has passed.
   void wait_for_other_streams(Block* block) {
     DeviceCache& cache = cache_of(block->device);
     for (const Stream& stream : block->other_streams) {
@@ -534,7 +605,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     block->other_streams.clear();
   }
 
-  void collect_finished(DeviceCache& cache) {
+  void collect_finished(
+      std::unique_lock<std::mutex>& lock, DeviceCache& cache, const std::shared_ptr<GatheredContext>& context) {
+    std::vector<Block*> finished;
     std::deque<std::pair<orEvent_t, Block*>> pending;
     for (auto& [event, block] : cache.events) {
       if (orEventQuery(event) == orErrorNotReady) {
@@ -542,11 +615,203 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
         continue;
       }
       orEventDestroy(event);
-      if (--block->pending_events == 0) {
-        to_bin(block);
+      if (block->pending_events == 1) {
+        finished.push_back(block); // keeps its count, so that no neighbour merges with it yet
+      } else {
+        --block->pending_events;
       }
     }
     cache.events = std::move(pending);
+    if (C10_UNLIKELY(poison_) && !finished.empty()) {
+      lock.unlock();
+      for (const Block* block : finished) {
+        poison(block);
+      }
+      lock.lock();
+    }
+    for (Block* block : finished) {
+      block->pending_events = 0;
+      free_completed(block, context);
+    }
+  }
+
+  // ---- OPENREG_POISON: free memory holds nothing but NaN. In the order of the block's stream, as if a kernel wrote it; by a
+  // kernel that frees a temporary, at once.
+
+  static void poison(const Block* block) {
+    if (KernelAllocations::active()) {
+      std::memset(block->address, kPoison, block->size);
+    } else {
+      const Stream stream = stream_of(block);
+      orMemsetAsync(orGetDevicePointer(block->address), kPoison, block->size, stream_handle(stream));
+    }
+  }
+
+  void poison_before_free(const void* pointer) {
+    std::unique_lock lock(mutex_);
+    const Block* block = block_at(pointer);
+    lock.unlock(); // the block is still the caller's
+    if (block && block->other_streams.empty()) {
+      poison(block);
+    }
+  }
+
+  // ---- giving segments back
+
+  // Gives back the free segments of `pools` that `chosen` wants. Without the lock while it waits for the device.
+  template <class Chosen>
+  void release_segments(
+      std::unique_lock<std::mutex>& lock,
+      const std::vector<BlockPool*>& pools,
+      const std::shared_ptr<GatheredContext>& context,
+      const Chosen& chosen) {
+    std::vector<std::unique_ptr<Block>> segments;
+    for (BlockPool* pool : pools) {
+      pool->take_segments([&](Block* block) { return chosen(block) && (segments.emplace_back(block), true); });
+    }
+    for (const auto& block : segments) {
+      DeviceCache& cache = cache_of(block->device);
+      count_segment(cache, *block->pool, block->size, &decrease);
+      ++cache.stats.num_device_free;
+      --block->pool->owner->segments;
+      if (is_oversize(block->size)) {
+        cache.stats.oversize_segments.decrease(1);
+      }
+      history(TraceEntry::SEGMENT_FREE, block.get(), context ? context : block->segment_context, block->size);
+    }
+    lock.unlock();
+    for (const auto& block : segments) {
+      OPENREG_CHECK(orFree(orGetDevicePointer(block->address)));
+    }
+    lock.lock();
+  }
+
+  // Everything that is free: of the shared pools and of the private ones that nobody uses any more; or of pool `id`, if
+  // nobody uses that.
+  void release_cached(
+      std::unique_lock<std::mutex>& lock,
+      DeviceIndex device,
+      const std::shared_ptr<GatheredContext>& context,
+      MempoolId_t id) {
+    DeviceCache& cache = cache_of(device);
+    ++cache.stats.num_sync_all_streams;
+    if (!cache.events.empty()) {
+      lock.unlock();
+      device_synchronize(device);
+      lock.lock();
+      collect_finished(lock, cache, context);
+    }
+    std::vector<BlockPool*> pools;
+    const auto add = [&](BlockPool& pool) { pools.push_back(&pool); };
+    if (id == MempoolId_t{0, 0}) {
+      cache.shared.for_each(add);
+    }
+    for (auto& [private_id, set] : cache.private_sets) {
+      if (set->use_count == 0 && (id == MempoolId_t{0, 0} || id == private_id)) {
+        set->for_each(add);
+      }
+    }
+    release_segments(lock, pools, context, [](const Block*) { return true; });
+    std::erase_if(cache.private_sets, [](const auto& entry) {
+      return entry.second->use_count == 0 && entry.second->segments == 0;
+    });
+  }
+
+  // max_split_size_mb: blocks above it, which only requests of that size use, go first.
+  bool release_oversize(
+      std::unique_lock<std::mutex>& lock,
+      BlockPool& pool,
+      size_t wanted,
+      const std::shared_ptr<GatheredContext>& context) {
+    size_t released = 0;
+    release_segments(lock, {&pool}, context, [&](const Block* block) {
+      const bool chosen = is_oversize(block->size) && released < wanted;
+      released += chosen ? block->size : 0;
+      return chosen;
+    });
+    return released > 0;
+  }
+
+  // garbage_collection_threshold: when more than this share of what the process may have is reserved, the large segments
+  // that have been free for longest go, without waiting for other streams.
+  void release_oldest(
+      std::unique_lock<std::mutex>& lock,
+      DeviceCache& cache,
+      DeviceIndex device,
+      const std::shared_ptr<GatheredContext>& context) {
+    const size_t capacity = std::min(cache.allowed, getMemoryInfo(device).second);
+    const double threshold = AcceleratorAllocatorConfig::garbage_collection_threshold() * static_cast<double>(capacity);
+    const double excess = static_cast<double>(total(cache.stats.reserved_bytes)) - threshold;
+    if (excess <= 0) {
+      return;
+    }
+    std::vector<BlockPool*> pools;
+    cache.shared.for_each([&](BlockPool& pool) { pools.push_back(&pool); });
+    std::erase_if(pools, [](const BlockPool* pool) { return pool->small; });
+    std::multimap<uint64_t, size_t, std::greater<>> free_segments; // bytes by age, oldest first
+    for (BlockPool* pool : pools) {
+      pool->take_segments([&](const Block* block) {
+        free_segments.emplace(pool->age(block), block->size);
+        return false;
+      });
+    }
+    double released = 0;
+    uint64_t youngest = std::numeric_limits<uint64_t>::max();
+    for (auto it = free_segments.begin(); it != free_segments.end() && released < excess; ++it) {
+      released += static_cast<double>(it->second);
+      youngest = it->first;
+    }
+    release_segments(lock, pools, context, [&](const Block* block) { return block->pool->age(block) >= youngest; });
+  }
+
+  // ---- telling others
+
+  static void report(const Block* block, int64_t bytes, const DeviceStats& stats) {
+    c10::reportMemoryUsageToProfiler(
+        orGetDevicePointer(block->address),
+        bytes,
+        total(stats.allocated_bytes),
+        total(stats.reserved_bytes),
+        Device(DeviceType::PrivateUse1, block->device));
+  }
+
+  void history(
+      TraceEntry::Action action,
+      const Block* block,
+      const std::shared_ptr<GatheredContext>& context,
+      std::optional<size_t> size = std::nullopt) {
+    history_.record(
+        action,
+        block->device,
+        orGetDevicePointer(block->address),
+        size.value_or(block->requested),
+        block->pool->stream,
+        block->pool->owner->id,
+        context);
+  }
+
+  static SegmentInfo segment_info(const Block* first) {
+    SegmentInfo info;
+    info.device = first->device;
+    info.address = reinterpret_cast<size_t>(orGetDevicePointer(first->address));
+    info.stream = reinterpret_cast<void*>(first->pool->stream);
+    info.is_large = !first->pool->small;
+    info.owner_private_pool_id = first->pool->owner->id;
+    info.context_when_allocated = first->segment_context;
+    for (const Block* block = first; block; block = block->next) {
+      auto& part = info.blocks.emplace_back();
+      part.size = block->size;
+      part.requested_size = block->allocated ? block->requested : 0;
+      part.gc_counter = static_cast<int32_t>(block->pool->age(block));
+      part.allocated = block->allocated;
+      part.active = block->allocated || block->pending_events > 0;
+      part.context_when_allocated = block->context;
+      info.total_size += block->size;
+      info.requested_size += part.requested_size;
+      info.allocated_size += part.allocated ? block->size : 0;
+      info.active_size += part.active ? block->size : 0;
+    }
+    return info;
   }
 };
 

@@ -1,5 +1,7 @@
 #include <ATen/core/CachingHostAllocator.h>
 
+#include <chrono>
+
 #include "OpenRegStream.h"
 
 // Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl: a freed block is handed out again once every stream
@@ -26,6 +28,22 @@ struct HostEvent {
   }
 };
 
+// Adds the microseconds of its life to a statistic.
+class Timer {
+ public:
+  Timer(std::mutex& mutex, at::DurationStat& stat) : mutex_(mutex), stat_(stat) {}
+  ~Timer() {
+    const auto taken = std::chrono::steady_clock::now() - start_;
+    const std::lock_guard lock(mutex_);
+    stat_.increase(std::chrono::duration_cast<std::chrono::microseconds>(taken).count());
+  }
+
+ private:
+  std::mutex& mutex_;
+  at::DurationStat& stat_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent> {
   void copy_data(void* destination, const void* source, size_t size) const override {
     std::memcpy(destination, source, size);
@@ -33,10 +51,12 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
 
  private:
   void allocate_host_memory(size_t size, void** pointer) override {
+    const Timer timer(stats_.timing_mutex_, stats_.host_alloc_time);
     OPENREG_CHECK(orMallocHost(pointer, size));
   }
 
   void free_block(at::HostBlock<Stream>* block) override {
+    const Timer timer(stats_.timing_mutex_, stats_.host_free_time);
     orFreeHost(block->ptr_);
   }
 

@@ -225,6 +225,10 @@ KernelAllocations::~KernelAllocations() {
   kernel_device = previous_;
 }
 
+bool KernelAllocations::active() {
+  return kernel_device >= 0;
+}
+
 ReservedAllocations::ReservedAllocations(ArrayRef<StorageImpl*> memory) : reserved_(memory.begin(), memory.end()) {
   kernel_device = kReserved; // only ever on a thread of the device's, whose allocations were the host's
   reserved = this;

@@ -67,6 +67,9 @@ class OPENREG_API KernelAllocations {
   KernelAllocations(const KernelAllocations&) = delete;
   KernelAllocations& operator=(const KernelAllocations&) = delete;
 
+  // Whether the calling thread runs a kernel on a device.
+  static bool active();
+
  private:
   DeviceIndex previous_;
 };

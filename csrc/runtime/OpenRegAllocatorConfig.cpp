@@ -1,0 +1,60 @@
+#include "OpenRegAllocatorConfig.h"
+
+#include <c10/core/AllocatorConfig.h>
+#include <c10/util/env.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "OpenRegBlockPool.h"
+
+namespace c10::openreg {
+namespace {
+
+using c10::CachingAllocator::AcceleratorAllocatorConfig;
+
+// Read at every allocation, so kept apart from the divisions themselves.
+std::atomic<bool> divides_powers_of_two{false};
+
+void after_settings_changed(const std::string&) {
+  if (AcceleratorAllocatorConfig::use_expandable_segments()) {
+    TORCH_WARN_ONCE("expandable_segments not supported on this platform");
+  }
+  const auto& divisions = AcceleratorAllocatorConfig::roundup_power2_divisions();
+  divides_powers_of_two.store(
+      std::any_of(divisions.begin(), divisions.end(), [](size_t n) { return n > 1; }), std::memory_order_relaxed);
+}
+
+// With a hook there, PyTorch refuses keys that neither it nor the hook knows.
+const bool registered = [] {
+  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(&after_settings_changed, {});
+  return true;
+}();
+
+} // namespace
+
+void read_allocator_settings() {
+  if (const auto settings = c10::utils::get_env("OPENREG_ALLOC_CONF")) {
+    c10::CachingAllocator::setAllocatorSettings(*settings); // calls the hook
+  } else {
+    after_settings_changed(AcceleratorAllocatorConfig::instance().last_allocator_settings());
+  }
+}
+
+size_t rounded_size(size_t size) {
+  if (C10_UNLIKELY(divides_powers_of_two.load(std::memory_order_relaxed))) {
+    const size_t divisions = AcceleratorAllocatorConfig::roundup_power2_divisions(size);
+    if (divisions > 1 && size > kMinBlock * divisions) {
+      const size_t step = std::bit_floor(size) / divisions;
+      return (size + step - 1) / step * step;
+    }
+  }
+  return std::max((size + kMinBlock - 1) / kMinBlock * kMinBlock, kMinBlock);
+}
+
+bool poison_is_on() {
+  static const bool on = c10::utils::check_env("OPENREG_POISON").value_or(false);
+  return on;
+}
+
+} // namespace c10::openreg
