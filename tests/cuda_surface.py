@@ -32,6 +32,7 @@ INSTEAD = {
 
 _ALLOCATOR = "the allocator is a `c10::DeviceAllocator`: another one is another backend"
 _ARCHITECTURE = "nothing is compiled for an architecture of the device"
+_CACHE = "there is no allocator without a cache"
 _COLLECTIVES = "one process drives several devices with it, on CUDA only, as `nn.DataParallel` does"
 _FOREIGN = "no other library makes streams of this device"
 _GRAPH = "the name for any device is `torch.accelerator.Graph`, and this device has none yet"
@@ -49,12 +50,9 @@ ABSENT = {
     "DeferredCudaCallError": "no call is kept until the device starts",
     "ExternalStream": _FOREIGN,
     "GreenContext": _GREEN,
-    "MemPool": _NOT_YET,
     "amp_definitely_not_available": "mixed precision is always there",
-    "caching_allocator_alloc": _NOT_YET,
-    "caching_allocator_delete": _NOT_YET,
-    "caching_allocator_disabled": _ALLOCATOR,
-    "caching_allocator_enable": _NOT_YET,
+    "caching_allocator_disabled": _CACHE,
+    "caching_allocator_enable": _CACHE,
     "change_current_allocator": _ALLOCATOR,
     "check_error": _RUNTIME,
     "clock_rate": _SENSOR,
@@ -64,32 +62,23 @@ ABSENT = {
     "current_*_handle": _LIBRARY,
     "export_*": _GRAPH,
     "gds*": "GPUDirect Storage is hardware",
-    "get_allocator_backend": "there is one",
     "get_arch_list": _ARCHITECTURE,
     "get_gencode_flags": _ARCHITECTURE,
-    "get_per_process_memory_fraction": _NOT_YET,
     "get_stream_from_external": _FOREIGN,
     "graph*": _GRAPH,
     "green_contexts*": _GREEN,
     "has_half": "a constant from the time before every device had float16",
     "has_magma": _LIBRARY,
-    "host_memory_stats*": _NOT_YET,
     "ipc_collect": _NOT_YET,
     "is_current_stream_capturing": _GRAPH,
     "jiterator": "it compiles CUDA source at run time",
     "list_gpu_processes": "each process has devices of its own",
     "make_graphed_callables": _GRAPH,
-    "memory._*": _NOT_YET,
-    "memory_snapshot": _NOT_YET,
-    "memory_summary": _NOT_YET,
     "memory_usage": _SENSOR,
     "nccl*": _COLLECTIVES,
     "power_draw": _SENSOR,
-    "reset_*_host_memory_stats": _NOT_YET,
-    "set_per_process_memory_fraction": _NOT_YET,
     "temperature": _SENSOR,
     "tunable*": _LIBRARY,
-    "use_mem_pool": _NOT_YET,
     "utilization": _SENSOR,
 }
 

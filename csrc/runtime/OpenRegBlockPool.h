@@ -41,6 +41,7 @@ struct Block {
   uint64_t freed_at = 0; // the pool's count of searches, for its age
   bool allocated = false;
   bool binned = false;
+  bool poisoned = false;  // only while it waits for that
   int pending_events = 0; // freed, but other streams may still use it
   Block* previous = nullptr;
   Block* next = nullptr;

@@ -282,11 +282,8 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return;
     }
     const auto context = history_.gather(RecordContext::ALL);
-    if (C10_UNLIKELY(poison_)) {
-      poison_before_free(pointer);
-    }
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
       Block* block = block_at(pointer);
       TORCH_CHECK(block && block->allocated, "invalid device pointer: ", pointer);
       DeviceStats& stats = cache_of(block->device).stats;
@@ -302,7 +299,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       report(block, -static_cast<int64_t>(block->size), stats);
       if (C10_UNLIKELY(!block->other_streams.empty())) {
         wait_for_other_streams(block);
-      } else {
+      } else if (C10_LIKELY(!poison_) || poison_before_reuse(lock, block)) {
         free_completed(block, context);
       }
     }
@@ -487,7 +484,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     }
     if (C10_UNLIKELY(poison_)) {
       lock.unlock(); // nobody else can find the block yet
-      poison(block);
+      OPENREG_CHECK(poison(block));
       lock.lock();
     }
     return block;
@@ -622,38 +619,49 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       }
     }
     cache.events = std::move(pending);
-    if (C10_UNLIKELY(poison_) && !finished.empty()) {
-      lock.unlock();
-      for (const Block* block : finished) {
-        poison(block);
-      }
-      lock.lock();
-    }
     for (Block* block : finished) {
+      if (C10_UNLIKELY(poison_) && !poison_before_reuse(lock, block)) {
+        continue;
+      }
       block->pending_events = 0;
       free_completed(block, context);
     }
   }
 
-  // ---- OPENREG_POISON: free memory holds nothing but NaN. In the order of the block's stream, as if a kernel wrote it; by a
-  // kernel that frees a temporary, at once.
+  // ---- OPENREG_POISON: free memory holds nothing but NaN. It is filled in the order of the block's stream, as by a kernel.
 
-  static void poison(const Block* block) {
-    if (KernelAllocations::active()) {
+  static orError_t poison(const Block* block) {
+    const Stream stream = stream_of(block);
+    if (KernelAllocations::active() &&
+        current_stream(block->device) == stream) { // this thread's kernel is that stream's work
       std::memset(block->address, kPoison, block->size);
-    } else {
-      const Stream stream = stream_of(block);
-      orMemsetAsync(orGetDevicePointer(block->address), kPoison, block->size, stream_handle(stream));
+      return orSuccess;
     }
+    return orMemsetAsync(orGetDevicePointer(block->address), kPoison, block->size, stream_handle(stream));
   }
 
-  void poison_before_free(const void* pointer) {
-    std::unique_lock lock(mutex_);
-    const Block* block = block_at(pointer);
-    lock.unlock(); // the block is still the caller's
-    if (block && block->other_streams.empty()) {
-      poison(block);
+  // True once it is done. Until then the block waits as for another stream: a kernel that runs on its launching thread must
+  // not get it yet.
+  bool poison_before_reuse(std::unique_lock<std::mutex>& lock, Block* block) {
+    if (block->poisoned) {
+      block->poisoned = false;
+      return true;
     }
+    block->pending_events = 1; // so that no neighbour merges with it
+    lock.unlock();
+    OPENREG_CHECK(poison(block));
+    const orEvent_t event = create_event(stream_of(block));
+    OPENREG_CHECK(orEventRecord(event, stream_handle(stream_of(block))));
+    const bool done = orEventQuery(event) == orSuccess;
+    lock.lock();
+    if (done) {
+      orEventDestroy(event);
+      block->pending_events = 0;
+    } else {
+      block->poisoned = true;
+      cache_of(block->device).events.emplace_back(event, block);
+    }
+    return done;
   }
 
   // ---- giving segments back

@@ -7,6 +7,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "Memory.h"
 #include "aten/native/FallbackPolicy.h"
 #include "aten/native/Queue.h"
 #include "runtime/OpenRegFunctions.h"
@@ -161,5 +162,6 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   module.def("_set_sync_debug_mode", [](int mode) { openreg::sync_debug_mode = openreg::SyncDebugMode(mode); });
   module.def("_get_sync_debug_mode", [] { return int(openreg::sync_debug_mode.load()); });
   add_device_properties(module);
+  add_memory(module);
   return module.release().ptr();
 }

@@ -1,42 +1,113 @@
 """Device memory, as ``torch.cuda.memory``. Sizes are bytes; the default device is the current one.
 
-Every function asks ``torch.accelerator.memory``, which asks the backend's allocator; here it has CUDA's names.
-Before the device has started all counts are 0. Only ``mem_get_info`` starts it.
+Counts come from ``torch.accelerator.memory``, which asks the backend's allocator; here they have CUDA's names. Before
+the device has started all counts are 0. What CUDA documents with a leading underscore has it here too.
 """
 
 from __future__ import annotations
 
+import contextlib
+import pickle
+import sys
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+
+from torch_openreg import _C
 
 from . import _lazy_init
 from ._utils import DeviceLike, existing_device
 
 __all__ = [
+    "MemPool",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
     "empty_cache",
+    "get_allocator_backend",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
     "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+    "use_mem_pool",
 ]
+
+# ---- taking and giving back
 
 
 def empty_cache() -> None:
-    """Gives the memory that no tensor occupies back to the system. As ``torch.cuda.empty_cache``."""
+    """Gives the memory that no tensor occupies back to the system. As ``torch.cuda.empty_cache``.
+
+    Waits for the devices. ``torch.accelerator.empty_host_cache`` does the same for pinned memory.
+    """
     torch.accelerator.empty_cache()
 
 
 def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
-    """Free and total memory of a device. As ``torch.cuda.mem_get_info``."""
+    """Free and total memory of a device. Starts it. As ``torch.cuda.mem_get_info``."""
     _lazy_init()
     return torch.accelerator.get_memory_info(existing_device(device))
+
+
+def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
+    """Limits what this process may reserve of a device to ``fraction`` (0 to 1) of its memory.
+
+    A request beyond it raises ``torch.OutOfMemoryError``. Raises TypeError unless ``fraction`` is a float, ValueError
+    unless it lies in 0 to 1. As ``torch.cuda.set_per_process_memory_fraction``.
+    """
+    _lazy_init()
+    index = existing_device(device)
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if fraction < 0 or fraction > 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    _C._set_memory_fraction(fraction, index)
+
+
+def get_per_process_memory_fraction(device: DeviceLike | None = None) -> float:
+    """The limit that ``set_per_process_memory_fraction`` set, 1.0 at first.
+
+    As ``torch.cuda.get_per_process_memory_fraction``.
+    """
+    _lazy_init()
+    return _C._get_memory_fraction(existing_device(device))
+
+
+def caching_allocator_alloc(size: int, device: DeviceLike | None = None, stream: torch.Stream | None = None) -> int:
+    """Allocates ``size`` bytes for another library, on a device's ``stream`` (default: its current one).
+
+    Returns a device address, which kernels turn into a usable one with ``orGetKernelPointer``. Raises
+    ``torch.OutOfMemoryError``. As ``torch.cuda.caching_allocator_alloc``.
+    """
+    with torch.accelerator.device_index(existing_device(device)), stream or contextlib.nullcontext():
+        return _C._caching_allocator_alloc(size)
+
+
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Frees what ``caching_allocator_alloc`` returned. As ``torch.cuda.caching_allocator_delete``."""
+    _C._caching_allocator_delete(mem_ptr)
+
+
+def get_allocator_backend() -> str:
+    """``"native"``: there is no other allocator. As ``torch.cuda.get_allocator_backend``."""
+    return "native"
+
+
+# ---- counts
 
 
 def memory_allocated(device: DeviceLike | None = None) -> int:
@@ -67,13 +138,15 @@ def max_memory_reserved(device: DeviceLike | None = None) -> int:
 
 def memory_stats(device: DeviceLike | None = None) -> OrderedDict[str, Any]:
     """The allocator's counters, under CUDA's keys; empty before its first use. As ``torch.cuda.memory_stats``."""
-    return torch.accelerator.memory_stats(existing_device(device))
+    return _flat(memory_stats_as_nested_dict(device))
 
 
 def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
     """The same counters, nested; empty before its first use. As ``torch.cuda.memory_stats_as_nested_dict``."""
     index = existing_device(device)
-    return torch._C._accelerator_getDeviceStats(index) if torch._C._accelerator_isAllocatorInitialized() else {}
+    if not torch._C._accelerator_isAllocatorInitialized():
+        return {}
+    return torch._C._accelerator_getDeviceStats(index) | _C._more_memory_stats(index)
 
 
 def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:
@@ -87,3 +160,238 @@ def reset_accumulated_memory_stats(device: DeviceLike | None = None) -> None:
     As ``torch.cuda.reset_accumulated_memory_stats``.
     """
     torch.accelerator.reset_accumulated_memory_stats(existing_device(device))
+
+
+def host_memory_stats() -> OrderedDict[str, Any]:
+    """The counters of the allocator of pinned memory, under CUDA's keys; times in microseconds.
+
+    Sizes are rounded up to powers of two. As ``torch.cuda.host_memory_stats``.
+    """
+    return _flat(host_memory_stats_as_nested_dict())
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """The same counters, nested. As ``torch.cuda.host_memory_stats_as_nested_dict``."""
+    return _C._host_memory_stats()
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Historical totals of pinned memory start again from 0. As ``torch.cuda.reset_accumulated_host_memory_stats``."""
+    _C._reset_accumulated_host_memory_stats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Peaks of pinned memory start again. As ``torch.cuda.reset_peak_host_memory_stats``."""
+    _C._reset_peak_host_memory_stats()
+
+
+def _flat(stats: dict[str, Any]) -> OrderedDict[str, Any]:
+    """Nested keys joined with dots; a pool's id (0, 1) becomes ``"0_1"``."""
+
+    def walk(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                name = "_".join(map(str, key)) if isinstance(key, tuple) else key
+                yield from walk(f"{prefix}.{name}" if prefix else name, inner)
+        else:
+            yield prefix, value
+
+    return OrderedDict(sorted(walk("", stats)))
+
+
+_SUMMARY_ROWS = (
+    ("allocated_bytes", "Allocated memory"),
+    ("active_bytes", "Active memory"),
+    ("requested_bytes", "Requested memory"),
+    ("reserved_bytes", "GPU reserved memory"),
+    ("inactive_split_bytes", "Non-releasable memory"),
+    ("allocation", "Allocations"),
+    ("active", "Active allocs"),
+    ("segment", "GPU reserved segments"),
+    ("inactive_split", "Non-releasable allocs"),
+)
+_OVERSIZE_ROWS = (
+    ("oversize_allocations", "Oversize allocations"),
+    ("oversize_segments", "Oversize GPU segments"),
+)
+_POOL_ROWS = (("large_pool", "      from large pool"), ("small_pool", "      from small pool"))
+_METRICS = ("current", "peak", "allocated", "freed")
+
+
+def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) -> str:
+    """The counters as a table to print; ``abbreviated`` leaves out large and small pool.
+
+    As ``torch.cuda.memory_summary``.
+    """
+    index = existing_device(device)
+    stats = memory_stats(index)
+
+    def row(key: str, label: str, units_of: str) -> str:
+        # The pools have the unit of their sum.
+        cells = (
+            (_format_bytes if "bytes" in key else _format_count)(
+                stats.get(f"{key}.{metric}", 0), stats.get(f"{units_of}.{metric}", 0)
+            )
+            for metric in _METRICS
+        )
+        return f" {label:<21} | " + " | ".join(cells) + " "
+
+    line, double = "-" * 75, "=" * 75
+    ooms, retries = stats.get("num_ooms", 0), stats.get("num_alloc_retries", 0)
+    lines = [
+        double,
+        f" {'':16} PyTorch OpenReg memory summary, device ID {index:<14d} ",
+        line,
+        f"  {'':7} OpenReg OOMs: {ooms:<11d} | {'':6} orMalloc retries: {retries:<10d}  ",
+        double,
+        "        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ",
+    ]
+    for key, label in _SUMMARY_ROWS:
+        lines += [line, row(f"{key}.all", label, f"{key}.all")]
+        if not abbreviated:
+            lines += [row(f"{key}.{pool}", pool_label, f"{key}.all") for pool, pool_label in _POOL_ROWS]
+    for key, label in _OVERSIZE_ROWS:
+        lines += [line, row(key, label, key)]
+    lines.append(double)
+    return "".join(f"|{text}|\n" for text in lines)
+
+
+def _format_bytes(value: int, reference: int) -> str:
+    unit = "B  "
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if reference < 768 * 1024:
+            break
+        unit, value, reference = larger, value // 1024, reference // 1024
+    return f"{value:6d} {unit}"
+
+
+def _format_count(value: int, reference: int) -> str:
+    unit = " "
+    for larger in ("K", "M"):
+        if reference < 750 * 1000:
+            break
+        unit, value, reference = larger, value // 1000, reference // 1000
+    return f"{value:7d} {unit} "
+
+
+# ---- snapshots
+
+
+def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
+    """The segments that the allocator holds and the blocks in them, of all devices or of one ``MemPool``.
+
+    Of the form of ``_snapshot()["segments"]``. As ``torch.cuda.memory_snapshot``.
+    """
+    return _C._memory_snapshot(mempool_id, include_traces)["segments"]
+
+
+def _record_memory_history(
+    enabled: str | None = "all",
+    context: str | None = "all",
+    stacks: str = "all",
+    max_entries: int = sys.maxsize,
+    device: DeviceLike | None = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: Sequence[str] | None = None,
+) -> None:
+    """Records where memory is allocated and freed, on all devices, for ``_snapshot``.
+
+    Args as ``torch.cuda.memory._record_memory_history``:
+        enabled: None to stop; ``"state"`` to know of memory in use where it was allocated; ``"all"`` to keep a history
+            of all allocations and frees too.
+        context: events whose stack trace is kept. None: of none; ``"state"``: of memory in use; ``"alloc"``: also of
+            allocations in the history; ``"all"``: also of frees.
+        stacks: ``"python"``, or ``"all"`` to have C++ frames in the traces too, which makes ``_snapshot`` slow.
+        max_entries: length of the history of each device; older entries are forgotten.
+        clear_history: start with an empty one.
+        skip_actions: actions that are not recorded, such as ``["free_requested"]``.
+        device, compile_context, global_record_annotations: taken for CUDA's sake, without effect.
+    """
+    _C._record_memory_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions or ()))
+
+
+def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
+    """The state of the allocator on all devices: its segments and, with ``_record_memory_history``, its history.
+
+    The form is that of ``torch.cuda.memory._snapshot``, so that ``python -m torch.cuda._memory_viz`` and
+    pytorch.org/memory_viz render it. Addresses are device addresses, ``stream`` is a ``torch.Stream``'s ``stream_id``.
+    """
+    snapshot = _C._memory_snapshot(None, True)
+    if augment_with_fx_traces:
+        snapshot = torch._utils._augment_memory_snapshot_stack_traces(snapshot)  # type: ignore[arg-type, assignment]
+    return snapshot
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
+    """Pickles ``_snapshot()`` to a file. As ``torch.cuda.memory._dump_snapshot``."""
+    snapshot = _snapshot(augment_with_fx_traces=augment_with_fx_traces)
+    with open(filename, "wb") as file:
+        pickle.dump(snapshot, file)
+
+
+def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
+    """Where the storage at ``data_ptr`` was allocated; None unless that was recorded.
+
+    As ``torch.cuda.memory._allocation_traceback``.
+    """
+    return _C._allocation_traceback(data_ptr)
+
+
+def _set_memory_metadata(metadata: str) -> None:
+    """Text that the history's entries of this thread carry from now on.
+
+    As ``torch.cuda.memory._set_memory_metadata``.
+    """
+    _C._set_memory_metadata(metadata)
+
+
+def _get_memory_metadata() -> str:
+    """What ``_set_memory_metadata`` set, at first ``""``."""
+    return _C._get_memory_metadata()
+
+
+def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], None]) -> None:
+    """Calls ``observer(device, size, total, free)`` before each ``torch.OutOfMemoryError``, for the process's life.
+
+    The moment to ``_dump_snapshot``. As ``torch._C._cuda_attach_out_of_memory_observer``.
+    """
+    _C._attach_out_of_memory_observer(observer)
+
+
+# ---- memory pools
+
+
+class MemPool(_C._MemPool):
+    """Memory that is kept apart from all other; ``use_mem_pool`` allocates from it. As ``torch.cuda.MemPool``.
+
+    Belongs to the device that was current when it was made. When the object is gone, its free memory goes back, and the
+    rest once its tensors are gone and the cache is emptied.
+
+    Args:
+        allocator: None; there is no other allocator than the device's.
+        use_on_oom: allocations outside the pool may use its free memory before they run out.
+        no_split: a segment of the pool holds one tensor.
+    """
+
+    def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        if allocator is not None:
+            raise NotImplementedError("torch.openreg.MemPool takes no allocator: the device has one of its own.")
+        super().__init__(use_on_oom, no_split)
+
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        """``memory_snapshot`` of this pool."""
+        return memory_snapshot(self.id, include_traces)
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: DeviceLike | None = None) -> Iterator[None]:
+    """Context manager in which this thread allocates from ``pool``, on ``device``. As ``torch.cuda.use_mem_pool``."""
+    index = existing_device(device)
+    _C._begin_allocate_current_thread_to_pool(index, pool.id)
+    try:
+        yield
+    finally:
+        _C._end_allocate_to_pool(index, pool.id)
+        _C._release_pool(index, pool.id)
