@@ -1,0 +1,136 @@
+"""Pinned host memory: what is pinned, its reuse after the streams that read it, its statistics, DataLoader."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> Iterator[None]:
+    gc.collect()
+    torch.openreg.synchronize()
+    torch.accelerator.empty_host_cache()
+    yield
+
+
+def pinned(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+
+def test_what_is_pinned_says_so() -> None:
+    ordinary = torch.arange(10)
+    copy = ordinary.pin_memory()
+    assert not ordinary.is_pinned()
+    assert copy.is_pinned() and copy.equal(ordinary) and copy.device.type == "cpu"
+    assert copy[3:].is_pinned() and copy.untyped_storage().is_pinned()
+    assert copy.pin_memory().data_ptr() == copy.data_ptr()
+    assert torch.zeros(3, pin_memory=True).is_pinned()
+    assert copy.to("openreg").to("cpu").is_pinned() is False
+
+
+def test_the_statistics_have_cudas_keys_and_add_up() -> None:
+    torch.openreg.reset_accumulated_host_memory_stats()
+    torch.openreg.reset_peak_host_memory_stats()
+    before = torch.openreg.host_memory_stats()
+    a, b = pinned(3 * MIB), pinned(100)  # rounded up to powers of two
+    stats = torch.openreg.host_memory_stats()
+    assert list(stats) == sorted(stats)
+    groups = ("allocations", "allocated_bytes", "active_requests", "active_bytes")
+    metrics = ("allocated", "current", "freed", "peak")
+    times = ("avg", "count", "max", "min", "total")
+    assert set(stats) == (
+        {f"{group}.{m}" for group in groups for m in metrics}
+        | {f"{group}.{t}" for group in ("host_alloc_time", "host_free_time") for t in times}
+        | {"num_host_alloc", "num_host_free"}
+    )
+    assert stats["active_bytes.current"] - before["active_bytes.current"] == 4 * MIB + 128
+    assert stats["allocated_bytes.current"] - before["allocated_bytes.current"] == 4 * MIB + 128
+    assert (stats["num_host_alloc"], stats["num_host_free"], stats["host_alloc_time.count"]) == (2, 0, 2)
+    del a, b
+    stats = torch.openreg.host_memory_stats()
+    assert stats["active_bytes.current"] == before["active_bytes.current"]
+    assert stats["allocated_bytes.current"] - before["allocated_bytes.current"] == 4 * MIB + 128
+    torch.accelerator.empty_host_cache()
+    stats = torch.openreg.host_memory_stats()
+    assert stats["allocated_bytes.current"] == before["allocated_bytes.current"]
+    assert (stats["num_host_free"], stats["host_free_time.count"]) == (2, 2)
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_emptying_the_host_cache_gives_the_pages_back() -> None:
+    before = resident()
+    tensor = pinned(64 * MIB).fill_(1)
+    assert resident() - before > 60 * MIB
+    del tensor
+    assert resident() - before > 60 * MIB  # cached
+    torch.accelerator.empty_host_cache()
+    assert resident() - before < 4 * MIB
+
+
+def test_freed_memory_is_handed_out_again() -> None:
+    first = pinned(MIB)
+    address = first.data_ptr()
+    del first
+    assert pinned(MIB).data_ptr() == address
+    assert torch.openreg.host_memory_stats()["allocations.current"] >= 1
+
+
+REUSED = """
+import torch
+n = 1 << 20
+stream = torch.Stream("openreg")
+target = torch.zeros(n, device="openreg", dtype=torch.int32)
+torch.openreg.synchronize()
+wrong = reused = 0
+addresses = set()
+for turn in range(60):
+    source = torch.empty(n, dtype=torch.int32, pin_memory=True)
+    reused += source.data_ptr() in addresses
+    addresses.add(source.data_ptr())
+    source.fill_(turn)
+    with stream:
+        target.copy_(source, non_blocking=True)
+    del source                                   # the copy may not have run
+    other = torch.empty(n, dtype=torch.int32, pin_memory=True).fill_(-1)
+    with stream:
+        wrong += int((target != turn).sum().item())
+print(wrong, reused > 0)
+"""
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_memory_that_a_stream_still_reads_is_not_handed_out(mode: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", REUSED],
+        env=os.environ | {"OPENREG_EXECUTION": mode},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (result.returncode, result.stdout) == (0, "0 True\n"), result.stderr
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_pins_its_batches(workers: int) -> None:
+    data = TensorDataset(torch.arange(32.0).reshape(16, 2), torch.arange(16))
+    seen = []
+    for inputs, labels in DataLoader(data, batch_size=4, pin_memory=True, num_workers=workers):
+        assert inputs.is_pinned() and labels.is_pinned()
+        moved = inputs.to("openreg", non_blocking=True)
+        assert moved.sum(1).cpu().equal(inputs.sum(1))
+        seen += labels.tolist()
+    assert seen == list(range(16))
