@@ -38,12 +38,16 @@ bench: install
 sweep: install
 	$(BIN)/python -m tests.sweep $(ARGS)
 
-# The device library under load, plain and with both sanitizers, in every execution mode; ARGS="--seconds 5 --seed 1".
+# The device library and the allocators under load, plain and with both sanitizers, in every execution mode;
+# ARGS="--seconds 5 --seed 1".
 stress: $(VENV)/.torch
 	for sanitize in "" thread address; do \
 	  build=build/stress-$${sanitize:-plain}; \
-	  $(BIN)/cmake -S tests/stress -B $$build -DOPENREG_SANITIZE=$$sanitize && $(BIN)/cmake --build $$build || exit 1; \
-	  for mode in inline async chaos switching; do $$build/stress_streams --mode $$mode $(ARGS) || exit 1; done; \
+	  $(BIN)/cmake -S tests/stress -B $$build -DOPENREG_SANITIZE=$$sanitize -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	    -DCMAKE_BUILD_TYPE=Release && $(BIN)/cmake --build $$build || exit 1; \
+	  for mode in inline async chaos switching; do \
+	    for program in streams allocator; do $$build/stress_$$program --mode $$mode $(ARGS) || exit 1; done; \
+	  done; \
 	done
 
 install: $(VENV)/.installed

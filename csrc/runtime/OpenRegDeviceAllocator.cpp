@@ -318,7 +318,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   std::atomic<bool> started_{false};
   bool poison_ = false;
 
-  void start() {
+  void set_up() {
     read_allocator_settings();
     poison_ = poison_is_on();
     caches_.resize(device_count());
@@ -327,7 +327,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   DeviceCache& cache_of(DeviceIndex device) {
     if (C10_UNLIKELY(caches_.empty())) {
-      start();
+      set_up();
     }
     return caches_[device];
   }
