@@ -703,7 +703,8 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       MempoolId_t id) {
     DeviceCache& cache = cache_of(device);
     ++cache.stats.num_sync_all_streams;
-    if (!cache.events.empty()) {
+    // Twice with poison, which is queued when the other streams have passed.
+    for (int pass = 0; pass < (poison_ ? 2 : 1) && !cache.events.empty(); ++pass) {
       lock.unlock();
       device_synchronize(device);
       lock.lock();
