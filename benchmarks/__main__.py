@@ -28,11 +28,17 @@ class Benchmark:
         self.device: str = args.device
         self.quick: bool = args.quick
 
-    def worker(self, job: str, threads: int, *, device: str | None = None, autoload: bool = True) -> Any:
+    def worker(
+        self, job: str, threads: int, *, device: str | None = None, autoload: bool = True, execution: str = "inline"
+    ) -> Any:
         """The result of a job that a fresh process runs."""
         command = [sys.executable, "-m", "benchmarks.worker", job, "--device", device or self.device]
         command += ["--threads", str(threads)] + ["--quick"] * self.quick
-        environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload))}
+        environment = {
+            **os.environ,
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)),
+            "OPENREG_EXECUTION": execution,
+        }
         # Where `-m benchmarks.worker` finds this package.
         folder = Path(__file__).parents[1]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder, check=True)
@@ -42,14 +48,18 @@ class Benchmark:
         """A job that measures both devices in one process, in turns."""
         return [Row(**row) for row in self.worker(job, threads)]
 
-    def training(self, threads: int) -> list[Row]:
+    def training(self, threads: int, execution: str = "inline") -> list[Row]:
         times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in targets.TRAINING}
         for _ in range(1 if self.quick else 5):
             for side, device in enumerate((self.device, "cpu")):
-                for name, seconds in self.worker("training", threads, device=device).items():
+                for name, seconds in self.worker("training", threads, device=device, execution=execution).items():
                     times[name][side].append(seconds)
         return [
-            ratio(name, (statistics.median(here), statistics.median(cpu)), targets.TRAINING[name])
+            ratio(
+                name,
+                (statistics.median(here), statistics.median(cpu)),
+                targets.TRAINING[name] if execution == "inline" else None,
+            )
             for name, (here, cpu) in times.items()
         ]
 
@@ -95,6 +105,9 @@ SECTIONS = {
     "operators": Section("Operators on float32", "CPU", True, _interleaved("operators")),
     "optimizers": Section("Optimizer steps, 20 parameters", "CPU", True, _interleaved("optimizers")),
     "training": Section("Training steps, the devices' processes in turns", "CPU", True, Benchmark.training),
+    "queued": Section(
+        "The same, queued (OPENREG_EXECUTION=async)", "CPU", True, lambda b, threads: b.training(threads, "async")
+    ),
     "interference": Section("The CPU beside the device", "before", True, Benchmark.interference),
     "copies": Section("Copies (at 4 KB the reference is the CPU's copy_)", "memcpy", True, _interleaved("copies")),
     "allocation": Section("Allocation", "CPU", False, _interleaved("allocation")),

@@ -92,3 +92,22 @@ def measure_latency(device: str, effort: Effort) -> Iterator[Row]:
     ):
         seconds = absolute(Side(statement, names, device), effort)
         yield Row(name, seconds * 1e6, limit=limit, unit="µs", device=seconds)
+    inline, queued = _seconds_a_launch(device, "inline", effort), _seconds_a_launch(device, "async", effort)
+    longer = (queued - inline) * 1e6
+    yield Row("a launch that is queued takes longer by", longer, "", targets.LAUNCH_US, "µs", queued, inline)
+
+
+def _seconds_a_launch(device: str, mode: str, effort: Effort) -> float:
+    """Median time of a call of `a + b` that the device's queue has room for."""
+    burst = 500
+    with torch.get_device_module(device).execution_mode(mode):
+        a, b = torch.ones(16, device=device), torch.ones(16, device=device)
+        times = []
+        for _ in range(max(effort.turns, 3) * 10):
+            torch.accelerator.synchronize()
+            start = time.perf_counter()
+            for _ in range(burst):
+                a + b
+            times.append((time.perf_counter() - start) / burst)
+        torch.accelerator.synchronize()
+    return statistics.median(times)

@@ -14,6 +14,8 @@ ALLOCATION = 1.0
 ALLOCATE_FILL_FREE = 0.12
 COLD_FILL = 1.0
 EVENT_RECORD_US = 1.0
+# What a launch on a stream costs the host more than running a kernel of 16 elements itself.
+LAUNCH_US = 3.0
 SYNCHRONIZE_US = 1.0
 IMPORT_MS = 15.0
 TRAINING = {

@@ -44,7 +44,20 @@ Tensor convolution_overrideable(
   see(scope, input, schema.arguments()[0]);
   see(scope, weight, schema.arguments()[1]);
   see(scope, bias, schema.arguments()[2]);
-  scope.enter();
+  if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
+    scope.check_devices();
+    return Boxed<at::_ops::convolution>::call(
+        input,
+        weight,
+        bias,
+        c10::fromIntArrayRefSlow(stride),
+        c10::fromIntArrayRefSlow(padding),
+        c10::fromIntArrayRefSlow(dilation),
+        transposed,
+        c10::fromIntArrayRefSlow(output_padding),
+        groups);
+  }
+  scope.enter_inline();
   return scope.result(
       at::_ops::convolution::redispatch(
           kCpu,
@@ -75,9 +88,24 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
   see(scope, grad_output, schema.arguments()[0]);
   see(scope, input, schema.arguments()[1]);
   see(scope, weight, schema.arguments()[2]);
-  scope.enter();
   // The bias of a convolution is as long as its output has channels.
   const c10::SymInt bias_size[] = {transposed ? weight.size(1) * groups : weight.size(0)};
+  if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
+    scope.check_devices();
+    return Boxed<at::_ops::convolution_backward>::call(
+        grad_output,
+        input,
+        weight,
+        OptionalSymIntArrayRef(bias_size),
+        c10::fromIntArrayRefSlow(stride),
+        c10::fromIntArrayRefSlow(padding),
+        c10::fromIntArrayRefSlow(dilation),
+        transposed,
+        c10::fromIntArrayRefSlow(output_padding),
+        groups,
+        output_mask);
+  }
+  scope.enter_inline();
   return results(
       scope,
       at::_ops::convolution_backward::redispatch(

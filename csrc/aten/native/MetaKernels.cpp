@@ -4,6 +4,8 @@
 #include <ATen/Operators.h>
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/OpMathType.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/result_type_native.h>
@@ -53,6 +55,14 @@ Tensor contiguous(IntArrayRef sizes, ScalarType dtype) {
   return at::detail::empty_meta(sizes, dtype);
 }
 
+Tensor with_format(IntArrayRef sizes, ScalarType dtype, MemoryFormat format) {
+  Tensor result = contiguous(sizes, dtype);
+  if (format != MemoryFormat::Contiguous) {
+    result.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  }
+  return result;
+}
+
 Tensor scalar(const Tensor& self) {
   TORCH_CHECK(self.numel() > 0);
   return contiguous({}, self.scalar_type());
@@ -72,13 +82,116 @@ Tensor _adaptive_avg_pool2d(const Tensor& self, IntArrayRef output_size) {
   TORCH_CHECK(output_size.size() == 2 && (self.dim() == 3 || self.dim() == 4) && self.numel() > 0);
   std::vector<int64_t> sizes = self.sizes().vec();
   std::copy(output_size.begin(), output_size.end(), sizes.end() - 2);
-  Tensor result = contiguous(sizes, self.scalar_type());
-  result.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
-  return result;
+  return with_format(sizes, self.scalar_type(), self.suggest_memory_format());
 }
 
 Tensor abs(const Tensor& self) {
   return elementwise({&self}, toRealValueType(self.scalar_type()));
+}
+
+// Batches, heads, positions, features, as the kernel makes them: a transposed view of batches, positions, heads, features.
+Tensor heads(IntArrayRef sizes, ScalarType dtype) {
+  std::vector<int64_t> inner = sizes.vec();
+  std::swap(inner[1], inner[2]);
+  Tensor result = contiguous(inner, dtype);
+  std::vector<int64_t> strides = result.strides().vec();
+  std::swap(strides[1], strides[2]);
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return result;
+}
+
+Tensor dense_like(const Tensor& tensor) {
+  Tensor result = contiguous(tensor.sizes(), tensor.scalar_type());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(
+      tensor.sizes(),
+      tensor.is_non_overlapping_and_dense() ? tensor.strides().vec()
+                                            : infer_dense_strides(tensor.sizes(), tensor.strides()));
+  return result;
+}
+
+std::tuple<Tensor, Tensor> _scaled_dot_product_flash_attention_for_cpu(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    double dropout_p,
+    bool,
+    const std::optional<Tensor>&,
+    std::optional<double>) {
+  TORCH_CHECK(query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && dropout_p == 0 && query.numel() > 0);
+  TORCH_CHECK(query.dtype() == key.dtype() && key.dtype() == value.dtype() && query.size(3) == value.size(3));
+  return {dense_like(query), heads(query.sizes().slice(0, 3), toOpMathType(query.scalar_type()))};
+}
+
+std::tuple<Tensor, Tensor, Tensor> _scaled_dot_product_flash_attention_for_cpu_backward(
+    const Tensor& grad_out,
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const Tensor&,
+    const Tensor&,
+    double,
+    bool,
+    const std::optional<Tensor>&,
+    std::optional<double>) {
+  TORCH_CHECK(grad_out.defined() && query.dim() == 4);
+  const auto gradient = [](const Tensor& tensor) { return heads(tensor.sizes(), tensor.scalar_type()); };
+  return {gradient(query), gradient(key), gradient(value)};
+}
+
+MemoryFormat convolution_format(const Tensor& input, const Tensor& weight) {
+  const auto format = input.suggest_memory_format();
+  return format != MemoryFormat::Contiguous ? format : weight.suggest_memory_format();
+}
+
+Tensor convolution(
+    const Tensor& input,
+    const Tensor& weight,
+    const std::optional<Tensor>& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups) {
+  const int64_t dim = input.dim();
+  const int64_t channels = transposed ? weight.size(1) * groups : weight.size(0);
+  TORCH_CHECK(
+      dim >= 3 && weight.dim() == dim && groups > 0 && input.numel() > 0 && weight.numel() > 0 &&
+      input.size(1) == (transposed ? weight.size(0) : weight.size(1) * groups) && channels % groups == 0 &&
+      (!bias || !bias->defined() || (bias->dim() == 1 && bias->size(0) == channels)));
+  std::vector<int64_t> sizes{input.size(0), channels};
+  for (int64_t i = 0; i < dim - 2; ++i) {
+    const int64_t in = input.size(i + 2), reach = dilation[i] * (weight.size(i + 2) - 1);
+    TORCH_CHECK(stride[i] > 0 && dilation[i] > 0 && padding[i] >= 0);
+    sizes.push_back(
+        transposed ? (in - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1
+                   : (in + 2 * padding[i] - reach - 1) / stride[i] + 1);
+    TORCH_CHECK(sizes.back() > 0 && (transposed || in + 2 * padding[i] > reach));
+  }
+  return with_format(sizes, input.scalar_type(), convolution_format(input, weight));
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolution_backward(
+    const Tensor& grad_output,
+    const Tensor& input,
+    const Tensor& weight,
+    OptionalIntArrayRef,
+    IntArrayRef,
+    IntArrayRef,
+    IntArrayRef,
+    bool,
+    IntArrayRef,
+    int64_t,
+    std::array<bool, 3> output_mask) {
+  TORCH_CHECK(input.dim() >= 3 && input.numel() > 0 && weight.numel() > 0 && grad_output.numel() > 0);
+  const auto format = convolution_format(input, weight);
+  const auto gradient = [&](bool wanted, const Tensor& tensor) {
+    return wanted ? with_format(tensor.sizes(), tensor.scalar_type(), format) : Tensor();
+  };
+  return {
+      gradient(output_mask[0], input),
+      gradient(output_mask[1], weight),
+      output_mask[2] ? contiguous({grad_output.size(1)}, grad_output.scalar_type()) : Tensor()};
 }
 
 Tensor dot(const Tensor& self, const Tensor& other) {
@@ -153,8 +266,7 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm(
   TORCH_CHECK(
       input.dim() >= 2 && input.numel() > 0 && input.is_contiguous(format) && contiguous_parameters == 4 &&
       !isReducedFloatingType(input.scalar_type()));
-  Tensor output = contiguous(input.sizes(), input.scalar_type());
-  output.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  const Tensor output = with_format(input.sizes(), input.scalar_type(), format);
   const int64_t channels = training ? input.size(1) : 0;
   return {output, contiguous({channels}, input.scalar_type()), contiguous({channels}, input.scalar_type())};
 }
@@ -174,11 +286,7 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm_backward(
   TORCH_CHECK(
       input.dim() >= 2 && input.numel() > 0 && input.is_contiguous(format) && grad_out.is_contiguous(format) &&
       !isReducedFloatingType(input.scalar_type()) && weight.has_value() && weight->defined());
-  Tensor grad_input;
-  if (output_mask[0]) {
-    grad_input = contiguous(input.sizes(), input.scalar_type());
-    grad_input.unsafeGetTensorImpl()->empty_tensor_restride(format);
-  }
+  const Tensor grad_input = output_mask[0] ? with_format(input.sizes(), input.scalar_type(), format) : Tensor();
   const auto parameter = [&](bool wanted) {
     return wanted ? contiguous({input.size(1)}, input.scalar_type()) : Tensor();
   };
@@ -259,7 +367,11 @@ Kernels all_kernels() {
 #define META_KERNEL(OP) \
   add(kernels, at::_ops::OP::name, at::_ops::OP::overload_name, static_cast<PlainSchema<at::_ops::OP>*>(&shapes::OP));
   META_KERNEL(_adaptive_avg_pool2d)
+  META_KERNEL(_scaled_dot_product_flash_attention_for_cpu)
+  META_KERNEL(_scaled_dot_product_flash_attention_for_cpu_backward)
   META_KERNEL(abs)
+  META_KERNEL(convolution)
+  META_KERNEL(convolution_backward)
   META_KERNEL(dot)
   META_KERNEL(embedding_dense_backward)
   META_KERNEL(index_select)

@@ -105,6 +105,19 @@ void check_devices(const Args&... args) {
   scope.check_devices();
 }
 
+// The boxed form of a call.
+template <class Op, class Schema = typename Op::schema>
+struct Boxed;
+
+template <class Op, class Result, class... Args>
+struct Boxed<Op, Result(Args...)> {
+  static Result call(Args... args) {
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    static const auto kernel = c10::KernelFunction::makeFromBoxedFunction<&run_boxed>();
+    return kernel.call<Result, Args...>(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), args...);
+  }
+};
+
 template <class Op, class Schema = typename Op::schema>
 struct OnCpu;
 
@@ -113,8 +126,7 @@ struct OnCpu<Op, Result(Args...)> {
   static Result call(Args... args) {
     static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
     if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
-      static const auto boxed = c10::KernelFunction::makeFromBoxedFunction<&run_boxed>();
-      return boxed.call<Result, Args...>(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), args...);
+      return Boxed<Op>::call(args...);
     }
     static const c10::FunctionSchema& schema = op.schema();
     static const DevicePolicy& policy = policy_of(schema);

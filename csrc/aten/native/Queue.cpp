@@ -9,12 +9,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 
 #include "Fallback.h"
 #include "KernelScope.h"
 #include "Layouts.h"
 #include "MetaKernels.h"
 #include "Minimal.h"
+
+extern "C" [[gnu::weak]] int omp_pause_resource_all(int);
 
 namespace at::openreg {
 namespace {
@@ -97,7 +100,19 @@ struct QueuedKernel {
   }
 };
 
+// The compute thread's OpenMP team would slow down the host's own (KernelScope.cpp): it goes when there is nothing to run.
+// Weak: whichever OpenMP runtime PyTorch has brought along, if any.
+void release_team_when_idle() {
+  constexpr unsigned int kMicroseconds = 1000; // making a team again takes about 50
+  if (omp_pause_resource_all) {
+    constexpr int kSoft = 1; // omp_pause_soft
+    OPENREG_CHECK(orSetIdleCallback([](void*) { omp_pause_resource_all(kSoft); }, nullptr, kMicroseconds));
+  }
+}
+
 void launch(c10::Stream stream, std::unique_ptr<QueuedKernel> kernel) {
+  static std::once_flag once;
+  std::call_once(once, release_team_when_idle);
   kernel->threads = at::get_num_threads();
   kernel->autograd = c10::AutogradState::get_tls_state();
   if (const LaunchSite site = launch_site.load(std::memory_order_relaxed)) {
@@ -283,10 +298,7 @@ class Operands {
       if (tensor.layout() != kStrided || is_written) {
         return nullptr;
       }
-      operand.cpu = tensor.clone();
-      if (impl->is_wrapped_number()) {
-        operand.cpu.unsafeGetTensorImpl()->set_wrapped_number(true);
-      }
+      operand.cpu = impl->is_wrapped_number() ? tensor : tensor.clone(); // a Python number nobody can change
       operand.meta =
           tensor.dim() == 0 ? operand.cpu : make_like(meta_storage(operands_.size()), c10::DispatchKey::Meta, *impl);
     }
