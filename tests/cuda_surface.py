@@ -38,7 +38,6 @@ _FOREIGN = "no other library makes streams of this device"
 _GRAPH = "the name for any device is `torch.accelerator.Graph`, and this device has none yet"
 _GREEN = "a device has no multiprocessors to divide"
 _LIBRARY = "the kernels are the CPU's: no library of CUDA's is behind them"
-_NOT_YET = "not implemented"
 _RUNTIME = "the device library's C API is `openreg.h`; its errors arrive as `RuntimeError`, with the code's name"
 _SENSOR = "a simulated device has no sensors"
 
@@ -69,7 +68,6 @@ ABSENT = {
     "green_contexts*": _GREEN,
     "has_half": "a constant from the time before every device had float16",
     "has_magma": _LIBRARY,
-    "ipc_collect": _NOT_YET,
     "is_current_stream_capturing": _GRAPH,
     "jiterator": "it compiles CUDA source at run time",
     "list_gpu_processes": "each process has devices of its own",

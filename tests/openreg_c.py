@@ -43,6 +43,10 @@ class PointerAttributes(ctypes.Structure):
     )
 
 
+class IpcMemHandle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
 def library_path() -> Path:
     """$OPENREG_LIBRARY, else the library of the installed package `torch_openreg`, which is not imported."""
     if chosen := os.environ.get("OPENREG_LIBRARY"):
@@ -78,6 +82,9 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orPointerGetAttributes": (ctypes.POINTER(PointerAttributes), POINTER),
     "orMemoryUnprotect": (POINTER,),
     "orMemoryProtect": (POINTER,),
+    "orIpcGetMemHandle": (ctypes.POINTER(IpcMemHandle), POINTER),
+    "orIpcOpenMemHandle": (_POINTER_P, IpcMemHandle, ctypes.c_uint),
+    "orIpcCloseMemHandle": (POINTER,),
     "orMemcpy": (POINTER, POINTER, SIZE, ctypes.c_int),
     "orMemset": (POINTER, ctypes.c_int, SIZE),
     "orDeviceGetDefaultStream": (_POINTER_P, ctypes.c_int),
@@ -175,3 +182,13 @@ def download(pointer: int, size: int) -> bytes:
     data = ctypes.create_string_buffer(size)
     call("orMemcpy", data, pointer, size, DEFAULT)
     return data.raw
+
+
+def ipc_handle(pointer: int) -> bytes:
+    handle = IpcMemHandle()
+    call("orIpcGetMemHandle", ctypes.byref(handle), pointer)
+    return bytes(handle)
+
+
+def ipc_open(handle: bytes) -> int:
+    return get_pointer("orIpcOpenMemHandle", IpcMemHandle.from_buffer_copy(handle), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
 import threading
 from collections.abc import Callable
 
@@ -215,6 +216,16 @@ def test_a_copied_or_pickled_generator_goes_on_by_itself(
     expected = _next(again)
     assert _next(generator) == expected
     assert _next(generator) != expected
+
+
+@SAME_NUMBERS
+def test_a_generator_is_copied_in_a_program_that_does_nothing_else(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    result = run_python(
+        "import torch, copy; print(copy.deepcopy(torch.Generator('openreg').manual_seed(5)).initial_seed())"
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "5\n", "")
 
 
 @SAME_NUMBERS

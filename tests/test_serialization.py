@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
+import pickle
+import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
+from conftest import Environment
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 MODULE = torch.get_device_module(DEVICE)
 TWO_DEVICES = pytest.mark.skipif(MODULE.device_count() < 2, reason="needs two devices")
@@ -84,6 +91,44 @@ def test_map_location(source: str, location: Any, expected: str | None) -> None:
     assert result.device == torch.device(expected)
 
 
+def test_a_mapping_that_does_not_name_the_device_leaves_tensors_there() -> None:
+    buffer = saved(torch.arange(3.0, device=DEVICE))
+    assert torch.load(buffer, map_location={"cuda:0": "cpu"}).device == torch.device(DEVICE_0)
+    buffer.seek(0)
+    assert torch.load(buffer, map_location=lambda storage, tag: None).device == torch.device(DEVICE_0)
+
+
+def test_a_function_is_told_the_device() -> None:
+    seen = []
+    things = [torch.arange(3.0, device=DEVICE), torch.arange(3.0)]
+    torch.load(saved(things), map_location=lambda storage, tag: seen.append((storage.device.type, tag)))
+    assert seen == [("cpu", DEVICE_0), ("cpu", "cpu")]
+
+
+def test_a_default_device_is_where_a_checkpoint_without_a_location_does_not_go() -> None:
+    buffer = saved([torch.ones(2, device=DEVICE), torch.ones(2)])
+    with torch.device("meta"):
+        assert [a.device.type for a in torch.load(buffer)] == [DEVICE, "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        (
+            f"{DEVICE}:7",
+            f"Attempting to deserialize object on {DEVICE.upper()} device 7 but torch.{DEVICE}.device_count() is "
+            f"{MODULE.device_count()}. Please use torch.load with map_location to map your storages to an existing "
+            "device.",
+        ),
+        ("xpu", "Attempting to deserialize object on a XPU device but torch.xpu.is_available() is False. "),
+    ],
+)
+@pytest.mark.parametrize("source", ["cpu", DEVICE])
+def test_map_location_to_a_device_that_is_not_there(source: str, location: str, message: str) -> None:
+    with pytest.raises(RuntimeError, match="^" + re.escape(message)):
+        torch.load(saved(torch.ones(2, device=source)), map_location=location)
+
+
 def test_map_location_to_meta() -> None:
     result = torch.load(saved(torch.ones(3, device=DEVICE)), map_location="meta")
     assert (result.device.type, result.shape) == ("meta", (3,))
@@ -99,6 +144,9 @@ def test_a_file_can_be_mapped(tmp_path: Path, where: str) -> None:
     path = tmp_path / "tensor.pt"
     torch.save(torch.arange(1000.0, device=where), path)
     assert_same(torch.load(path, mmap=True, map_location="cpu"), torch.arange(1000.0), device="cpu")
+    assert_same(torch.load(path, mmap=True, map_location=DEVICE), torch.arange(1000.0))
+    assert torch.load(path, mmap=True, map_location="meta").device.type == "meta"
+    assert torch.load(path, mmap=True).device.type == where
 
 
 def test_a_module_and_its_optimizer_go_on_where_they_were(tmp_path: Path) -> None:
@@ -203,6 +251,99 @@ def test_a_checkpoint_without_the_backend_loads_on_the_cpu(tmp_path: Path) -> No
         "don't know how to restore data location of torch.storage.UntypedStorage (tagged with openreg:0)"
         in result.stderr
     )
+
+
+@pytest.mark.skipif(DEVICE != "openreg", reason="the number of devices is set in this device's environment")
+def test_a_checkpoint_of_a_device_where_none_is_visible(tmp_path: Path) -> None:
+    path = tmp_path / "device.pt"
+    torch.save(torch.arange(3.0, device=DEVICE), path)
+    result = _in_process(LOAD, path, OPENREG_VISIBLE_DEVICES="")
+    assert result.returncode == 1
+    assert (
+        "RuntimeError: Attempting to deserialize object on a OPENREG device but torch.openreg.is_available() is False. "
+        "If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map "
+        "your storages to the CPU." in result.stderr
+    )
+    assert _in_process(LOAD_TO_CPU, path, OPENREG_VISIBLE_DEVICES="").stdout == "[0.0, 1.0, 2.0]\n"
+
+
+@pytest.mark.skipif(DEVICE != "openreg", reason="this package is left out")
+def test_a_checkpoint_where_the_package_is_not_installed(tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment")
+    (environment.site_packages / "outer.pth").unlink()
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if "openreg" not in installed.name and not (environment.site_packages / installed.name).exists():
+            (environment.site_packages / installed.name).symlink_to(installed)
+    path = tmp_path / "device.pt"
+    model = torch.nn.Linear(2, 1, bias=False).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
+    model(torch.ones(1, 2, device=DEVICE)).sum().backward()
+    optimizer.step()
+    described = torch.arange(2.0, device=DEVICE)
+    torch._utils.set_tensor_metadata(described, {"version_number": True})
+    torch.save([model.state_dict(), optimizer.state_dict(), MODULE.get_rng_state(), described], path)
+    code = f"""
+import importlib.util, torch
+assert importlib.util.find_spec("torch_openreg") is None
+try:
+    torch.load({str(path)!r})
+except RuntimeError as error:
+    print(str(error).splitlines()[0])
+model, optimizer, state, described = torch.load({str(path)!r}, map_location="cpu")
+print(model["weight"].device, optimizer["state"][0]["momentum_buffer"].tolist(), state.numel(), described.tolist())
+print(torch.load({str(path)!r}, map_location="meta")[0]["weight"].device)
+"""
+    output = environment.run(code).splitlines()
+    assert (
+        "don't know how to restore data location of torch.storage.UntypedStorage (tagged with openreg:0)" in output[0]
+    )
+    assert output[1:] == [f"cpu [[1.0, 1.0]] {MODULE.get_rng_state().numel()} [0.0, 1.0]", "meta"]
+
+
+def test_a_checkpoint_in_the_format_of_old_versions_moves_to_the_device() -> None:
+    old = saved({"a": torch.arange(3.0), "b": torch.ones(2, dtype=torch.half)}, _use_new_zipfile_serialization=False)
+    result = torch.load(old, map_location=DEVICE)
+    assert_same(result, {"a": torch.arange(3.0), "b": torch.ones(2, dtype=torch.half)})
+
+
+@pytest.mark.filterwarnings("ignore")  # there is one process
+def test_a_distributed_checkpoint_of_one_process(tmp_path: Path) -> None:
+    def make(device: str) -> tuple[torch.nn.Module, torch.optim.Optimizer, dict[str, Any]]:
+        torch.manual_seed(1)
+        model = torch.nn.Linear(4, 3, device=device)
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(1, 4, device=device)).sum().backward()
+        optimizer.step()
+        model_state, optimizer_state = get_state_dict(model, optimizer)
+        return model, optimizer, {"model": model_state, "optimizer": optimizer_state}
+
+    model, _, state = make(DEVICE)
+    dcp.save(state, checkpoint_id=tmp_path)
+    for device in {DEVICE, "cpu", DEVICE_1 if MODULE.device_count() > 1 else DEVICE}:
+        again, optimizer, its_state = make(device)
+        with torch.no_grad():
+            again.weight.zero_()
+        dcp.load(its_state, checkpoint_id=tmp_path)
+        set_state_dict(again, optimizer, model_state_dict=its_state["model"], optim_state_dict=its_state["optimizer"])
+        assert again.weight.device.type == torch.device(device).type
+        assert_same(again.weight.detach(), model.weight.detach().cpu(), device=device)
+        assert optimizer.state[again.weight]["exp_avg"].device == again.weight.device
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_a_file_cut_anywhere_is_an_error_and_loses_nothing(zip_format: bool) -> None:
+    kept = torch.arange(4.0, device=DEVICE)
+    data = saved([torch.ones(1000, device=DEVICE)] * 3, _use_new_zipfile_serialization=zip_format).getvalue()
+    gc.collect()
+    before = torch.accelerator.memory_allocated()
+    for size in (0, 1, 64, len(data) // 3, len(data) // 2, len(data) - 100, len(data) - 1):
+        # Which error it is depends on where the cut falls.
+        with pytest.raises((RuntimeError, EOFError, OSError, ValueError, IndexError, pickle.UnpicklingError)):
+            torch.load(io.BytesIO(data[:size]))
+    gc.collect()
+    assert torch.accelerator.memory_allocated() == before
+    assert_same(kept, torch.arange(4.0))
+    assert_same(torch.load(io.BytesIO(data))[2], torch.ones(1000))
 
 
 def test_a_truncated_file_is_an_error_and_costs_nothing(tmp_path: Path) -> None:

@@ -157,13 +157,14 @@ def attach_module() -> None:
 
 
 def add_methods() -> None:
-    """Tensor.openreg(), Module.openreg(), is_openreg and their like, and what PyTorch's own methods lack."""
+    """Tensor.openreg(), Module.openreg(), is_openreg and their like; what PyTorch's own methods and pickling lack."""
     import torch
 
-    from torch_openreg.openreg import _tensor_methods
+    from torch_openreg.openreg import _reductions, _tensor_methods
 
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _tensor_methods.install()
+    _reductions.install()
 
 
 PHASES: tuple[Callable[[], None], ...] = (

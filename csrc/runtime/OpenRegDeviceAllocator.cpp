@@ -9,6 +9,7 @@
 
 #include "OpenRegAllocatorConfig.h"
 #include "OpenRegBlockPool.h"
+#include "OpenRegSharing.h"
 #include "OpenRegStorage.h"
 #include "OpenRegStream.h"
 
@@ -702,6 +703,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       const std::shared_ptr<GatheredContext>& context,
       MempoolId_t id) {
     DeviceCache& cache = cache_of(device);
+    lock.unlock();
+    collect_shared();
+    lock.lock();
     ++cache.stats.num_sync_all_streams;
     // Twice with poison, which is queued when the other streams have passed.
     for (int pass = 0; pass < (poison_ ? 2 : 1) && !cache.events.empty(); ++pass) {

@@ -12,6 +12,7 @@
 #include "aten/native/Queue.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegGenerator.h"
+#include "runtime/OpenRegSharing.h"
 #include "runtime/OpenRegStream.h"
 
 namespace py = pybind11;
@@ -54,6 +55,32 @@ orDeviceProp device_properties(int64_t device) {
   orDeviceProp properties{};
   OPENREG_CHECK(orGetDeviceProperties(&properties, checked_index(device)));
   return properties;
+}
+
+// What travels between processes, as Python's tuple.
+py::tuple share_storage(const c10::Storage& storage) {
+  openreg::SharedStorage shared;
+  {
+    const py::gil_scoped_release without_gil; // it waits for the device
+    shared = openreg::share_storage(storage);
+  }
+  return py::make_tuple(
+      int(shared.device),
+      py::bytes(shared.memory),
+      shared.offset,
+      shared.size,
+      py::bytes(shared.counters),
+      shared.counter);
+}
+
+openreg::SharedStorage unpack_shared(const py::tuple& shared) {
+  return {
+      static_cast<c10::DeviceIndex>(shared[0].cast<int>()),
+      shared[1].cast<std::string>(),
+      shared[2].cast<size_t>(),
+      shared[3].cast<size_t>(),
+      shared[4].cast<std::string>(),
+      shared[5].cast<size_t>()};
 }
 
 bool can_access_peer(int64_t device, int64_t peer) {
@@ -161,6 +188,14 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   }
   module.def("_set_sync_debug_mode", [](int mode) { openreg::sync_debug_mode = openreg::SyncDebugMode(mode); });
   module.def("_get_sync_debug_mode", [] { return int(openreg::sync_debug_mode.load()); });
+  module.def("_share_storage", wrap_pybind_function(&share_storage));
+  module.def("_open_storage", wrap_pybind_function([](const py::tuple& shared) {
+               return openreg::open_storage(unpack_shared(shared));
+             }));
+  module.def("_release_storage", wrap_pybind_function([](const py::tuple& shared) {
+               openreg::release_storage(unpack_shared(shared));
+             }));
+  module.def("_collect_shared", wrap_pybind_function(&openreg::collect_shared));
   add_device_properties(module);
   add_memory(module);
   return module.release().ptr();

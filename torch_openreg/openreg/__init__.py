@@ -166,6 +166,7 @@ def device_memory_used(device: DeviceLike | None = None) -> int:
 
 # Where the other names live. Loaded at their first use, since `import torch` pays for what is loaded here.
 _SUBMODULES = {
+    "_reductions": ("ipc_collect",),
     "_tensor_types": (
         "BFloat16Storage",
         "BFloat16Tensor",

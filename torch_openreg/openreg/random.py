@@ -6,9 +6,7 @@ no device, so ``torch.manual_seed`` before a fork leaves the child free to use i
 
 from __future__ import annotations
 
-import copyreg
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,17 +88,3 @@ def seed_all() -> None:
 def initial_seed() -> int:
     """The seed of the current device's generator. As ``torch.cuda.initial_seed``."""
     return _get_generator(current_device()).initial_seed()
-
-
-# LITERALINCLUDE START: GENERATOR PICKLE
-def _reduce(generator: torch.Generator) -> tuple[Any, ...]:
-    """What copying and pickling a generator stores. Without it both end in a SystemError for one of the device:
-    PyTorch's own asks every generator but the CPU's for its offset, which a Mersenne twister does not have.
-    """
-    if generator.device.type != "openreg":
-        return generator.__reduce__()
-    return torch.Generator, (generator.device,), (generator.initial_seed(), None, generator.get_state())
-
-
-copyreg.pickle(torch.Generator, _reduce)
-# LITERALINCLUDE END: GENERATOR PICKLE

@@ -126,8 +126,13 @@ const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<Memory
   TensorImpl* impl = self.unsafeGetTensorImpl();
   const size_t old_bytes = impl->unsafe_storage().nbytes();
   if (impl->sizes() != size) {
+    at::detail::check_size_nonnegative(size);
+    const size_t needed =
+        at::detail::computeStorageNbytesContiguous(size, impl->dtype().itemsize(), impl->storage_offset());
+    if (needed > old_bytes && c10::multiply_integers(size) != 0) { // before the sizes change: it may be refused
+      resize_storage(impl->unsafe_storage().unsafeGetStorageImpl(), needed);
+    }
     impl->set_sizes_contiguous(size);
-    ensure_storage(self);
   }
   if (memory_format) {
     TORCH_CHECK(*memory_format != MemoryFormat::Preserve, "Unsupported memory format", *memory_format);

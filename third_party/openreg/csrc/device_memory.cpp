@@ -11,6 +11,7 @@
 
 #include "device.h"
 #include "error.h"
+#include "fault.h"
 #include "host_limits.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -111,22 +112,25 @@ orError_t DeviceMemory::free(uintptr_t begin) {
   std::map<uintptr_t, Allocation>::node_type node;
   {
     const std::lock_guard lock(mutex_);
-    node = allocations_.extract(begin);
-  }
-  if (!node) {
-    return fail(
-        orErrorInvalidValue,
-        "%p is not the start of an allocation of device %d: it was freed before, or points into the middle of one",
-        reinterpret_cast<void*>(begin),
-        device_);
+    const auto it = allocations_.find(begin);
+    if (it == allocations_.end()) {
+      return fail(
+          orErrorInvalidValue,
+          "%p is not the start of an allocation of device %d: it was freed before, or points into the middle of one",
+          reinterpret_cast<void*>(begin),
+          device_);
+    }
+    if (it->second.opened > 0) {
+      return fail(
+          orErrorInvalidValue,
+          "%p is memory of another process; orIpcCloseMemHandle closes it",
+          reinterpret_cast<void*>(begin));
+    }
+    node = allocations_.extract(it);
   }
   // Outside the lock: giving back the pages of a large allocation takes milliseconds.
-  const Allocation& allocation = node.mapped();
-  const size_t reserved = allocation.reserved();
-  const bool reusable = decommit(begin, reserved, allocation.fd >= 0);
-  if (allocation.fd >= 0) {
-    close(allocation.fd);
-  }
+  const size_t reserved = node.mapped().reserved();
+  const bool reusable = giveBack(node.mapped());
   unchargeHostMemory(reserved);
   const std::lock_guard lock(mutex_);
   used_ -= reserved;
@@ -136,43 +140,94 @@ orError_t DeviceMemory::free(uintptr_t begin) {
   return orSuccess;
 }
 
+// Returns whether the range may be used again.
+bool DeviceMemory::giveBack(const Allocation& allocation) {
+  const bool reusable = decommit(allocation.begin, allocation.reserved(), allocation.fd >= 0);
+  if (allocation.fd >= 0) {
+    close(allocation.fd);
+  }
+  return reusable;
+}
+
+// The allocation that begins there. Null after a failure that fail() recorded.
+Allocation* DeviceMemory::ownLocked(uintptr_t begin) {
+  const auto it = allocations_.find(begin);
+  if (it != allocations_.end()) {
+    return &it->second;
+  }
+  fail(
+      orErrorInvalidValue,
+      "%p is not the start of an allocation of device %d; pass the pointer that orMalloc returned",
+      reinterpret_cast<void*>(begin),
+      device_);
+  return nullptr;
+}
+
 orError_t DeviceMemory::setHostAccess(uintptr_t begin, bool accessible) {
   const std::lock_guard lock(mutex_);
-  const auto it = allocations_.find(begin);
-  if (it == allocations_.end()) {
-    return fail(
-        orErrorInvalidValue,
-        "%p is not the start of an allocation of device %d; pass the pointer that orMalloc returned",
-        reinterpret_cast<void*>(begin),
-        device_);
+  Allocation* const allocation = ownLocked(begin);
+  if (allocation == nullptr) {
+    return orErrorInvalidValue;
   }
-  Allocation& allocation = it->second;
-  if (accessible == allocation.hostAccessible) {
+  if (accessible == allocation->hostAccessible) {
     return orSuccess;
   }
-  if (allocation.fd < 0) {
-    if (orError_t error = share(allocation); error != orSuccess) {
+  if (allocation->fd < 0) {
+    if (orError_t error = moveToFile(*allocation); error != orSuccess) {
       return error;
     }
-  } else if (!openreg::setHostAccess(begin, allocation.reserved(), accessible)) {
-    return fail(
-        orErrorMemoryAllocation, "mprotect of %p failed: %s", reinterpret_cast<void*>(begin), std::strerror(errno));
   }
-  allocation.hostAccessible = accessible;
+  if (!openreg::setHostAccess(begin, allocation->reserved(), allocation->fd, accessible)) {
+    return fail(orErrorMemoryAllocation, "mmap at %p failed: %s", reinterpret_cast<void*>(begin), std::strerror(errno));
+  }
+  allocation->hostAccessible = accessible;
   return orSuccess;
 }
 
-// Moves an allocation from anonymous memory to a memfd and shows it in both windows.
-orError_t DeviceMemory::share(Allocation& allocation) {
+orError_t DeviceMemory::share(uintptr_t begin, int& fd, uint64_t& size) {
+  const std::lock_guard lock(mutex_);
+  Allocation* const allocation = ownLocked(begin);
+  if (allocation == nullptr) {
+    return orErrorInvalidValue;
+  }
+  if (allocation->opened > 0) {
+    return fail(
+        orErrorInvalidValue,
+        "%p is memory of another process, which cannot be shared further; share a copy",
+        reinterpret_cast<void*>(begin));
+  }
+  if (allocation->fd < 0) {
+    if (orError_t error = moveToFile(*allocation); error != orSuccess) {
+      return error;
+    }
+  }
+  fd = allocation->fd;
+  size = allocation->size;
+  return orSuccess;
+}
+
+// Moves an allocation from anonymous memory to a memfd. Other threads may be using it: those that read do not notice,
+// those that write are held up in between, as by a driver that migrates pages.
+orError_t DeviceMemory::moveToFile(Allocation& allocation) {
   const size_t size = allocation.reserved();
   if (orError_t error = chargeHostMemory(size); error != orSuccess) { // both copies exist for a moment
     return error;
   }
   unchargeHostMemory(size);
   const int fd = createMemfd();
-  if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0 ||
-      !copyToFile(fd, reinterpret_cast<char*>(windows.toKernel(allocation.begin)), size) ||
-      !mapShared(allocation.begin, size, fd)) {
+  bool moved = fd >= 0 && ftruncate(fd, static_cast<off_t>(size)) == 0;
+  if (moved) {
+    const HeldWriters held;
+    moved = setWritable(allocation.begin, size, false) &&
+            copyToFile(fd, reinterpret_cast<char*>(windows.toKernel(allocation.begin)), size) &&
+            mapShared(allocation.begin, size, fd);
+    if (!moved) {
+      const int reason = errno;
+      setWritable(allocation.begin, size, true);
+      errno = reason;
+    }
+  }
+  if (!moved) {
     const int reason = errno;
     if (fd >= 0) {
       close(fd);
@@ -185,6 +240,63 @@ orError_t DeviceMemory::share(Allocation& allocation) {
         std::strerror(reason));
   }
   allocation.fd = fd;
+  return orSuccess;
+}
+
+orError_t DeviceMemory::attach(int fd, uint64_t inode, size_t size, void** devPtr) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [begin, known] : allocations_) {
+    if (known.opened > 0 && known.inode == inode) {
+      close(fd);
+      ++known.opened;
+      *devPtr = reinterpret_cast<void*>(begin);
+      return orSuccess;
+    }
+  }
+  Allocation allocation{0, size, fd, false, inode, 1};
+  const size_t reserved = allocation.reserved();
+  const auto begin = ranges_.take(reserved, size >= kHugePageSize ? kHugePageSize : kPageSize);
+  if (!begin) {
+    close(fd);
+    return fail(
+        orErrorMemoryAllocation,
+        "no address space is left on device %d to map %s of another process. Close other memory, or set "
+        "OPENREG_DEVICE_MEMORY higher",
+        device_,
+        formatBytes(size).c_str());
+  }
+  allocation.begin = *begin;
+  if (!mapShared(*begin, reserved, fd)) {
+    const int reason = errno;
+    if (giveBack(allocation)) {
+      ranges_.give(*begin, reserved);
+    }
+    return fail(
+        orErrorMemoryAllocation,
+        "cannot map %s of another process: %s. Look at vm.max_map_count",
+        formatBytes(size).c_str(),
+        std::strerror(reason));
+  }
+  allocations_.emplace(*begin, allocation);
+  *devPtr = reinterpret_cast<void*>(*begin);
+  return orSuccess;
+}
+
+orError_t DeviceMemory::detach(uintptr_t begin) {
+  const std::lock_guard lock(mutex_);
+  const auto it = allocations_.find(begin);
+  if (it == allocations_.end() || it->second.opened == 0) {
+    return fail(
+        orErrorInvalidValue,
+        "%p is not memory of another process; pass the pointer that orIpcOpenMemHandle returned",
+        reinterpret_cast<void*>(begin));
+  }
+  if (--it->second.opened == 0) {
+    if (giveBack(it->second)) {
+      ranges_.give(begin, it->second.reserved());
+    }
+    allocations_.erase(it);
+  }
   return orSuccess;
 }
 

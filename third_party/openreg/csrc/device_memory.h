@@ -12,8 +12,10 @@ namespace openreg {
 struct Allocation {
   uintptr_t begin; // in the device window
   size_t size;     // bytes asked for
-  int fd = -1;     // the memfd that backs it since orMemoryUnprotect; -1: anonymous memory
+  int fd = -1;     // the memfd that backs it since it was shared or unprotected; -1: anonymous memory
   bool hostAccessible = false;
+  uint64_t inode = 0; // of memory that another process owns
+  int opened = 0;     // how often that memory is open; 0: this process's own
 
   size_t reserved() const;
 };
@@ -27,6 +29,12 @@ class DeviceMemory {
   orError_t free(uintptr_t begin);
   orError_t setHostAccess(uintptr_t begin, bool accessible);
 
+  // The memfd behind an allocation, which stays its owner's.
+  orError_t share(uintptr_t begin, int& fd, uint64_t& size);
+  // Maps the memfd of another process, and takes `fd`; the same address again if it is mapped already.
+  orError_t attach(int fd, uint64_t inode, size_t size, void** devPtr);
+  orError_t detach(uintptr_t begin);
+
   // The allocation that contains `address`.
   std::optional<Allocation> find(uintptr_t address);
   // For a signal handler: allocates nothing, and gives up instead of waiting for a lock for long. False if it gave up.
@@ -39,7 +47,9 @@ class DeviceMemory {
 
  private:
   const Allocation* findLocked(uintptr_t address) const;
-  orError_t share(Allocation& allocation);
+  Allocation* ownLocked(uintptr_t begin);
+  orError_t moveToFile(Allocation& allocation);
+  bool giveBack(const Allocation& allocation);
 
   const int device_;
   const size_t capacity_;

@@ -41,6 +41,7 @@ constexpr ErrorText kErrorTexts[] = {
     {orErrorNoDevice, "orErrorNoDevice", "no OpenReg-capable device is detected"},
     {orErrorInvalidDevice, "orErrorInvalidDevice", "invalid device ordinal"},
     {orErrorOperatingSystem, "orErrorOperatingSystem", "OS call failed or operation not supported on this OS"},
+    {orErrorDeviceUninitialized, "orErrorDeviceUninitialized", "invalid device context"},
     {orErrorInvalidResourceHandle, "orErrorInvalidResourceHandle", "invalid resource handle"},
     {orErrorNotReady, "orErrorNotReady", "device not ready"},
     {orErrorIllegalAddress, "orErrorIllegalAddress", "an illegal memory access was encountered"},

@@ -101,6 +101,14 @@ void explainHostAccess(uintptr_t address) {
   sentence.write();
 }
 
+// Whether the access that failed succeeds now. Within an allocation a kernel's access fails only if the memory is being
+// moved (HeldWriters): the mover has the lock that this waits for.
+bool wasHeld(uintptr_t address) {
+  std::optional<Allocation> allocation;
+  return windows.containsKernel(address) &&
+         (!deviceMemory(windows.deviceOf(address)).tryFind(windows.toDevice(address), allocation) || allocation);
+}
+
 void explain(uintptr_t address) {
   // A handler that returns without a remedy makes the access fault again and again: once is enough.
   static std::atomic<uintptr_t> last{0};
@@ -127,31 +135,67 @@ void explain(uintptr_t address) {
   }
 }
 
-void handle(int signal, siginfo_t* info, void* context) {
-  const int savedErrno = errno;
-  explain(faultAddress(*info, *static_cast<const ucontext_t*>(context)));
-  errno = savedErrno;
-
-  if ((previous.sa_flags & SA_SIGINFO) != 0) {
-    previous.sa_sigaction(signal, info, context);
+void passOn(const struct sigaction& next, int signal, siginfo_t* info, void* context) {
+  if ((next.sa_flags & SA_SIGINFO) != 0) {
+    next.sa_sigaction(signal, info, context);
     return;
   }
-  if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-    previous.sa_handler(signal);
+  if (next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN) {
+    next.sa_handler(signal);
     return;
   }
-  if (info->si_code <= 0 && previous.sa_handler == SIG_IGN) {
+  if (info->si_code <= 0 && next.sa_handler == SIG_IGN) {
     return; // sent by raise() or kill(), which can be ignored
   }
   // The default action, or SIG_IGN for a fault, which the kernel treats alike: it happens when this returns, because
   // the access faults again, or because the signal that was sent again was held back until then.
-  sigaction(SIGSEGV, &previous, nullptr);
+  sigaction(SIGSEGV, &next, nullptr);
   if (info->si_code <= 0) {
     raise(signal);
   }
 }
 
+void handle(int signal, siginfo_t* info, void* context) {
+  const int savedErrno = errno;
+  const uintptr_t address = faultAddress(*info, *static_cast<const ucontext_t*>(context));
+  const bool retry = wasHeld(address);
+  if (!retry) {
+    explain(address);
+  }
+  errno = savedErrno;
+  if (!retry) {
+    passOn(previous, signal, info, context);
+  }
+}
+
+// The handler that HeldWriters found, which may have been installed over ours (Python's faulthandler), and would report a
+// crash before it asks ours.
+struct sigaction displaced;
+
+void handleFirst(int signal, siginfo_t* info, void* context) {
+  const int savedErrno = errno;
+  const bool retry = wasHeld(faultAddress(*info, *static_cast<const ucontext_t*>(context)));
+  errno = savedErrno;
+  if (!retry) {
+    passOn(displaced, signal, info, context);
+  }
+}
+
 } // namespace
+
+HeldWriters::HeldWriters() {
+  mutex_.lock();
+  struct sigaction action{};
+  action.sa_sigaction = handleFirst;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGSEGV, &action, &displaced);
+}
+
+HeldWriters::~HeldWriters() {
+  sigaction(SIGSEGV, &displaced, nullptr);
+  mutex_.unlock();
+}
 
 void installFaultHandler() {
   struct sigaction action{};

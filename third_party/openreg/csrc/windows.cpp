@@ -68,8 +68,8 @@ void forgetWindows() {
   windows.base = 0;
 }
 
-// What backs device memory: private anonymous pages, which become a memfd only when orMemoryUnprotect needs the same
-// bytes at two addresses. Milliseconds to write 64 MiB for the first time, and to give it back (Linux 6.18, virtual
+// What backs device memory: private anonymous pages, which become a memfd only when the same bytes are needed at
+// two addresses: orMemoryUnprotect, orIpcGetMemHandle. Milliseconds to write 64 MiB for the first time, and to give it back (Linux 6.18, virtual
 // machine, 2 cores, transparent huge pages in "madvise" mode, median of nine; writing it again takes 2.4 in all rows):
 //
 //                                      first write           free
@@ -110,11 +110,15 @@ bool decommit(uintptr_t devAddress, size_t size, bool shared) {
 }
 
 bool mapShared(uintptr_t devAddress, size_t size, int fd) {
-  return mapFixed(windows.toKernel(devAddress), size, fd) && mapFixed(devAddress, size, fd);
+  return mapFixed(windows.toKernel(devAddress), size, fd);
 }
 
-bool setHostAccess(uintptr_t devAddress, size_t size, bool accessible) {
-  return mprotect(pointer(devAddress), size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE) == 0;
+bool setHostAccess(uintptr_t devAddress, size_t size, int fd, bool accessible) {
+  return accessible ? mapFixed(devAddress, size, fd) : reserveFixed(devAddress, size);
+}
+
+bool setWritable(uintptr_t devAddress, size_t size, bool writable) {
+  return mprotect(pointer(windows.toKernel(devAddress)), size, writable ? PROT_READ | PROT_WRITE : PROT_READ) == 0;
 }
 
 } // namespace openreg

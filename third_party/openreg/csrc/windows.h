@@ -81,10 +81,13 @@ orError_t commit(uintptr_t devAddress, size_t size);
 // false if the system refused, in which case the range must not be used again.
 bool decommit(uintptr_t devAddress, size_t size, bool shared);
 
-// Replaces what backs a committed range by the file `fd`, in both windows; the device window becomes accessible.
+// Backs a range by the file `fd`, for kernels. What backed it before is gone.
 bool mapShared(uintptr_t devAddress, size_t size, int fd);
 
-// Makes the device window of a range that mapShared() mapped accessible or not.
-bool setHostAccess(uintptr_t devAddress, size_t size, bool accessible);
+// Makes the device window of a range that the file `fd` backs accessible or not.
+bool setHostAccess(uintptr_t devAddress, size_t size, int fd, bool accessible);
+
+// Makes a committed range read-only for kernels, or writable again.
+bool setWritable(uintptr_t devAddress, size_t size, bool writable);
 
 } // namespace openreg

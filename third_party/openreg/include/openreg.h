@@ -20,7 +20,8 @@
  *     to 2^64-1, default 0). A value that makes no sense is orErrorInvalidConfiguration from this and every later call, with a
  *     message that names the variable, its value and what is allowed.
  *   - In a child forked after the simulator started, every function that needs a device returns
- *     orErrorInitializationError, and orFree/orStreamDestroy/orEventDestroy/orFreeHost succeed without doing anything.
+ *     orErrorInitializationError, and orFree/orStreamDestroy/orEventDestroy/orFreeHost/orIpcCloseMemHandle succeed without
+ *     doing anything.
  *     orIsInBadFork() tells.
  */
 #ifndef OPENREG_H
@@ -51,6 +52,7 @@ typedef enum orError {
   orErrorInvalidMemcpyDirection = 21,
   orErrorNoDevice = 100,
   orErrorInvalidDevice = 101,
+  orErrorDeviceUninitialized = 201,   /* a handle of this process's own memory was opened in it */
   orErrorOperatingSystem = 304,       /* the system refused a thread */
   orErrorInvalidResourceHandle = 400, /* a stream or event that was destroyed, or is of another device */
   orErrorNotReady = 600,              /* not a failure: the work asked about is still pending */
@@ -173,6 +175,27 @@ OPENREG_EXPORT void* orGetDevicePointer(const void* kernelPtr);
  * orFree does. */
 OPENREG_EXPORT orError_t orMemoryUnprotect(void* devPtr);
 OPENREG_EXPORT orError_t orMemoryProtect(void* devPtr);
+
+/*
+ * Device memory that several processes share. One makes a handle of it, 64 bytes that it sends to others by any means;
+ * they open it, and have the same bytes at an address of their own, on their current device.
+ *
+ * The memory counts against the capacity of the process that allocated it, not of those that open it. It stays valid
+ * where it is opened until it is closed, also (unlike in CUDA) when its owner frees it or ends; a handle cannot be opened
+ * after that. Nothing here waits for work: whoever sends a handle makes sure that the bytes are there.
+ *
+ * orIpcGetMemHandle: `devPtr` is what orMalloc returned. The first handle moves the bytes to memory that can be shared,
+ * which takes as long as a copy; threads that write to them meanwhile are held up.
+ * orIpcOpenMemHandle: a handle that is open already gives the same address again, and is closed once more. `flags` is 0.
+ * orErrorDeviceUninitialized in the process that made the handle, orErrorInvalidResourceHandle if the memory is gone.
+ * orIpcCloseMemHandle: waits as orFree does.
+ */
+typedef struct orIpcMemHandle {
+  char reserved[64];
+} orIpcMemHandle_t;
+OPENREG_EXPORT orError_t orIpcGetMemHandle(orIpcMemHandle_t* handle, void* devPtr);
+OPENREG_EXPORT orError_t orIpcOpenMemHandle(void** devPtr, orIpcMemHandle_t handle, unsigned int flags);
+OPENREG_EXPORT orError_t orIpcCloseMemHandle(void* devPtr);
 
 /* Copies `size` bytes after the work already queued on the current device's default stream, and waits for the copy.
  * orErrorInvalidMemcpyDirection when `kind` contradicts the pointers; orErrorInvalidValue when a range leaves its
