@@ -17,7 +17,7 @@ SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
 CXX_FILES = $(shell find csrc third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
-.PHONY: demo test modes bench sweep stress install lint format clean
+.PHONY: demo test modes bench sweep stress minimal stubs install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -49,6 +49,13 @@ stress: $(VENV)/.torch
 	    for program in streams allocator; do $$build/stress_$$program --mode $$mode $(ARGS) || exit 1; done; \
 	  done; \
 	done
+
+# The pages about the minimal set of operators and about stubs, from what is tried out.
+minimal: install
+	$(BIN)/python -m tests.minimal
+
+stubs: install
+	$(BIN)/python tests/stub_operators.py
 
 install: $(VENV)/.installed
 

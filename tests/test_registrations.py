@@ -14,18 +14,8 @@ from typing import Any
 import pytest
 import torch
 from comparison import DEVICE, assert_same, place
+from registered import call, operators_of, overload, positive, registrations, tensor_arguments
 from torch import Tensor
-
-
-def registrations(operator: str) -> dict[str, str]:
-    """The kernels that were registered for an operator: dispatch key -> source file, with "boxed" if it is."""
-    found = {}
-    for line in torch._C._dispatch_dump(operator).splitlines():
-        match = re.match(r"(\w+)(?:\[alias\])?: registered at \S*?(\w+)\.\w+:\d+ :: (.*)", line)
-        if match:
-            key, source, kernel = match.groups()
-            found.setdefault(key, source + (" boxed" if kernel.endswith("[ boxed ]") else ""))
-    return found
 
 
 def agree(function: Callable[..., Any], *arguments: Any) -> None:
@@ -38,56 +28,14 @@ def agree(function: Callable[..., Any], *arguments: Any) -> None:
 # ---- Structured kernels over stubs ---------------------------------------------------------------------------------
 
 
-def structured_operators() -> list[str]:
-    """All operators that are registered in csrc/aten/OpenRegStructured.cpp."""
-    names = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
-    return sorted(name for name in names if registrations(name).get("PrivateUse1") == "OpenRegStructured")
-
-
 # One function for all devices, over a stub: they have a section of their own.
 SHARED = ["abs.out", "fill_.Scalar", "masked_fill_.Scalar", "relu", "relu_", "where.self"]
-STRUCTURED = [name for name in structured_operators() if name.removeprefix("aten::") not in SHARED]
+STRUCTURED = [name for name in operators_of("OpenRegStructured") if name.removeprefix("aten::") not in SHARED]
 
 
 def test_the_structured_operators_are_registered() -> None:
     assert len(STRUCTURED) >= 85
     assert {"aten::add.Tensor", "aten::add_.Tensor", "aten::add.out", "aten::exp", "aten::lerp.Scalar"} < {*STRUCTURED}
-
-
-def overload(name: str) -> torch._ops.OpOverload:
-    operator, _, kind = name.removeprefix("aten::").partition(".")
-    return getattr(getattr(torch.ops.aten, operator), kind or "default")
-
-
-def other_arguments(operator: torch._ops.OpOverload) -> dict[str, Any]:
-    """Values for the arguments that are not tensors."""
-    values: dict[str, Any] = {"approximate": "none", "rounding_mode": "floor", "is_result": False}
-    for argument in operator._schema.arguments:
-        if str(argument.type) in ("number", "Optional[number]"):
-            values[argument.name] = 0.5
-        elif str(argument.type) == "bool":
-            values.setdefault(argument.name, False)
-    return {a.name: values[a.name] for a in operator._schema.arguments if a.name in values}
-
-
-def call(operator: torch._ops.OpOverload, tensors: list[Tensor]) -> Any:
-    given = iter(tensors)
-    others = other_arguments(operator)
-    keywords = {
-        a.name: others[a.name] if a.name in others else next(given)
-        for a in operator._schema.arguments
-        if a.name in others or "Tensor" in str(a.type)
-    }
-    return operator(**keywords)
-
-
-def tensor_arguments(operator: torch._ops.OpOverload) -> int:
-    return sum("Tensor" in str(a.type) for a in operator._schema.arguments)
-
-
-def positive(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    """Between 0.25 and 1: where every function of the list has a value."""
-    return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 0.75 + 0.25).to(dtype)
 
 
 def operand_sets(count: int, writes_first: bool) -> Iterator[tuple[str, list[Tensor]]]:

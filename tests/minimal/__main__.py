@@ -1,0 +1,155 @@
+"""Writes docs/minimal-operators.md: `python -m tests.minimal`, or `make minimal`.
+
+For each row of the table a process loads the backend without it (filter.c), and tries out what it can do
+(abilities.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "minimal-operators.md"
+
+# The table of PyTorch's notes on new accelerators.
+PYTORCHS = (
+    "empty.memory_format",
+    "empty_strided",
+    "as_strided",
+    "resize_",
+    "_reshape_alias",
+    "_copy_from",
+    "_copy_from_and_resize",
+    "_local_scalar_dense",
+    "set_.source_Tensor",
+    "set_.source_Storage",
+    "set_.source_Storage_storage_offset",
+    "view",
+    "fallback",
+)
+
+# What this project has besides (csrc/aten/OpenRegMinimal.cpp).
+ADDED = (
+    "copy_",
+    "set_",
+    "unfold",
+    "view_as_real",
+    "view_as_complex",
+    "view.dtype",
+    "alias",
+    "_efficientzerotensor",
+    "_has_compatible_shallow_copy_type",
+    "record_stream",
+)
+
+HEAD = """# The minimal set of operators
+
+What a backend can do with the operators that PyTorch's notes on new accelerators call minimal, what is missing
+there, and what breaks when one of them is taken out. Made by `make minimal` and checked by
+`tests/test_minimal_operators.py`: for every row a process loads this backend with only the kernels in question and
+runs the programs in `tests/minimal/abilities.py`, which check their results. The rows are in
+`csrc/aten/OpenRegMinimal.cpp`. Tried out with PyTorch 2.13.
+
+## PyTorch's table alone"""
+
+TABLE = """\
+A fallback that runs the CPU's kernel in place, as this project's does, can stand in for much of the table. So
+there are two columns: a row taken out of the whole set, and out of the set without the fallback. Where both say
+"nothing", PyTorch has another way today: `reshape` asks for `view`, not for `_reshape_alias`; `copy_` and
+`_copy_from` stand in for each other (PyTorch's composite `copy_` calls `_copy_from`); `_copy_from_and_resize` is
+what PyTorch's own, copying, fallback calls; `t.data = u` accepts two plain tensors without
+`_has_compatible_shallow_copy_type`. They stay for what such ways cost, or for what a program may call directly.
+
+| row | in PyTorch's table | without it | without it and without a fallback |
+|---|---|---|---|"""
+
+FALLBACK = """Without a fallback a backend of these rows can still do this:"""
+
+WORKER = """
+import os, sys
+
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch
+from tests.minimal.abilities import run
+
+for line in sys.stdin:
+    print(run(line.rstrip("\\n")), flush=True)
+"""
+
+
+class Backends:
+    """A process that has imported PyTorch and, for each set of rows, forks one that loads the backend."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder) / "filter.so"
+            source = Path(__file__).with_name("filter.c")
+            subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+            environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(library)}
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", WORKER],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            self.inabilities(())  # it has started: the library may go
+
+    def inabilities(self, rows: Sequence[str]) -> dict[str, str]:
+        """What a backend with only `rows` cannot do: ability -> the error, or "crash"."""
+        assert self._process.stdin and self._process.stdout
+        print(",".join(rows), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.communicate()
+
+
+def document() -> str:
+    """The page, from what was just tried out."""
+    backends = Backends()
+    rows = PYTORCHS + ADDED
+    kernels = [row for row in rows if row != "fallback"]
+    without_row = {row: backends.inabilities([other for other in rows if other != row]) for row in rows}
+    pytorchs, all_rows = backends.inabilities(PYTORCHS), backends.inabilities(rows)
+    no_fallback = backends.inabilities(kernels)
+    alone = {row: backends.inabilities([other for other in kernels if other != row]) for row in kernels}
+    backends.close()
+
+    from .abilities import ABILITIES
+
+    def names(broken: dict[str, str], known: dict[str, str]) -> str:
+        return ", ".join(f"{name} (crash)" if broken[name] == "crash" else name for name in broken if name not in known)
+
+    lines = [HEAD, "", f"{len(ABILITIES) - len(pytorchs)} of {len(ABILITIES)} abilities work. Those that do not:", ""]
+    lines += [f"- {name}: {error}" for name, error in pytorchs.items()]
+    lines += ["", "## The table and this project's additions", ""]
+    lines += [f"{len(ABILITIES) - len(all_rows)} work. Those that do not are further kinds of registration:", ""]
+    lines += [f"- {name}: {error}" for name, error in all_rows.items()]
+    lines += ["", "## What breaks when one row is taken out", "", TABLE]
+    for row in rows:
+        if row == "fallback":
+            cells = [f"{len(no_fallback) - len(all_rows)} abilities", "-"]
+        else:
+            cells = [names(without_row[row], all_rows) or "nothing", names(alone[row], no_fallback) or "nothing"]
+        lines.append(f"| `{row}` | {'added' if row in ADDED else 'yes'} | {' | '.join(cells)} |")
+    lines += ["", FALLBACK, ""]
+    lines += [f"- {name}" for name in ABILITIES if name not in no_fallback]
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Writes the page."""
+    DOCUMENT.write_text(document())
+
+
+if __name__ == "__main__":
+    main()

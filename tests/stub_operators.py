@@ -1,0 +1,149 @@
+"""Which operators compute through a stub, and which stubs a backend may fill with the CPU's kernel.
+
+`python tests/stub_operators.py`, or `make stubs`, writes docs/stub-operators.md; tests/test_stub_operators.py
+checks it. Facts come from the installed PyTorch: the stubs from its headers; the operators that use one by taking
+the backend's kernel out of its slot, in libtorch_cpu.so, and calling them; where a slot is empty anyway, by its
+name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from registered import call, operators_of, overload, positive, tensor_arguments
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "stub-operators.md"
+HEADERS = Path(torch.__file__).parent / "include" / "ATen" / "native"
+
+# The pointer of DispatchStubImpl (ATen/native/DispatchStub.h) that holds the kernel, in a build of torch without XPU.
+PRIVATEUSE1_SLOT = 6
+
+# Stubs that take an iterator, whose CPU kernels do not stop there.
+READ_THE_TENSORS_AGAIN = {
+    "and_stub", "argmax_stub", "argmin_stub", "max_values_stub", "mean_stub", "min_values_stub", "nansum_stub",
+    "norm_stub", "or_stub", "prod_stub", "std_var_stub", "sum_stub", "xor_sum_stub",
+}  # fmt: skip
+
+
+class Stub(NamedTuple):
+    """A stub's name, its header, and the C++ type of its kernel."""
+
+    name: str
+    header: str
+    kernel: str
+
+    @property
+    def verdict(self) -> str:
+        """Whether the CPU's kernel can run on the device below a stub of the device's own."""
+        if "Generator" in self.kernel:
+            return "no: takes a generator"
+        if not re.match(r"void\s*\(\*\)\(\s*(at::)?TensorIterator(Base)?\s*&", self.kernel):
+            return "no: takes tensors"
+        if re.search(r"\b(Tensor|TensorBase|TensorList)\b", self.kernel):
+            return "no: takes tensors"
+        if self.name in READ_THE_TENSORS_AGAIN:
+            return "no: reads its tensors again"
+        return "its type allows it"
+
+
+def stubs() -> list[Stub]:
+    """All stubs that the headers declare and the library defines, by name."""
+    found = {}
+    for path in sorted(HEADERS.rglob("*.h")):
+        text = re.sub(r"//[^\n]*", "", path.read_text())
+        types = {name: kernel for name, kernel in re.findall(r"using\s+(\w+)\s*=\s*([^;]+);", text)}
+        for kernel, name in re.findall(r"^DECLARE_DISPATCH\(\s*(.*?),\s*(\w+)\s*\)", text, re.MULTILINE | re.DOTALL):
+            kernel = " ".join(types.get(kernel.strip(), kernel).split())
+            found[name] = Stub(name, str(path.relative_to(HEADERS)), kernel)
+    return [stub for _, stub in sorted(found.items()) if slots(stub.name) is not None]
+
+
+def slots(name: str) -> Any:
+    """The table of a stub in libtorch_cpu.so, or None where it is declared only."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    try:
+        return (ctypes.c_void_p * 7).in_dll(library, f"_ZN2at6native{len(name)}{name}E")
+    except ValueError:
+        return None
+
+
+def registered() -> set[str]:
+    """The stubs that this backend fills."""
+    torch.zeros(1, device="openreg")
+    return {stub.name for stub in stubs() if slots(stub.name)[PRIVATEUSE1_SLOT]}
+
+
+def users() -> dict[str, list[str]]:
+    """Stub -> the operators of csrc/aten/OpenRegStructured.cpp that fail when this backend does not fill it."""
+    found = {}
+    calls = [(overload(name), operands(overload(name))) for name in operators_of("OpenRegStructured")]
+    for stub in registered():
+        table = slots(stub)
+        kernel, table[PRIVATEUSE1_SLOT] = table[PRIVATEUSE1_SLOT], None
+        try:
+            found[stub] = [op.name().removeprefix("aten::") for op, tensors in calls if lacks_a_kernel(op, tensors)]
+        finally:
+            table[PRIVATEUSE1_SLOT] = kernel
+    return found
+
+
+def operands(operator: torch._ops.OpOverload) -> list[torch.Tensor]:
+    """Tensors for a call of the operator."""
+    tensors = [positive(3, seed=seed).to("openreg") for seed in range(tensor_arguments(operator))]
+    mask = {"aten::masked_fill_.Scalar": 1, "aten::where.self": 0}.get(operator.name())
+    if mask is not None:
+        tensors[mask] = tensors[mask] > 0.5
+    return tensors
+
+
+def lacks_a_kernel(operator: torch._ops.OpOverload, tensors: list[torch.Tensor]) -> bool:
+    """Whether a call of it finds an empty slot."""
+    for rounding in (None, "floor", "trunc") if operator.name() == "aten::div.Tensor_mode" else (None,):
+        try:
+            call(operator, tensors, rounding_mode=rounding)
+        except RuntimeError as error:
+            assert "DispatchStub: missing kernel for openreg" in str(error), error
+            return True
+    return False
+
+
+HEAD = """# Operators that can be registered through a stub
+
+PyTorch's operators compute their inner loop through a *stub*, a table of one kernel per device type. A backend that
+fills its slot gets the operator's checks, promotion, broadcasting and iteration for nothing
+(`csrc/aten/OpenRegStructured.cpp`). This one fills it with the CPU's kernel, which may take addresses from the
+iterator and from nothing else (`csrc/aten/native/Stub.h`): the second column says whether it does. A backend with
+kernels of its own may fill any of them.
+
+Made by `make stubs` from PyTorch 2.13: the stubs from its headers. "Filled here": and tested at 4M elements on two
+threads (`tests/test_registrations.py`); their operators are those of `OpenRegStructured.cpp` that failed without
+the kernel. Of the others the column has the operator that the stub is named after.
+"""
+
+
+def named_after(stub: Stub) -> list[str]:
+    """The aten operator that a stub is named after, if there is one."""
+    name = re.sub("_stub$|_kernel$|Kernel$", "", stub.name)
+    name = re.sub(r"(?<!^)(?<!_)([A-Z])", r"_\1", name).lower() if name[0].isupper() else name
+    known = (f"{prefix}{name}" for prefix in ("", "_", "special_", "linalg_", "bitwise_"))
+    return next(([found] for found in known if hasattr(torch.ops.aten, found)), [])
+
+
+def document() -> str:
+    """The page."""
+    tried = users()
+    lines = [HEAD, "| stub | the CPU's kernel below it | operators | header |", "|---|---|---|---|"]
+    for stub in stubs():
+        names = tried.get(stub.name) or named_after(stub)
+        operators = ", ".join(f"`{name}`" for name in names)
+        verdict = "filled here" if tried.get(stub.name) else stub.verdict
+        lines.append(f"| `{stub.name}` | {verdict} | {operators} | {stub.header} |")
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document())

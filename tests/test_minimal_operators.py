@@ -1,0 +1,27 @@
+"""The proof that the minimal set of operators suffices, and of what each row is for: docs/minimal-operators.md."""
+
+from __future__ import annotations
+
+import difflib
+
+import pytest
+import torch
+from minimal.__main__ import ADDED, DOCUMENT, PYTORCHS, document
+
+
+def test_the_rows_are_those_of_the_source() -> None:
+    registered = {
+        name.removeprefix("aten::")
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("aten::")
+        for line in torch._C._dispatch_dump(name).splitlines()
+        if line.startswith("PrivateUse1: ") and "OpenRegMinimal.cpp" in line
+    }
+    assert registered == {*PYTORCHS, *ADDED} - {"fallback"}
+
+
+def test_the_page_says_what_a_backend_of_these_rows_can_do() -> None:
+    if not torch.__version__.startswith("2.13."):
+        pytest.skip("the page is PyTorch 2.13's")
+    found, written = document().splitlines(), DOCUMENT.read_text().splitlines()
+    assert found == written, "run `make minimal`:\n" + "\n".join(difflib.unified_diff(written, found, lineterm=""))
