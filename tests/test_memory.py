@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,6 +109,65 @@ def test_empty_cache_gives_back_what_no_tensor_holds() -> None:
     assert torch.accelerator.memory_reserved() - torch.accelerator.memory_allocated() < 32 * MIB
 
 
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_emptying_the_cache_gives_the_pages_back_to_the_system() -> None:
+    torch.accelerator.empty_cache()
+    before = resident()
+    a = torch.ones(64 * MIB, dtype=torch.uint8, device=DEVICE)
+    assert resident() - before > 60 * MIB
+    del a
+    assert resident() - before > 60 * MIB  # cached
+    torch.accelerator.empty_cache()
+    assert resident() - before < 4 * MIB
+
+
+@pytest.mark.skipif(DEVICE != "openreg", reason="the heading names the device")
+def test_the_summary_is_cudas_table() -> None:
+    a = torch.empty(3 * MIB, dtype=torch.uint8, device=DEVICE)
+    lines = MODULE.memory_summary().splitlines()
+    assert {len(line) for line in lines} == {77}
+    assert lines[1].strip("| ") == f"PyTorch OpenReg memory summary, device ID {MODULE.current_device()}"
+    rows = {line.split("|")[1].strip(): line.split("|")[2:6] for line in lines if line.count("|") == 6}
+    assert rows["GPU reserved memory"][0].split()[1] in ("KiB", "MiB")
+    assert len(rows) == 14  # 11 rows, the heading, and the two pools under the same labels
+    abbreviated = MODULE.memory_summary(abbreviated=True).splitlines()
+    assert len(lines) - len(abbreviated) == 18  # two pools of nine rows
+    del a
+
+
+def test_the_profiler_sees_allocations_and_frees() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        a = torch.empty(MIB, dtype=torch.uint8, device=DEVICE)
+        del a
+    memory = {event.key: event.self_device_memory_usage for event in profile.key_averages()}
+    assert memory["aten::empty"] == MIB
+    assert memory["[memory]"] == -MIB
+
+
+TRACED = """
+import torch
+from torch.cuda import _gpu_trace as trace
+seen = []
+trace.register_callback_for_memory_allocation(lambda address: seen.append(("allocated", address)))
+trace.register_callback_for_memory_deallocation(lambda address: seen.append(("freed", address)))
+torch._C._activate_gpu_trace()
+x = torch.empty(100, device="openreg")
+address = x.data_ptr()
+del x
+print(seen == [("allocated", address), ("freed", address)])
+"""
+
+
+@pytest.mark.skipif(DEVICE != "openreg", reason="names the device")
+def test_the_sanitizers_callbacks_see_allocations_and_frees() -> None:
+    result = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
+
+
 def test_the_modules_functions_say_the_same() -> None:
     a = torch.empty(MIB, dtype=torch.uint8, device=DEVICE)
     assert MODULE.memory_allocated() == torch.accelerator.memory_allocated()
@@ -181,8 +241,6 @@ print(torch.ones(40 << 20, dtype=torch.uint8, device="openreg:1")[-1].item())
 
 @pytest.mark.skipif(DEVICE != "openreg", reason="the capacity is set in this device's environment")
 def test_a_full_device_says_so_and_stays_usable() -> None:
-    import os
-
     environment = {**os.environ, "OPENREG_DEVICE_MEMORY": "64M"}
     result = subprocess.run(
         [sys.executable, "-c", SMALL_DEVICE], env=environment, capture_output=True, text=True, cwd="/"

@@ -314,11 +314,12 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch
     x = torch.empty(1000, dtype=dtype, device="openreg")
     print(x.float().isnan().all().item() if dtype == torch.float8_e4m3fn else x.isnan().all().item(), end=" ")
 print(torch.empty(10, dtype=torch.int64, device="openreg").unique().tolist())
-x = torch.zeros(1 << 20, device="openreg"); address = x.data_ptr(); del x
+def settle():                       # an allocation looks which streams have passed; then the memory is filled
+    torch.openreg.synchronize(); torch.empty(1, device="openreg"); torch.openreg.synchronize()
+x = torch.zeros(1 << 20, device="openreg"); address = x.data_ptr(); del x; settle()
 y = torch.empty(1 << 20, device="openreg"); print(y.data_ptr() == address, y.isnan().all().item())
 side = torch.Stream("openreg")
-z = torch.zeros(1 << 20, device="openreg"); address = z.data_ptr(); z.record_stream(side); del z
-torch.openreg.synchronize()
+z = torch.zeros(1 << 20, device="openreg"); address = z.data_ptr(); z.record_stream(side); del z; settle()
 w = torch.empty(1 << 20, device="openreg"); print(w.data_ptr() == address, w.isnan().all().item())
 a, b = torch.randn(64, 64, device="openreg", requires_grad=True), torch.randn(64, 64)
 c = torch.nn.functional.conv2d(a[None, None], b[None, None, :3, :3].to("openreg"))

@@ -132,8 +132,10 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
     if (dense && queue_copy(self, source, non_blocking)) {
       return self;
     }
+    // In the order of the devices: two threads may be copying in opposite directions.
+    const bool source_first = source.device().index() < self.device().index();
     for (int i = 0; i < 2; ++i) {
-      const Tensor& tensor = i ? source : self;
+      const Tensor& tensor = (i == 0) == source_first ? source : self;
       if (tensor.is_privateuseone()) {
         locks[i] = c10::openreg::drain_current_stream(tensor.device().index());
       }
