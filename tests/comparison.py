@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = os.environ.get("TEST_DEVICE", "openreg")
@@ -26,6 +27,8 @@ def place(tree: Any, device: str) -> Any:
     storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def move(leaf: Any) -> Any:
+        if isinstance(leaf, PackedSequence):
+            return leaf.to(device)
         if isinstance(leaf, torch.device) or (isinstance(leaf, str) and leaf == "cpu"):
             return torch.device(device)
         if isinstance(leaf, torch.Generator):
@@ -56,6 +59,8 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_nested and tensor.layout is torch.strided:
+        tensor = tensor.contiguous()  # PyTorch copies no other one
     return tensor.detach().cpu().resolve_conj().resolve_neg()
 
 
@@ -68,6 +73,10 @@ def _dense(tensor: torch.Tensor) -> list[torch.Tensor]:
         return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.layout is torch.jagged:
+        return [tensor.values(), tensor.offsets()]
+    if tensor.is_nested:
+        return [torch.tensor([tuple(component.shape) for component in tensor.unbind()]), *tensor.unbind()]
     return [tensor.int_repr() if tensor.is_quantized else tensor]
 
 
@@ -105,14 +114,19 @@ def metadata_difference(actual: torch.Tensor, expected: torch.Tensor, device: st
     for name, get in (
         ("dtype", lambda t: t.dtype),
         ("layout", lambda t: t.layout),
-        ("shape", lambda t: tuple(t.shape)),
+        # The components of a nested tensor tell its sizes.
+        ("shape", lambda t: t.dim() if t.is_nested else tuple(t.shape)),
         ("requires_grad", lambda t: t.requires_grad),
         ("is_conj", lambda t: t.is_conj()),
         ("is_neg", lambda t: t.is_neg()),
     ):
         if get(actual) != get(expected):
             return f"{name} is {get(actual)}, the CPU's {get(expected)}"
-    if actual.layout is torch.strided and significant_strides(actual) != significant_strides(expected):
+    if (
+        actual.layout is torch.strided
+        and not actual.is_nested
+        and significant_strides(actual) != significant_strides(expected)
+    ):
         return f"strides of shape {tuple(actual.shape)} are {actual.stride()}, the CPU's {expected.stride()}"
     return None
 

@@ -1,4 +1,5 @@
-"""Every operator of PyTorch's operator database, forward and backward, on the device and on the CPU.
+"""PyTorch's test databases on the device and on the CPU: operators and modules, forward and backward, optimizers, and what
+the databases leave out.
 
 The cases run in worker processes (see `sweep`), float32, or another dtype for operators without float32.
 """
@@ -15,6 +16,10 @@ from comparison import DEVICE
 from sweep import report, runner
 from sweep.__main__ import sweep
 
+OPTIMIZER_VARIANTS = (
+    "default", "forloop", "foreach", "fused", "capturable", "capturable_foreach", "differentiable", "sparse",
+)  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[list[runner.Record]]:
@@ -22,16 +27,17 @@ def records(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Confi
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     assert capture is not None
     with capture.global_and_fixture_disabled():
-        print(f"\nSweeping the operator database on {DEVICE}:")
+        print(f"\nSweeping PyTorch's test databases on {DEVICE}:")
         result = sweep(
             device=DEVICE,
+            suites=["op", "module", "optimizer", "layout"],
             ops=["*"],
             dtypes=["default"],
-            variants=["forward", "backward"],
+            variants=["forward", "backward", *OPTIMIZER_VARIANTS],
             results=tmp_path_factory.mktemp("sweep") / "results.jsonl",
             jobs=os.cpu_count() or 1,
         )
-        print(report.table(result))
+        report.show(result)
     yield result
 
 
@@ -39,17 +45,17 @@ def _lines(records: list[runner.Record]) -> str:
     return "\n".join(map(report.line, records))
 
 
-def test_no_operator_crashes_or_hangs(records: list[runner.Record]) -> None:
+def test_no_case_crashes_or_hangs(records: list[runner.Record]) -> None:
     dead = [record for record in records if record["status"] in ("crash", "hang")]
     assert not dead, _lines(dead)
 
 
-def test_at_least_99_percent_of_the_operators_agree_with_the_cpu(records: list[runner.Record]) -> None:
-    for variant in ("forward", "backward"):
-        assert report.agreement([r for r in records if r["variant"] == variant]) >= 0.99
+@pytest.mark.parametrize("suite", ["op", "optimizer"])
+def test_at_least_99_percent_of_a_suite_agree_with_the_cpu(records: list[runner.Record], suite: str) -> None:
+    assert report.agreement([r for r in records if r["suite"] == suite]) >= 0.99
 
 
-def test_every_operator_that_disagrees_is_listed_with_a_reason(records: list[runner.Record]) -> None:
+def test_every_case_that_disagrees_is_listed_with_a_reason(records: list[runner.Record]) -> None:
     bad = report.unlisted(records, report.load_exceptions())
     assert not bad, _lines(bad)
 

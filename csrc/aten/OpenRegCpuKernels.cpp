@@ -1,4 +1,5 @@
 #include <ATen/Operators.h>
+#include <ATen/ops/native_dropout_native.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/library.h>
 
@@ -194,8 +195,10 @@ void fallback_for(torch::Library& m, c10::DispatchKey key, const char* const (&n
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_structured();
   fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
-  // Its composite kernel names the devices it takes.
-  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  // Their composite kernels name the devices they take, or call a stub that the device does not have.
+  for (const char* name : {"mode.values", "conj_physical_"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  }
 }
 // LITERALINCLUDE END: FALLBACK PER OPERATOR
 
@@ -223,6 +226,11 @@ const bool at_start = [] {
   return true;
 }();
 // LITERALINCLUDE END: FALLBACK OTHER LAYOUTS
+
+// Of the buffer, with the device's generator: the fallback would take the CPU's.
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  m.impl("native_dropout", at::native::native_dropout_nested);
+}
 
 } // namespace
 } // namespace at::openreg

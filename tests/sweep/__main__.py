@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
-import time
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
 from . import report, runner
 
-VARIANTS = ("forward", "backward", "double_backward", "noncontiguous", "inplace", "out", "error")
+SUITES = ("op", "module", "optimizer", "layout", "jagged")
 
 
 def _words(text: str) -> list[str]:
@@ -21,25 +25,24 @@ def _words(text: str) -> list[str]:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.sweep",
-        description="Runs PyTorch's operator database on the device and on the CPU and compares the results. "
+        description="Runs PyTorch's test databases on the device and on the CPU and compares the results. "
         "A sweep that was interrupted goes on where it stopped.",
     )
     parser.add_argument("--device", default=os.environ.get("TEST_DEVICE", "openreg"), help="default: %(default)s")
+    parser.add_argument(
+        "--suites", type=_words, default=list(SUITES), help=f"comma separated, of {', '.join(SUITES)}: all of them"
+    )
     parser.add_argument(
         "--ops", type=_words, default=["*"], help="names or patterns, comma separated: add,nn.functional.*"
     )
     parser.add_argument(
         "--dtypes",
         type=_words,
-        default=["default"],
-        help="comma separated; default: float32, else int64, else an operator's first; all: all that the CPU supports",
+        default=["all"],
+        help="comma separated; all: all that the CPU supports; default: float32, else int64, else an entry's first",
     )
-    parser.add_argument(
-        "--variants",
-        type=_words,
-        default=["forward", "backward"],
-        help=f"of {', '.join(VARIANTS)}, or all: %(default)s",
-    )
+    parser.add_argument("--variants", type=_words, default=["all"], help="comma separated, forward,out: all")
+    parser.add_argument("--samples", type=int, default=0, help="at most so many of a case, evenly spread: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes: %(default)s")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for a case: %(default)s")
     parser.add_argument("--batch", type=int, default=400, help="cases after which a worker is replaced: %(default)s")
@@ -48,40 +51,41 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--retry", action="store_true", help="run again what did not agree, and keep the rest")
     parser.add_argument("--verbose", "-v", action="store_true", help="workers print tracebacks to standard error")
     options = parser.parse_args(arguments)
-    if options.variants == ["all"]:
-        options.variants = list(VARIANTS)
-    unknown = sorted(set(options.variants) - set(VARIANTS))
+    unknown = sorted(set(options.suites) - set(SUITES))
     if unknown:
-        parser.error(f"--variants: no variant {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
+        parser.error(f"--suites: no suite {', '.join(unknown)}; there are {', '.join(SUITES)}")
     return options
 
 
-class Progress:
-    """A line on a terminal, rewritten; elsewhere a line every tenth part."""
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[runner.Record], None]]:
+    """A bar on a terminal; elsewhere a line every tenth part."""
+    bad, done = 0, 0
+    columns = (TextColumn("{task.fields[bad]} not agreeing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TextColumn("{task.fields[name]}"), console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("sweep", total=total, bad=0, name="")
 
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._bad, self._started = total, 0, 0, time.monotonic()
+        def advance(record: runner.Record) -> None:
+            nonlocal bad, done
+            done += 1
+            bad += not report.agrees(record)
+            bar.update(task, advance=1, bad=bad, name=runner.key(record))
+            if not console.is_terminal and done * 10 // total != (done - 1) * 10 // total:
+                print(f"{done}/{total} cases, {bad} not agreeing", file=sys.stderr, flush=True)
 
-    def __call__(self, record: runner.Record) -> None:
-        self._done += 1
-        if record["status"] not in (*report.AGREES, "skipped"):
-            self._bad += 1
-        seconds = time.monotonic() - self._started
-        left = seconds / self._done * (self._total - self._done)
-        text = f"{self._done}/{self._total} cases, {self._bad} not agreeing, {seconds:.0f} s, about {left:.0f} s left"
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{text}  {record['name']}" + ("\n" if self._done == self._total else ""))
-        elif self._done * 10 // self._total != (self._done - 1) * 10 // self._total:
-            print(text, file=sys.stderr, flush=True)
+        yield advance
 
 
 def sweep(
     *,
     device: str,
+    suites: list[str],
     ops: list[str],
     dtypes: list[str],
     variants: list[str],
     results: Path,
+    samples: int = 0,
     jobs: int = 2,
     timeout: float = 60,
     batch: int = 400,
@@ -91,23 +95,25 @@ def sweep(
 ) -> list[runner.Record]:
     """Runs what is selected and not yet in `results`, and returns the records of everything selected."""
     settings = {"device": device, "verbose": verbose}
-    version, cases = runner.list_cases(settings, dtypes, variants)
+    version, cases = runner.list_cases(settings, suites, dtypes, variants)
     cases = [case for case in cases if any(fnmatchcase(case["name"], pattern) for pattern in ops)]
+    if samples:
+        cases = [{**case, "most": samples} for case in cases]
     report.apply_exceptions(cases, report.load_exceptions())
     store = runner.Results(results, {"torch": version, "device": device}, fresh=fresh)
 
     def is_done(case: runner.Record) -> bool:
         record = store.records.get(runner.key(case))
-        return record is not None and not (retry and record["status"] not in (*report.AGREES, "skipped"))
+        return record is not None and not (retry and not report.agrees(record))
 
     todo = [case for case in cases if not is_done(case)]
-    progress = Progress(len(todo))
+    with _progress(len(todo)) as advance:
 
-    def on_result(record: runner.Record) -> None:
-        store.add(record)
-        progress(record)
+        def on_result(record: runner.Record) -> None:
+            store.add(record)
+            advance(record)
 
-    runner.run_cases(todo, settings, on_result, jobs=jobs, timeout=timeout, batch=batch)
+        runner.run_cases(todo, settings, on_result, jobs=jobs, timeout=timeout, batch=batch)
     return [store.records[runner.key(case)] for case in cases]
 
 
@@ -125,12 +131,11 @@ def main(arguments: list[str] | None = None) -> int:
     exceptions = report.load_exceptions()
     bad = report.unlisted(records, exceptions)
     for record in records:
-        if record["status"] not in (*report.AGREES, "skipped"):
+        if not report.agrees(record):
             print(report.line(record) + ("" if record in bad else "  [listed]"))
     for pattern in report.stale(records, exceptions):
         print(f"stale      {pattern}")
-    print(report.table(records))
-    print(report.skipped_reasons(records))
+    report.show(records)
     return 1 if bad else 0
 
 

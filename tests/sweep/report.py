@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
 
 from .runner import Record, key
 
@@ -17,8 +21,9 @@ else:  # pytest brings it along
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
-AGREES = ("bitwise", "tolerance")
-COLUMNS = ("bitwise", "tolerance", "different", "error", "crash", "hang", "skipped")
+# "raises": the CPU raises, and the device the same.
+AGREES = ("bitwise", "raises")
+COLUMNS = (*AGREES, "tolerance", "different", "error", "crash", "hang", "skipped")
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,7 @@ def unlisted(records: list[Record], exceptions: list[Exception_]) -> list[Record
     return [
         record
         for record in records
-        if record["status"] not in (*AGREES, "skipped")
-        and not any(e.allow == record["status"] and e.covers(record) for e in exceptions)
+        if not agrees(record) and not any(e.allow == record["status"] and e.covers(record) for e in exceptions)
     ]
 
 
@@ -73,45 +77,51 @@ def stale(records: list[Record], exceptions: list[Exception_]) -> list[str]:
     return result
 
 
+def agrees(record: Record) -> bool:
+    """Whether the device agrees with the CPU, or the CPU has nothing to compare with."""
+    return record["status"] in (*AGREES, "skipped")
+
+
 def agreement(records: list[Record]) -> float:
     """The share of the cases that ran which agree, 0 to 1."""
     ran = [record for record in records if record["status"] != "skipped"]
     return sum(record["status"] in AGREES for record in ran) / len(ran) if ran else 0.0
 
 
-def table(records: list[Record]) -> str:
-    """Cases by variant and dtype, and by status; a line a row."""
-    rows: dict[tuple[str, str], Counter[str]] = {}
+def _table(records: list[Record], title: str, category: Callable[[Record], str]) -> Table:
+    rows: dict[str, Counter[str]] = {}
     for record in records:
-        rows.setdefault((record["variant"], record["dtype"]), Counter())[record["status"]] += 1
-    lines = [f"{'variant':<16}{'dtype':<12}{'cases':>7}" + "".join(f"{column:>11}" for column in COLUMNS)]
-    total: Counter[str] = Counter()
-    for (variant, dtype), counts in sorted(rows.items()):
-        lines.append(_row(variant, dtype, counts))
-        total += counts
-    lines.append(_row("total", "", total))
+        rows.setdefault(category(record), Counter())[record["status"]] += 1
+    table = Table(title=title, show_footer=True)
+    total: Counter[str] = sum(rows.values(), Counter())
+    table.add_column(title.removeprefix("by "), footer="total")
+    table.add_column("cases", justify="right", footer=str(total.total()))
+    for column in COLUMNS:
+        table.add_column(column, justify="right", footer=str(total[column]))
+    for name, counts in sorted(rows.items()):
+        table.add_row(name, str(counts.total()), *(str(counts[column]) for column in COLUMNS))
+    return table
+
+
+def show(records: list[Record]) -> None:
+    """Prints the numbers of cases by category and status, of samples by status, and why cases were skipped.
+    What does not apply, as the in-place form of an operator that has none, is not a case."""
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(_table(records, "by suite and variant", lambda record: f"{record['suite']} {record['variant']}"))
+    console.print(_table(records, "by dtype", lambda record: record["dtype"]))
     samples: Counter[str] = Counter()
     for record in records:
         samples.update(record.get("samples", {}))
-    lines.append(f"samples: {', '.join(f'{samples[c]} {c}' for c in COLUMNS if samples[c])}")
-    lines.append(f"{agreement(records):.2%} of the cases that ran agree")
-    return "\n".join(lines)
-
-
-def _row(variant: str, dtype: str, counts: Counter[str]) -> str:
-    return f"{variant:<16}{dtype:<12}{sum(counts.values()):>7}" + "".join(f"{counts[c]:>11}" for c in COLUMNS)
-
-
-def skipped_reasons(records: list[Record]) -> str:
-    """Why cases were skipped, most frequent first; a line a reason. Operators on which the CPU raises are joined."""
+    # Operators for which the CPU makes no samples are joined.
     reasons = Counter(
-        "the CPU raises" if "the CPU raises" in r["detail"] else r["detail"]
-        for r in records
-        if r["status"] == "skipped"
+        record["detail"].partition(": the CPU raises")[0] for record in records if record["status"] == "skipped"
     )
-    return "\n".join(f"  skipped {count:>5}: {reason}" for reason, count in reasons.most_common())
+    for reason, count in reasons.most_common():
+        print(f"skipped {count:>6}: {reason}")
+    print(f"samples: {', '.join(f'{samples[c]} {c}' for c in COLUMNS if samples[c])}")
+    print(f"{agreement(records):.2%} of the cases that ran agree")
 
 
 def line(record: Record) -> str:
     """One result, as a line."""
-    return f"{record['status']:<10} {key(record)}: {record['detail']}"
+    return f"{record['status']:<10} {key(record)}: {' '.join(record['detail'].split())}"

@@ -78,11 +78,11 @@ class Worker:
         return f"{how}: {sentence}" if sentence else how
 
 
-def list_cases(settings: Record, dtypes: list[str], variants: list[str]) -> tuple[str, list[Record]]:
+def list_cases(settings: Record, suites: list[str], dtypes: list[str], variants: list[str]) -> tuple[str, list[Record]]:
     """PyTorch's version and all cases, asked of a worker."""
     worker = Worker(WORKER, settings)
     try:
-        cases = worker.ask({"list": {"dtypes": dtypes, "variants": variants}}, 120)
+        cases = worker.ask({"list": {"suites": suites, "dtypes": dtypes, "variants": variants}}, 120)
         return worker.greeting["torch"], cases
     finally:
         worker.stop()
