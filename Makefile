@@ -17,7 +17,7 @@ SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
 CXX_FILES = $(shell find csrc third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
-.PHONY: demo test modes bench sweep stress minimal stubs install lint format clean
+.PHONY: demo test modes bench sweep fuzz stress minimal stubs install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -37,6 +37,9 @@ bench: install
 
 sweep: install
 	$(BIN)/python -m tests.sweep $(ARGS)
+
+fuzz: install
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 # The device library and the allocators under load, plain and with both sanitizers, in every execution mode;
 # ARGS="--seconds 5 --seed 1".

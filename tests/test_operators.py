@@ -268,6 +268,14 @@ def test_out_of_several_tensors() -> None:
     check(run, randn(3, 5))
 
 
+def test_out_that_was_resized_before_the_operator_failed_stays_resized() -> None:
+    x = torch.arange(6, device=DEVICE).reshape(2, 3)
+    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor"):
+        torch.cat([x, x], out=x)
+    assert x.shape == (4, 3)  # as on the CPU and on CUDA
+    assert x.flatten()[:6].tolist() == list(range(6))
+
+
 def test_out_that_overlaps_its_input_is_refused() -> None:
     a = torch.zeros(5, device=DEVICE)
     with pytest.raises(

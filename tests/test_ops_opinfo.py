@@ -1,5 +1,5 @@
-"""PyTorch's test databases on the device and on the CPU: operators and modules, forward and backward, optimizers, and what
-the databases leave out.
+"""PyTorch's test databases on the device and on the CPU: operators and modules, forward and backward, optimizers, and
+what the databases leave out.
 
 The cases run in worker processes (see `sweep`), float32, or another dtype for operators without float32.
 """

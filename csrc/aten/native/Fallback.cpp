@@ -107,9 +107,11 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
       value = map_tensors(std::move(value), [&](Tensor&& tensor) { return scope.alias(std::move(tensor)); });
     }
   }
-  op.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
+  const auto run = [&] { op.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack); };
   if (schema.is_mutable()) {
-    scope.write_back();
+    scope.run_and_write_back(run);
+  } else {
+    run();
   }
   const size_t results = schema.returns().size();
   for (size_t i = stack->size() - results; i < stack->size(); ++i) {

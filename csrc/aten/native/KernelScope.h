@@ -78,6 +78,18 @@ class KernelScope {
   // Carries over what an in-place or out= kernel changed besides the bytes: sizes, strides, a larger storage.
   void write_back();
 
+  // Runs such a kernel. One that fails may have resized its output before, which stays so, as on CUDA.
+  template <class Kernel>
+  void run_and_write_back(const Kernel& kernel) {
+    try {
+      kernel();
+    } catch (...) {
+      write_back();
+      throw;
+    }
+    write_back();
+  }
+
  private:
   static constexpr size_t kFewAliases = 16; // up to here a search is faster than a table
 

@@ -142,8 +142,7 @@ struct OnCpu<Op, Result(Args...)> {
     if constexpr (std::is_void_v<Result>) { // in-place on lists
       std::apply(run, operands);
     } else if constexpr (std::is_same_v<Result, Tensor&>) { // in-place, or out=: the only argument that is not const
-      std::apply(run, operands);
-      scope.write_back();
+      scope.run_and_write_back([&] { std::apply(run, operands); });
       Tensor* written = nullptr;
       ((std::is_same_v<Args, Tensor&> ? void(written = const_cast<Tensor*>(reinterpret_cast<const Tensor*>(&args)))
                                       : void()),

@@ -1,0 +1,194 @@
+"""Runs a program, a list of lines of Python, on the CPU and on the device, and compares everything that it names.
+
+A line is executed in both worlds, each a namespace with its own `DEVICE`. If it raises, it must raise the same in both;
+a program goes on after that, so that any of its lines can be left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from comparison import comparable, significant_strides
+from sweep.samples import outcome, sentence
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+
+# What a program may call besides torch. Printed with a reproducer.
+def make(shape, dtype, seed, device):  # type: ignore[no-untyped-def]
+    """A tensor of small numbers, the same on every device."""
+    draw = torch.Generator().manual_seed(seed)
+    if dtype.is_floating_point or dtype.is_complex:
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        values = torch.randn(shape, generator=draw, dtype=wide)
+    else:
+        values = torch.randint(0 if dtype in (torch.bool, torch.uint8) else -4, 5, shape, generator=draw)
+    return values.to(dtype).to(device)
+
+
+class Difference(Exception):
+    """The device and the CPU disagree; the message says in what."""
+
+
+@dataclass
+class World:
+    """A namespace in which a program runs."""
+
+    device: str
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.names.update(torch=torch, DEVICE=self.device, F=torch.nn.functional)
+        self.names["make"] = lambda shape, dtype, seed: make(shape, dtype, seed, self.device)
+
+    def execute(self, code: Any) -> str | None:
+        """The sentence of what a line raises, or None."""
+        try:
+            exec(code, self.names)
+        except Exception as error:
+            return sentence(error)
+        return None
+
+    def results(self) -> Iterator[tuple[str, Any]]:
+        """What the program has named: t1, t2, ..., tensors of the host c1, c2, ..., plain values v1, v2, ..."""
+        for name, value in self.names.items():
+            if name[1:].isdigit():
+                yield name, value
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+
+
+_PROPERTIES = (
+    ("dtype", lambda t: t.dtype),
+    ("layout", lambda t: t.layout),
+    ("shape", lambda t: tuple(t.shape)),
+    ("requires_grad", lambda t: t.requires_grad),
+    ("is_leaf", lambda t: t.is_leaf),
+    ("is_conj", lambda t: t.is_conj()),
+    ("is_neg", lambda t: t.is_neg()),
+    ("version", lambda t: None if t.is_inference() else t._version),
+    ("strides", lambda t: significant_strides(t) if t.layout is torch.strided else None),
+    ("storage offset", lambda t: t.storage_offset() if t.layout is torch.strided and t.numel() else None),
+)
+
+
+def _compare_tensor(name: str, actual: Tensor, expected: Tensor, device: str, values: bool) -> None:
+    where = "cpu" if name[0] == "c" else torch.device(device).type
+    if actual.device.type != where:
+        raise Difference(f"{name} is on {actual.device}")
+    for what, get in _PROPERTIES:
+        # A view whose base was written to may answer with an exception.
+        found, wanted = outcome(lambda get=get: get(actual)), outcome(lambda get=get: get(expected))  # type: ignore[misc]
+        if found != wanted:
+            raise Difference(f"{what} of {name} is {found}, the CPU's {wanted}")
+    if (actual.grad is None) != (expected.grad is None):
+        raise Difference(f"{name}.grad is {actual.grad}, the CPU's {expected.grad}")
+    if actual.grad is not None and expected.grad is not None:
+        _compare_tensor(f"{name}.grad", actual.grad, expected.grad, device, values)
+    if values:
+        try:
+            on_cpu = comparable(expected)
+        except NotImplementedError:
+            return  # lazily negated bools: not even the CPU can read them
+        for x, y in zip(comparable(actual), on_cpu, strict=True):
+            if not torch.equal(_bits(x), _bits(y)):
+                raise Difference(f"{name} is {x.tolist()}, the CPU's {y.tolist()}"[:2000])
+
+
+def compare(actual: World, expected: World, values: bool = True) -> None:
+    """Raises Difference for the first name in which the worlds differ. `values` False: metadata only."""
+    results = dict(expected.results())
+    for name, value in actual.results():
+        for a, e in zip(tree_leaves(value), tree_leaves(results[name]), strict=True):
+            if isinstance(e, Tensor) and isinstance(a, Tensor):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # .grad of what is not a leaf
+                    _compare_tensor(name, a, e, actual.device, values)
+            elif not (a == e or (a != a and e != e)):
+                raise Difference(f"{name} is {a!r}, the CPU's {e!r}")
+
+
+@dataclass
+class Run:
+    """The two worlds of a program, and what it has done so far."""
+
+    device: str
+    seed: int
+    # A queue that runs behind would be waited for after every line.
+    values_at_end: bool = False
+
+    def __post_init__(self) -> None:
+        self.lines: list[str] = []
+        self.cpu, self.other = World("cpu"), World(self.device)
+        torch.manual_seed(self.seed)
+
+    def step(self, line: str) -> str | None:
+        """Executes a line in both worlds and compares them. The sentence of what it raises in both, or None."""
+        self.lines.append(line)
+        code = compile(line, f"<line {len(self.lines)}>", "exec")
+        expected, actual = self.cpu.execute(code), self.other.execute(code)
+        if expected != actual:
+            raise Difference(f"the device raises {actual}, the CPU {expected}")
+        if expected is not None and (out := re.search(r"out=\(?(\w+)", line)):
+            self._forget(out[1])
+        else:
+            compare(self.other, self.cpu, values=not self.values_at_end)
+        return expected
+
+    def _forget(self, name: str) -> None:
+        """An output that may have been resized and then not written."""
+        output = self.cpu.names.get(name)
+        for each in [each for each, value in self.cpu.results() if value is output]:
+            del self.cpu.names[each], self.other.names[each]
+
+    def finish(self) -> None:
+        """Compares the values, and the states of the generators: the device must not have drawn from the CPU's."""
+        if self.values_at_end:
+            compare(self.other, self.cpu)
+        draw = compile("v0 = torch.rand(1, device=DEVICE).item()", "<end>", "exec")
+        self.cpu.execute(draw)
+        self.other.execute(draw)
+        compare(self.other, self.cpu, values=False)
+
+
+def run(lines: list[str], device: str, seed: int = 0, values_at_end: bool = False) -> None:
+    """Runs a program. Raises Difference."""
+    program = Run(device, seed, values_at_end)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for line in lines:
+            program.step(line)
+        program.finish()
+
+
+def script(lines: list[str], device: str, seed: int) -> str:
+    """A program as a script that runs alone and prints what it names, on the CPU and on the device."""
+    source = inspect.getsource(make).replace("  # type: ignore[no-untyped-def]", "")
+    return "\n".join([
+        "import torch",
+        "import torch.nn.functional as F",
+        "",
+        source,
+        "LINES = [",
+        *(f"    {line!r}," for line in lines),
+        "]",
+        "",
+        f"for DEVICE in ('cpu', {device!r}):",
+        "    names = {'torch': torch, 'F': F, 'DEVICE': DEVICE}",
+        "    names['make'] = lambda shape, dtype, seed: make(shape, dtype, seed, DEVICE)",
+        f"    torch.manual_seed({seed})",
+        "    for line in LINES:",
+        "        try:",
+        "            exec(line, names)",
+        "        except Exception as error:",
+        "            print(f'{line}: {type(error).__name__}: {error}')",
+        "    print({name: value for name, value in names.items() if name[1:].isdigit()})",
+    ])  # fmt: skip
