@@ -3,6 +3,8 @@
 #include <ATen/native/NonSymbolicBC.h>
 #include <torch/library.h>
 
+#include "../runtime/OpenRegFunctions.h"
+
 // Mixed precision: which operators torch.autocast("openreg") runs in lower precision, which in float32. The lists are
 // PyTorch's own, shared by all accelerators, so that a model casts here where it casts on CUDA.
 namespace at::openreg {
@@ -11,7 +13,7 @@ namespace {
 // LITERALINCLUDE START: AMP FALLTHROUGH
 // An operator on no list runs in the type it is given. Without this line it would not run at all: "Could not run ... with
 // arguments from the 'AutocastPrivateUse1' backend".
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
+void register_fallthrough(torch::Library& m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
 // LITERALINCLUDE END: AMP FALLTHROUGH
@@ -27,7 +29,7 @@ Tensor binary_cross_entropy_banned(const Tensor&, const Tensor&, const std::opti
 }
 
 // LITERALINCLUDE START: AMP LISTS
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+void register_lists(torch::Library& m) {
 #define LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
   AT_FORALL_LOWER_PRECISION_FP(LOWER)
 #undef LOWER
@@ -45,6 +47,18 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   m.impl("binary_cross_entropy", binary_cross_entropy_banned);
 }
 // LITERALINCLUDE END: AMP LISTS
+
+// When the device starts, not with TORCH_LIBRARY_IMPL at `import torch`: it takes 3 ms, and only a device tensor has the key.
+const bool at_start = [] {
+  c10::openreg::on_start([] {
+    using torch::Library;
+    static Library all(Library::IMPL, "_", c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__);
+    register_fallthrough(all);
+    static Library aten(Library::IMPL, "aten", c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__);
+    register_lists(aten);
+  });
+  return true;
+}();
 
 } // namespace
 } // namespace at::openreg
