@@ -17,13 +17,13 @@ SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
 CXX_FILES = $(shell find csrc third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
-.PHONY: demo test modes bench sweep fuzz stress minimal stubs install lint format clean
+.PHONY: demo test modes bench sweep fuzz stress minimal stubs docs install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
 	$(BIN)/python -m torch_openreg demo $(ARGS)
 
-test: $(VENV)/.integrations
+test: $(VENV)/.integrations $(VENV)/.docs
 	$(BIN)/python -m pytest $(ARGS)
 
 # The tests of semantics, in every execution mode.
@@ -60,6 +60,10 @@ minimal: install
 stubs: install
 	$(BIN)/python tests/stub_operators.py
 
+# The book, in build/docs/index.html.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -d build/docs/.doctrees docs build/docs
+
 install: $(VENV)/.installed
 
 $(VENV)/.torch:
@@ -75,6 +79,10 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 # Naming torch makes pip refuse, rather than exchange it for another.
 $(VENV)/.integrations: $(VENV)/.installed
 	$(BIN)/python -m pip install --no-build-isolation -e ".[integrations]" torch==$(TORCH)
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --no-build-isolation -e ".[docs]"
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.installed

@@ -24,7 +24,7 @@ from ._utils import DeviceLike, _get_device_index, existing_device
 def init() -> None:
     """Starts the device, which otherwise happens at its first use. May be called again. As ``torch.cuda.init``.
 
-    Raises RuntimeError in a child forked after the device started, and for an environment variable (OPENREG_...) that
+    Raises RuntimeError in a child forked after the device started, and for an environment variable of the device that
     makes no sense.
     """
     _lazy_init()

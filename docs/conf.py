@@ -1,0 +1,42 @@
+"""The book: ``make docs`` builds it into build/docs. tests/test_docs.py runs what its pages show."""
+
+import sys
+from pathlib import Path
+
+import torch_openreg
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import pictures  # noqa: E402
+
+project = "torch_openreg"
+author = "torch_openreg developers"
+copyright = "torch_openreg developers, BSD-3-Clause"
+release = torch_openreg.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design"]
+exclude_patterns = ["README.md"]
+suppress_warnings = ["misc.highlighting_failure"]  # transcripts end in the middle of a statement
+templates_path: list[str] = []
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "groupwise"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+
+# A prompt and what a program prints are not copied.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "furo"
+html_title = "torch_openreg"
+html_static_path = ["_static"]
+html_css_files = ["book.css"]
+html_copy_source = False
+html_show_sphinx = False
+
+# Drawn into the sources' folder, since `raw` directives read them there.
+pictures.draw_all(ROOT / "docs" / "_pictures")

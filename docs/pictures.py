@@ -1,0 +1,176 @@
+"""The book's pictures as SVG: ``python docs/pictures.py FOLDER``. Colours and fonts come from _static/book.css."""
+
+from __future__ import annotations
+
+import sys
+from html import escape
+from pathlib import Path
+
+
+class Picture:
+    """Boxes, lines and words on a canvas, with coordinates in pixels from the top left."""
+
+    def __init__(self, width: int, height: int, caption: str) -> None:
+        self.width, self.height, self.caption = width, height, caption
+        self.parts: list[str] = []
+
+    def text(self, x: float, y: float, words: str, *, kind: str = "", size: int = 14, anchor: str = "middle") -> None:
+        self.parts.append(
+            f'<text x="{x}" y="{y}" class="{kind}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
+        )
+
+    def box(self, x: float, y: float, width: float, height: float, *lines: str, kind: str = "box") -> None:
+        """The first line is a name in code, the others say what it is."""
+        self.parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" class="{kind}"/>')
+        top = y + height / 2 - 9 * (len(lines) - 1) + 5
+        for i, line in enumerate(lines):
+            self.text(x + width / 2, top + 18 * i, line, kind="dim" if i else "code", size=12 if i else 14)
+
+    def arrow(self, x1: float, y1: float, x2: float, y2: float, words: str = "") -> None:
+        self.parts.append(f'<path d="M{x1} {y1} L{x2} {y2}" class="line" marker-end="url(#head)"/>')
+        if words:
+            vertical = x1 == x2
+            self.text((x1 + x2) / 2 + (8 if vertical else 0), (y1 + y2) / 2 + (4 if vertical else -6), words,
+                      kind="dim", size=12, anchor="start" if vertical else "middle")  # fmt: skip
+
+    def svg(self) -> str:
+        marker = (
+            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+            'orient="auto"><path d="M0 0 L8 4 L0 8 z" class="head"/></marker></defs>'
+        )
+        return (
+            f'<figure class="picture"><svg viewBox="0 0 {self.width} {self.height}" role="img" '
+            f'aria-label="{escape(self.caption)}" xmlns="http://www.w3.org/2000/svg">{marker}{"".join(self.parts)}</svg>'
+            f"<figcaption>{escape(self.caption)}</figcaption></figure>\n"
+        )
+
+
+def layers() -> Picture:
+    picture = Picture(760, 400, "Four libraries. Each knows only those below it.")
+    rows = [
+        ("torch_openreg/", "Python: autoload, torch.openreg, commands"),
+        ("libtorch_openreg_bindings.so, _C.so", "glue between CPython and C++, no logic"),
+        ("libtorch_openreg.so", "the integration: runtime, aten, amp"),
+        ("libopenreg.so", "the simulated device: a plain C API that knows no PyTorch"),
+    ]
+    sources = ["torch_openreg", "torch_openreg/csrc", "csrc", "third_party/openreg"]
+    for i, ((name, what), source) in enumerate(zip(rows, sources, strict=True)):
+        y = 10 + 100 * i
+        picture.box(10, y, 400, 64, name, what, kind="accent" if i == 2 else "box")
+        picture.text(430, y + 37, source, kind="code", size=13, anchor="start")
+        if i < 3:
+            picture.arrow(210, y + 64, 210, y + 98)
+    picture.box(600, 110, 150, 164, "PyTorch", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
+    return picture
+
+
+def from_import_to_tensor() -> Picture:
+    picture = Picture(760, 330, "From `import torch` to the first tensor: nothing starts before it is used.")
+    steps = [
+        ("import torch", "calls the entry points", "of torch.backends"),
+        ("_autoload()", "torch_openreg_autoload.py", "imports the package"),
+        ("check_...()", "platform, environment,", "build, owner"),
+        ("open_libraries()", "static initialisers", "register everything"),
+        ("claim_name()", "PrivateUse1 becomes", "openreg; methods added"),
+    ]
+    for i, lines in enumerate(steps):
+        picture.box(8 + 152 * i, 30, 136, 78, *lines, kind="accent" if i == 3 else "box")
+        if i:
+            picture.arrow(152 * i - 8, 69, 152 * i + 6, 69)
+    picture.text(380, 18, "import torch, about 20 ms of it here", kind="dim", size=12)
+    first = [
+        ("torch.empty(...)", "device=openreg", "in the program"),
+        ("_lazy_init()", "of torch.openreg,", "called by PyTorch"),
+        ("OpenRegHooks", "init(): the windows", "of each device"),
+        ("empty_memory_format", "the kernel of the", "key PrivateUse1"),
+        ("orMalloc()", "a segment, cut by the", "caching allocator"),
+    ]
+    for i, lines in enumerate(first):
+        picture.box(8 + 152 * i, 220, 136, 78, *[lines[0][:19], *lines[1:]], kind="accent" if i == 4 else "box")
+        if i:
+            picture.arrow(152 * i - 8, 259, 152 * i + 6, 259)
+    picture.arrow(380, 112, 380, 206, "later, at the first use of the device")
+    return picture
+
+
+def operator() -> Picture:
+    picture = Picture(760, 420, "The way of one call, a + b, to the loop that computes it.")
+    picture.box(270, 8, 220, 44, "torch.add(a, b)")
+    picture.arrow(380, 52, 380, 82)
+    picture.box(180, 84, 400, 60, "dispatcher", "key set of a and b: PrivateUse1, AutogradPrivateUse1, ...")
+    picture.arrow(380, 144, 380, 172)
+    picture.box(180, 174, 400, 60, "AutogradPrivateUse1", "records the backward, calls the next key")
+    routes = [
+        ("structured + stub", "checks and iteration are", "PyTorch's, the loop a stub"),
+        ("OnCpu", "unboxed, on aliases:", "the operators of one list"),
+        ("fallback", "boxed, on aliases:", "every other operator"),
+    ]
+    for i, lines in enumerate(routes):
+        x = 10 + 252 * i
+        picture.arrow(380, 234, x + 118, 268)
+        picture.box(x, 270, 236, 74, *lines, kind="accent" if i == 0 else "box")
+        picture.arrow(x + 118, 344, 380 + 60 * (i - 1), 374)
+    picture.box(180, 376, 400, 40, "the CPU's kernel, in the kernel window")
+    return picture
+
+
+def windows() -> Picture:
+    picture = Picture(760, 270, "One memory, two windows at a constant distance.")
+    picture.text(10, 30, "device window", size=14, anchor="start")
+    picture.text(10, 48, "PROT_NONE: what tensors carry", kind="dim", size=12, anchor="start")
+    picture.box(230, 14, 520, 48, kind="warn")
+    picture.box(330, 20, 150, 36, "a", kind="accent")
+    picture.box(490, 20, 100, 36, "b", kind="accent")
+    picture.text(10, 152, "kernel window", size=14, anchor="start")
+    picture.text(10, 170, "read and write: what kernels use", kind="dim", size=12, anchor="start")
+    picture.box(230, 134, 520, 48)
+    picture.box(330, 140, 150, 36, "same bytes", kind="accent")
+    picture.box(490, 140, 100, 36, "same", kind="accent")
+    picture.arrow(400, 62, 400, 132, "orGetKernelPointer()")
+    picture.box(330, 218, 260, 40, "pages of one memory object")
+    picture.arrow(540, 182, 540, 216)
+    picture.parts.append('<path d="M700 62 L700 238 L592 238" class="line" marker-end="url(#head)"/>')
+    return picture
+
+
+def timeline() -> Picture:
+    picture = Picture(
+        760, 300, "Two streams and an event, in the mode async. The host returns from every launch at once."
+    )
+    for y, name in ((40, "host"), (130, "stream 1"), (220, "stream 2")):
+        picture.text(10, y + 5, name, anchor="start")
+        picture.parts.append(f'<path d="M90 {y} L750 {y}" class="line" stroke-dasharray="3 4"/>')
+    for i, name in enumerate(("launch A", "record", "wait", "launch B")):
+        picture.box(100 + 92 * i, 22, 84, 36, name)
+    picture.box(580, 22, 150, 36, "synchronize()", kind="warn")
+    picture.box(160, 112, 200, 36, "A runs", kind="accent")
+    picture.box(366, 112, 58, 36, "event")
+    picture.box(270, 202, 150, 36, "waits", kind="warn")
+    picture.box(430, 202, 180, 36, "B runs", kind="accent")
+    picture.arrow(395, 148, 428, 200)
+    picture.arrow(142, 58, 168, 110)
+    picture.arrow(610, 220, 650, 60)
+    picture.text(
+        420,
+        280,
+        "time, to the right; B reads what A wrote, because of the event and of nothing else",
+        kind="dim",
+        size=12,
+    )
+    return picture
+
+
+PICTURES = (layers, from_import_to_tensor, operator, windows, timeline)
+
+
+def draw_all(folder: Path) -> None:
+    """Writes each picture as an HTML figure, to be included with a `raw` directive."""
+    folder.mkdir(exist_ok=True)
+    for draw in PICTURES:
+        file, text = folder / f"{draw.__name__}.html", draw().svg()
+        if not file.exists() or file.read_text() != text:  # a new date would make Sphinx read the pages again
+            file.write_text(text)
+
+
+if __name__ == "__main__":
+    draw_all(Path(sys.argv[1]))

@@ -1,0 +1,37 @@
+"""A missing synchronisation that shows only here. Run: OPENREG_EXECUTION=chaos python 05_finding_a_device_bug.py"""
+
+import os
+
+# Before the device starts: what is queued is delayed at random, and a copy's destination is NaN until the copy is done.
+os.environ.setdefault("OPENREG_EXECUTION", "chaos")
+
+import torch
+
+x = torch.ones(1 << 20, device="openreg")
+results = [torch.zeros(1 << 20).pin_memory() for _ in range(20)]
+
+
+# LITERALINCLUDE START: RACE
+def download_and_forget(x: torch.Tensor, result: torch.Tensor) -> float:
+    """The bug: the copy is queued, and read before it has happened. On a GPU it often goes well."""
+    result.copy_(x, non_blocking=True)
+    return result.mean().item()
+
+
+def download_and_wait(x: torch.Tensor, result: torch.Tensor) -> float:
+    result.copy_(x, non_blocking=True)
+    torch.accelerator.current_stream().synchronize()
+    return result.mean().item()
+
+
+# LITERALINCLUDE END: RACE
+
+
+# %% On the CPU, and with inline execution, both give 1.0. With chaos the first one gives itself away.
+wrong = [mean for result in results if (mean := download_and_forget(x, result)) != 1.0]
+print(f"read too early: {len(wrong)} of {len(results)} results are wrong")
+assert wrong
+
+torch.accelerator.synchronize()
+assert all(download_and_wait(x, result) == 1.0 for result in results)
+print("with the synchronisation: none is")

@@ -1,0 +1,32 @@
+"""The tutorials of examples/ run as a reader would run them. What they claim, they assert."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import run
+
+FOLDER = Path(__file__).parents[1] / "examples" / "tutorials"
+# With the modes of execution that a tutorial is about.
+RUNS = [
+    ("01_first_tensor", "inline"),
+    ("02_first_operator", "inline"),
+    ("03_training_with_autocast", "inline"),
+    ("04_streams_and_events", "inline"),
+    ("04_streams_and_events", "async"),
+    ("04_streams_and_events", "chaos"),
+    ("05_finding_a_device_bug", "chaos"),
+]
+
+
+def test_no_tutorial_is_left_out() -> None:
+    assert {file.stem for file in FOLDER.glob("*.py")} == {name for name, _ in RUNS}
+
+
+@pytest.mark.parametrize(("name", "mode"), RUNS)
+def test_a_tutorial_runs_in_its_modes(name: str, mode: str, tmp_path: Path) -> None:
+    environment = {"OPENREG_EXECUTION": mode, "TORCH_EXTENSIONS_DIR": str(tmp_path)}
+    result = run([sys.executable, FOLDER / f"{name}.py"], tmp_path, environment)
+    assert result.returncode == 0, result.stdout + result.stderr
