@@ -44,8 +44,8 @@ cube(x).sum().backward()
 print(x.grad)
 assert x.grad.tolist() == [3.0, 12.0, 27.0]
 
-# %% PyTorch checks the registrations: schema, meta kernel, autograd.
-torch.library.opcheck(cube.default, (x,), test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+# %% PyTorch checks schema and meta kernel. (Its check of the autograd registration knows CPU, CUDA and XPU only.)
+torch.library.opcheck(cube.default, (x,), test_utils=("test_schema", "test_faketensor"))
 
 
 # %% The same in Python: a kernel for each device.
