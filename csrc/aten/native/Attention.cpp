@@ -5,7 +5,10 @@
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_ops.h>
 #include <ATen/ops/zeros.h>
+
+#include "OnCpu.h"
 
 namespace at::openreg {
 
@@ -49,6 +52,7 @@ _scaled_dot_product_fused_attention_overrideable(
     bool is_causal,
     bool return_debug_mask,
     std::optional<double> scale) {
+  check_devices<at::_ops::_scaled_dot_product_fused_attention_overrideable>(query, key, value, attn_bias);
   TORCH_CHECK(!return_debug_mask, "return_debug_mask is not supported by the openreg device.");
   auto [out, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);

@@ -85,6 +85,12 @@ void no_scalar(const DevicePolicy& policy, ArrayRef<SeenTensor> seen) {
   check_iterator(operands(seen, policy.argument), std::nullopt);
 }
 
+// The argument is moved to the device of the others.
+void moved_argument(const DevicePolicy& policy, ArrayRef<SeenTensor> seen) {
+  const Operands rest = operands(seen, policy.argument);
+  check_iterator(rest.front().tensor->device().is_cpu() ? operands(seen) : rest, std::nullopt);
+}
+
 void one_scalar(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
   check_iterator(operands(seen), 1);
 }
