@@ -1,0 +1,258 @@
+"""``torch-openreg ops``: the route that each operator takes on the device, as the dispatcher of this process has it.
+
+Nothing is written down here: what is registered is read from PyTorch's dispatch tables, with the source file that
+registered it, so that kernels which a program adds are seen too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import torch
+
+from torch_openreg import _C
+
+# Route -> what it means, the device's own first.
+ROUTES = {
+    "native": "a kernel written for the device",
+    "structured": "PyTorch's structured kernel over the device's memory, with the CPU's inner loop (STUB)",
+    "unboxed": "the CPU's kernel on device memory, called without boxing its arguments",
+    "fallback, registered": "the boxed fallback, registered for this operator because a composite kernel would win",
+    "fallback": "the boxed fallback for every operator with a CPU kernel",
+    "composite explicit": "made of other operators, with a derivative of its own",
+    "composite implicit": "made of other operators, which differentiate it too",
+    "autograd": "a kernel in the autograd key only",
+    "other layouts": "the CPU's kernel for sparse, quantized or nested tensors: the fallback of that layout",
+    "missing": "no kernel, and the CPU has none that the device could run",
+}
+OTHER_LAYOUTS = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")
+# The source files of this backend whose kernels are not written by hand.
+SOURCES = {"OpenRegStructured.cpp": "structured", "OpenRegCpuKernels.cpp": "unboxed"}
+
+
+class Operator(NamedTuple):
+    """One operator and how the device runs it."""
+
+    name: str
+    """With namespace and overload: ``"aten::add.Tensor"``."""
+    route: str
+    """A key of ROUTES."""
+    queued: bool
+    """Whether a call may be queued on a stream (execution modes async and chaos) rather than wait for it."""
+    registered_at: str
+    """File and line of the registration."""
+
+
+def entry(table: str, key: str) -> tuple[str, str]:
+    """What a dispatch table has for a key: where the kernel was registered, and its kind; empty without one."""
+    found = re.search(rf"^{key}: (.*) \[(.*)\]$", table, re.MULTILINE)
+    return (found[1].removeprefix("registered at "), found[2]) if found else ("", "")
+
+
+def is_boxed(name: str) -> bool:
+    """Whether the kernel of the device's key takes a stack of values."""
+    return re.search(r"^PrivateUse1: .*\[ boxed \]$", torch._C._dispatch_dump(name), re.MULTILINE) is not None
+
+
+def route_of(name: str) -> tuple[str, str]:
+    """The route of an operator, and where its kernel was registered."""
+    table = torch._C._dispatch_dump_table(name)
+    source, kind = entry(table, "PrivateUse1")
+    if kind == "kernel":
+        route = SOURCES.get(os.path.basename(source.partition(":")[0]), "native")
+        return "fallback, registered" if route == "unboxed" and is_boxed(name) else route, source
+    if kind == "backend fallback" and entry(table, "CPU")[1] not in ("", "backend fallback", "fallthrough"):
+        return "fallback", source
+    if kind == "default backend kernel":
+        return "composite explicit", source
+    if kind == "math kernel":
+        return "composite implicit", source
+    # PyTorch's own autograd kernels only call a backend's.
+    source, kind = entry(table, "AutogradPrivateUse1")
+    if kind and "VariableType" not in source and kind not in ("backend fallback", "fallthrough"):
+        return "autograd", source
+    if any(entry(table, key)[1] == "kernel" for key in OTHER_LAYOUTS):
+        return "other layouts", ""
+    return "missing", ""
+
+
+def operators(namespaces: Sequence[str]) -> Iterator[Operator]:
+    """Every operator of the namespaces (of all, without one) that is defined in this process, by name."""
+    for name in sorted(torch._C._dispatch_get_all_op_names()):
+        namespace, _, rest = name.partition("::")
+        if (namespaces and namespace not in namespaces) or not torch._C._dispatch_has_kernel(name):
+            continue
+        route, source = route_of(name)
+        queueable = route in ("native", "structured", "unboxed", "fallback, registered", "fallback")
+        base, _, overload = rest.partition(".")
+        queued = queueable and _C._is_queueable(f"{namespace}::{base}", overload)
+        # As from the root of the sources: of this backend, or of PyTorch, which names those of its build machine.
+        yield Operator(name, route, queued, re.sub(r"^(\.\./)+|^.*/pytorch/pytorch/", "", source))
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether a pattern, with or without namespace and overload, names an operator."""
+    short = name.partition("::")[2]
+    return any(fnmatchcase(text, pattern) for text in (name, name.partition(".")[0], short, short.partition(".")[0]))
+
+
+def totals(rows: Sequence[Operator]) -> dict[str, int]:
+    """The number of operators of each route that occurs, in the order of ROUTES."""
+    counts = Counter(row.route for row in rows)
+    return {route: counts[route] for route in ROUTES if counts[route]}
+
+
+# ---- What is printed -----------------------------------------------------------------------------------------------
+
+
+def show_plain(rows: Sequence[Operator], only_totals: bool) -> None:
+    width = max((len(row.name) for row in rows), default=0)
+    if not only_totals:
+        for row in rows:
+            queued = "queued" if row.queued else ""
+            print(f"{row.name:<{width}}  {row.route:<20}  {queued:<6}  {row.registered_at}".rstrip())
+        print()
+    for route, count in totals(rows).items():
+        print(f"{count:>5}  {route:<20}  {ROUTES[route]}")
+    print(f"{len(rows):>5}  operators, {sum(row.queued for row in rows)} of them queued in asynchronous execution")
+
+
+def show_rich(rows: Sequence[Operator], only_totals: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not only_totals:
+        table = Table("operator", "route", "async", "registered at", box=None, header_style="bold", pad_edge=False)
+        for row in rows:
+            style = "red" if row.route == "missing" else "yellow" if row.route.startswith("fallback") else ""
+            table.add_row(row.name, row.route, "queued" if row.queued else "", row.registered_at, style=style)
+        console.print(table)
+        console.print()
+    table = Table("route", "", "what runs", box=None, header_style="bold", pad_edge=False)
+    table.columns[1].justify = "right"
+    for route, count in totals(rows).items():
+        table.add_row(route, str(count), ROUTES[route])
+    table.add_row("all", str(len(rows)), f"{sum(row.queued for row in rows)} queued in asynchronous execution")
+    console.print(table)
+
+
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Operators of the openreg device</title>
+<style>
+:root {{ color-scheme: light dark; --soft: color-mix(in srgb, currentColor 12%, transparent); }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
+table {{ border-collapse: collapse; width: 100%; }}
+th, td {{ text-align: left; padding: .2rem .6rem; border-bottom: 1px solid var(--soft); vertical-align: top; }}
+td:first-child {{ font-family: ui-monospace, monospace; overflow-wrap: anywhere; }}
+td.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
+td.source {{ font-family: ui-monospace, monospace; font-size: .8em; opacity: .7; overflow-wrap: anywhere; }}
+input {{ font: inherit; padding: .3rem .6rem; width: 22rem; max-width: 100%; margin: 1.5rem 0 .5rem; }}
+tr.total {{ cursor: pointer; }}
+tr.total:hover, tr.chosen {{ background: var(--soft); }}
+</style>
+</head>
+<body>
+<h1>Operators of the openreg device</h1>
+<p>{count} operators of PyTorch {version}, by the kernel that the dispatcher has for the device; {queued} are queued in
+asynchronous execution. Choose a route, or type a part of a name.</p>
+<table id="routes">
+<thead><tr><th>route</th><th>operators</th><th>what runs</th></tr></thead>
+<tbody>
+{routes}
+</tbody>
+</table>
+<input id="filter" type="search" placeholder="filter by name" aria-label="filter by name">
+<table id="operators">
+<thead><tr><th>operator</th><th>route</th><th>async</th><th>registered at</th></tr></thead>
+<tbody>
+{rows}
+</tbody>
+</table>
+<script>
+const filter = document.getElementById("filter"), routes = document.querySelectorAll("tr.total");
+const rows = [...document.querySelectorAll("#operators tbody tr")];
+let route = null;
+function update() {{
+  const text = filter.value.toLowerCase();
+  for (const row of rows) {{
+    const named = row.cells[0].textContent.toLowerCase().includes(text);
+    row.hidden = !named || (route && row.cells[1].textContent !== route);
+  }}
+  for (const row of routes) row.classList.toggle("chosen", row.cells[0].textContent === route);
+}}
+filter.addEventListener("input", update);
+for (const row of routes) row.addEventListener("click", () => {{
+  route = route === row.cells[0].textContent ? null : row.cells[0].textContent;
+  update();
+}});
+</script>
+</body>
+</html>"""
+
+
+def page(rows: Sequence[Operator]) -> str:
+    """A page with the table, which needs nothing else."""
+    total = '<tr class="total"><td>{}</td><td class="number">{}</td><td>{}</td></tr>'
+    row = '<tr><td>{}</td><td>{}</td><td>{}</td><td class="source">{}</td></tr>'
+    return PAGE.format(
+        count=len(rows),
+        version=html.escape(torch.__version__),
+        queued=sum(r.queued for r in rows),
+        routes="\n".join(total.format(route, n, html.escape(ROUTES[route])) for route, n in totals(rows).items()),
+        rows="\n".join(
+            row.format(html.escape(r.name), r.route, "queued" if r.queued else "", html.escape(r.registered_at))
+            for r in rows
+        ),
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the table; 0, or 1 if no operator is as asked."""
+    parser = argparse.ArgumentParser(
+        prog="torch-openreg ops",
+        description="The route that each operator takes on the openreg device, with totals.",
+        epilog="routes:\n" + "\n".join(f"  {route:<22}{text}" for route, text in ROUTES.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names: add, aten::add.out, '_foreach_*'")
+    parser.add_argument("--route", action="append", choices=ROUTES, help="only this route; may be repeated")
+    parser.add_argument("--namespace", action="append", help="instead of aten, or 'all'; may be repeated")
+    parser.add_argument("--totals", action="store_true", help="without the operators")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON: totals and operators")
+    form.add_argument("--html", action="store_true", help="print a page that needs nothing else")
+    options = parser.parse_args(argv)
+    namespaces = options.namespace or ["aten"]
+    rows = [
+        row
+        for row in operators([] if "all" in namespaces else namespaces)
+        if (not options.route or row.route in options.route)
+        and (not options.patterns or any(matches(row.name, pattern) for pattern in options.patterns))
+    ]
+    if not rows:
+        print("torch-openreg ops: no such operator", file=sys.stderr)
+        return 1
+    if options.json:
+        listed = [] if options.totals else [row._asdict() for row in rows]
+        print(json.dumps({"totals": totals(rows), "operators": listed}, indent=2))
+    elif options.html:
+        print(page(rows))
+    elif sys.stdout.isatty():
+        show_rich(rows, options.totals)
+    else:
+        show_plain(rows, options.totals)
+    return 0
