@@ -57,6 +57,22 @@ def test_an_operator_of_each_route(name: str, route: str) -> None:
     assert ops.route_of(name)[0] == route
 
 
+@pytest.mark.parametrize(
+    ("layout", "name", "route"),
+    [
+        ("sparse_coo", "aten::_coalesce", "fallback"),
+        ("sparse_coo", "aten::histc", "other layouts"),
+        ("sparse_coo", "aten::matmul", "composite implicit"),
+        ("sparse_csr", "aten::copy_", "native"),
+        ("quantized", "aten::dequantize.self", "fallback"),
+        ("nested", "aten::add.Tensor", "fallback, registered"),
+    ],
+)
+def test_an_operator_on_tensors_of_another_layout(layout: str, name: str, route: str) -> None:
+    torch.openreg.init()
+    assert ops.route_of(name, layout)[0] == route
+
+
 def test_every_route_is_tested_and_occurs() -> None:
     spots = {route for _, route in test_an_operator_of_each_route.pytestmark[0].args[1]}  # type: ignore[attr-defined]
     assert spots == set(ROUTES)
@@ -147,6 +163,7 @@ def test_filters(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(native) < set(both) and "aten::mm" in both
     assert names(capsys, "mm*", "--route", "native", "--route", "unboxed") == ["aten::mm", "aten::mm.out"]
     assert "openreg::custom_abs" in names(capsys, "--namespace", "openreg")
+    assert names(capsys, "_coalesce", "--layout", "sparse_coo", "--route", "fallback") == ["aten::_coalesce"]
     everything = names(capsys, "--namespace", "all")
     assert {"openreg::custom_abs", "aten::mm"} < set(everything) and everything == sorted(everything)
 
@@ -245,6 +262,7 @@ def test_no_such_operator(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["--route", "express"], "argument --route: invalid choice: 'express'"),
+        (["--layout", "dense"], "argument --layout: invalid choice: 'dense'"),
         (["--json", "--html"], "argument --html: not allowed with argument --json"),
         (["--colour"], "unrecognized arguments: --colour"),
     ],

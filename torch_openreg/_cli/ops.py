@@ -31,10 +31,17 @@ ROUTES = {
     "composite explicit": "made of other operators, with a derivative of its own",
     "composite implicit": "made of other operators, which differentiate it too",
     "autograd": "a kernel in the autograd key only",
-    "other layouts": "the CPU's kernel for sparse, quantized or nested tensors: the fallback of that layout",
+    "other layouts": "the boxed fallback, for tensors of other layouts only (--layout)",
     "missing": "no kernel, and the CPU has none that the device could run",
 }
-OTHER_LAYOUTS = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")
+# Layout -> the dispatch keys of its tensors, on the device and on the CPU.
+KEYS = {
+    "strided": ("PrivateUse1", "CPU"),
+    "sparse_coo": ("SparsePrivateUse1", "SparseCPU"),
+    "sparse_csr": ("SparseCsrPrivateUse1", "SparseCsrCPU"),
+    "quantized": ("QuantizedPrivateUse1", "QuantizedCPU"),
+    "nested": ("NestedTensorPrivateUse1", "NestedTensorCPU"),
+}
 # The source files of this backend whose kernels are not written by hand.
 SOURCES = {"OpenRegStructured.cpp": "structured", "OpenRegCpuKernels.cpp": "unboxed"}
 
@@ -58,19 +65,24 @@ def entry(table: str, key: str) -> tuple[str, str]:
     return (found[1].removeprefix("registered at "), found[2]) if found else ("", "")
 
 
-def is_boxed(name: str) -> bool:
-    """Whether the kernel of the device's key takes a stack of values."""
-    return re.search(r"^PrivateUse1: .*\[ boxed \]$", torch._C._dispatch_dump(name), re.MULTILINE) is not None
+def is_boxed(name: str, key: str) -> bool:
+    """Whether the kernel of a key takes a stack of values."""
+    return re.search(rf"^{key}: .*\[ boxed \]$", torch._C._dispatch_dump(name), re.MULTILINE) is not None
 
 
-def route_of(name: str) -> tuple[str, str]:
-    """The route of an operator, and where its kernel was registered."""
+def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
+    """The route of an operator on tensors of a layout, and where its kernel was registered."""
     table = torch._C._dispatch_dump_table(name)
-    source, kind = entry(table, "PrivateUse1")
+    device, cpu = KEYS[layout]
+    source, kind = entry(table, device)
     if kind == "kernel":
         route = SOURCES.get(os.path.basename(source.partition(":")[0]), "native")
-        return "fallback, registered" if route == "unboxed" and is_boxed(name) else route, source
-    if kind == "backend fallback" and entry(table, "CPU")[1] not in ("", "backend fallback", "fallthrough"):
+        if route == "unboxed" and is_boxed(name, device):
+            route = "fallback, registered"
+        elif layout != "strided":
+            route = "native"  # copy_
+        return route, source
+    if kind == "backend fallback" and entry(table, cpu)[1] not in ("", "backend fallback", "fallthrough"):
         return "fallback", source
     if kind == "default backend kernel":
         return "composite explicit", source
@@ -80,18 +92,19 @@ def route_of(name: str) -> tuple[str, str]:
     source, kind = entry(table, "AutogradPrivateUse1")
     if kind and "VariableType" not in source and kind not in ("backend fallback", "fallthrough"):
         return "autograd", source
-    if any(entry(table, key)[1] == "kernel" for key in OTHER_LAYOUTS):
+    if any(entry(table, other)[1] == "kernel" for _, other in KEYS.values()):
         return "other layouts", ""
     return "missing", ""
 
 
-def operators(namespaces: Sequence[str]) -> Iterator[Operator]:
+def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Operator]:
     """Every operator of the namespaces (of all, without one) that is defined in this process, by name."""
+    _C._init()  # other layouts' kernels are registered when the device starts
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         namespace, _, rest = name.partition("::")
         if (namespaces and namespace not in namespaces) or not torch._C._dispatch_has_kernel(name):
             continue
-        route, source = route_of(name)
+        route, source = route_of(name, layout)
         queueable = route in ("native", "structured", "unboxed", "fallback, registered", "fallback")
         base, _, overload = rest.partition(".")
         queued = queueable and _C._is_queueable(f"{namespace}::{base}", overload)
@@ -231,6 +244,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names: add, aten::add.out, '_foreach_*'")
     parser.add_argument("--route", action="append", choices=ROUTES, help="only this route; may be repeated")
     parser.add_argument("--namespace", action="append", help="instead of aten, or 'all'; may be repeated")
+    parser.add_argument("--layout", default="strided", choices=KEYS, help="of the tensors (default: strided)")
     parser.add_argument("--totals", action="store_true", help="without the operators")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON: totals and operators")
@@ -239,7 +253,7 @@ def main(argv: Sequence[str]) -> int:
     namespaces = options.namespace or ["aten"]
     rows = [
         row
-        for row in operators([] if "all" in namespaces else namespaces)
+        for row in operators([] if "all" in namespaces else namespaces, options.layout)
         if (not options.route or row.route in options.route)
         and (not options.patterns or any(matches(row.name, pattern) for pattern in options.patterns))
     ]
