@@ -513,6 +513,29 @@ def test_an_accepted_mix_gives_the_cpus_result() -> None:
         assert_same(device_result, cpu_result)
 
 
+WITH_WORK_QUEUED = """
+import torch
+x, big = torch.zeros(3, device="openreg:0"), torch.rand(700, 700, device="openreg:1")
+true, i = torch.ones(3, dtype=torch.bool, device="openreg:0"), torch.zeros(1, dtype=torch.int64, device="openreg:0")
+def late(value):  # a scalar that is computed behind other work, on the other device
+    scalar = torch.zeros((), device="openreg:1")
+    for _ in range(3):
+        big @ big
+    return scalar.add_(value)
+for value in (2.0, 3.0, 4.0):
+    s = late(value); a = torch.where(true, s, x); s.zero_(); assert a.tolist() == [value] * 3, a
+    s = late(value); x.fill_(s); s.zero_(); assert x.tolist() == [value] * 3, x
+    s = late(value); x.masked_fill_(true, s + 1); s.zero_(); assert x.tolist() == [value + 1] * 3, x
+    s = late(value); x.index_put_([i], s); s.zero_(); assert x[0].item() == value, x
+"""
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_scalar_of_the_other_device_is_waited_for(mode: str, run_python: Callable[..., Any]) -> None:
+    result = run_python(WITH_WORK_QUEUED, OPENREG_EXECUTION=mode)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 # Of the table, and neither asked of PyTorch nor called here: internal functions with arguments of their own kind.
 INTERNAL = {
     "_nested_from_padded",

@@ -92,7 +92,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   }
   if (C10_UNLIKELY(!c10::openreg::executes_inline()) && policy.builtin && cpu_key == c10::DispatchKey::CPU) {
     scope.check_devices();
-    if (try_queue(op, scope.device(), *stack)) {
+    if (!scope.spans_devices() && try_queue(op, scope.device(), *stack)) {
       return;
     }
   }

@@ -71,9 +71,20 @@ void KernelScope::see(Device device) {
 }
 
 void KernelScope::check_devices() const {
-  if (C10_UNLIKELY(mixed_ && device_ >= 0)) {
-    policy_.rule(policy_, seen_);
+  if (C10_LIKELY(!mixed_ || device_ < 0)) {
+    return;
   }
+  policy_.rule(policy_, seen_);
+  for (const SeenTensor& each : seen_) { // let pass where CUDA would fetch its value, which waits
+    if (is_elsewhere(each)) {
+      (void)c10::openreg::drain_current_stream(each.tensor->device().index());
+    }
+  }
+}
+
+bool KernelScope::spans_devices() const {
+  return mixed_ &&
+         std::any_of(seen_.begin(), seen_.end(), [this](const SeenTensor& each) { return is_elsewhere(each); });
 }
 
 void KernelScope::enter() {

@@ -57,6 +57,7 @@ class KernelScope {
   }
   void see(Device device); // of a factory
   void check_devices() const;
+  bool spans_devices() const; // more than one openreg device
   void enter();
   void enter_inline(); // where the device is known to execute inline
 
@@ -117,6 +118,10 @@ class KernelScope {
   bool waits_for_data() const;
   Tensor alias(c10::MaybeOwned<Tensor> tensor);
   const Alias* find(const TensorImpl* device) const;
+  bool is_elsewhere(const SeenTensor& each) const {
+    const Device device = each.tensor->device();
+    return device.is_privateuseone() && device.index() != device_;
+  }
   c10::intrusive_ptr<c10::StorageImpl> twin(c10::StorageImpl* storage) const;
 };
 
