@@ -88,10 +88,10 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
   see(scope, grad_output, schema.arguments()[0]);
   see(scope, input, schema.arguments()[1]);
   see(scope, weight, schema.arguments()[2]);
+  scope.check_devices();
   // The bias of a convolution is as long as its output has channels.
   const c10::SymInt bias_size[] = {transposed ? weight.size(1) * groups : weight.size(0)};
   if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
-    scope.check_devices();
     return Boxed<at::_ops::convolution_backward>::call(
         grad_output,
         input,
