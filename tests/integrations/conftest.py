@@ -13,6 +13,14 @@ REASON = "needs the extra `integrations`: pip install 'torch_openreg[integration
 
 
 @pytest.fixture(autouse=True, scope="package")
+def factories_of_the_default_device() -> None:
+    """PyTorch lists its factories once, at the first use of a default device: not while a library has replaced some."""
+    from torch.utils._device import _device_constructors
+
+    _device_constructors()
+
+
+@pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
     """The models are so small that a team of threads costs more than it does, tenfold on a busy machine."""
     before = torch.get_num_threads()
