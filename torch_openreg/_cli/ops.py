@@ -109,7 +109,7 @@ def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Op
         base, _, overload = rest.partition(".")
         queued = queueable and _C._is_queueable(f"{namespace}::{base}", overload)
         # As from the root of the sources: of this backend, or of PyTorch, which names those of its build machine.
-        yield Operator(name, route, queued, re.sub(r"^(\.\./)+|^.*/pytorch/pytorch/", "", source))
+        yield Operator(name, route, queued, re.sub(r"^(\.\./)+|^.*/pytorch/pytorch/|^/.*/(?=csrc/)", "", source))
 
 
 def matches(name: str, pattern: str) -> bool:
