@@ -162,10 +162,10 @@ class Writer:
 
     def make(self) -> str:
         shape = self._draw.choice([self._shape(), (3, 4), (4, 3), (2, 3, 4), (4, 4)])
-        line = f"{self._new()} = make({shape}, {self._dtype()}, {self._draw.randrange(1000)})"
+        arguments = f"{shape}, {self._dtype()}, {self._draw.randrange(1000)}"
         if self._draw.random() < 0.3:
-            line = f"{line[: line.index('=')]}= make({shape}, {self._draw.choice(FLOATS)}, 7).requires_grad_()"
-        return line
+            return f"{self._new()} = make({shape}, {self._draw.choice(FLOATS)}, 7).requires_grad_()"
+        return f"{self._new()} = make({arguments})"
 
     def factory(self) -> str:
         shape, dtype, n = self._shape(3), self._dtype(), self._draw.randrange(1, 12)
@@ -236,7 +236,7 @@ class Writer:
     def write(self) -> str:
         """An in-place write of a part or with an index."""
         x = self._pick(lambda t: t.dim() > 0 and t.numel() > 0)
-        dim, size = self._dim(x), max(self._of(x).size(0), 1)
+        dim, size = self._dim(x), self._of(x).size(0)
         y = self._partner(x)
         indices = [self._draw.randrange(size) for _ in range(2)]
         index = f"torch.tensor({indices}, device=DEVICE)"
