@@ -8,47 +8,23 @@
 // value was right, memory ran out only where it should, all of it was given back.
 
 #include <ATen/core/CachingHostAllocator.h>
-#include <openreg_launch.h>
-#include <unistd.h>
-
-#include <random>
-#include <thread>
 
 #include "runtime/OpenRegDeviceAllocator.h"
 #include "runtime/OpenRegStream.h"
+#include "stress.h"
 
 namespace {
 
+using namespace stress;
 using c10::Stream;
 using c10::openreg::device_allocator;
 using c10::openreg::stream_handle;
 
-constexpr int kDevices = 2;
-constexpr int kStreamsPerThread = 4;
 constexpr size_t kMaxBuffers = 10;
 constexpr size_t kMaxWords = size_t{1} << 20; // of a device of 48 MiB: 8 threads run out of it
 
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "stress_allocator: %s\n", what.c_str());
-  std::_Exit(1);
-}
-
 at::HostAllocator* host_allocator() {
   return at::getHostAllocator(c10::DeviceType::PrivateUse1);
-}
-
-uint32_t step(uint32_t value) {
-  return value * 1664525 + 1013904223;
-}
-
-// Kernels. They take device or pinned addresses.
-void fill(void* data, size_t words, uint32_t value) {
-  std::fill_n(static_cast<uint32_t*>(orGetKernelPointer(data)), words, value);
-}
-
-void step_all(void* to, const void* from, size_t words) {
-  const auto* source = static_cast<const uint32_t*>(orGetKernelPointer(from));
-  std::transform(source, source + words, static_cast<uint32_t*>(orGetKernelPointer(to)), step);
 }
 
 // Memory whose words all have one value once `used` is reached. Every use waits for the one before.
@@ -67,43 +43,46 @@ std::vector<Buffer> mailbox;
 
 std::atomic<uint64_t> outOfMemory{0};
 
-class Worker {
+class Worker : Choices<Stream, Buffer> {
  public:
-  Worker(uint64_t seed, bool switchesModes, bool poolUser)
-      : random_(seed), switchesModes_(switchesModes), pool_(0, poolUser ? seed | 1 : 0) {
+  // Every other one has a memory pool of its own.
+  Worker(uint64_t seed, bool switchesModes) : Choices(seed, switchesModes), pool_(0, seed % 2 == 0 ? seed + 1 : 0) {
     for (int i = 0; i < kStreamsPerThread; ++i) {
       streams_.push_back(c10::openreg::stream_from_pool(i % kDevices, -static_cast<int>(below(4))));
     }
   }
 
-  void run(std::chrono::steady_clock::time_point until) {
-    while (std::chrono::steady_clock::now() < until) {
-      act();
-      ++actions_;
+  void act() {
+    const size_t choice = below(100);
+    if (buffers_.empty() || choice < 25) {
+      allocate();
+    } else if (choice < 40) {
+      release();
+    } else if (choice < 60) {
+      compute();
+    } else if (choice < 75) {
+      copy();
+    } else if (choice < 85) {
+      verify();
+    } else if (choice < 93) {
+      exchange();
+    } else if (choice < 95) {
+      wait();
+    } else if (choice < 99) {
+      manage();
+    } else {
+      switchMode();
     }
+  }
+
+  void finish() {
     while (!buffers_.empty()) {
       verify();
       release();
     }
   }
 
-  uint64_t actions() const {
-    return actions_;
-  }
-
  private:
-  size_t below(size_t count) {
-    return random_() % count;
-  }
-
-  Stream anyStream() {
-    return streams_[below(streams_.size())];
-  }
-
-  Buffer& anyBuffer() {
-    return buffers_[below(buffers_.size())];
-  }
-
   // ---- using buffers: in the order of the uses before, and announced to the allocators
 
   static void begin(const Buffer& buffer, Stream stream) {
@@ -205,7 +184,7 @@ class Worker {
     }
     begin(to, stream);
     begin(from, stream);
-    OPENREG_CHECK(orLaunchKernel(stream_handle(stream), step_all, to.data.get(), from.data.get(), to.words));
+    OPENREG_CHECK(orLaunchKernel(stream_handle(stream), stepAll, to.data.get(), from.data.get(), to.words));
     end(from, stream);
     end(to, stream);
     to.value = step(from.value);
@@ -235,12 +214,7 @@ class Worker {
     std::vector<uint32_t> read(from.words);
     OPENREG_CHECK(orMemcpyWithStream(
         read.data(), from.data.get(), from.words * sizeof(uint32_t), orMemcpyDefault, stream_handle(stream)));
-    for (size_t i = 0; i < read.size(); ++i) {
-      if (read[i] != from.value) {
-        die("wrong value: word " + std::to_string(i) + " of " + std::to_string(read.size()) + " is " +
-            std::to_string(read[i]) + ", not " + std::to_string(from.value));
-      }
-    }
+    expect(read.data(), read.size(), from.value, from.home ? "in device memory" : "in pinned memory");
   }
 
   void exchange() {
@@ -303,45 +277,7 @@ class Worker {
     }
   }
 
-  void switchMode() {
-    if (switchesModes_ && below(8) == 0) {
-      OPENREG_CHECK(orSetExecutionMode(static_cast<orExecutionMode>(below(3)), random_()));
-    }
-  }
-
-  void act() {
-    const size_t choice = below(100);
-    if (buffers_.empty() || choice < 25) {
-      allocate();
-    } else if (choice < 40) {
-      release();
-    } else if (choice < 60) {
-      compute();
-    } else if (choice < 75) {
-      copy();
-    } else if (choice < 85) {
-      verify();
-    } else if (choice < 93) {
-      exchange();
-    } else if (choice < 95) {
-      wait();
-    } else if (choice < 99) {
-      manage();
-    } else {
-      switchMode();
-    }
-  }
-
-  uint32_t random32() {
-    return static_cast<uint32_t>(random_());
-  }
-
-  std::mt19937_64 random_;
-  const bool switchesModes_;
   const c10::MempoolId_t pool_;
-  uint64_t actions_ = 0;
-  std::vector<Stream> streams_;
-  std::vector<Buffer> buffers_;
 };
 
 void checkNothingIsLeft(const std::vector<size_t>& before) {
@@ -375,38 +311,7 @@ void checkNothingIsLeft(const std::vector<size_t>& before) {
 } // namespace
 
 int main(int argc, char** argv) {
-  double seconds = 10;
-  uint64_t seed = std::random_device()();
-  std::string mode = "async";
-  size_t threads = 8;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--seconds") {
-      seconds = std::atof(argv[i + 1]);
-    } else if (name == "--seed") {
-      seed = std::strtoull(argv[i + 1], nullptr, 10);
-    } else if (name == "--mode") {
-      mode = argv[i + 1];
-    } else if (name == "--threads") {
-      threads = std::strtoull(argv[i + 1], nullptr, 10);
-    } else {
-      die("unknown option " + name);
-    }
-  }
-  std::printf(
-      "stress_allocator --seconds %g --seed %llu --mode %s --threads %zu\n",
-      seconds,
-      static_cast<unsigned long long>(seed),
-      mode.c_str(),
-      threads);
-  std::fflush(stdout);
-  alarm(static_cast<unsigned int>(seconds * 10 + 120)); // a deadlock ends here, with SIGALRM
-
-  const bool switches = mode == "switching";
-  setenv("OPENREG_EXECUTION", switches ? "async" : mode.c_str(), 1);
-  setenv("OPENREG_CHAOS_SEED", std::to_string(seed).c_str(), 1);
-  setenv("OPENREG_DEVICE_COUNT", std::to_string(kDevices).c_str(), 1);
-  setenv("OPENREG_DEVICE_MEMORY", "48M", 1); // small enough to run out of
+  const Options options = start(argc, argv, "48M"); // small enough to run out of
 
   // PyTorch's own libraries are not instrumented: what they make at its first use is made before there are threads, or
   // ThreadSanitizer would not see the order.
@@ -415,24 +320,7 @@ int main(int argc, char** argv) {
     device_allocator()->getDeviceStats(device);
     before.push_back(device_allocator()->getMemoryInfo(device).first);
   }
-  const auto until = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                            std::chrono::duration<double>(seconds));
-  std::vector<std::thread> running;
-  std::atomic<uint64_t> actions{0};
-  for (size_t i = 0; i < threads; ++i) {
-    running.emplace_back([&, i] {
-      try {
-        Worker worker(seed + i, switches && i == 0, i % 2 == 0);
-        worker.run(until);
-        actions += worker.actions();
-      } catch (const std::exception& error) {
-        die(error.what());
-      }
-    });
-  }
-  for (std::thread& thread : running) {
-    thread.join();
-  }
+  const uint64_t actions = runThreads<Worker>(options);
   for (Buffer& buffer : mailbox) {
     for (orEvent_t event : buffer.used) {
       OPENREG_CHECK(orEventDestroy(event));

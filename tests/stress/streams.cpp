@@ -6,34 +6,19 @@
 // The seed decides what each thread does; it is printed, and chosen at random if it is not given. Exit status 0: every
 // value was right, every failure was reported, all memory was given back.
 
-#include <openreg_launch.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <random>
+#include <memory>
 #include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
+
+#include "stress.h"
 
 namespace {
 
-constexpr int kDevices = 2;
-constexpr int kStreamsPerThread = 4;
+using namespace stress;
+
 constexpr size_t kMaxBuffers = 12;
 constexpr size_t kMaxWords = 16384;
 constexpr const char* kInjected = "injected";
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "stress_streams: %s\n", what.c_str());
-  std::_Exit(1);
-}
 
 std::atomic<uint64_t> injectedFailures{0};
 std::atomic<uint64_t> reportedFailures{0};
@@ -64,34 +49,6 @@ void check(orError_t error, const char* call) {
 #define CHECK(call) check(call, #call)
 #define CHECK_WAIT(call) checkWait(call, #call)
 
-void fill(uint32_t* data, size_t words, uint32_t value) {
-  data = static_cast<uint32_t*>(orGetKernelPointer(data));
-  for (size_t i = 0; i < words; ++i) {
-    data[i] = value;
-  }
-}
-
-uint32_t step(uint32_t value) {
-  return value * 1664525 + 1013904223;
-}
-
-void stepAll(uint32_t* to, const uint32_t* from, size_t words) {
-  to = static_cast<uint32_t*>(orGetKernelPointer(to));
-  from = static_cast<const uint32_t*>(orGetKernelPointer(from));
-  for (size_t i = 0; i < words; ++i) {
-    to[i] = step(from[i]);
-  }
-}
-
-void expect(const uint32_t* data, size_t words, uint32_t value, const char* how) {
-  for (size_t i = 0; i < words; ++i) {
-    if (data[i] != value) {
-      die(std::string("wrong value ") + how + ": word " + std::to_string(i) + " of " + std::to_string(words) + " is " +
-          std::to_string(data[i]) + ", not " + std::to_string(value));
-    }
-  }
-}
-
 // Device or pinned memory whose words all have one value once `used` is reached. Every use waits for the one before.
 struct Buffer {
   int device; // -1: pinned
@@ -106,19 +63,50 @@ orStream_t sharedStream = nullptr;
 uint64_t sharedCount = 0;
 std::atomic<uint64_t> sharedLaunches{0};
 
-class Worker {
+struct OwnStream {
+  orStream_t handle;
+  int device;
+};
+
+class Worker : Choices<OwnStream, Buffer> {
  public:
-  Worker(uint64_t seed, bool switchesModes) : random_(seed), switchesModes_(switchesModes) {
+  Worker(uint64_t seed, bool switchesModes) : Choices(seed, switchesModes) {
     for (int i = 0; i < kStreamsPerThread; ++i) {
       streams_.push_back(makeStream(i % kDevices));
     }
   }
 
-  void run(std::chrono::steady_clock::time_point until) {
-    while (std::chrono::steady_clock::now() < until) {
-      act();
-      ++actions_;
+  void act() {
+    const size_t choice = below(100);
+    if (buffers_.empty() || choice < 12) {
+      return allocate();
     }
+    if (choice < 18) {
+      release();
+    } else if (choice < 43) {
+      compute();
+    } else if (choice < 58) {
+      copy();
+    } else if (choice < 68) {
+      upload();
+    } else if (choice < 72) {
+      clear();
+    } else if (choice < 82) {
+      verify();
+    } else if (choice < 88) {
+      wait();
+    } else if (choice < 90) {
+      injectFailure();
+    } else if (choice < 97) {
+      launchShared();
+    } else if (choice < 99) {
+      replaceStream();
+    } else {
+      switchMode();
+    }
+  }
+
+  void finish() {
     while (!buffers_.empty()) {
       verify();
       release();
@@ -129,33 +117,12 @@ class Worker {
     }
   }
 
-  uint64_t actions() const {
-    return actions_;
-  }
-
  private:
-  struct OwnStream {
-    orStream_t handle;
-    int device;
-  };
-
-  size_t below(size_t count) {
-    return random_() % count;
-  }
-
   OwnStream makeStream(int device) {
     OwnStream stream{nullptr, device};
     CHECK(orSetDevice(device));
     CHECK(orStreamCreateWithPriority(&stream.handle, 0, -static_cast<int>(below(4))));
     return stream;
-  }
-
-  OwnStream& anyStream() {
-    return streams_[below(streams_.size())];
-  }
-
-  Buffer& anyBuffer() {
-    return buffers_[below(buffers_.size())];
   }
 
   static void begin(const Buffer& buffer, const OwnStream& stream) {
@@ -332,52 +299,6 @@ class Worker {
     CHECK(orStreamDestroy(stream.handle));
     stream = makeStream(stream.device);
   }
-
-  void switchMode() {
-    if (switchesModes_ && below(8) == 0) {
-      CHECK(orSetExecutionMode(static_cast<orExecutionMode>(below(3)), random_()));
-    }
-  }
-
-  void act() {
-    const size_t choice = below(100);
-    if (buffers_.empty() || choice < 12) {
-      return allocate();
-    }
-    if (choice < 18) {
-      release();
-    } else if (choice < 43) {
-      compute();
-    } else if (choice < 58) {
-      copy();
-    } else if (choice < 68) {
-      upload();
-    } else if (choice < 72) {
-      clear();
-    } else if (choice < 82) {
-      verify();
-    } else if (choice < 88) {
-      wait();
-    } else if (choice < 90) {
-      injectFailure();
-    } else if (choice < 97) {
-      launchShared();
-    } else if (choice < 99) {
-      replaceStream();
-    } else {
-      switchMode();
-    }
-  }
-
-  uint32_t random32() {
-    return static_cast<uint32_t>(random_());
-  }
-
-  std::mt19937_64 random_;
-  const bool switchesModes_;
-  uint64_t actions_ = 0;
-  std::vector<OwnStream> streams_;
-  std::vector<Buffer> buffers_;
 };
 
 size_t freeMemory() {
@@ -395,55 +316,10 @@ size_t freeMemory() {
 } // namespace
 
 int main(int argc, char** argv) {
-  double seconds = 10;
-  uint64_t seed = std::random_device()();
-  std::string mode = "async";
-  size_t threads = 8;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--seconds") {
-      seconds = std::atof(argv[i + 1]);
-    } else if (name == "--seed") {
-      seed = std::strtoull(argv[i + 1], nullptr, 10);
-    } else if (name == "--mode") {
-      mode = argv[i + 1];
-    } else if (name == "--threads") {
-      threads = std::strtoull(argv[i + 1], nullptr, 10);
-    } else {
-      die("unknown option " + name);
-    }
-  }
-  std::printf(
-      "stress_streams --seconds %g --seed %llu --mode %s --threads %zu\n",
-      seconds,
-      static_cast<unsigned long long>(seed),
-      mode.c_str(),
-      threads);
-  std::fflush(stdout);
-  alarm(static_cast<unsigned int>(seconds * 10 + 120)); // a deadlock ends here, with SIGALRM
-
-  const bool switches = mode == "switching";
-  setenv("OPENREG_EXECUTION", switches ? "async" : mode.c_str(), 1);
-  setenv("OPENREG_CHAOS_SEED", std::to_string(seed).c_str(), 1);
-  setenv("OPENREG_DEVICE_COUNT", std::to_string(kDevices).c_str(), 1);
-  setenv("OPENREG_DEVICE_MEMORY", "2M", 1); // small enough to run out of
-
+  const Options options = start(argc, argv, "2M"); // small enough to run out of
   const size_t before = freeMemory();
   CHECK(orStreamCreate(&sharedStream));
-  const auto until = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                            std::chrono::duration<double>(seconds));
-  std::vector<std::thread> running;
-  std::atomic<uint64_t> actions{0};
-  for (size_t i = 0; i < threads; ++i) {
-    running.emplace_back([&, i] {
-      Worker worker(seed + i, switches && i == 0);
-      worker.run(until);
-      actions += worker.actions();
-    });
-  }
-  for (std::thread& thread : running) {
-    thread.join();
-  }
+  const uint64_t actions = runThreads<Worker>(options);
   CHECK(orStreamSynchronize(sharedStream));
   CHECK(orStreamDestroy(sharedStream));
   for (int device = 0; device < kDevices; ++device) {
