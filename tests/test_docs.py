@@ -66,6 +66,39 @@ def test_the_book_builds_without_a_warning(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "")
 
 
+# ---- What is included is marked -------------------------------------------------------------------------------------
+
+MARKER = re.compile(r"^ *(?://|#) LITERALINCLUDE (START|END): (.+)$", re.MULTILINE)
+
+
+@every_page
+def test_a_page_includes_sources_by_their_markers(page: Path) -> None:
+    """Or by a function's name; never by the text of a line, which whoever changes the line does not know of."""
+    for name, options in re.findall(r"^```\{literalinclude\} (\S+)\n((?::.*\n)+)", page.read_text(), re.MULTILINE):
+        if "\n:pyobject: " in options:
+            continue
+        (start,) = re.findall(
+            r'^:start-after: "(?:(?://|#) )?LITERALINCLUDE START: (.+?)(?:\\n)?"$', options, re.MULTILINE
+        )
+        (end,) = re.findall(r'^:end-before: "(?://|#) LITERALINCLUDE END: (.+)"$', options, re.MULTILINE)
+        assert start == end
+        begins = [found for kind, found in MARKER.findall((page.parent / name).read_text()) if kind == "START"]
+        with_newline = '\\n"' in options
+        assert [found for found in begins if (found == start if with_newline else found.startswith(start))] == [start]
+
+
+def test_every_region_that_begins_ends() -> None:
+    folders = ("csrc", "third_party", "torch_openreg", "tests", "examples")
+    files = [
+        file for folder in folders for pattern in ("*.py", "*.cpp", "*.h") for file in (ROOT / folder).rglob(pattern)
+    ]
+    assert len(files) > 100
+    for file in [ROOT / "pyproject.toml", *files]:
+        markers = MARKER.findall(file.read_text())
+        begins, ends = ([name for kind, name in markers if kind == which] for which in ("START", "END"))
+        assert (len(set(begins)), sorted(begins)) == (len(begins), sorted(ends)), file
+
+
 # ---- What is named exists --------------------------------------------------------------------------------------------
 
 

@@ -167,6 +167,7 @@ def add_methods() -> None:
     _reductions.install()
 
 
+# LITERALINCLUDE START: PHASES
 PHASES: tuple[Callable[[], None], ...] = (
     check_platform,
     check_environment,
@@ -177,3 +178,4 @@ PHASES: tuple[Callable[[], None], ...] = (
     attach_module,
     add_methods,
 )
+# LITERALINCLUDE END: PHASES

@@ -837,7 +837,9 @@ void free_block(void* address) {
   instance()->give_back(address);
 }
 
+// LITERALINCLUDE START: DEVICE ALLOCATOR REGISTRATION
 REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());
+// LITERALINCLUDE END: DEVICE ALLOCATOR REGISTRATION
 
 } // namespace
 

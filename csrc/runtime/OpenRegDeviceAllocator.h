@@ -7,6 +7,7 @@
 #include "OpenRegException.h"
 #include "OpenRegMemoryHistory.h"
 
+// LITERALINCLUDE START: DEVICE ALLOCATOR RULES
 // The caching allocator of device memory: what c10::cuda::CUDACachingAllocator is to CUDA.
 //
 // Rules:
@@ -19,6 +20,7 @@
 //     drop its tensors.
 //   - Whatever may wait for the device, for Python's GIL or for a stream's queue happens without the allocator's lock:
 //     what it waits for may be freeing memory.
+// LITERALINCLUDE END: DEVICE ALLOCATOR RULES
 namespace c10::openreg {
 
 struct MemorySnapshot {
@@ -26,6 +28,7 @@ struct MemorySnapshot {
   std::vector<std::vector<TraceEntry>> device_traces;
 };
 
+// LITERALINCLUDE START: DEVICE ALLOCATOR CLASS
 class OPENREG_API OpenRegDeviceAllocator : public c10::DeviceAllocator {
  public:
   // On the current device and its current stream. Throws torch.OutOfMemoryError.
@@ -59,6 +62,7 @@ class OPENREG_API OpenRegDeviceAllocator : public c10::DeviceAllocator {
   using OutOfMemoryObserver = std::function<void(int64_t device, size_t size, size_t total, size_t free)>;
   virtual void attach_out_of_memory_observer(OutOfMemoryObserver observer) = 0;
 };
+// LITERALINCLUDE END: DEVICE ALLOCATOR CLASS
 
 OPENREG_API OpenRegDeviceAllocator* device_allocator();
 

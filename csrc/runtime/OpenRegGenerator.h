@@ -16,6 +16,7 @@
 // one that was queued, and so does the host before it looks at the state.
 namespace c10::openreg {
 
+// LITERALINCLUDE START: GENERATOR IMPL
 struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   explicit OpenRegGeneratorImpl(DeviceIndex device);
 
@@ -33,6 +34,7 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
 
   // What a CPU kernel draws from. Shared by generators that share a state. Waits for queued kernels that draw from it.
   const at::Generator& cpu_generator() const;
+  // LITERALINCLUDE END: GENERATOR IMPL
 
   // Launches a kernel that will draw from queued_generator() on `stream`.
   void launch_on(Stream stream, const std::function<void()>& launch);

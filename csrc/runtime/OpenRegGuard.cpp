@@ -96,6 +96,7 @@ bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
   return false;
 }
 
+// LITERALINCLUDE START: GUARD EVENT
 void OpenRegGuardImpl::record(
     void** event, const Stream& stream, const DeviceIndex device, const EventFlag flag) const {
   TORCH_CHECK(
@@ -126,6 +127,7 @@ void OpenRegGuardImpl::block(void* event, const Stream& stream) const {
     });
   }
 }
+// LITERALINCLUDE END: GUARD EVENT
 
 bool OpenRegGuardImpl::queryEvent(void* event) const {
   return !event || finished(orEventQuery(static_cast<orEvent_t>(event)));
@@ -157,6 +159,8 @@ void OpenRegGuardImpl::recordDataPtrOnStream(const DataPtr& data, const Stream& 
   c10::getDeviceAllocator(DeviceType::PrivateUse1)->recordStream(data, stream);
 }
 
+// LITERALINCLUDE START: GUARD REGISTRATION
 C10_REGISTER_GUARD_IMPL(PrivateUse1, OpenRegGuardImpl);
+// LITERALINCLUDE END: GUARD REGISTRATION
 
 } // namespace c10::openreg

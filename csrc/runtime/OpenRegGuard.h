@@ -6,6 +6,7 @@
 // it up by device type, so it holds no state: every method forwards to the runtime.
 namespace c10::openreg {
 
+// LITERALINCLUDE START: GUARD
 struct OpenRegGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   DeviceType type() const override;
 
@@ -36,5 +37,6 @@ struct OpenRegGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 
   void recordDataPtrOnStream(const DataPtr& data, const Stream& stream) const override;
 };
+// LITERALINCLUDE END: GUARD
 
 } // namespace c10::openreg

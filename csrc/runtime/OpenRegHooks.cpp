@@ -7,6 +7,7 @@
 
 namespace c10::openreg {
 
+// LITERALINCLUDE START: HOOKS AVAILABILITY
 bool OpenRegHooks::isBuilt() const {
   return true;
 }
@@ -25,6 +26,7 @@ void OpenRegHooks::init() const {
   OPENREG_CHECK(orGetDeviceCount(&count)); // raises what device_count() may only warn of
   start();
 }
+// LITERALINCLUDE END: HOOKS AVAILABILITY
 
 DeviceIndex OpenRegHooks::deviceCount() const {
   return device_count();
@@ -80,9 +82,11 @@ void OpenRegHooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t si
   resize_storage(storage.unsafeGetStorageImpl(), size);
 }
 
+// LITERALINCLUDE START: HOOKS REGISTRATION
 static const bool registered = [] {
   at::RegisterPrivateUse1HooksInterface(new OpenRegHooks);
   return true;
 }();
+// LITERALINCLUDE END: HOOKS REGISTRATION
 
 } // namespace c10::openreg

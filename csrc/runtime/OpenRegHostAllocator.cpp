@@ -44,6 +44,7 @@ class Timer {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// LITERALINCLUDE START: HOST ALLOCATOR
 struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent> {
   void copy_data(void* destination, const void* source, size_t size) const override {
     std::memcpy(destination, source, size);
@@ -72,6 +73,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
     return current_stream(-1);
   }
 };
+// LITERALINCLUDE END: HOST ALLOCATOR
 
 void release(void* context);
 

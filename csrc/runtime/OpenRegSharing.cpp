@@ -92,6 +92,7 @@ void free_sent(std::unique_ptr<Sent> sent) {
   sender().free_slots[device].push_back(slot);
 }
 
+// LITERALINCLUDE START: SENT STORAGE
 void release_sent(void* context) {
   std::unique_ptr<Sent> sent(static_cast<Sent*>(context));
   if (orIsInBadFork()) { // neither the memory nor the counters are there
@@ -104,6 +105,7 @@ void release_sent(void* context) {
     free_sent(std::move(sent));
   }
 }
+// LITERALINCLUDE END: SENT STORAGE
 
 // ---- the receiver
 
@@ -139,6 +141,7 @@ class OpenMemory {
   void* address_ = nullptr;
 };
 
+// LITERALINCLUDE START: RECEIVED STORAGE
 struct Received {
   OpenMemory memory;
   OpenMemory counters;
@@ -153,6 +156,7 @@ struct Received {
     }
   }
 };
+// LITERALINCLUDE END: RECEIVED STORAGE
 
 } // namespace
 

@@ -16,6 +16,7 @@
 // (at::detail::empty_generic) make plain ones, which get a twin per use.
 namespace c10::openreg {
 
+// LITERALINCLUDE START: STORAGE IMPL
 struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
   using StorageImpl::StorageImpl;
 
@@ -28,6 +29,7 @@ struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
  private:
   std::atomic<StorageImpl*> twin_{nullptr}; // owning; atomic because two threads may use a tensor for the first time
 };
+// LITERALINCLUDE END: STORAGE IMPL
 
 // `size` bytes on `device`, contents undefined.
 OPENREG_API intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device);

@@ -6,13 +6,16 @@
 
 #include "OpenRegFunctions.h"
 
+// LITERALINCLUDE START: STREAM RULES
 // Streams as PyTorch names them (c10::Stream: a device and an id) and as the device knows them (orStream_t).
 //
 // Rules: a stream belongs to the device it was made on; the current device plays no part in using it. The current stream
 // is kept per thread and per device. Streams come from a pool of 32 per device and priority, handed out in turn and never
 // destroyed, as c10/cuda/CUDAStream.h does it: two streams may share a queue, and a Stream object is a plain value.
+// LITERALINCLUDE END: STREAM RULES
 namespace c10::openreg {
 
+// LITERALINCLUDE START: STREAMS
 OPENREG_API Stream default_stream(DeviceIndex device);
 OPENREG_API Stream current_stream(DeviceIndex device);
 
@@ -31,6 +34,7 @@ OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDi
 // What the device runs on `stream` from now on, waits for what is queued on the current stream of `device`. A null
 // `stream` is the default one.
 OPENREG_API void order_after_current_stream(orStream_t stream, DeviceIndex device);
+// LITERALINCLUDE END: STREAMS
 
 // Whether kernels run at their launch, on the launching thread (orExecutionInline). Refuses a forked child.
 OPENREG_API bool executes_inline();

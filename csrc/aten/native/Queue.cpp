@@ -110,6 +110,7 @@ void release_team_when_idle() {
   }
 }
 
+// LITERALINCLUDE START: QUEUE LAUNCH
 void launch(c10::Stream stream, std::unique_ptr<QueuedKernel> kernel) {
   static std::once_flag once;
   std::call_once(once, release_team_when_idle);
@@ -123,6 +124,7 @@ void launch(c10::Stream stream, std::unique_ptr<QueuedKernel> kernel) {
   OPENREG_CHECK(orLaunch(c10::openreg::stream_handle(stream), run, kernel.get(), orLaunchDefault));
   kernel.release(); // the call deletes it
 }
+// LITERALINCLUDE END: QUEUE LAUNCH
 
 // ---- What can be queued
 
@@ -136,6 +138,7 @@ struct Rule {
   const c10::KernelFunction* meta = nullptr;
 };
 
+// LITERALINCLUDE START: QUEUE ELIGIBILITY
 Rule find_rule(const c10::OperatorHandle& op) {
   using Results = Rule::Results;
   const c10::FunctionSchema& schema = op.schema();
@@ -160,6 +163,7 @@ Rule find_rule(const c10::OperatorHandle& op) {
   const bool only_self = written == 1 && writes(arguments[0]) && schema.returns().size() == 1;
   return {only_self ? Results::InPlace : Results::Unknown};
 }
+// LITERALINCLUDE END: QUEUE ELIGIBILITY
 
 const Rule& rule_of(const c10::OperatorHandle& op) {
   thread_local ska::flat_hash_map<const c10::FunctionSchema*, Rule> known; // PyTorch's own: they stay

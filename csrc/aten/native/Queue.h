@@ -5,6 +5,7 @@
 
 #include "../../runtime/OpenRegStream.h"
 
+// LITERALINCLUDE START: QUEUE RULES
 // Operators on the device's time: in the execution modes async and chaos an operator's kernel is queued on the current
 // stream, as a kernel is on CUDA, and the call returns before it has run.
 //
@@ -15,6 +16,7 @@
 //
 // Rules: a queued kernel holds CPU aliases (KernelScope.h) and no device tensor, since a tensor may be freed while work on
 // it is queued. What the host may change after the call, CPU scalars and CPU indices, is copied at launch.
+// LITERALINCLUDE END: QUEUE RULES
 namespace at::openreg {
 
 // Queues `op` on the current stream of `device` and replaces its arguments on the stack by its results. False, and the

@@ -17,6 +17,7 @@
 namespace openreg {
 namespace {
 
+// LITERALINCLUDE START: IPC HANDLE
 // What a handle holds. The memory is a memfd of the process that allocated it, which others open through /proc; its
 // inode tells whether that descriptor is still the same memory.
 struct MemoryHandle {
@@ -26,6 +27,7 @@ struct MemoryHandle {
   uint64_t size; // bytes that were asked for
   uint64_t device, inode;
 };
+// LITERALINCLUDE END: IPC HANDLE
 
 static_assert(sizeof(MemoryHandle) <= sizeof(orIpcMemHandle_t) && std::is_trivially_copyable_v<MemoryHandle>);
 
