@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from comparison import DEVICE, DEVICE_0, assert_same, place
+from comparison import DEVICE, DEVICE_0, assert_same, leaves, place
 from torch import Tensor
 
 
@@ -436,6 +436,25 @@ def test_recurrent(kind: type[torch.nn.Module], mode: Callable[[], Any]) -> None
         actual = module.to(DEVICE)(x.to(DEVICE))
     # The CPU computes some of them fused with another order of additions.
     torch.testing.assert_close(torch.utils._pytree.tree_map(lambda t: t.cpu(), actual), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", [torch.nn.LSTMCell, torch.nn.GRUCell])
+def test_a_recurrent_cell_in_half_precision_computes_in_single_as_cudas(
+    kind: type[torch.nn.Module], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    module, x = kind(8, 64).to(dtype), randn(64, 8).to(dtype)
+
+    def run(where: str, dtype: torch.dtype) -> list[Tensor]:
+        given = x.to(where, dtype, copy=True).requires_grad_()
+        (output := leaves(module.to(where, dtype)(given))[0]).sum().backward()
+        return [t.detach().cpu().double() for t in (output, given.grad)]
+
+    actual, on_cpu, exact = run(DEVICE, dtype), run("cpu", dtype), run("cpu", torch.float64)
+    # The CPU rounds after every operation.
+    for a, c, e in zip(actual, on_cpu, exact, strict=True):
+        assert (a - e).square().mean() < (c - e).square().mean()
 
 
 # ---- Foreach, fused, custom ----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #include "Recurrent.h"
 
 #include <ATen/Functions.h>
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_thnn_fused_gru_cell_backward_ops.h>
 #include <ATen/ops/_thnn_fused_gru_cell_ops.h>
@@ -29,8 +30,19 @@ std::vector<Tensor> gates_of(const Tensor& gates, int64_t count) {
   return gates.unsafe_chunk(count, 1);
 }
 
-Tensor with_bias(const Tensor& gates, const std::optional<Tensor>& bias) {
-  return bias && bias->defined() ? gates + *bias : gates;
+// Half precision is computed in single, as in CUDA's fused cells.
+Tensor widened(const Tensor& tensor) {
+  const ScalarType type = toOpMathType(tensor.scalar_type());
+  return type == tensor.scalar_type() ? tensor : tensor.to(type);
+}
+
+Tensor widened_with_bias(const Tensor& gates, const std::optional<Tensor>& bias) {
+  return bias && bias->defined() ? widened(gates) + *bias : widened(gates);
+}
+
+// A result, in the operands' dtype.
+Tensor rounded(const Tensor& result, const Tensor& like) {
+  return result.scalar_type() == like.scalar_type() ? result : result.to(like.scalar_type());
 }
 
 // d sigmoid(x) / dx and d tanh(x) / dx, from the values
@@ -50,11 +62,11 @@ std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell(
     const std::optional<Tensor>& input_bias,
     const std::optional<Tensor>& hidden_bias) {
   check_devices<at::_ops::_thnn_fused_lstm_cell>(input_gates, hidden_gates, cx, input_bias, hidden_bias);
-  const Tensor workspace = with_bias(hidden_gates, hidden_bias) + with_bias(input_gates, input_bias);
+  const Tensor workspace = widened_with_bias(hidden_gates, hidden_bias) + widened_with_bias(input_gates, input_bias);
   const auto gates = gates_of(workspace, 4);
   Tensor in = gates[0].sigmoid_(), forget = gates[1].sigmoid_(), cell = gates[2].tanh_(), out = gates[3].sigmoid_();
   const Tensor cy = (forget * cx).add_(in * cell);
-  return {out * cy.tanh(), cy, workspace};
+  return {rounded(out * cy.tanh(), cx), rounded(cy, cx), rounded(workspace, cx)};
 }
 
 std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell_backward_impl(
@@ -70,21 +82,23 @@ std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell_backward_impl(
   if (!has_hy && !has_cy) {
     return {};
   }
-  const auto gates = gates_of(workspace, 4);
+  const auto gates = gates_of(widened(workspace), 4);
   const Tensor &in = gates[0], &forget = gates[1], &cell = gates[2], &out = gates[3];
-  const Tensor tanh_cy = cy.tanh();
-  Tensor grad_cell_state = has_cy ? *grad_cy : at::zeros_like(cy);
+  const Tensor tanh_cy = widened(cy).tanh();
+  Tensor grad_cell_state = has_cy ? widened(*grad_cy) : at::zeros_like(tanh_cy);
   Tensor grad_out = at::zeros_like(out);
   if (has_hy) {
     grad_out = *grad_hy * tanh_cy;
     grad_cell_state = grad_cell_state + *grad_hy * out * tanh_slope(tanh_cy);
   }
-  const Tensor grad_gates = join(
-      {grad_cell_state * cell * sigmoid_slope(in),
-       grad_cell_state * cx * sigmoid_slope(forget),
-       grad_cell_state * in * tanh_slope(cell),
-       grad_out * sigmoid_slope(out)});
-  return {grad_gates, grad_cell_state * forget, has_bias ? grad_gates.sum(0) : Tensor()};
+  const Tensor grad_gates = rounded(
+      join(
+          {grad_cell_state * cell * sigmoid_slope(in),
+           grad_cell_state * cx * sigmoid_slope(forget),
+           grad_cell_state * in * tanh_slope(cell),
+           grad_out * sigmoid_slope(out)}),
+      cx);
+  return {grad_gates, rounded(grad_cell_state * forget, cx), has_bias ? grad_gates.sum(0) : Tensor()};
 }
 
 std::tuple<Tensor, Tensor> _thnn_fused_gru_cell(
@@ -94,29 +108,31 @@ std::tuple<Tensor, Tensor> _thnn_fused_gru_cell(
     const std::optional<Tensor>& input_bias,
     const std::optional<Tensor>& hidden_bias) {
   check_devices<at::_ops::_thnn_fused_gru_cell>(input_gates, hidden_gates, hx, input_bias, hidden_bias);
-  const auto in = gates_of(with_bias(input_gates, input_bias), 3);
-  const auto hidden = gates_of(with_bias(hidden_gates, hidden_bias), 3);
+  const auto in = gates_of(widened_with_bias(input_gates, input_bias), 3);
+  const auto hidden = gates_of(widened_with_bias(hidden_gates, hidden_bias), 3);
   const Tensor reset = (hidden[0] + in[0]).sigmoid_();
   const Tensor update = (hidden[1] + in[1]).sigmoid_();
   const Tensor candidate = (in[2] + hidden[2] * reset).tanh_();
-  return {(hx - candidate).mul_(update).add_(candidate), join({reset, update, candidate, hx, hidden[2]})};
+  return {
+      rounded((hx - candidate).mul_(update).add_(candidate), hx),
+      rounded(join({reset, update, candidate, widened(hx), hidden[2]}), hx)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> _thnn_fused_gru_cell_backward(
     const Tensor& grad_hy, const Tensor& workspace, bool has_bias) {
   check_devices<at::_ops::_thnn_fused_gru_cell_backward>(grad_hy, workspace);
-  const auto saved = gates_of(workspace, 5);
+  const auto saved = gates_of(widened(workspace), 5);
   const Tensor &reset = saved[0], &update = saved[1], &candidate = saved[2], &hx = saved[3],
                &hidden_candidate = saved[4];
   const Tensor grad_candidate = grad_hy * (1 - update) * tanh_slope(candidate);
   const Tensor grad_update = grad_hy * (hx - candidate) * sigmoid_slope(update);
   const Tensor grad_reset = grad_candidate * hidden_candidate * sigmoid_slope(reset);
-  const Tensor grad_input = join({grad_reset, grad_update, grad_candidate});
-  const Tensor grad_hidden = join({grad_reset, grad_update, grad_candidate * reset});
+  const Tensor grad_input = rounded(join({grad_reset, grad_update, grad_candidate}), grad_hy);
+  const Tensor grad_hidden = rounded(join({grad_reset, grad_update, grad_candidate * reset}), grad_hy);
   return {
       grad_input,
       grad_hidden,
-      grad_hy * update,
+      rounded(grad_hy * update, grad_hy),
       has_bias ? grad_input.sum(0) : Tensor(),
       has_bias ? grad_hidden.sum(0) : Tensor()};
 }
