@@ -107,7 +107,9 @@ def significant_strides(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
 
 
-def metadata_difference(actual: torch.Tensor, expected: torch.Tensor, device: str) -> str | None:
+def metadata_difference(
+    actual: torch.Tensor, expected: torch.Tensor, device: str, *, strides: bool = True
+) -> str | None:
     """The first property in which a result on ``device`` is not what the CPU's is, as a sentence, or None."""
     if actual.device.type != torch.device(device).type:
         return f"the result is on {actual.device}"
@@ -123,7 +125,8 @@ def metadata_difference(actual: torch.Tensor, expected: torch.Tensor, device: st
         if get(actual) != get(expected):
             return f"{name} is {get(actual)}, the CPU's {get(expected)}"
     if (
-        actual.layout is torch.strided
+        strides
+        and actual.layout is torch.strided
         and not actual.is_nested
         and significant_strides(actual) != significant_strides(expected)
     ):

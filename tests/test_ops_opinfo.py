@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from comparison import DEVICE
-from sweep import report, runner
+from sweep import checks, report, runner
 from sweep.__main__ import sweep
 
 OPTIMIZER_VARIANTS = (
@@ -37,7 +38,7 @@ def records(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Confi
             results=tmp_path_factory.mktemp("sweep") / "results.jsonl",
             jobs=os.cpu_count() or 1,
         )
-        report.show(result)
+        report.show(result, report.load_exceptions())
     yield result
 
 
@@ -152,6 +153,25 @@ def test_an_exception_without_a_reason_is_refused(tmp_path: Path) -> None:
     path.write_text('[[exception]]\ncases = ["op/a/*/*"]\nallow = "different"\nreason = " "\n')
     with pytest.raises(ValueError, match="an exception has cases, allow and reason, and nothing else"):
         report.load_exceptions(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(0.0, "bitwise"), (1e-3, "tolerance"), (4e-3, "precision"), (0.1, "different")]
+)
+def test_a_result_may_be_as_precise_as_the_cpus_where_that_is_listed(error: float, status: str) -> None:
+    exact = torch.linspace(1, 2, 100, dtype=torch.float64)
+    expected = exact.half()
+    actual = (expected + error * (-1) ** torch.arange(100)).half()
+    assert checks.compare(actual, expected, "cpu", exact=exact)[0] == status
+
+
+def test_parts_can_be_left_out_of_the_comparison() -> None:
+    a, b = torch.ones(2, 3), torch.zeros(3, 2).T
+    assert checks.compare(a, b, "cpu", ["values", "strides"])[0] == "bitwise"
+    assert checks.compare(a, b, "cpu", ["values"])[0] == "different"
+    assert checks.compare(a, b, "cpu", ["strides"])[0] == "different"
+    assert checks.compare([a, a], [a, a.clone()], "cpu", ["sharing"])[0] == "bitwise"
+    assert checks.compare([a, a], [a, a.clone()], "cpu")[0] == "different"
 
 
 def test_a_result_that_is_better_than_its_exception_is_reported_as_stale() -> None:

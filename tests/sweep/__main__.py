@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(report.line(record) + ("" if record in bad else "  [listed]"))
     for pattern in report.stale(records, exceptions):
         print(f"stale      {pattern}")
-    report.show(records)
+    report.show(records, exceptions)
     return 1 if bad else 0
 
 

@@ -276,7 +276,7 @@ ENTRIES["fake_quantize"] = Entry(_fake_quantize, ((3, 4),), (torch.float32, torc
 def _recurrent(kind: type[nn.RNNBase], packed: bool, **options: Any) -> Callable[..., Any]:
     def run(t: Tensor, device: str) -> Any:
         with torch.random.fork_rng(devices=[]):  # the weights are drawn on the host
-            torch.manual_seed(4)
+            torch.default_generator.manual_seed(4)
             module = kind(4, 6, **options).to(t.dtype)
         module = module.to(device)
         given: Any = t

@@ -23,7 +23,10 @@ EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
 # "raises": the CPU raises, and the device the same.
 AGREES = ("bitwise", "raises")
-COLUMNS = (*AGREES, "tolerance", "different", "error", "crash", "hang", "skipped")
+# "tolerance": within torch.testing.assert_close; "precision": as close to the result in float64 as the CPU's is.
+COLUMNS = (*AGREES, "tolerance", "precision", "different", "error", "crash", "hang", "skipped")
+# What an exception can leave out of the comparison.
+PARTS = ("values", "strides", "sharing")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Exception_:
     def covers(self, case: Record) -> bool:
         return any(fnmatchcase(key(case), pattern) for pattern in self.cases)
 
+    def accepts(self, status: str) -> bool:
+        return status == self.allow or (status, self.allow) == ("tolerance", "precision")
+
 
 def load_exceptions(path: Path = EXCEPTIONS) -> list[Exception_]:
     """The entries of the exceptions file. Raises ValueError for one without a reason or with an unknown status."""
@@ -44,16 +50,17 @@ def load_exceptions(path: Path = EXCEPTIONS) -> list[Exception_]:
     for entry in entries:
         if set(entry) != {"cases", "allow", "reason"} or not entry["reason"].strip():
             raise ValueError(f"{path.name}: an exception has cases, allow and reason, and nothing else: {entry}")
-        if entry["allow"] not in (*COLUMNS, "values"):
-            raise ValueError(f"{path.name}: allow must be one of {', '.join(COLUMNS)} or values, not {entry['allow']}")
+        if entry["allow"] not in (*COLUMNS, *PARTS):
+            raise ValueError(f"{path.name}: allow is one of {', '.join((*COLUMNS, *PARTS))}, not {entry['allow']}")
     return [Exception_(tuple(entry["cases"]), entry["allow"], entry["reason"]) for entry in entries]
 
 
 def apply_exceptions(cases: list[Record], exceptions: list[Exception_]) -> None:
-    """Marks the cases whose values cannot be compared (allow = "values"): only their metadata is."""
-    for case in cases:
-        if any(e.allow == "values" and e.covers(case) for e in exceptions):
-            case["values"] = False
+    """Tells the workers what of a case is not compared, and which may be as precise as the CPU instead of close."""
+    for exception in exceptions:
+        if exception.allow in (*PARTS, "precision"):
+            for case in filter(exception.covers, cases):
+                case.setdefault("lenient", []).append(exception.allow)
 
 
 def unlisted(records: list[Record], exceptions: list[Exception_]) -> list[Record]:
@@ -61,7 +68,7 @@ def unlisted(records: list[Record], exceptions: list[Exception_]) -> list[Record
     return [
         record
         for record in records
-        if not agrees(record) and not any(e.allow == record["status"] and e.covers(record) for e in exceptions)
+        if not agrees(record) and not any(e.accepts(record["status"]) and e.covers(record) for e in exceptions)
     ]
 
 
@@ -71,7 +78,7 @@ def stale(records: list[Record], exceptions: list[Exception_]) -> list[str]:
     for exception in exceptions:
         for pattern in exception.cases:
             covered = [record for record in records if fnmatchcase(key(record), pattern)]
-            needed = [r for r in covered if exception.allow in (r["status"], "values")]
+            needed = exception.allow in PARTS or any(exception.accepts(record["status"]) for record in covered)
             if covered and not needed:
                 result.append(f"{pattern} ({exception.allow}): {exception.reason}")
     return result
@@ -103,12 +110,30 @@ def _table(records: list[Record], title: str, category: Callable[[Record], str])
     return table
 
 
-def show(records: list[Record]) -> None:
-    """Prints the numbers of cases by category and status, of samples by status, and why cases were skipped.
+def _exceptions(records: list[Record], exceptions: list[Exception_]) -> Table:
+    """The exceptions that were needed: what they allow, why, and the cases that did not agree, or not in every part."""
+    table = Table(title="listed exceptions", show_lines=True)
+    for column in ("allowed", "cases", "of", "why"):
+        table.add_column(column, justify="right" if column == "cases" else "left")
+    for exception in exceptions:
+        covered = [record for record in records if exception.covers(record) and record["status"] != "skipped"]
+        if exception.allow not in PARTS:
+            covered = [r for r in covered if not agrees(r) and exception.accepts(r["status"])]
+        if covered:
+            names = dict.fromkeys(f"{record['suite']}/{record['name']}" for record in covered)
+            shown = ", ".join([*names][:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            table.add_row(exception.allow, str(len(covered)), shown, exception.reason)
+    return table
+
+
+def show(records: list[Record], exceptions: list[Exception_]) -> None:
+    """Prints the numbers of cases by category and status, of samples by status, the exceptions, and why cases were
+    skipped.
     What does not apply, as the in-place form of an operator that has none, is not a case."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(_table(records, "by suite and variant", lambda record: f"{record['suite']} {record['variant']}"))
     console.print(_table(records, "by dtype", lambda record: record["dtype"]))
+    console.print(_exceptions(records, exceptions))
     samples: Counter[str] = Counter()
     for record in records:
         samples.update(record.get("samples", {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,13 @@ class Sample:
         input, args, kwargs = tree_map(change, self.arguments())
         return replace(self, input=input, args=args, kwargs=kwargs)
 
+    def in_float64(self) -> Sample:
+        """The same with every floating-point tensor, and a module, in float64."""
+        wide = self.map(lambda t: t.double() if t.is_floating_point() else t)
+        if isinstance(wide.input, torch.nn.Module):
+            wide.input = copy.deepcopy(wide.input).double()
+        return wide
+
     def call(self, function: Callable[..., Any], **more: Any) -> Any:
         return function(self.input, *self.args, **self.kwargs, **more)
 
@@ -74,7 +82,9 @@ _NAMES = (
     (r"\b(?:torch\.)?(?:openreg|cuda)\.(\w+Tensor)\b", r"torch.\1"),
     (r"\b(?:CPU|CUDA|openreg)(\w+)Type\b", r"torch.\1Tensor"),
     (r"\b(openreg|cuda)(:\d+)?\b", "cpu"),
+    (r", device='cpu'", ""),  # a printed tensor says it of an accelerator only
     (r"PrivateUse1|OPENREG|CUDA|openreg", "CPU"),
+    (r"_scaled_dot_product_(fused_attention_overrideable|flash_attention_for_cpu)", "_scaled_dot_product_attention"),
     (r"\bj\d+\b", "j"),  # the ragged size of a jagged tensor is numbered
     # What follows lists the dispatch keys that have a kernel.
     (r"(?s)with arguments from the '\w+' backend.*", "with arguments from the backend"),
