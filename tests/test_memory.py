@@ -120,6 +120,7 @@ def test_emptying_the_cache_gives_the_pages_back_to_the_system() -> None:
     torch.accelerator.empty_cache()
     before = resident()
     a = torch.ones(64 * MIB, dtype=torch.uint8, device=DEVICE)
+    torch.accelerator.synchronize()
     assert resident() - before > 60 * MIB
     del a
     assert resident() - before > 60 * MIB  # cached

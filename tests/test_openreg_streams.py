@@ -908,6 +908,18 @@ def test_threads_start_with_the_first_work_and_cost_nothing_at_rest() -> None:
     ]
 
 
+@pytest.mark.parametrize("pause", [0, 0.0001, 0.002])  # at once, while the thread naps, when it sleeps
+@pytest.mark.parametrize("launch_with", [launch, launch_host])
+def test_work_that_nobody_waits_for_runs_though_its_thread_was_idle(
+    queueing_mode: str, stream: int, launch_with: Callable[..., None], pause: float
+) -> None:
+    for _ in range(20):
+        ran = threading.Event()
+        launch_with(stream, ran.set)
+        assert ran.wait(60)
+        time.sleep(pause)
+
+
 def test_signals_are_left_to_the_hosts_threads() -> None:
     code = """
         import signal

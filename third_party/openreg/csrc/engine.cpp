@@ -42,20 +42,41 @@ StreamPtr takeReady(EngineState& engine) {
   return stream;
 }
 
+// How long a nap is, so the longest time that a launch nobody waits for may pass unnoticed, and for how long a thread naps.
+constexpr std::chrono::microseconds kNap{50};
+constexpr std::chrono::microseconds kNapping{1000};
+
 // Sleeps until a stream is ready. `hasWorked`: since the idle callback was last called.
 void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& hasWorked) {
+  using Clock = std::chrono::steady_clock;
+  using Thread = EngineState::Thread;
   const bool computes = &engine == &scheduler->engines[static_cast<size_t>(Engine::compute)];
   const auto canGoOn = [&] { return !engine.ready.empty() && !scheduler->stopped; };
+  Clock::time_point begin{};
   while (!canGoOn()) {
+    const Clock::time_point now = Clock::now();
+    if (begin == Clock::time_point()) {
+      begin = now;
+    }
     const IdleCallback callback = scheduler->idleCallback;
-    if (!computes || !hasWorked || callback.fn == nullptr || scheduler->stopped) {
-      engine.changed.wait(lock);
-    } else if (!engine.changed.wait_for(lock, callback.delay, canGoOn)) {
+    const bool calls = computes && hasWorked && callback.fn != nullptr && !scheduler->stopped;
+    if (calls && now - begin >= callback.delay) {
       hasWorked = false;
       lock.unlock();
       callback.fn(callback.data);
       lock.lock();
+    } else if (now - begin < kNapping) {
+      engine.thread = Thread::naps;
+      engine.changed.wait_for(lock, kNap);
+    } else {
+      engine.thread = Thread::sleeps;
+      if (calls) {
+        engine.changed.wait_until(lock, begin + callback.delay);
+      } else {
+        engine.changed.wait(lock);
+      }
     }
+    engine.thread = Thread::awake;
   }
 }
 

@@ -32,10 +32,20 @@ orError_t waitFor(Locked& locked, Stream& stream, uint64_t count) {
   if (isRunningHere()) {
     return stream.completed + (isRunningHere(stream) ? 1 : 0) >= count ? orSuccess : notPermitted();
   }
+  if (stream.completed >= count) {
+    return orSuccess;
+  }
+  ++scheduler->waiting;
+  for (EngineState& engine : scheduler->engines) {
+    if (engine.thread == EngineState::Thread::naps && !engine.ready.empty()) {
+      engine.changed.notify_one();
+    }
+  }
   while (stream.completed < count) {
     stream.progressAt = std::min(stream.progressAt, count);
     stream.progress.wait(locked.lock());
   }
+  --scheduler->waiting;
   return orSuccess;
 }
 
@@ -93,6 +103,36 @@ orError_t report(std::optional<Failure> failure) {
       reason.c_str());
 }
 
+// Whether work may run on the calling thread: the mode allows it, and nothing is pending.
+bool mayBegin(const Stream& stream, bool mayRunInline) {
+  const orExecutionMode mode = scheduler->mode;
+  return !stream.busy && (mode == orExecutionInline || (mode == orExecutionAsync && mayRunInline));
+}
+
+// Counts an item that was never in the queue as submitted; returns its number, for run().
+uint64_t begin(const StreamPtr& stream) {
+  setBusy(stream, true);
+  return ++stream->submitted;
+}
+
+orError_t enqueue(Locked& locked, const StreamPtr& stream, Item item) {
+  if (const Work* work = std::get_if<Work>(&item)) {
+    if (stream->submitted - stream->completed >= kMaxPending && !isRunningHere()) {
+      waitFor(locked, *stream, stream->submitted - kMaxPending / 2); // half: not a change of thread for every item
+    }
+    try {
+      startThread(scheduler->engines[static_cast<size_t>(work->engine)]);
+    } catch (const std::system_error& error) {
+      return fail(
+          orErrorOperatingSystem,
+          "cannot start a thread to run queued work: %s. Free memory, or raise the limit on processes (ulimit -u)",
+          error.what());
+    }
+  }
+  push(locked, stream, std::move(item));
+  return orSuccess;
+}
+
 } // namespace
 
 void startScheduler(orExecutionMode mode, uint64_t seed) {
@@ -114,12 +154,10 @@ bool runNow(const StreamPtr& stream, const Work& work, bool mayRunInline) {
   uint64_t count;
   {
     const Locked locked;
-    const orExecutionMode mode = scheduler->mode;
-    if (stream->busy || !(mode == orExecutionInline || (mode == orExecutionAsync && mayRunInline))) {
+    if (!mayBegin(*stream, mayRunInline)) {
       return false;
     }
-    setBusy(stream, true);
-    count = ++stream->submitted;
+    count = begin(stream);
   }
   run(stream, work, count);
   return true;
@@ -127,25 +165,20 @@ bool runNow(const StreamPtr& stream, const Work& work, bool mayRunInline) {
 
 orError_t enqueue(const StreamPtr& stream, Item item) {
   Locked locked;
-  if (const Work* work = std::get_if<Work>(&item)) {
-    if (stream->submitted - stream->completed >= kMaxPending && !isRunningHere()) {
-      waitFor(locked, *stream, stream->submitted - kMaxPending / 2); // half: not a change of thread for every item
-    }
-    try {
-      startThread(scheduler->engines[static_cast<size_t>(work->engine)]);
-    } catch (const std::system_error& error) {
-      return fail(
-          orErrorOperatingSystem,
-          "cannot start a thread to run queued work: %s. Free memory, or raise the limit on processes (ulimit -u)",
-          error.what());
-    }
-  }
-  push(locked, stream, std::move(item));
-  return orSuccess;
+  return enqueue(locked, stream, std::move(item));
 }
 
 orError_t launch(const StreamPtr& stream, const Work& work, bool mayRunInline) {
-  return runNow(stream, work, mayRunInline) ? orSuccess : enqueue(stream, work);
+  uint64_t count;
+  {
+    Locked locked;
+    if (!mayBegin(*stream, mayRunInline)) {
+      return enqueue(locked, stream, work);
+    }
+    count = begin(stream);
+  }
+  run(stream, work, count);
+  return orSuccess;
 }
 
 orError_t launchAndWait(const StreamPtr& stream, const Work& work) {

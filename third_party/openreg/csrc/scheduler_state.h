@@ -19,10 +19,14 @@ namespace openreg {
 using StreamPtr = std::shared_ptr<Stream>;
 
 // One thread, and the streams whose next item it is to run.
+//
+// To wake a thread costs the one that launches several times what a launch costs otherwise. So a thread that has had work
+// naps for a while before it sleeps, and looks for more itself; it is woken out of a nap only when somebody waits.
 struct EngineState {
   std::vector<StreamPtr> ready;
   std::condition_variable changed;
   bool started = false;
+  enum class Thread { awake, naps, sleeps } thread = Thread::awake;
   bool running = false;
 };
 
@@ -45,6 +49,7 @@ struct Scheduler {
   std::array<EngineState, kEngines> engines;
   std::vector<StreamPtr> active; // the streams that are busy; also keeps destroyed ones until they are done
   std::vector<Failure> failures; // in the order in which they happened
+  int waiting = 0;               // threads of the host that wait for a stream
   IdleCallback idleCallback;
   bool stopped = false; // the process exits
   std::condition_variable stoppedRunning;
@@ -69,7 +74,11 @@ class Locked {
   }
 
   void wakeLater(EngineState& engine) {
-    engines_[&engine - scheduler->engines.data()] = true;
+    using Thread = EngineState::Thread;
+    if (engine.thread == Thread::sleeps || (engine.thread == Thread::naps && scheduler->waiting > 0)) {
+      engine.thread = Thread::awake; // soon
+      engines_[&engine - scheduler->engines.data()] = true;
+    }
   }
 
   void wakeLater(const StreamPtr& stream) {
