@@ -27,7 +27,13 @@ c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
 }
 
-// A CPU tensor that only this scope holds becomes a device tensor over `storage`; a shared one gets a device twin.
+} // namespace
+
+Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like) {
+  const c10::DispatchKeySet keys = c10::DispatchKeySet(key) | (like.key_set() & kMathBits);
+  return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), keys, like));
+}
+
 Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) {
   if (tensor.use_count() == 1) {
     auto* impl = tensor.unsafeGetTensorImpl();
@@ -37,13 +43,6 @@ Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) 
     return std::move(tensor);
   }
   return make_like(std::move(storage), c10::DispatchKey::PrivateUse1, *tensor.unsafeGetTensorImpl());
-}
-
-} // namespace
-
-Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like) {
-  const c10::DispatchKeySet keys = c10::DispatchKeySet(key) | (like.key_set() & kMathBits);
-  return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), keys, like));
 }
 
 // A backward must not run on autograd's own thread for the device, as CUDA's does: CPU kernels on a second thread make a

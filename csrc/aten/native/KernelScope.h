@@ -32,6 +32,9 @@ constexpr c10::DispatchKeySet kExcluded =
 // A tensor of backend `key` with the sizes, strides and dtype of `like` over `storage`.
 Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like);
 
+// `tensor` of another backend, over `storage`. One that nobody else holds becomes it itself.
+Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage);
+
 // See the function.
 void run_backward_on_this_thread();
 

@@ -28,10 +28,17 @@ std::atomic<LaunchSite> launch_site{nullptr};
 
 // ---- On the device's time
 
+// A result that has its memory already.
+struct Reserved {
+  c10::intrusive_ptr<c10::StorageImpl> memory; // as kernels see it; null: the kernel gives no tensor here
+  c10::impl::SizesAndStrides shape;
+  caffe2::TypeMeta dtype;
+};
+
 struct QueuedKernel {
   c10::OperatorHandle op;
-  torch::jit::Stack stack;              // CPU aliases
-  c10::SmallVector<Tensor, 2> reserved; // CPU aliases of the memory that the results must be in
+  torch::jit::Stack stack; // CPU aliases
+  c10::SmallVector<Reserved, 2> reserved;
   int threads;
   c10::AutogradState autograd;
   std::string launched_at;
@@ -55,38 +62,34 @@ struct QueuedKernel {
  private:
   void compute() {
     c10::SmallVector<c10::StorageImpl*, 2> memory;
-    for (const Tensor& result : reserved) {
-      if (result.defined()) {
-        memory.push_back(result.storage().unsafeGetStorageImpl());
+    for (const Reserved& result : reserved) {
+      if (result.memory) {
+        memory.push_back(result.memory.get());
       }
     }
     const c10::openreg::ReservedAllocations allocations(memory);
     op.redispatchBoxed(kCpu, &stack);
   }
 
-  static std::string shape_of(const Tensor& tensor) {
-    return tensor.defined() ? c10::str(tensor.toString(), tensor.sizes()) : "no tensor";
-  }
-
   // What the kernel did not write where it belongs. Mostly nothing: the results were its first allocations of their sizes.
   void move_results() {
-    c10::SmallVector<std::pair<const Tensor*, Tensor>, 2> misplaced;
+    c10::SmallVector<std::pair<const Reserved*, Tensor>, 2> misplaced;
     for (size_t i = 0; i < reserved.size(); ++i) {
       const Tensor& result = stack[i].toTensor();
-      const Tensor& wanted = reserved[i];
-      if (!wanted.defined() && !result.defined()) {
+      const Reserved& wanted = reserved[i];
+      if (!wanted.memory && !result.defined()) {
         continue;
       }
       TORCH_INTERNAL_ASSERT(
-          result.defined() && wanted.defined() && result.sizes() == wanted.sizes() &&
-              result.scalar_type() == wanted.scalar_type(),
+          result.defined() && wanted.memory && result.sizes() == wanted.shape.sizes_arrayref() &&
+              result.dtype() == wanted.dtype,
           "the meta kernel of ",
           op.operator_name(),
           " told ",
-          shape_of(wanted),
+          wanted.memory ? c10::str(wanted.dtype, wanted.shape.sizes_arrayref()) : "no tensor",
           ", and the kernel gave ",
-          shape_of(result));
-      if (result.const_data_ptr() != wanted.const_data_ptr() || result.strides() != wanted.strides()) {
+          result.defined() ? c10::str(result.dtype(), result.sizes()) : "no tensor");
+      if (result.const_data_ptr() != wanted.memory->data() || result.strides() != wanted.shape.strides_arrayref()) {
         misplaced.emplace_back(&wanted, result);
       }
     }
@@ -94,7 +97,9 @@ struct QueuedKernel {
       result = result.clone();
     }
     for (auto& [wanted, result] : misplaced) {
-      Tensor destination = *wanted;
+      Tensor destination = make_like(wanted->memory, c10::DispatchKey::CPU, *result.unsafeGetTensorImpl());
+      destination.unsafeGetTensorImpl()->set_sizes_and_strides(
+          wanted->shape.sizes_arrayref(), wanted->shape.strides_arrayref(), 0);
       at::_ops::copy_::redispatch(kCpu, destination, result, false);
     }
   }
@@ -136,6 +141,7 @@ struct Rule {
     WrittenLists, // none: it writes lists of tensors, as the fused optimizers do
   } results = Results::Unknown;
   const c10::KernelFunction* meta = nullptr;
+  size_t generator = std::numeric_limits<size_t>::max(); // which argument is one
 };
 
 // LITERALINCLUDE START: QUEUE ELIGIBILITY
@@ -168,7 +174,16 @@ Rule find_rule(const c10::OperatorHandle& op) {
 const Rule& rule_of(const c10::OperatorHandle& op) {
   thread_local ska::flat_hash_map<const c10::FunctionSchema*, Rule> known; // PyTorch's own: they stay
   const auto found = known.find(&op.schema());
-  return C10_LIKELY(found != known.end()) ? found->second : known[&op.schema()] = find_rule(op);
+  if (C10_LIKELY(found != known.end())) {
+    return found->second;
+  }
+  Rule& rule = known[&op.schema()] = find_rule(op);
+  const auto& arguments = op.schema().arguments();
+  const auto generator = std::find_if(arguments.begin(), arguments.end(), is_generator);
+  if (generator != arguments.end()) {
+    rule.generator = generator - arguments.begin();
+  }
+  return rule;
 }
 
 constexpr size_t kFew = 16; // operands up to which each is told from every other
@@ -191,6 +206,31 @@ c10::intrusive_ptr<c10::StorageImpl> meta_storage(size_t operand) {
   return (*storages)[std::min(operand, kFew)];
 }
 
+// A tensor of the meta device like `like`, for the operand of that number: valid until the thread's next call of it.
+Tensor meta_operand(size_t operand, const TensorImpl& like) {
+  thread_local std::vector<Tensor> kept; // to make tensors takes longer than most meta kernels
+  if (kept.size() <= operand) {
+    kept.resize(operand + 1);
+  }
+  Tensor& meta = kept[operand];
+  TensorImpl* impl = meta.unsafeGetTensorImpl();
+  const auto has_math_bits = [](const TensorImpl& tensor) { return tensor.is_conj() || tensor.is_neg(); };
+  if (C10_LIKELY(meta.defined() && meta.use_count() == 1 && !has_math_bits(*impl) && !has_math_bits(like))) {
+    impl->set_storage_and_dtype(impl->storage(), like.dtype());
+    impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+    if (C10_UNLIKELY(impl->is_wrapped_number() != like.is_wrapped_number())) {
+      impl->set_wrapped_number(like.is_wrapped_number());
+    }
+  } else {
+    meta = make_like(meta_storage(operand), c10::DispatchKey::Meta, like);
+  }
+  return meta;
+}
+
+Tensor share(TensorImpl* tensor) {
+  return Tensor(c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(tensor));
+}
+
 // The operands of one call, as the meta kernel and as the queued kernel see them.
 class Operands {
  public:
@@ -205,12 +245,12 @@ class Operands {
   bool add(const c10::IValue& value, const c10::Argument& argument) {
     const bool is_written = argument.alias_info() && argument.alias_info()->isWrite();
     if (value.isTensor()) {
-      const Operand* operand = add(value.toTensor(), is_written);
-      if (!operand) {
+      Tensor meta, cpu;
+      if (!add(value.toTensor(), is_written, meta, cpu)) {
         return false;
       }
-      for_meta.emplace_back(operand->meta);
-      for_kernel.emplace_back(operand->cpu);
+      for_meta.emplace_back(std::move(meta));
+      for_kernel.emplace_back(std::move(cpu));
       return true;
     }
     if (value.isTensorList()) {
@@ -230,13 +270,13 @@ class Operands {
   // Gives outputs that are empty, as those of factories are, the shapes that the meta kernel gave them.
   void resize_empty_outputs() {
     for (Operand& written : operands_) {
-      if (written.is_written && written.cpu.numel() == 0 && written.cpu.sizes() != written.meta.sizes()) {
-        const auto device = Tensor(c10::intrusive_ptr<TensorImpl>::reclaim_copy(written.device));
-        openreg::resize_(device, written.meta.sizes(), std::nullopt);
-        written.device->set_sizes_and_strides(written.meta.sizes(), written.meta.strides());
-        TensorImpl* cpu = written.cpu.unsafeGetTensorImpl();
-        cpu->set_storage_keep_dtype(c10::Storage(c10::openreg::twin_of(device.storage().unsafeGetStorageImpl())));
-        cpu->set_sizes_and_strides(written.meta.sizes(), written.meta.strides());
+      if (written.is_written && written.cpu->numel() == 0 && written.cpu->sizes() != written.meta->sizes()) {
+        const Tensor device = share(written.device);
+        openreg::resize_(device, written.meta->sizes(), std::nullopt);
+        written.device->set_sizes_and_strides(written.meta->sizes(), written.meta->strides());
+        written.cpu->set_storage_keep_dtype(
+            c10::Storage(c10::openreg::twin_of(device.storage().unsafeGetStorageImpl())));
+        written.cpu->set_sizes_and_strides(written.meta->sizes(), written.meta->strides());
       }
     }
   }
@@ -244,7 +284,7 @@ class Operands {
   // Every tensor has the shape of the first one, or can be expanded to it: the shape at least is no error.
   bool fit_the_first() const {
     return std::all_of(operands_.begin(), operands_.end(), [&](const Operand& each) {
-      return !each.cpu.defined() || is_expandable_to(each.cpu.sizes(), operands_[0].cpu.sizes());
+      return !each.defined() || is_expandable_to(each.cpu->sizes(), operands_[0].cpu->sizes());
     });
   }
 
@@ -254,12 +294,13 @@ class Operands {
       if (!written.is_written) {
         continue;
       }
-      if (written.meta.sizes() != written.cpu.sizes() || written.meta.strides() != written.cpu.strides() ||
+      if (written.meta->sizes() != written.cpu->sizes() || written.meta->strides() != written.cpu->strides() ||
           has_internal_overlap(written.cpu) == MemOverlap::Yes) {
         return false;
       }
       for (const Operand& other : operands_) {
-        if (other.device != written.device && other.cpu.defined() && other.cpu.is_alias_of(written.cpu) &&
+        if (other.device != written.device && other.defined() &&
+            other.cpu->storage().is_alias_of(written.cpu->storage()) &&
             get_overlap_status(written.cpu, other.cpu) == MemOverlapStatus::Partial) {
           return false;
         }
@@ -270,44 +311,48 @@ class Operands {
 
  private:
   struct Operand {
-    TensorImpl* device;
-    Tensor cpu, meta;
+    TensorImpl *device, *cpu, *meta; // the stacks hold the last two
     bool is_written;
+
+    bool defined() const {
+      return cpu != c10::UndefinedTensorImpl::singleton();
+    }
   };
   c10::SmallVector<Operand, 6> operands_;
 
-  const Operand* add(const Tensor& tensor, bool is_written) {
+  // Sets `cpu` and `meta`.
+  bool add(const Tensor& tensor, bool is_written, Tensor& meta, Tensor& cpu) {
     TensorImpl* impl = tensor.unsafeGetTensorImpl();
     if (operands_.size() < kFew) {
       for (Operand& known : operands_) {
         if (known.device == impl) { // the kernel must see that it is the same
           known.is_written |= is_written;
-          return &known;
+          meta = share(known.meta);
+          cpu = share(known.cpu);
+          return true;
         }
       }
     }
-    Operand operand{impl, Tensor(), Tensor(), is_written};
     if (!tensor.defined()) {
     } else if (tensor.is_privateuseone()) {
       if (has_components(*impl) || tensor.layout() != kStrided || tensor._is_zerotensor() || !tensor.has_storage()) {
-        return nullptr;
+        return false;
       }
-      c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+      c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
       if (!c10::openreg::keeps_twin(storage)) {
-        return nullptr;
+        return false;
       }
-      operand.cpu = make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, *impl);
-      operand.meta = make_like(meta_storage(operands_.size()), c10::DispatchKey::Meta, *impl);
+      cpu = make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, *impl);
+      meta = meta_operand(operands_.size(), *impl);
     } else { // a scalar, or indices: the rules of devices have let it pass
       if (tensor.layout() != kStrided || is_written) {
-        return nullptr;
+        return false;
       }
-      operand.cpu = impl->is_wrapped_number() ? tensor : tensor.clone(); // a Python number nobody can change
-      operand.meta =
-          tensor.dim() == 0 ? operand.cpu : make_like(meta_storage(operands_.size()), c10::DispatchKey::Meta, *impl);
+      cpu = impl->is_wrapped_number() ? tensor : tensor.clone(); // a Python number nobody can change
+      meta = tensor.dim() == 0 ? cpu : meta_operand(operands_.size(), *impl);
     }
-    operands_.push_back(std::move(operand));
-    return &operands_.back();
+    operands_.push_back({impl, cpu.unsafeGetTensorImpl(), meta.unsafeGetTensorImpl(), is_written});
+    return true;
   }
 
   template <class T>
@@ -333,12 +378,12 @@ class Operands {
       if (!std::is_same_v<T, Tensor> && isIntegralType(tensor.scalar_type(), true) && tensor.element_size() == 1) {
         return false; // a mask among indices: how many are chosen?
       }
-      const Operand* operand = add(tensor, is_written);
-      if (!operand) {
+      Tensor its_meta, its_cpu;
+      if (!add(tensor, is_written, its_meta, its_cpu)) {
         return false;
       }
-      meta.push_back(operand->meta);
-      cpu.push_back(operand->cpu);
+      meta.push_back(std::move(its_meta));
+      cpu.push_back(std::move(its_cpu));
     }
     for_meta.emplace_back(std::move(meta));
     for_kernel.emplace_back(std::move(cpu));
@@ -353,13 +398,6 @@ bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, 
   } catch (const std::exception&) {
     return false; // the CPU's kernel will say it, in its words
   }
-}
-
-// A tensor on the device like a meta kernel's result, not yet written.
-Tensor reserve_like(const Tensor& meta, c10::DeviceIndex device) {
-  const size_t bytes = at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.element_size());
-  return make_like(
-      c10::openreg::make_storage(bytes, device), c10::DispatchKey::PrivateUse1, *meta.unsafeGetTensorImpl());
 }
 
 } // namespace
@@ -382,7 +420,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   Operands operands(arguments.size());
   c10::openreg::OpenRegGeneratorImpl* generator = nullptr;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (is_generator(arguments[i])) {
+    if (C10_UNLIKELY(i == rule.generator)) {
       generator = &c10::openreg::generator_of(stack[first + i].toOptional<Generator>(), device);
       operands.for_meta.emplace_back();
       operands.for_kernel.emplace_back(generator->queued_generator());
@@ -416,19 +454,23 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
       results[i] = stack[first + written++];
       continue;
     }
-    const Tensor& shape = results[i].toTensor();
-    if (!shape.defined()) { // a gradient that is not asked for
+    Tensor meta = std::move(results[i]).toTensor();
+    if (!meta.defined()) { // a gradient that is not asked for
       kernel->reserved.emplace_back();
+      results[i] = std::move(meta);
       continue;
     }
-    if (!shape.is_meta() || shape.is_conj() || shape.is_neg() || !shape.is_non_overlapping_and_dense()) {
+    if (!meta.is_meta() || meta.is_conj() || meta.is_neg() || !meta.is_non_overlapping_and_dense()) {
       return false;
     }
-    Tensor result = reserve_like(shape, device);
-    kernel->reserved.push_back(make_like(
-        c10::openreg::twin_of(result.storage().unsafeGetStorageImpl()),
-        c10::DispatchKey::CPU,
-        *result.unsafeGetTensorImpl()));
+    auto memory = c10::openreg::make_storage(
+        at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.element_size()), device);
+    Reserved& reserved = kernel->reserved.emplace_back();
+    reserved.memory = c10::openreg::twin_of(memory.get());
+    reserved.shape.set_sizes(meta.sizes());
+    reserved.shape.set_strides(meta.strides());
+    reserved.dtype = meta.dtype();
+    Tensor result = to_device(std::move(meta), std::move(memory));
     results[i] = std::move(result);
   }
   kernel->stack = std::move(operands.for_kernel);
