@@ -18,6 +18,8 @@ RUNS = [
     ("04_streams_and_events", "async"),
     ("04_streams_and_events", "chaos"),
     ("05_finding_a_device_bug", "chaos"),
+    ("06_sharing_between_processes", "inline"),
+    ("06_sharing_between_processes", "async"),
 ]
 
 
