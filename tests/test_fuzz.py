@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from comparison import DEVICE
 from fuzz import programs
@@ -13,6 +15,50 @@ def test_random_programs_compute_what_they_compute_on_the_cpu() -> None:
     assert [record["status"] for record in records] == ["same"] * 100
     lines = sum(len(record["lines"]) for record in records)
     assert sum(record["raised"] for record in records) < lines / 3
+
+
+@pytest.mark.skipif(DEVICE != "openreg", reason="about the device's queue")
+@pytest.mark.parametrize("execution", ["async", "chaos"])
+def test_random_programs_whose_queue_runs_behind(execution: str) -> None:
+    records = fuzz(programs=40, seed=21, device=DEVICE, jobs=1, execution=execution)
+    assert [record["status"] for record in records] == ["same"] * 40
+
+
+RUN = """
+import torch
+from fuzz import programs
+
+try:
+    programs.run({lines!r}, "openreg", values_at_end=True)
+except programs.Difference as difference:
+    print(difference)
+torch.openreg.synchronize()
+"""
+
+
+@pytest.mark.skipif(DEVICE != "openreg", reason="about the device's queue")
+@pytest.mark.parametrize(
+    ("lines", "difference"),
+    [
+        # Queued, and said by the next wait; t2, which is queued behind it, and the generator are compared.
+        (["t1 = make((3,), torch.int8, 1)", "t1.normal_()", "t2 = t1 + 1"], ""),
+        # The device names t2, which the CPU does not; it fails later than the CPU, at what is not queued.
+        (["t1 = make((3,), torch.float32, 1)", "t2 = t1 & t1", "F.cross_entropy(t1 > 0, (t1 > 0).softmax(-1))"], ""),
+        # What is not said at all, or by nobody else.
+        (["if DEVICE == 'cpu': raise ValueError('no')"], "the device raises None, the CPU ValueError: no\n"),
+        (
+            ["if DEVICE != 'cpu': make((3,), torch.int8, 1).normal_()", "t1 = 2"],
+            """the device raises NotImplementedError: "normal_kernel_cpu" not implemented for 'Char' at the end\n""",
+        ),
+    ],
+)
+def test_what_queued_work_raises_is_held_against_the_line(
+    lines: list[str],
+    difference: str,
+    run_python,  # type: ignore[no-untyped-def]
+) -> None:
+    result = run_python(RUN.format(lines=lines), OPENREG_EXECUTION="async", PYTHONPATH=str(Path(__file__).parent))
+    assert (result.stdout, result.returncode) == (difference, 0), result.stderr
 
 
 # An operator of the device, replaced by one that is wrong.

@@ -34,11 +34,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=20, help="failures after which to stop: %(default)s")
     parser.add_argument("--device", default=os.environ.get("TEST_DEVICE", "openreg"), help="default: %(default)s")
     parser.add_argument(
-        "--values-at-end",
-        action="store_true",
-        default=os.environ.get("OPENREG_EXECUTION", "inline") != "inline",
-        help="compare values at the end of a program only, so that the device's queue runs behind; the default with "
-        "OPENREG_EXECUTION=async or chaos",
+        "--execution",
+        choices=("inline", "async", "chaos"),
+        help="how the device executes; async and chaos compare values at the end of a program only, so that the "
+        "device's queue runs behind; default: OPENREG_EXECUTION, else inline",
     )
     parser.add_argument("--setup", default="", help="Python to run in every worker first")
     return parser.parse_args(arguments)
@@ -114,12 +113,13 @@ def fuzz(
     timeout: float = 60,
     batch: int = 500,
     most: int = 20,
-    values_at_end: bool = False,
+    execution: str | None = None,
     setup: str = "",
 ) -> list[runner.Record]:
     """Runs `programs` programs from number `first` on and prints what fails, shrunk. The records of all that ran."""
-    settings = {"device": device, "steps": steps, "values_at_end": values_at_end, "setup": setup}
-    print(f"seed {seed}: programs {first} to {first + programs - 1} on {device}", flush=True)
+    execution = execution or os.environ.get("OPENREG_EXECUTION", "inline")
+    settings = {"device": device, "steps": steps, "execution": execution, "setup": setup}
+    print(f"seed {seed}: programs {first} to {first + programs - 1} on {device}, {execution}", flush=True)
     cases = [
         # What the runner calls a case's name.
         {"suite": "fuzz", "name": str(number), "dtype": str(seed), "variant": "", "seed": seed, "number": number,
@@ -161,7 +161,7 @@ def _print(record: runner.Record, settings: runner.Record, timeout: float) -> No
     print(f"\nprogram {record['number']} of seed {record['seed']}, {record['status']}: {detail}\n")
     from fuzz import programs
 
-    print(programs.script(lines, settings["device"], record["seed_of_program"]), flush=True)
+    print(programs.script(lines, settings["device"], record["seed_of_program"], settings["execution"]), flush=True)
     record["shrunk"], record["difference"] = lines, detail
 
 

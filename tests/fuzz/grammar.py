@@ -50,8 +50,9 @@ REDUCTIONS = (
 LEFT_OUT = (
     # Uninitialised memory.
     "resize_", "resize_as_", "linalg.lstsq",
-    # PyTorch computes it in another way on the CPU (ldexp(), aten/src/ATen/native/BinaryOps.cpp).
-    "ldexp",
+    # PyTorch computes it in another way on the CPU (ldexp(), aten/src/ATen/native/BinaryOps.cpp), or checks the values
+    # there only (one_hot(), Onehot.cpp).
+    "ldexp", "nn.functional.one_hot",
 )  # fmt: skip
 WITHOUT_KEEPDIM = (
     "softmax log_softmax cumsum cumprod logcumsumexp sort argsort unbind cummax cummin count_nonzero".split()

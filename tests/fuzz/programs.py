@@ -1,7 +1,8 @@
 """Runs a program, a list of lines of Python, on the CPU and on the device, and compares everything that it names.
 
-A line is executed in both worlds, each a namespace with its own `DEVICE`. If it raises, it must raise the same in both;
-a program goes on after that, so that any of its lines can be left out.
+A line is executed in both worlds, each a namespace with its own `DEVICE`. If it raises, it must raise the same in both,
+or, where the device runs behind, when it is next waited for; a program goes on after that, so that any of its lines can
+be left out.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,15 @@ class Difference(Exception):
     """The device and the CPU disagree; the message says in what."""
 
 
+def _raised(action: Callable[[], Any]) -> str | None:
+    try:
+        action()
+    except Exception as error:
+        # Of work that was queued, the device says which operator raised.
+        return re.sub(r" \(raised by aten::[^()]*\)$", "", sentence(error))
+    return None
+
+
 @dataclass
 class World:
     """A namespace in which a program runs."""
@@ -49,11 +59,13 @@ class World:
 
     def execute(self, code: Any) -> str | None:
         """The sentence of what a line raises, or None."""
-        try:
-            exec(code, self.names)
-        except Exception as error:
-            return sentence(error)
-        return None
+        return _raised(lambda: exec(code, self.names))
+
+    def wait(self) -> str | None:
+        """Waits until all work is done. The sentence of what some of it has raised, or None."""
+        if self.device == "cpu":
+            return None
+        return _raised(torch.get_device_module(self.device).synchronize)
 
     def results(self) -> Iterator[tuple[str, Any]]:
         """What the program has named: t1, t2, ..., tensors of the host c1, c2, ..., plain values v1, v2, ..."""
@@ -103,17 +115,21 @@ def _compare_tensor(name: str, actual: Tensor, expected: Tensor, device: str, va
                 raise Difference(f"{name} is {x.tolist()}, the CPU's {y.tolist()}"[:2000])
 
 
+def _compare_value(name: str, actual: Any, expected: Any, device: str, values: bool) -> None:
+    for a, e in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+        if isinstance(e, Tensor) and isinstance(a, Tensor):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # .grad of what is not a leaf
+                _compare_tensor(name, a, e, device, values)
+        elif not (a == e or (a != a and e != e)):
+            raise Difference(f"{name} is {a!r}, the CPU's {e!r}")
+
+
 def compare(actual: World, expected: World, values: bool = True) -> None:
     """Raises Difference for the first name in which the worlds differ. `values` False: metadata only."""
     results = dict(expected.results())
     for name, value in actual.results():
-        for a, e in zip(tree_leaves(value), tree_leaves(results[name]), strict=True):
-            if isinstance(e, Tensor) and isinstance(a, Tensor):
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # .grad of what is not a leaf
-                    _compare_tensor(name, a, e, actual.device, values)
-            elif not (a == e or (a != a and e != e)):
-                raise Difference(f"{name} is {a!r}, the CPU's {e!r}")
+        _compare_value(name, value, results[name], actual.device, values)
 
 
 @dataclass
@@ -135,6 +151,9 @@ class Run:
         self.lines.append(line)
         code = compile(line, f"<line {len(self.lines)}>", "exec")
         expected, actual = self.cpu.execute(code), self.other.execute(code)
+        if expected is not None and actual != expected:  # the device may say it when it is waited for
+            actual = self.other.wait() or actual
+            self._forget_unfinished()
         if expected != actual:
             raise Difference(f"the device raises {actual}, the CPU {expected}")
         if expected is not None and (out := re.search(r"out=\(?(\w+)", line)):
@@ -149,8 +168,28 @@ class Run:
         for each in [each for each, value in self.cpu.results() if value is output]:
             del self.cpu.names[each], self.other.names[each]
 
+    def _forget_unfinished(self) -> None:
+        """What a line has named or written on the device that raised there when it had returned. With what was written
+        goes whatever has a history, which may have saved it."""
+        for name in [name for name, _ in self.other.results() if name not in self.cpu.names]:
+            del self.other.names[name]
+        written = {name for name, value in self.cpu.results() if self._differs(name, value)}
+        for name, value in list(self.cpu.results()):
+            with_history = any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(value))
+            if name in written or (written and with_history):
+                del self.cpu.names[name], self.other.names[name]
+
+    def _differs(self, name: str, value: Any) -> bool:
+        try:
+            _compare_value(name, self.other.names[name], value, self.device, values=False)
+        except Difference:
+            return True
+        return False
+
     def finish(self) -> None:
         """Compares the values, and the states of the generators: the device must not have drawn from the CPU's."""
+        if (late := self.other.wait()) is not None:
+            raise Difference(f"the device raises {late} at the end")
         if self.values_at_end:
             compare(self.other, self.cpu)
         draw = compile("v0 = torch.rand(1, device=DEVICE).item()", "<end>", "exec")
@@ -164,15 +203,20 @@ def run(lines: list[str], device: str, seed: int = 0, values_at_end: bool = Fals
     program = Run(device, seed, values_at_end)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for line in lines:
-            program.step(line)
-        program.finish()
+        try:
+            for line in lines:
+                program.step(line)
+            program.finish()
+        finally:
+            program.other.wait()  # what it raises is not the next program's
 
 
-def script(lines: list[str], device: str, seed: int) -> str:
+def script(lines: list[str], device: str, seed: int, execution: str = "inline") -> str:
     """A program as a script that runs alone and prints what it names, on the CPU and on the device."""
     source = inspect.getsource(make).replace("  # type: ignore[no-untyped-def]", "")
+    mode = ["import os", f"os.environ['OPENREG_EXECUTION'] = {execution!r}"] if execution != "inline" else []
     return "\n".join([
+        *mode,
         "import torch",
         "import torch.nn.functional as F",
         "",

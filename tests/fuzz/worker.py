@@ -13,6 +13,10 @@ import warnings
 from typing import Any
 
 
+def _values_at_end(settings: dict[str, Any]) -> bool:
+    return bool(settings["execution"] != "inline")
+
+
 def write_and_run(case: dict[str, Any], settings: dict[str, Any], device: str) -> dict[str, Any]:
     """The lines of program number `case["number"]`, and in what the device differed, if it did.
 
@@ -21,7 +25,7 @@ def write_and_run(case: dict[str, Any], settings: dict[str, Any], device: str) -
 
     seed = case["seed"] * 1_000_003 + case["number"]
     draw = random.Random(seed)
-    program = programs.Run(device, seed, settings["values_at_end"])
+    program = programs.Run(device, seed, _values_at_end(settings))
     writer = grammar.Writer(draw, program.cpu.names, device)
     raised = 0
     try:
@@ -29,6 +33,7 @@ def write_and_run(case: dict[str, Any], settings: dict[str, Any], device: str) -
             raised += program.step(writer.line()) is not None
         program.finish()
     except programs.Difference as difference:
+        program.other.wait()  # what it raises is not the next program's
         return {"status": "different", "detail": str(difference), "lines": program.lines}
     return {"status": "same", "detail": "", "lines": program.lines, "raised": raised}
 
@@ -37,7 +42,7 @@ def run_lines(lines: list[str], seed: int, settings: dict[str, Any]) -> dict[str
     from fuzz import programs
 
     try:
-        programs.run(lines, settings["device"], seed, settings["values_at_end"])
+        programs.run(lines, settings["device"], seed, _values_at_end(settings))
     except programs.Difference as difference:
         return {"status": "different", "detail": str(difference)}
     return {"status": "same", "detail": ""}
@@ -47,6 +52,7 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w", buffering=1) as answers:
         os.dup2(2, 1)
         settings = json.loads(sys.stdin.readline())
+        os.environ["OPENREG_EXECUTION"] = settings["execution"]
 
         import torch
 
