@@ -54,13 +54,11 @@ def main() -> None:
         settings = json.loads(sys.stdin.readline())
         os.environ["OPENREG_EXECUTION"] = settings["execution"]
 
-        import torch
+        from sweep import worker
 
-        torch.set_num_threads(1)
         if settings["setup"]:
             exec(settings["setup"], {})
-        torch.empty(0, device=settings["device"])
-        print(json.dumps({"torch": torch.__version__}), file=answers)
+        print(json.dumps({"torch": worker.start(settings["device"])}), file=answers)
         warnings.simplefilter("ignore")
         for line in sys.stdin:
             request = json.loads(line)
