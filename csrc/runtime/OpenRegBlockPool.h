@@ -19,12 +19,12 @@ using c10::CachingDeviceAllocator::DeviceStats;
 constexpr size_t kMinBlock = 512;
 constexpr size_t kSmallLimit = 1 << 20; // the largest block of a small segment
 
-inline void increase(StatArray& stat, StatType pool, size_t amount) {
+C10_ALWAYS_INLINE void increase(StatArray& stat, StatType pool, size_t amount) {
   stat[static_cast<size_t>(StatType::AGGREGATE)].increase(amount);
   stat[static_cast<size_t>(pool)].increase(amount);
 }
 
-inline void decrease(StatArray& stat, StatType pool, size_t amount) {
+C10_ALWAYS_INLINE void decrease(StatArray& stat, StatType pool, size_t amount) {
   stat[static_cast<size_t>(StatType::AGGREGATE)].decrease(amount);
   stat[static_cast<size_t>(pool)].decrease(amount);
 }
@@ -33,7 +33,7 @@ class BlockPool;
 
 // A piece of a segment. The blocks of a segment form a list in address order.
 struct Block {
-  char* address; // in the kernel window
+  char* address; // in the device window
   size_t size;
   DeviceIndex device;
   BlockPool* pool;

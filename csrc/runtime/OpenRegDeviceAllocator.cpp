@@ -9,6 +9,7 @@
 
 #include "OpenRegAllocatorConfig.h"
 #include "OpenRegBlockPool.h"
+#include "OpenRegMutex.h"
 #include "OpenRegSharing.h"
 #include "OpenRegStorage.h"
 #include "OpenRegStream.h"
@@ -87,13 +88,16 @@ void free_block(void* address);
 class CachingAllocator final : public OpenRegDeviceAllocator {
  public:
   DataPtr allocate(size_t size) override {
-    const DeviceIndex device = current_device();
-    void* address = orGetDevicePointer(take(size, device));
+    return allocate_on(size, current_device());
+  }
+
+  DataPtr allocate_on(size_t size, DeviceIndex device) override {
+    void* address = take(size, device);
     return {address, address, &free_block, Device(DeviceType::PrivateUse1, device)};
   }
 
   DataPtr allocate_for_kernel(size_t size, DeviceIndex device) override {
-    void* address = take(size, device);
+    void* address = orGetKernelPointer(take(size, device));
     return {address, address, &free_block, Device(DeviceType::CPU)};
   }
 
@@ -112,8 +116,8 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   void emptyCache(MempoolId_t pool) override {
     const auto context = history_.gather(RecordContext::ALL);
     std::unique_lock lock(mutex_);
-    for (size_t device = 0; device < caches_.size(); ++device) {
-      release_cached(lock, static_cast<DeviceIndex>(device), context, pool);
+    for (DeviceIndex device = 0; caches_ && device < device_count(); ++device) {
+      release_cached(lock, device, context, pool);
     }
   }
 
@@ -256,9 +260,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     std::sort(result.segments.begin(), result.segments.end(), [](const auto& a, const auto& b) {
       return a.address < b.address;
     });
-    for (size_t device = 0; device < caches_.size(); ++device) {
+    for (DeviceIndex device = 0; caches_ && device < device_count(); ++device) {
       const auto active = total(caches_[device].stats.active_bytes);
-      history_.record(TraceEntry::SNAPSHOT, static_cast<DeviceIndex>(device), nullptr, active, 0, {0, 0}, nullptr);
+      history_.record(TraceEntry::SNAPSHOT, device, nullptr, active, 0, {0, 0}, nullptr);
     }
     if (traces) {
       result.device_traces = history_.entries();
@@ -311,8 +315,8 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
  private:
-  std::mutex mutex_;
-  std::deque<DeviceCache> caches_; // by device; never moved
+  Mutex mutex_;
+  std::unique_ptr<DeviceCache[]> caches_; // by device
   BlockTable blocks_;
   MemoryHistory history_;
   std::vector<OutOfMemoryObserver> observers_;
@@ -322,19 +326,19 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   void set_up() {
     read_allocator_settings();
     poison_ = poison_is_on();
-    caches_.resize(device_count());
+    caches_ = std::make_unique<DeviceCache[]>(device_count());
     started_.store(true, std::memory_order_release);
   }
 
   DeviceCache& cache_of(DeviceIndex device) {
-    if (C10_UNLIKELY(caches_.empty())) {
+    if (C10_UNLIKELY(!caches_)) {
       set_up();
     }
     return caches_[device];
   }
 
   Block* block_at(const void* pointer) {
-    const auto found = blocks_.find(static_cast<char*>(orGetKernelPointer(pointer)));
+    const auto found = blocks_.find(static_cast<char*>(orGetDevicePointer(pointer)));
     return found == blocks_.end() ? nullptr : found->second;
   }
 
@@ -433,8 +437,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     char* address = block->address;
     lock.unlock();
     if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
-      (*trace)->trace_gpu_memory_allocation(
-          DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(orGetDevicePointer(address)));
+      (*trace)->trace_gpu_memory_allocation(DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(address));
     }
     return address;
   }
@@ -449,7 +452,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   // A block of a new segment. Where the device has no room left, gives back what is cached, step by step, and tries again.
   Block* grow(
-      std::unique_lock<std::mutex>& lock,
+      std::unique_lock<Mutex>& lock,
       DeviceCache& cache,
       BlockPool& pool,
       size_t requested,
@@ -507,7 +510,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return nullptr;
     }
     OPENREG_CHECK(result);
-    auto* block = new Block(static_cast<char*>(orGetKernelPointer(address)), size, device, &pool);
+    auto* block = new Block(static_cast<char*>(address), size, device, &pool);
     block->segment_context = context;
     blocks_.emplace(block->address, block);
     count_segment(cache, pool, size, &increase);
@@ -530,7 +533,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   [[noreturn]] void throw_out_of_memory(
-      std::unique_lock<std::mutex>& lock,
+      std::unique_lock<Mutex>& lock,
       DeviceCache& cache,
       size_t requested,
       StreamId stream,
@@ -604,7 +607,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   void collect_finished(
-      std::unique_lock<std::mutex>& lock, DeviceCache& cache, const std::shared_ptr<GatheredContext>& context) {
+      std::unique_lock<Mutex>& lock, DeviceCache& cache, const std::shared_ptr<GatheredContext>& context) {
     std::vector<Block*> finished;
     std::deque<std::pair<orEvent_t, Block*>> pending;
     for (auto& [event, block] : cache.events) {
@@ -635,15 +638,15 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     const Stream stream = stream_of(block);
     if (KernelAllocations::active() &&
         current_stream(block->device) == stream) { // this thread's kernel is that stream's work
-      std::memset(block->address, kPoison, block->size);
+      std::memset(orGetKernelPointer(block->address), kPoison, block->size);
       return orSuccess;
     }
-    return orMemsetAsync(orGetDevicePointer(block->address), kPoison, block->size, stream_handle(stream));
+    return orMemsetAsync(block->address, kPoison, block->size, stream_handle(stream));
   }
 
   // True once it is done. Until then the block waits as for another stream: a kernel that runs on its launching thread must
   // not get it yet.
-  bool poison_before_reuse(std::unique_lock<std::mutex>& lock, Block* block) {
+  bool poison_before_reuse(std::unique_lock<Mutex>& lock, Block* block) {
     if (block->poisoned) {
       block->poisoned = false;
       return true;
@@ -670,7 +673,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   // Gives back the free segments of `pools` that `chosen` wants. Without the lock while it waits for the device.
   template <class Chosen>
   void release_segments(
-      std::unique_lock<std::mutex>& lock,
+      std::unique_lock<Mutex>& lock,
       const std::vector<BlockPool*>& pools,
       const std::shared_ptr<GatheredContext>& context,
       const Chosen& chosen) {
@@ -690,7 +693,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     }
     lock.unlock();
     for (const auto& block : segments) {
-      OPENREG_CHECK(orFree(orGetDevicePointer(block->address)));
+      OPENREG_CHECK(orFree(block->address));
     }
     lock.lock();
   }
@@ -698,7 +701,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   // Everything that is free: of the shared pools and of the private ones that nobody uses any more; or of pool `id`, if
   // nobody uses that.
   void release_cached(
-      std::unique_lock<std::mutex>& lock,
+      std::unique_lock<Mutex>& lock,
       DeviceIndex device,
       const std::shared_ptr<GatheredContext>& context,
       MempoolId_t id) {
@@ -732,10 +735,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   // max_split_size_mb: blocks above it, which only requests of that size use, go first.
   bool release_oversize(
-      std::unique_lock<std::mutex>& lock,
-      BlockPool& pool,
-      size_t wanted,
-      const std::shared_ptr<GatheredContext>& context) {
+      std::unique_lock<Mutex>& lock, BlockPool& pool, size_t wanted, const std::shared_ptr<GatheredContext>& context) {
     size_t released = 0;
     release_segments(lock, {&pool}, context, [&](const Block* block) {
       const bool chosen = is_oversize(block->size) && released < wanted;
@@ -748,7 +748,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   // garbage_collection_threshold: when more than this share of what the process may have is reserved, the large segments
   // that have been free for longest go, without waiting for other streams.
   void release_oldest(
-      std::unique_lock<std::mutex>& lock,
+      std::unique_lock<Mutex>& lock,
       DeviceCache& cache,
       DeviceIndex device,
       const std::shared_ptr<GatheredContext>& context) {
@@ -781,7 +781,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   static void report(const Block* block, int64_t bytes, const DeviceStats& stats) {
     c10::reportMemoryUsageToProfiler(
-        orGetDevicePointer(block->address),
+        block->address,
         bytes,
         total(stats.allocated_bytes),
         total(stats.reserved_bytes),
@@ -796,7 +796,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     history_.record(
         action,
         block->device,
-        orGetDevicePointer(block->address),
+        block->address,
         size.value_or(block->requested),
         block->pool->stream,
         block->pool->owner->id,
@@ -806,7 +806,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   static SegmentInfo segment_info(const Block* first) {
     SegmentInfo info;
     info.device = first->device;
-    info.address = reinterpret_cast<size_t>(orGetDevicePointer(first->address));
+    info.address = reinterpret_cast<size_t>(first->address);
     info.stream = reinterpret_cast<void*>(first->pool->stream);
     info.is_large = !first->pool->small;
     info.owner_private_pool_id = first->pool->owner->id;

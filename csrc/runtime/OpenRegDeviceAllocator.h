@@ -34,6 +34,8 @@ class OPENREG_API OpenRegDeviceAllocator : public c10::DeviceAllocator {
   // On the current device and its current stream. Throws torch.OutOfMemoryError.
   DataPtr allocate(size_t size) override = 0;
 
+  virtual DataPtr allocate_on(size_t size, DeviceIndex device) = 0;
+
   // The same bytes as a kernel sees them: an address in the kernel window, labelled CPU. For the outputs and temporaries of
   // a kernel that runs on `device`; the memory returns to the device whoever frees it.
   virtual DataPtr allocate_for_kernel(size_t size, DeviceIndex device) = 0;

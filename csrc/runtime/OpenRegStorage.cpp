@@ -164,12 +164,12 @@ bool is_fresh(const StorageImpl* storage) {
 }
 
 intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device) {
-  DataPtr data = device_allocator()->allocate_for_kernel(size, device);
+  OpenRegDeviceAllocator* allocator = device_allocator();
   return make_intrusive<OpenRegStorageImpl>(
       StorageImpl::use_byte_size_t(),
       static_cast<int64_t>(size),
-      relabelled(std::move(data), device),
-      device_allocator(),
+      allocator->allocate_on(size, device),
+      allocator,
       /*resizable=*/true);
 }
 
@@ -183,7 +183,7 @@ intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage) {
 void resize_storage(StorageImpl* storage, size_t size) {
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
   const DeviceIndex device = storage->device().index();
-  DataPtr data = relabelled(device_allocator()->allocate_for_kernel(size, device), device);
+  DataPtr data = device_allocator()->allocate_on(size, device);
   const size_t kept = std::min(size, storage->nbytes());
   if (kept > 0) {
     const Stream stream = current_stream(device);
