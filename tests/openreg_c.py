@@ -123,6 +123,7 @@ for _name, _arguments, _result in (
     ("orGetKernelPointer", (POINTER,), POINTER),
     ("orGetDevicePointer", (POINTER,), POINTER),
     ("orIsInBadFork", (), ctypes.c_bool),
+    ("orExecutesInline", (), ctypes.c_bool),
     ("orRethrowLaunchFailure", (), None),
 ):
     getattr(lib, _name).argtypes = _arguments

@@ -978,6 +978,21 @@ def test_the_mode_comes_from_the_environment() -> None:
     assert output_of(code, OPENREG_EXECUTION="chaos", OPENREG_CHAOS_SEED=str(2**64 - 1)) == f"2 {2**64 - 1}"
 
 
+def test_who_asks_whether_kernels_run_inline_starts_nothing() -> None:
+    code = """
+        import os
+        print(lib.orExecutesInline())
+        call("orDeviceSynchronize")
+        print(lib.orExecutesInline())
+        pid = os.fork()
+        if pid == 0:
+            os._exit(10 + lib.orExecutesInline())
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """
+    assert output_of(code).split() == ["False", "True", "10"]
+    assert output_of(code, OPENREG_EXECUTION="async").split() == ["False", "False", "10"]
+
+
 def test_switching_the_mode_waits_and_leaves_failures(mode: str, stream: int) -> None:
     with Gate(stream):
         call("orLaunch", stream, FAILS, None, 0)

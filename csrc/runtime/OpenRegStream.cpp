@@ -121,7 +121,7 @@ void order_after_current_stream(orStream_t stream, DeviceIndex device) {
   OPENREG_CHECK(orStreamWaitEvent(stream, event.get(), 0));
 }
 
-bool executes_inline() {
+bool starts_inline() {
   orExecutionMode mode = orExecutionInline;
   OPENREG_CHECK(orGetExecutionMode(&mode, nullptr));
   return mode == orExecutionInline;
@@ -132,11 +132,12 @@ StreamLock lock_stream(Stream stream) {
 }
 
 StreamLock drain_current_stream(DeviceIndex device) {
+  if (C10_LIKELY(executes_inline())) {
+    return {};
+  }
   const Stream stream = current_stream(device);
   StreamLock lock = lock_stream(stream);
-  if (C10_UNLIKELY(lock.owns_lock())) {
-    OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
-  }
+  OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
   return lock;
 }
 

@@ -36,8 +36,12 @@ OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDi
 OPENREG_API void order_after_current_stream(orStream_t stream, DeviceIndex device);
 // LITERALINCLUDE END: STREAMS
 
-// Whether kernels run at their launch, on the launching thread (orExecutionInline). Refuses a forked child.
-OPENREG_API bool executes_inline();
+// Whether kernels run at their launch, on the launching thread (orExecutionInline). Refuses a forked child. Asked at every
+// operator, so what starts the device or refuses is apart.
+OPENREG_API bool starts_inline();
+inline bool executes_inline() {
+  return C10_LIKELY(orExecutesInline()) || starts_inline();
+}
 
 // Later work of `waiting` waits for what is queued on `other` now.
 OPENREG_API void wait_for_stream(Stream waiting, Stream other);

@@ -86,6 +86,10 @@ orError_t start() {
   return orSuccess;
 }
 
+bool isStarted() {
+  return state.load(std::memory_order_acquire) == State::started;
+}
+
 bool isInBadFork() {
   return state.load(std::memory_order_relaxed) == State::badFork;
 }

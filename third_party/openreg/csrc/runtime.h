@@ -16,6 +16,9 @@ const Environment& environment();
 // in a child forked after the start, orErrorInitializationError. A few nanoseconds once it has succeeded.
 orError_t start();
 
+// Whether start() has succeeded in this process.
+bool isStarted();
+
 // True in a child that was forked after the simulator started (in it or in an ancestor). Such a process has none of the
 // device's memory and none of its threads, and may not wait for a lock that another thread held when it was forked. So
 // functions that give something back do nothing there, and all others that need a device fail in start().

@@ -281,6 +281,10 @@ orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed) {
   });
 }
 
+bool orExecutesInline(void) {
+  return isStarted() && scheduler->mode == orExecutionInline;
+}
+
 orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed) {
   return deviceCall(__func__, [&] {
     if (mode != nullptr) {
