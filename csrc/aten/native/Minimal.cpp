@@ -31,17 +31,38 @@ c10::DeviceIndex checked_device(
   return index;
 }
 
-Tensor make_tensor(size_t bytes, ScalarType dtype, c10::DeviceIndex device) {
-  return at::detail::make_tensor<TensorImpl>(
-      c10::Storage(make_storage(bytes, device)), kKeys, c10::scalarTypeToTypeMeta(dtype));
-}
-
 // torch.use_deterministic_algorithms() promises the same bytes in every run, also where nothing was written.
 void fill_if_deterministic(Tensor& tensor) {
   if (C10_UNLIKELY(
           globalContext().deterministicAlgorithms() && globalContext().deterministicFillUninitializedMemory())) {
     at::native::fill_empty_deterministic_(tensor);
   }
+}
+
+Tensor make_tensor(size_t bytes, caffe2::TypeMeta dtype, c10::DeviceIndex device) {
+  return at::detail::make_tensor<TensorImpl>(c10::Storage(make_storage(bytes, device)), kKeys, dtype);
+}
+
+Tensor make_contiguous(
+    IntArrayRef size, caffe2::TypeMeta dtype, c10::DeviceIndex device, std::optional<MemoryFormat> memory_format) {
+  const size_t bytes = at::detail::computeStorageNbytesContiguous(size, dtype.itemsize());
+  Tensor tensor = make_tensor(bytes, dtype, device);
+  TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (size.size() != 1 || size[0] != 0) { // a new TensorImpl has the sizes [0]
+    impl->generic_set_sizes_contiguous(size);
+  }
+  if (memory_format.value_or(MemoryFormat::Contiguous) != MemoryFormat::Contiguous) {
+    impl->empty_tensor_restride(*memory_format);
+  }
+  fill_if_deterministic(tensor);
+  return tensor;
+}
+
+Tensor make_strided(IntArrayRef size, IntArrayRef stride, caffe2::TypeMeta dtype, c10::DeviceIndex device) {
+  Tensor tensor = make_tensor(at::detail::computeStorageNbytes(size, stride, dtype.itemsize()), dtype, device);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+  fill_if_deterministic(tensor);
+  return tensor;
 }
 
 // Grows the storage if the tensor's sizes and strides reach beyond it; never shrinks it.
@@ -70,18 +91,8 @@ Tensor empty_memory_format(
     std::optional<bool> pin_memory,
     std::optional<MemoryFormat> memory_format) {
   at::detail::check_size_nonnegative(size);
-  const ScalarType type = dtype_or_default(dtype);
-  const size_t bytes = at::detail::computeStorageNbytesContiguous(size, elementSize(type));
-  Tensor tensor = make_tensor(bytes, type, checked_device(layout, device, pin_memory));
-  TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (size.size() != 1 || size[0] != 0) { // a new TensorImpl has the sizes [0]
-    impl->generic_set_sizes_contiguous(size);
-  }
-  if (memory_format.value_or(MemoryFormat::Contiguous) != MemoryFormat::Contiguous) {
-    impl->empty_tensor_restride(*memory_format);
-  }
-  fill_if_deterministic(tensor);
-  return tensor;
+  const auto type = c10::scalarTypeToTypeMeta(dtype_or_default(dtype));
+  return make_contiguous(size, type, checked_device(layout, device, pin_memory), memory_format);
 }
 // LITERALINCLUDE END: EMPTY.MEMORY_FORMAT BODY
 
@@ -93,12 +104,14 @@ Tensor empty_strided(
     std::optional<Device> device,
     std::optional<bool> pin_memory) {
   at::detail::check_size_nonnegative(size);
-  const ScalarType type = dtype_or_default(dtype);
-  const size_t bytes = at::detail::computeStorageNbytes(size, stride, elementSize(type));
-  Tensor tensor = make_tensor(bytes, type, checked_device(layout, device, pin_memory));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
-  fill_if_deterministic(tensor);
-  return tensor;
+  const auto type = c10::scalarTypeToTypeMeta(dtype_or_default(dtype));
+  return make_strided(size, stride, type, checked_device(layout, device, pin_memory));
+}
+
+Tensor empty_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& options) {
+  const c10::DeviceIndex device = options.device().index();
+  return stride.empty() ? make_contiguous(size, options.dtype(), device, options.memory_format_opt())
+                        : make_strided(size, stride, options.dtype(), device);
 }
 
 // Zeros without memory, which autograd uses for gradients that are known to be zero. The key ZeroTensor marks them.

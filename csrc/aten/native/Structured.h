@@ -17,13 +17,6 @@
 // (OnCpu.h), and with them everything unusual: CPU tensors other than a number, queued execution.
 namespace at::openreg {
 
-inline Tensor new_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& options) {
-  const ScalarType dtype = typeMetaToScalarType(options.dtype());
-  return stride.empty()
-             ? empty_memory_format(size, dtype, kStrided, options.device(), std::nullopt, options.memory_format_opt())
-             : empty_strided(size, stride, dtype, kStrided, options.device(), std::nullopt);
-}
-
 // LITERALINCLUDE START: STRUCTURED BODY
 // `Kernel` with the device's memory as its output.
 template <class Kernel>
@@ -32,7 +25,7 @@ struct Structured final : Kernel {
 
   void set_output_raw_strided(int64_t index, IntArrayRef size, IntArrayRef stride, TensorOptions options) override {
     if (!output.defined()) {
-      output = new_output(size, stride, options);
+      output = empty_output(size, stride, options);
     } else if (output.sizes() != size) { // of out=; in place, TensorIterator has refused it
       at::native::resize_output(output, size);
       if (!stride.empty()) {
