@@ -13,15 +13,79 @@ namespace {
 
 constexpr c10::DispatchKeySet kMathBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
 
+// A tensor like another one, over the same bytes of another backend.
 struct AliasImpl final : c10::TensorImpl {
+  // Counts versions with `like`, which saves it a counter: without the keys of autograd, the base's constructor makes none.
   AliasImpl(c10::Storage&& storage, c10::DispatchKeySet keys, const c10::TensorImpl& like)
-      : TensorImpl(std::move(storage), keys, like.dtype()) {
-    set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-    if (C10_UNLIKELY(like.is_wrapped_number())) {
-      set_wrapped_number(true);
+      : TensorImpl(VIEW, std::move(storage), keys, like.dtype()) {
+    version_counter_ = like.version_counter();
+    imitate(keys, like);
+  }
+
+  // As if made anew, for the same backend.
+  void reuse(c10::Storage&& storage, c10::DispatchKeySet keys, const c10::TensorImpl& like) {
+    storage_ = std::move(storage);
+    data_type_ = like.dtype();
+    imitate(keys, like);
+  }
+
+  // Drops what it shares with others. Whether it can be reused.
+  bool retire() {
+    storage_ = c10::Storage();
+    if (!version_counter_.enabled() || !version_counter_.unique()) {
+      version_counter_ = c10::VariableVersion(0);
     }
+    return !autograd_meta() && !extra_meta_;
+  }
+
+ private:
+  void imitate(c10::DispatchKeySet keys, const c10::TensorImpl& like) {
+    key_set_ = keys;
+    if (C10_LIKELY(like.key_set().has_any(c10::inplace_or_view_ks))) { // no inference tensor
+      const auto backend = keys.highestBackendKey();
+      key_set_ =
+          keys | c10::getAutogradRelatedKeySetFromBackend(backend) | c10::getAutocastRelatedKeySetFromBackend(backend);
+    }
+    // set_sizes_and_strides() would find out what `like` knows.
+    sizes_and_strides_ = const_cast<c10::TensorImpl&>(like).sizes_and_strides();
+    storage_offset_ = like.storage_offset();
+    numel_ = like.numel();
+    is_contiguous_ = like.is_contiguous();
+    is_channels_last_ = like.is_strides_like_channels_last();
+    is_channels_last_contiguous_ = like.is_contiguous(MemoryFormat::ChannelsLast);
+    is_channels_last_3d_ = like.is_strides_like_channels_last_3d();
+    is_channels_last_3d_contiguous_ = like.is_contiguous(MemoryFormat::ChannelsLast3d);
+    is_non_overlapping_and_dense_ = like.is_non_overlapping_and_dense();
+    is_wrapped_number_ = like.is_wrapped_number();
   }
 };
+
+// The thread's CPU aliases that are not in use: to make and to drop one costs more than to fill it in.
+constexpr size_t kKeptAliases = 256; // an optimizer's
+thread_local std::vector<c10::intrusive_ptr<AliasImpl>> kept_aliases;
+
+Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::TensorImpl& like) {
+  if (kept_aliases.empty()) {
+    return make_like(std::move(storage), c10::DispatchKey::CPU, like);
+  }
+  auto alias = std::move(kept_aliases.back());
+  kept_aliases.pop_back();
+  alias->reuse(
+      c10::Storage(std::move(storage)),
+      c10::DispatchKeySet(c10::DispatchKey::CPU) | (like.key_set() & kMathBits),
+      like);
+  return Tensor(std::move(alias));
+}
+
+void drop_alias(Tensor&& tensor) {
+  auto alias = tensor.unsafeReleaseIntrusivePtr();
+  if (alias.is_uniquely_owned() && typeid(*alias) == typeid(AliasImpl) && kept_aliases.size() < kKeptAliases) {
+    auto own = c10::intrusive_ptr<AliasImpl>::reclaim(static_cast<AliasImpl*>(alias.release()));
+    if (own->retire()) {
+      kept_aliases.push_back(std::move(own));
+    }
+  }
+}
 
 c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
@@ -119,6 +183,11 @@ void KernelScope::enter_inline() {
 
 KernelScope::~KernelScope() {
   if (C10_LIKELY(policy_.builtin)) {
+    for (Alias& known : aliases_) {
+      if (C10_LIKELY(known.device->is_privateuseone())) {
+        drop_alias(std::move(known.cpu));
+      }
+    }
     return;
   }
   c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 4> twins;
@@ -157,7 +226,7 @@ Tensor KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   if (C10_UNLIKELY(!tensor->is_privateuseone())) {
     cpu = *tensor; // a CPU operand is its own alias
   } else if (C10_LIKELY(!has_components(impl))) {
-    cpu = make_like(twin(impl.unsafe_storage().unsafeGetStorageImpl()), c10::DispatchKey::CPU, impl);
+    cpu = make_alias(twin(impl.unsafe_storage().unsafeGetStorageImpl()), impl);
   } else {
     cpu = map_components(
         *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
@@ -166,6 +235,7 @@ Tensor KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
     cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and a few more ask for it
   }
   if (C10_UNLIKELY(aliases_.size() >= kFewAliases)) { // a list of thousands of tensors, as optimizers pass
+    index_.reserve(8 * kFewAliases);
     for (size_t i = index_.size(); i < aliases_.size(); ++i) {
       index_.emplace(aliases_[i].device->unsafeGetTensorImpl(), i);
     }
