@@ -7,6 +7,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_ops.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include "OnCpu.h"
 
@@ -58,8 +59,11 @@ _scaled_dot_product_fused_attention_overrideable(
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
   // The other results serve kernels with variable lengths and dropout, which this one does not have. PyTorch's meta kernel
   // says that the generator's seed and offset are tensors, and a graph captured with it saves them for the backward.
-  const auto no_seed = [] { return at::zeros({}, at::kLong); };
-  return {out, logsumexp, Tensor(), Tensor(), query.sym_size(2), key.sym_size(2), no_seed(), no_seed(), Tensor()};
+  static const Tensor& no_seed = *new Tensor([] {
+    const c10::InferenceMode saved_for_backward(false);
+    return at::zeros({}, at::kLong);
+  }());
+  return {out, logsumexp, Tensor(), Tensor(), query.sym_size(2), key.sym_size(2), no_seed, no_seed, Tensor()};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> _scaled_dot_product_fused_attention_overrideable_backward(

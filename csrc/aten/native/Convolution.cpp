@@ -1,5 +1,6 @@
 #include "Convolution.h"
 
+#include <ATen/ops/_convolution_ops.h>
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/convolution_backward_overrideable_ops.h>
 #include <ATen/ops/convolution_ops.h>
@@ -40,7 +41,7 @@ Tensor convolution_overrideable(
   check_same_type(input, weight, "weight");
   check_same_type(input, bias.value_or(Tensor()), "bias");
   const auto& schema = schema_of<at::_ops::convolution_overrideable>();
-  KernelScope scope(policy_of(schema));
+  KernelScope scope(policy_of<at::_ops::convolution_overrideable>());
   see(scope, input, schema.arguments()[0]);
   see(scope, weight, schema.arguments()[1]);
   see(scope, bias, schema.arguments()[2]);
@@ -59,7 +60,7 @@ Tensor convolution_overrideable(
   }
   scope.enter_inline();
   return scope.result(
-      at::_ops::convolution::redispatch(
+      at::_ops::_convolution::redispatch( // what convolution() does first, which is how the call came here
           kCpu,
           scope.alias(input),
           scope.alias(weight),
@@ -69,7 +70,11 @@ Tensor convolution_overrideable(
           c10::fromIntArrayRefSlow(dilation),
           transposed,
           c10::fromIntArrayRefSlow(output_padding),
-          groups));
+          groups,
+          /*benchmark=*/false,
+          /*deterministic=*/false,
+          /*cudnn_enabled=*/false,
+          /*allow_tf32=*/false));
 }
 
 std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
@@ -84,7 +89,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
     int64_t groups,
     std::array<bool, 3> output_mask) {
   const auto& schema = schema_of<at::_ops::convolution_backward_overrideable>();
-  KernelScope scope(policy_of(schema));
+  KernelScope scope(policy_of<at::_ops::convolution_backward_overrideable>());
   see(scope, grad_output, schema.arguments()[0]);
   see(scope, input, schema.arguments()[1]);
   see(scope, weight, schema.arguments()[2]);

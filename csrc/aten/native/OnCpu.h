@@ -95,11 +95,17 @@ const c10::FunctionSchema& schema_of() {
   return schema;
 }
 
+template <class Op>
+const DevicePolicy& policy_of() {
+  static const DevicePolicy& policy = policy_of(schema_of<Op>());
+  return policy;
+}
+
 // The device check of a kernel that is made of other operators, each of which would see only some of the arguments: `args`
 // are Op's first ones.
 template <class Op, class... Args>
 void check_devices(const Args&... args) {
-  KernelScope scope(policy_of(schema_of<Op>()));
+  KernelScope scope(policy_of<Op>());
   const c10::Argument* argument = schema_of<Op>().arguments().data();
   (see(scope, args, *argument++), ...);
   scope.check_devices();
@@ -124,14 +130,11 @@ struct OnCpu;
 template <class Op, class Result, class... Args>
 struct OnCpu<Op, Result(Args...)> {
   static Result call(Args... args) {
-    static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
     if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
       return Boxed<Op>::call(args...);
     }
-    static const c10::FunctionSchema& schema = op.schema();
-    static const DevicePolicy& policy = policy_of(schema);
-    KernelScope scope(policy);
-    const c10::Argument* argument = schema.arguments().data();
+    KernelScope scope(policy_of<Op>());
+    const c10::Argument* argument = schema_of<Op>().arguments().data();
     (see(scope, args, *argument++), ...);
     scope.enter_inline();
 
