@@ -8,6 +8,7 @@ import torch_openreg
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
+import api  # noqa: E402
 import pictures  # noqa: E402
 
 project = "torch_openreg"
@@ -15,7 +16,7 @@ author = "torch_openreg developers"
 copyright = "torch_openreg developers, BSD-3-Clause"
 release = torch_openreg.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "sphinx_design"]
 exclude_patterns = ["README.md"]
 suppress_warnings = ["misc.highlighting_failure"]  # transcripts end in the middle of a statement
 templates_path: list[str] = []
@@ -23,7 +24,6 @@ templates_path: list[str] = []
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
-autodoc_member_order = "groupwise"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 
@@ -38,5 +38,6 @@ html_css_files = ["book.css"]
 html_copy_source = False
 html_show_sphinx = False
 
-# Drawn into the sources' folder, since `raw` directives read them there.
+# Made in the sources' folder, since `raw` and `include` directives read them there.
 pictures.draw_all(ROOT / "docs" / "_pictures")
+api.write_all(ROOT / "docs" / "_reference")

@@ -144,7 +144,10 @@ def synchronize(device: DeviceLike | None = None) -> None:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """True: the kernels are the CPU's, which know bfloat16. As ``torch.cuda.is_bf16_supported``."""
+    """True: the kernels are the CPU's, which know bfloat16, so that ``including_emulation`` makes no difference.
+
+    As ``torch.cuda.is_bf16_supported``.
+    """
     return True
 
 

@@ -19,11 +19,11 @@ _SYNC_DEBUG_MODES = ("default", "warn", "error")
 class execution_mode:
     """Chooses how the device executes: called, for good; as a context manager, until it ends.
 
-    ``"inline"``: an operator or copy has run when its call returns. ``"async"``: it is queued on the current stream and
-    the call returns at once, as on CUDA; an operator whose results' shapes depend on the data waits for the stream.
-    ``"chaos"``: async with random delays, turns and overwritten destinations, so that a missing synchronisation gives
-    wrong results; ``seed`` (0 to 2^64 - 1, default 0) starts their sequence. The rules of streams and events and, in a
-    correct program, all results are the same in every mode.
+    ``mode`` is one of three. ``"inline"``: an operator or copy has run when its call returns. ``"async"``: it is queued
+    on the current stream and the call returns at once, as on CUDA; an operator whose results' shapes depend on the data
+    waits for the stream. ``"chaos"``: async with random delays, turns and overwritten destinations, so that a missing
+    synchronisation gives wrong results; ``seed`` (0 to 2^64 - 1, default 0) starts their sequence. The rules of streams
+    and events and, in a correct program, all results are the same in every mode.
 
     The default is OPENREG_EXECUTION, else inline. Concerns all devices and threads. Waits for all devices. Raises
     ValueError for another mode.
@@ -52,7 +52,8 @@ def get_execution_mode() -> str:
 def record_launch_sites(enabled: bool = True) -> None:
     """Whether the failure of a queued operator names the line of Python that launched it. Costs about 1 us a launch.
 
-    Off, unless TORCH_OPENREG_LAUNCH_TRACEBACK=1. The traceback of such an exception shows the call that waited.
+    ``enabled`` (default True) switches it on or off. Off at first, unless TORCH_OPENREG_LAUNCH_TRACEBACK=1. The
+    traceback of such an exception shows the call that waited.
     """
     _C._record_launch_sites(enabled)
 

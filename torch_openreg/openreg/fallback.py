@@ -43,7 +43,7 @@ class set_policy:
     ``mode`` is ``"silent"`` (the default), ``"warn"`` (a UserWarning at an operator's first call after this) or
     ``"error"`` (NotImplementedError, which names the operator and how to allow it). Operators of ``allow`` stay silent:
     names with or without namespace and overload, and shell patterns (``"aten::sort.stable"``, ``"sort"``,
-    ``"_foreach_*"``). ValueError for another mode. Does not synchronise.
+    ``"_foreach_*"``). ValueError for another mode, TypeError for one string where a list belongs. Does not synchronise.
     """
 
     def __init__(self, mode: str, allow: Iterable[str] = ()) -> None:

@@ -58,7 +58,7 @@ def empty_cache() -> None:
 
 
 def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
-    """Free and total memory of a device. Starts it. As ``torch.cuda.mem_get_info``."""
+    """Free and total bytes of a device. Starts it. As ``torch.cuda.mem_get_info``."""
     _lazy_init()
     return torch.accelerator.get_memory_info(existing_device(device))
 
@@ -98,7 +98,10 @@ def caching_allocator_alloc(size: int, device: DeviceLike | None = None, stream:
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Frees what ``caching_allocator_alloc`` returned. As ``torch.cuda.caching_allocator_delete``."""
+    """Frees ``mem_ptr``, an address that ``caching_allocator_alloc`` returned, and all bytes behind it.
+
+    RuntimeError for another address. As ``torch.cuda.caching_allocator_delete``.
+    """
     _C._caching_allocator_delete(mem_ptr)
 
 
@@ -111,12 +114,12 @@ def get_allocator_backend() -> str:
 
 
 def memory_allocated(device: DeviceLike | None = None) -> int:
-    """What tensors occupy now. As ``torch.cuda.memory_allocated``."""
+    """The bytes that tensors occupy now. As ``torch.cuda.memory_allocated``."""
     return torch.accelerator.memory_allocated(existing_device(device))
 
 
 def max_memory_allocated(device: DeviceLike | None = None) -> int:
-    """The most that tensors occupied since the start or ``reset_peak_memory_stats``.
+    """The most bytes that tensors occupied since the start or ``reset_peak_memory_stats``.
 
     As ``torch.cuda.max_memory_allocated``.
     """
@@ -124,12 +127,12 @@ def max_memory_allocated(device: DeviceLike | None = None) -> int:
 
 
 def memory_reserved(device: DeviceLike | None = None) -> int:
-    """What the allocator has taken from the device now, used or cached. As ``torch.cuda.memory_reserved``."""
+    """The bytes that the allocator has taken from the device now, used or cached. As ``torch.cuda.memory_reserved``."""
     return torch.accelerator.memory_reserved(existing_device(device))
 
 
 def max_memory_reserved(device: DeviceLike | None = None) -> int:
-    """The most that the allocator held since the start or ``reset_peak_memory_stats``.
+    """The most bytes that the allocator held since the start or ``reset_peak_memory_stats``.
 
     As ``torch.cuda.max_memory_reserved``.
     """
@@ -137,12 +140,18 @@ def max_memory_reserved(device: DeviceLike | None = None) -> int:
 
 
 def memory_stats(device: DeviceLike | None = None) -> OrderedDict[str, Any]:
-    """The allocator's counters, under CUDA's keys; empty before its first use. As ``torch.cuda.memory_stats``."""
+    """The allocator's counters, sizes in bytes, under CUDA's keys; empty before its first use.
+
+    As ``torch.cuda.memory_stats``.
+    """
     return _flat(memory_stats_as_nested_dict(device))
 
 
 def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
-    """The same counters, nested; empty before its first use. As ``torch.cuda.memory_stats_as_nested_dict``."""
+    """The counters of ``memory_stats``, sizes in bytes, nested; empty before the allocator's first use.
+
+    As ``torch.cuda.memory_stats_as_nested_dict``.
+    """
     index = existing_device(device)
     if not torch._C._accelerator_isAllocatorInitialized():
         return {}
@@ -163,7 +172,7 @@ def reset_accumulated_memory_stats(device: DeviceLike | None = None) -> None:
 
 
 def host_memory_stats() -> OrderedDict[str, Any]:
-    """The counters of the allocator of pinned memory, under CUDA's keys; times in microseconds.
+    """The counters of the allocator of pinned memory, under CUDA's keys; sizes in bytes, times in microseconds.
 
     Sizes are rounded up to powers of two. As ``torch.cuda.host_memory_stats``.
     """
@@ -171,7 +180,10 @@ def host_memory_stats() -> OrderedDict[str, Any]:
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    """The same counters, nested. As ``torch.cuda.host_memory_stats_as_nested_dict``."""
+    """The counters of ``host_memory_stats``, sizes in bytes and times in microseconds, nested.
+
+    As ``torch.cuda.host_memory_stats_as_nested_dict``.
+    """
     return _C._host_memory_stats()
 
 
@@ -278,9 +290,13 @@ def _format_count(value: int, reference: int) -> str:
 
 
 def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
-    """The segments that the allocator holds and the blocks in them, of all devices or of one ``MemPool``.
+    """The segments that the allocator holds and the blocks in them, sizes in bytes, in the form of CUDA's.
 
-    Of the form of ``_snapshot()["segments"]``. As ``torch.cuda.memory_snapshot``.
+    As ``torch.cuda.memory_snapshot``.
+
+    Args:
+        mempool_id: of a ``MemPool``, whose segments alone are returned; default: those of all, on all devices.
+        include_traces: whether each block says where it was allocated, if ``_record_memory_history`` recorded it.
     """
     return _C._memory_snapshot(mempool_id, include_traces)["segments"]
 
@@ -298,7 +314,9 @@ def _record_memory_history(
 ) -> None:
     """Records where memory is allocated and freed, on all devices, for ``_snapshot``.
 
-    Args as ``torch.cuda.memory._record_memory_history``:
+    As ``torch.cuda.memory._record_memory_history``. RuntimeError for a word that is not one of these.
+
+    Args:
         enabled: None to stop; ``"state"`` to know of memory in use where it was allocated; ``"all"`` to keep a history
             of all allocations and frees too.
         context: events whose stack trace is kept. None: of none; ``"state"``: of memory in use; ``"alloc"``: also of
@@ -307,7 +325,9 @@ def _record_memory_history(
         max_entries: length of the history of each device; older entries are forgotten.
         clear_history: start with an empty one.
         skip_actions: actions that are not recorded, such as ``["free_requested"]``.
-        device, compile_context, global_record_annotations: taken for CUDA's sake, without effect.
+        device: taken for CUDA's sake, without effect.
+        compile_context: likewise.
+        global_record_annotations: likewise.
     """
     _C._record_memory_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions or ()))
 
@@ -316,7 +336,8 @@ def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = F
     """The state of the allocator on all devices: its segments and, with ``_record_memory_history``, its history.
 
     The form is that of ``torch.cuda.memory._snapshot``, so that ``python -m torch.cuda._memory_viz`` and
-    pytorch.org/memory_viz render it. Addresses are device addresses, ``stream`` is a ``torch.Stream``'s ``stream_id``.
+    pytorch.org/memory_viz render it. Addresses are device addresses, ``stream`` is a ``torch.Stream``'s ``stream_id``,
+    sizes are bytes. ``augment_with_fx_traces`` (default False) adds the nodes of compiled graphs to stack traces.
     """
     snapshot = _C._memory_snapshot(None, True)
     if augment_with_fx_traces:
@@ -325,7 +346,10 @@ def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = F
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
-    """Pickles ``_snapshot()`` to a file. As ``torch.cuda.memory._dump_snapshot``."""
+    """Pickles ``_snapshot()`` to the file ``filename``; ``augment_with_fx_traces`` as there.
+
+    As ``torch.cuda.memory._dump_snapshot``.
+    """
     snapshot = _snapshot(augment_with_fx_traces=augment_with_fx_traces)
     with open(filename, "wb") as file:
         pickle.dump(snapshot, file)
@@ -340,7 +364,7 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
 
 
 def _set_memory_metadata(metadata: str) -> None:
-    """Text that the history's entries of this thread carry from now on.
+    """Text that the history's entries of this thread carry from now on: ``metadata``.
 
     As ``torch.cuda.memory._set_memory_metadata``.
     """
@@ -348,14 +372,15 @@ def _set_memory_metadata(metadata: str) -> None:
 
 
 def _get_memory_metadata() -> str:
-    """What ``_set_memory_metadata`` set, at first ``""``."""
+    """What ``_set_memory_metadata`` set, at first ``""``. As ``torch.cuda.memory._get_memory_metadata``."""
     return _C._get_memory_metadata()
 
 
 def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], None]) -> None:
     """Calls ``observer(device, size, total, free)`` before each ``torch.OutOfMemoryError``, for the process's life.
 
-    The moment to ``_dump_snapshot``. As ``torch._C._cuda_attach_out_of_memory_observer``.
+    ``observer`` gets the device's index, and in bytes what was asked for, what the device has and what is free. The
+    moment to ``_dump_snapshot``. As ``torch._C._cuda_attach_out_of_memory_observer``.
     """
     _C._attach_out_of_memory_observer(observer)
 
@@ -370,7 +395,7 @@ class MemPool(_C._MemPool):
     rest once its tensors are gone and the cache is emptied.
 
     Args:
-        allocator: None; there is no other allocator than the device's.
+        allocator: None; there is no other allocator than the device's, and NotImplementedError is raised for one.
         use_on_oom: allocations outside the pool may use its free memory before they run out.
         no_split: a segment of the pool holds one tensor.
     """
@@ -381,13 +406,16 @@ class MemPool(_C._MemPool):
         super().__init__(use_on_oom, no_split)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
-        """``memory_snapshot`` of this pool."""
+        """``memory_snapshot`` of this pool; ``include_traces`` as there. As ``torch.cuda.MemPool.snapshot``."""
         return memory_snapshot(self.id, include_traces)
 
 
 @contextlib.contextmanager
 def use_mem_pool(pool: MemPool, device: DeviceLike | None = None) -> Iterator[None]:
-    """Context manager in which this thread allocates from ``pool``, on ``device``. As ``torch.cuda.use_mem_pool``."""
+    """Context manager in which this thread allocates from ``pool``, on ``device``. As ``torch.cuda.use_mem_pool``.
+
+    RuntimeError if the pool is entered already.
+    """
     index = existing_device(device)
     _C._begin_allocate_current_thread_to_pool(index, pool.id)
     try:

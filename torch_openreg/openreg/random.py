@@ -35,40 +35,52 @@ def _get_generator(device: DeviceLike | None = None) -> torch.Generator:
 
 
 def get_rng_state(device: DeviceLike = "openreg") -> Tensor:
-    """The state of a device's generator as a ByteTensor on the CPU. Default: the current device.
+    """The state of a device's generator, 1-dimensional, uint8, on the CPU. Default: the current device.
 
-    As ``torch.cuda.get_rng_state``.
+    Waits for queued kernels that draw from the generator. As ``torch.cuda.get_rng_state``.
     """
     return _get_generator(device).get_state()
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The states of all devices' generators. As ``torch.cuda.get_rng_state_all``."""
+    """The states of all devices' generators, each 1-dimensional, uint8, on the CPU.
+
+    As ``torch.cuda.get_rng_state_all``.
+    """
     return [get_rng_state(index) for index in range(device_count())]
 
 
 def set_rng_state(new_state: Tensor, device: DeviceLike = "openreg") -> None:
-    """Puts a device's generator into a state that ``get_rng_state`` returned. Default: the current device.
+    """Puts a device's generator into ``new_state``, which ``get_rng_state`` returned. Default: the current device.
 
-    As ``torch.cuda.set_rng_state``.
+    TypeError for what is not uint8, RuntimeError for another shape. As ``torch.cuda.set_rng_state``.
     """
     _get_generator(device).set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Puts the generators of devices 0, 1, ... into these states. As ``torch.cuda.set_rng_state_all``."""
+    """Puts the generators of devices 0, 1, ... into ``new_states``.
+
+    Their shape and dtype are those that ``get_rng_state`` returns. As ``torch.cuda.set_rng_state_all``.
+    """
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
 
 
 def manual_seed(seed: int) -> None:
-    """Seeds the current device's generator. Does nothing where there is no device. As ``torch.cuda.manual_seed``."""
+    """Seeds the current device's generator with ``seed``. Does nothing where there is no device.
+
+    As ``torch.cuda.manual_seed``.
+    """
     if device_count():
         _get_generator().manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds all devices' generators, which ``torch.manual_seed`` does too. As ``torch.cuda.manual_seed_all``."""
+    """Seeds all devices' generators with ``seed``, as ``torch.manual_seed`` does, too.
+
+    As ``torch.cuda.manual_seed_all``.
+    """
     for index in range(device_count()):
         _get_generator(index).manual_seed(int(seed))
 

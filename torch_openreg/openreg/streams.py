@@ -44,8 +44,9 @@ class Event(torch.Event, metaclass=_OfThisDevice):
     """Makes a ``torch.Event``, a mark in a stream to wait for and to measure with. As ``torch.cuda.Event``.
 
     ``enable_timing`` (default False): whether ``elapsed_time`` (milliseconds) may be asked. ``blocking`` is accepted:
-    waiting never spins; so is ``external``, which means something in a graph only. An event belongs to the device of
-    the stream that first records it; any stream may wait for it.
+    waiting never spins; so is ``external``, which means something in a graph only. ``interprocess`` is accepted, but
+    ``ipc_handle`` raises NotImplementedError. An event belongs to the device of the stream that first records it; any
+    stream may wait for it.
     """
 
     def __new__(  # type: ignore[misc]
@@ -74,7 +75,7 @@ def set_stream(stream: torch.Stream | None) -> None:
 
 
 class StreamContext:
-    """What ``stream`` returns."""
+    """What ``stream`` returns. As ``torch.cuda.StreamContext``."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream

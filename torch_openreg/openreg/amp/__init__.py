@@ -18,7 +18,7 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 class autocast(_autocast):
-    """``torch.autocast("openreg", ...)``."""
+    """``torch.autocast("openreg", ...)``, with the arguments ``enabled``, ``dtype`` and ``cache_enabled`` of there."""
 
     def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.float16, cache_enabled: bool = True) -> None:
         super().__init__("openreg", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)

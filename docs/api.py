@@ -1,0 +1,68 @@
+"""The sections of the API reference, from the names that the modules of torch.openreg declare to be public."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+HOME = "torch_openreg.openreg"
+# Section -> the submodule that holds its names. Those of torch.openreg itself have none.
+SECTIONS = {"device": "", "streams": "streams", "execution": "execution", "memory": "memory", "random": "random"}
+# Functions that are reached through their module only.
+QUALIFIED = ("fallback", "amp")
+# What torch.cuda documents with a leading underscore.
+UNDERSCORED = (
+    "_record_memory_history",
+    "_snapshot",
+    "_dump_snapshot",
+    "_allocation_traceback",
+    "_set_memory_metadata",
+    "_get_memory_metadata",
+    "_attach_out_of_memory_observer",
+)
+
+
+def _entry(name: str, value: object) -> str:
+    if isinstance(value, type):
+        return f".. autoclass:: {name}\n   :members:\n"
+    return f".. autofunction:: {name}\n"
+
+
+def sections() -> dict[str, str]:
+    """Section -> reStructuredText."""
+    package = importlib.import_module(HOME)
+    elsewhere = {name for names in package._SUBMODULES.values() for name in names} | set(package._SUBMODULES)
+    written = {}
+    for section, submodule in SECTIONS.items():
+        names = package._SUBMODULES[submodule] if submodule else [n for n in package.__all__ if n not in elsewhere]
+        entries = [
+            _entry(f"torch.openreg.{name}", getattr(package, name))
+            for name in names
+            if not name.startswith("_") and callable(getattr(package, name))
+        ]
+        if section == "memory":
+            entries += [".. autofunction:: torch.openreg.ipc_collect\n"]
+            entries += [f".. autofunction:: torch.openreg.memory.{name}\n" for name in UNDERSCORED]
+        written[section] = "\n".join(entries)
+    for submodule in QUALIFIED:
+        module = importlib.import_module(f"{HOME}.{submodule}")
+        own = [name for name in module.__all__ if getattr(getattr(module, name), "__module__", "") == module.__name__]
+        above = package._SUBMODULES[submodule]  # also reached from torch.openreg, as torch.cuda's are
+        names = {
+            name: f"torch.openreg.{name}" if name in above else f"torch.openreg.{submodule}.{name}" for name in own
+        }
+        written[submodule] = "\n".join(_entry(names[name], getattr(module, name)) for name in own)
+    types = package._SUBMODULES["_tensor_types"]
+    written["types"] = "\n".join(
+        f".. py:class:: torch.openreg.{n}\n\n   {getattr(package, n).__doc__}\n" for n in types
+    )
+    return written
+
+
+def write_all(folder: Path) -> None:
+    """Writes each section to a file, to be included by the page of the reference."""
+    folder.mkdir(exist_ok=True)
+    for section, text in sections().items():
+        file = folder / f"{section}.txt"
+        if not file.exists() or file.read_text() != text:  # a new date would make Sphinx read the page again
+            file.write_text(text)
