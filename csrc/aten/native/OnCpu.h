@@ -27,7 +27,7 @@ decltype(auto) see(KernelScope& scope, const T& value, const c10::Argument& argu
       scope.see(*value, argument);
     }
   } else if constexpr (std::is_same_v<T, c10::List<std::optional<Tensor>>>) {
-    for (const std::optional<Tensor>& tensor : value) {
+    for (const OptionalTensorRef tensor : IOptTensorListRef(value)) { // the list's own iterators count references
       if (tensor.has_value()) {
         scope.see(*tensor, argument);
       }
@@ -50,7 +50,7 @@ decltype(auto) aliased(KernelScope& scope, T& value) {
   } else if constexpr (std::is_same_v<Value, c10::List<std::optional<Tensor>>>) {
     c10::List<std::optional<Tensor>> list;
     list.reserve(value.size());
-    for (const std::optional<Tensor>& tensor : value) {
+    for (const OptionalTensorRef tensor : IOptTensorListRef(value)) {
       list.push_back(tensor.has_value() ? std::optional<Tensor>(scope.alias(*tensor)) : std::nullopt);
     }
     return list;
