@@ -194,16 +194,18 @@ void resize_storage(StorageImpl* storage, size_t size) {
 }
 
 intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, DeviceIndex device) {
-  void* address = storage->mutable_data();
+  DataPtr& data = storage->mutable_data_ptr();
+  void* const address = orGetDevicePointer(data.get());
   const size_t size = storage->nbytes();
-  if (C10_UNLIKELY(size > 0 && !in_kernel_window(address))) {
+  if (C10_UNLIKELY(size > 0 && address == data.get())) {
     // Allocated by a thread of the kernel's own, or kept alive by someone else: the one case that has to copy.
     auto copy = make_storage(size, device);
     std::memcpy(orGetKernelPointer(copy->data()), address, size);
     return copy;
   }
-  DataPtr owned = storage->set_data_ptr(borrowed(address));
-  return make_intrusive<OpenRegStorageImpl>(size, relabelled(std::move(owned), device), std::move(storage));
+  DataPtr owned(address, address, data.get_deleter(), Device(DeviceType::PrivateUse1, device));
+  data.release_context(); // from now on it is borrowed
+  return make_intrusive<OpenRegStorageImpl>(size, std::move(owned), std::move(storage));
 }
 
 void take_over(StorageImpl* storage, StorageImpl* twin) {

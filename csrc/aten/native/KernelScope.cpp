@@ -91,6 +91,12 @@ c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
 }
 
+// Leaves the tensor without one.
+c10::intrusive_ptr<c10::StorageImpl> take_storage(c10::TensorImpl& tensor) {
+  auto& storage = const_cast<c10::Storage&>(tensor.unsafe_storage());
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
+}
+
 } // namespace
 
 Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like) {
@@ -312,7 +318,8 @@ Tensor KernelScope::result(Tensor&& tensor) {
       }
     }
   }
-  auto device_storage = c10::openreg::adopt_storage(share(storage), device_);
+  auto device_storage = c10::openreg::adopt_storage(
+      tensor.use_count() == 1 ? take_storage(*tensor.unsafeGetTensorImpl()) : share(storage), device_);
   adopted_.push_back({storage, device_storage.get()});
   return to_device(std::move(tensor), std::move(device_storage));
 }
