@@ -156,6 +156,11 @@ def is_tf32_supported() -> bool:
     return False
 
 
+def _get_generator(device: DeviceLike | None = None) -> torch.Generator:
+    """A device's default generator. Core PyTorch calls it, as it calls ``torch.cuda._get_generator``."""
+    return _C._get_default_generator(existing_device(device))
+
+
 def device_memory_used(device: DeviceLike | None = None) -> int:
     """Bytes of a device's memory that are taken, used or cached. Default: the current device.
 
@@ -167,7 +172,8 @@ def device_memory_used(device: DeviceLike | None = None) -> int:
     return total - free
 
 
-# Where the other names live. Loaded at their first use, since `import torch` pays for what is loaded here.
+# Where the other names live; execution, memory, random and streams have their __all__ from here. Loaded at their first
+# use, since `import torch` pays for what is loaded here.
 _SUBMODULES = {
     "_reductions": ("ipc_collect",),
     "_tensor_types": (
@@ -230,7 +236,6 @@ _SUBMODULES = {
     ),
     "meta": (),
     "random": (
-        "_get_generator",
         "get_rng_state",
         "get_rng_state_all",
         "initial_seed",

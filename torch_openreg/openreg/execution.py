@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from torch_openreg import _C
 
-__all__ = [
-    "execution_mode",
-    "get_execution_mode",
-    "get_sync_debug_mode",
-    "record_launch_sites",
-    "set_sync_debug_mode",
-]
+from . import _SUBMODULES
+
+__all__ = [*_SUBMODULES["execution"]]
 
 _MODES = ("inline", "async", "chaos")
 _SYNC_DEBUG_MODES = ("default", "warn", "error")

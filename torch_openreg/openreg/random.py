@@ -8,30 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
 from torch import Tensor
 
-from torch_openreg import _C
+from . import _SUBMODULES, _get_generator, current_device, device_count
+from ._utils import DeviceLike
 
-from . import current_device, device_count
-from ._utils import DeviceLike, existing_device
-
-__all__ = [
-    "get_rng_state",
-    "get_rng_state_all",
-    "initial_seed",
-    "manual_seed",
-    "manual_seed_all",
-    "seed",
-    "seed_all",
-    "set_rng_state",
-    "set_rng_state_all",
-]
-
-
-def _get_generator(device: DeviceLike | None = None) -> torch.Generator:
-    """A device's default generator. Core PyTorch calls it, as it calls ``torch.cuda._get_generator``."""
-    return _C._get_default_generator(existing_device(device))
+__all__ = [*_SUBMODULES["random"]]
 
 
 def get_rng_state(device: DeviceLike = "openreg") -> Tensor:

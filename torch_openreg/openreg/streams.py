@@ -11,10 +11,10 @@ import torch
 
 from torch_openreg import _C
 
-from . import device
+from . import _SUBMODULES, device
 from ._utils import DeviceLike, existing_device
 
-__all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]
+__all__ = [*_SUBMODULES["streams"]]
 
 
 class _OfThisDevice(type):
