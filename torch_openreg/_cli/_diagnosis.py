@@ -40,7 +40,7 @@ DIAGNOSES: tuple[tuple[str, str, str], ...] = (
         "LD_LIBRARY_PATH.",
     ),
     (
-        r"(\S+): (file too short|invalid ELF header|wrong ELF class\S*|cannot open shared object)",
+        r"(\S+): (file too short|invalid ELF header|wrong ELF class\S*)",
         "damaged library: {0} ({1})",
         "Install {distribution} again, for this machine.",
     ),
