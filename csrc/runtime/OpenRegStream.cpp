@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <memory>
 #include <mutex>
 
 namespace c10::openreg {
@@ -60,6 +59,13 @@ orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
   return handle;
 }
 
+void wait_for(orStream_t waiting, Stream other) {
+  const orEvent_t event = create_event(other);
+  const auto destroy = c10::make_scope_exit([&] { orEventDestroy(event); });
+  OPENREG_CHECK(orEventRecord(event, stream_handle(other)));
+  OPENREG_CHECK(orStreamWaitEvent(waiting, event, 0));
+}
+
 } // namespace
 
 Stream default_stream(DeviceIndex device) {
@@ -109,16 +115,17 @@ orEvent_t create_event(Stream stream, unsigned int flags) {
 }
 
 void order_after_current_stream(orStream_t stream, DeviceIndex device) {
-  const orStream_t current = stream_handle(current_stream(device));
+  const Stream current = current_stream(device);
   if (!stream) {
     stream = stream_handle(default_stream(device));
   }
-  if (stream == current) {
-    return;
+  if (stream != stream_handle(current)) {
+    wait_for(stream, current);
   }
-  const std::unique_ptr<orEvent, orError_t (*)(orEvent_t)> event(create_event(current_stream(device)), &orEventDestroy);
-  OPENREG_CHECK(orEventRecord(event.get(), current));
-  OPENREG_CHECK(orStreamWaitEvent(stream, event.get(), 0));
+}
+
+void wait_for_stream(Stream waiting, Stream other) {
+  wait_for(stream_handle(waiting), other);
 }
 
 bool starts_inline() {
@@ -139,13 +146,6 @@ StreamLock drain_current_stream(DeviceIndex device) {
   StreamLock lock = lock_stream(stream);
   OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
   return lock;
-}
-
-void wait_for_stream(Stream waiting, Stream other) {
-  const orEvent_t event = create_event(other);
-  const auto destroy = c10::make_scope_exit([&] { orEventDestroy(event); });
-  OPENREG_CHECK(orEventRecord(event, stream_handle(other)));
-  OPENREG_CHECK(orStreamWaitEvent(stream_handle(waiting), event, 0));
 }
 
 } // namespace c10::openreg
