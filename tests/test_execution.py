@@ -579,6 +579,25 @@ def test_backward_is_queued_on_the_forwards_stream(queueing: str) -> None:
     assert_same(x.grad, torch.tensor([2.0, 4.0, 6.0]))
 
 
+def test_results_are_where_they_belong_whatever_the_kernel_allocates_before_them(queueing: str) -> None:
+    torch.manual_seed(0)
+    image, weight = torch.randn(2, 4, 8, 8), torch.randn(4, 4, 3, 3)  # gradients of one size, and of several
+    for masks in ([True] * 3, [True, False, True], [False, True, False], [True] * 3, [True, True, False]):
+        for side in (8, 3):
+            inputs = [image[..., :side, :side].contiguous(), weight, torch.randn(2, 4, side, side)]
+
+            def gradients(inputs: list[torch.Tensor], masks: list[bool]) -> list[torch.Tensor | None]:
+                data, kernel, gradient = inputs
+                settings = ([4], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, masks)
+                return list(torch.ops.aten.convolution_backward(gradient, data, kernel, *settings))
+
+            found = gradients([each.to(DEVICE_0) for each in inputs], masks)
+            for wanted, mine, expected in zip(masks, found, gradients(inputs, masks), strict=True):
+                assert (mine is not None) == wanted  # the CPU gives more
+                if wanted:
+                    assert_same(mine, expected)
+
+
 def test_several_threads_launch_on_one_stream(queueing: str) -> None:
     results: dict[int, list[torch.Tensor]] = {}
 

@@ -6,7 +6,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -96,6 +96,77 @@ def test_more_than_an_exabyte_is_refused_before_anything_else() -> None:
     with pytest.raises(torch.OutOfMemoryError) as error:
         bytes_of(1 << 61)
     assert str(error.value) == "OpenReg out of memory. Tried to allocate more than 1EB memory."
+
+
+# ---- temporaries of kernels
+
+
+@pytest.fixture
+def full_device() -> Iterator[Callable[[], object]]:
+    """A function that takes what is left of the memory that the process has reserved, and lets it have no more."""
+    taken: list[torch.Tensor] = []
+
+    def fill() -> None:
+        torch.accelerator.synchronize()
+        free, total = torch.openreg.mem_get_info()
+        torch.openreg.set_per_process_memory_fraction((total - free) / total)
+        size = 64 * MIB
+        while size >= 512:
+            try:
+                taken.append(bytes_of(size))
+            except torch.OutOfMemoryError:
+                size //= 2
+
+    yield fill
+    torch.openreg.set_per_process_memory_fraction(1.0)
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_full_device_has_room_for_what_a_kernel_writes_into(mode: str, full_device: Callable[[], object]) -> None:
+    with torch.openreg.execution_mode(mode):
+        integers = torch.arange(1 << 20, dtype=torch.int32, device="openreg")
+        single = torch.full((1 << 20,), 0.5, device="openreg")
+        double = torch.full((1 << 20,), 0.25, dtype=torch.float64, device="openreg")
+        sums, empty = torch.empty_like(single), torch.empty(0, device="openreg")
+        full_device()
+        refused = torch.openreg.memory_stats()["num_ooms"]
+        integers.add_(1).mul_(2).remainder_(1009)
+        single.add_(double)  # on the CPU in double precision, which takes two temporaries of 8 MiB
+        torch.add(single, double, out=sums)
+        torch._foreach_mul_([single, sums], 2)
+        assert torch.openreg.memory_stats()["num_ooms"] == refused
+        with pytest.raises(torch.OutOfMemoryError):  # it would have to grow
+            torch.add(single, double, out=empty)
+        with pytest.raises(torch.OutOfMemoryError):
+            integers + 1
+    expected = torch.arange(1 << 20, dtype=torch.int32).add_(1).mul_(2).remainder_(1009)
+    assert torch.equal(integers.cpu(), expected)
+    assert single.cpu().unique().tolist() == [1.5] and sums.cpu().unique().tolist() == [2.0]
+
+
+def test_temporaries_of_queued_kernels_are_device_memory_that_is_used_again() -> None:
+    with torch.openreg.execution_mode("async"):
+        single = torch.zeros(1 << 21, device="openreg")
+        double = torch.ones(1 << 21, dtype=torch.float64, device="openreg")
+        torch.accelerator.synchronize()
+        torch.openreg.reset_peak_memory_stats()
+        before = torch.openreg.memory_allocated(), torch.openreg.memory_reserved()
+        single.add_(double)
+        torch.accelerator.synchronize()
+        reserved = torch.openreg.memory_reserved()
+        assert reserved - before[1] == 32 * MIB  # two of 16 MiB
+        for _ in range(5):
+            single.add_(double)
+        torch.accelerator.synchronize()
+        assert torch.openreg.memory_reserved() == reserved
+        assert torch.openreg.memory_allocated() == torch.openreg.max_memory_allocated() == before[0]
+        free, total = torch.openreg.mem_get_info()
+        torch.openreg.set_per_process_memory_fraction((total - free) / total)
+        try:
+            assert bytes_of(32 * MIB).nbytes == reserved - before[1]  # they made room
+        finally:
+            torch.openreg.set_per_process_memory_fraction(1.0)
+    assert single.unique().tolist() == [6.0]
 
 
 # ---- memory pools

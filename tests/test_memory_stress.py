@@ -36,7 +36,7 @@ def work(number):
 
     while time.monotonic() < deadline:
         actions[number] += 1
-        choice, stream, half_done = pick.random(), pick.choice(streams), None
+        choice, stream = pick.random(), pick.choice(streams)
         try:
             if len(kept) < 2 or choice < 0.3:
                 size = 1 << 40 if pick.random() < 0.01 else pick.randrange(1, 1 << pick.randrange(1, 20))
@@ -50,7 +50,6 @@ def work(number):
                 tensor, value, writer = kept[i]
                 if stream.device == tensor.device:
                     use(tensor, writer, stream)
-                    half_done = i
                     with stream:
                         tensor.add_(1).mul_(2).remainder_(1009)
                     kept[i] = (tensor, (value + 1) * 2 % 1009, stream)
@@ -74,8 +73,6 @@ def work(number):
                 torch.accelerator.empty_cache()
         except torch.OutOfMemoryError:
             refused[number] += 1
-            if half_done is not None:               # a temporary of one of the three operators found no room
-                del kept[half_done]
             del kept[: len(kept) // 2]
     for entry in kept:
         check(*entry)

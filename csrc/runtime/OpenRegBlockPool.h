@@ -180,6 +180,7 @@ struct PoolSet {
   int use_count = 0;       // of a MemPool: the object itself and who allocates from it now
   bool use_on_oom = false; // others may take its free blocks before they run out of memory
   bool no_split = false;
+  bool of_temporaries = false; // those of queued kernels: of one stream, 0, which stands for none
   size_t segments = 0;
   std::vector<std::unique_ptr<StreamPools>> streams; // by stream id
 

@@ -29,12 +29,17 @@ constexpr int kPoison = 0xFF; // NaN in every floating point type, -1 in the sig
 
 struct DeviceCache {
   DeviceStats stats;
-  PoolSet shared;
+  DeviceStats unreported; // of temporaries
+  PoolSet shared, temporaries;
   std::map<MempoolId_t, std::unique_ptr<PoolSet>> private_sets;
   std::vector<std::pair<PoolSet*, std::function<bool(Stream)>>> routes; // begin_allocate_to_pool()
   std::deque<std::pair<orEvent_t, Block*>> events;
   double fraction = 1;
   size_t allowed = std::numeric_limits<size_t>::max(); // bytes
+
+  DeviceCache() {
+    temporaries.of_temporaries = true;
+  }
 };
 
 template <class Fn>
@@ -84,6 +89,7 @@ std::string format_size(size_t bytes) {
 }
 
 void free_block(void* address);
+void free_temporary(void* address);
 
 class CachingAllocator final : public OpenRegDeviceAllocator {
  public:
@@ -96,9 +102,35 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     return {address, address, &free_block, Device(DeviceType::PrivateUse1, device)};
   }
 
-  DataPtr allocate_for_kernel(size_t size, DeviceIndex device) override {
-    void* address = orGetKernelPointer(take(size, device));
+  DataPtr allocate_for_kernel(size_t size, DeviceIndex device, bool required) override {
+    void* address = orGetKernelPointer(take(size, device, required));
     return {address, address, &free_block, Device(DeviceType::CPU)};
+  }
+
+  // Without whatever may wait for the device: this thread is the device.
+  DataPtr allocate_temporary(size_t requested) override {
+    if (requested <= kSmallLimit) {
+      return {};
+    }
+    const DeviceIndex device = current_device();
+    const std::lock_guard lock(mutex_);
+    DeviceCache& cache = cache_of(device);
+    const size_t size = rounded_size(requested);
+    BlockPool& pool = pool_of(cache, cache.temporaries, 0, size);
+    Block* block = pool.find(size);
+    if (!block && !(block = new_segment(cache, pool, segment_size(pool, size), device, nullptr))) {
+      return {};
+    }
+    if (const size_t remainder = block->size - size; remainder > 0 && may_split(pool, size, remainder)) {
+      pool.split(block, size);
+    }
+    block->allocated = true;
+    block->requested = requested;
+    void* address = orGetKernelPointer(block->address);
+    if (C10_UNLIKELY(poison_)) {
+      std::memset(address, kPoison, block->size);
+    }
+    return {address, address, &free_temporary, Device(DeviceType::CPU)};
   }
 
   DeleterFnPtr raw_deleter() const override {
@@ -282,6 +314,13 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     observers_.push_back(std::move(observer));
   }
 
+  void give_back_temporary(void* pointer) {
+    if (!orIsInBadFork()) {
+      const std::lock_guard lock(mutex_);
+      put_temporary(block_at(pointer));
+    }
+  }
+
   void give_back(void* pointer) {
     if (!pointer || orIsInBadFork()) {
       return;
@@ -291,6 +330,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       std::unique_lock lock(mutex_);
       Block* block = block_at(pointer);
       TORCH_CHECK(block && block->allocated, "invalid device pointer: ", pointer);
+      if (C10_UNLIKELY(block->pool->owner->of_temporaries)) { // from raw_allocate()
+        return put_temporary(block);
+      }
       DeviceStats& stats = cache_of(block->device).stats;
       const StatType type = block->pool->stat_type();
       block->allocated = false;
@@ -385,14 +427,15 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     }
     auto& pools = set.streams[stream];
     if (C10_UNLIKELY(!pools)) {
-      pools = std::make_unique<StreamPools>(stream, &set, &cache.stats, &blocks_);
+      pools =
+          std::make_unique<StreamPools>(stream, &set, set.of_temporaries ? &cache.unreported : &cache.stats, &blocks_);
     }
     return size <= kSmallLimit ? pools->small : pools->large;
   }
 
   // ---- allocating
 
-  char* take(size_t requested, DeviceIndex device) {
+  char* take(size_t requested, DeviceIndex device, bool required = true) {
     start();
     if (requested == 0) {
       return nullptr;
@@ -413,7 +456,10 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     BlockPool* pool = &pool_of(cache, set_for(cache, stream), stream.id(), size);
     Block* block = pool->find(size);
     if (C10_UNLIKELY(!block)) {
-      block = grow(lock, cache, *pool, requested, size, device, context);
+      block = grow(lock, cache, *pool, requested, size, device, required, context);
+      if (!block) {
+        return nullptr;
+      }
       pool = block->pool;
     }
     if (const size_t remainder = block->size - size; remainder > 0 && may_split(*pool, size, remainder)) {
@@ -450,6 +496,12 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
                       : remainder > kSmallLimit && size < AcceleratorAllocatorConfig::max_split_size();
   }
 
+  static size_t segment_size(const BlockPool& pool, size_t size) {
+    return pool.small                ? kSmallSegment
+           : size < kOwnSegmentLimit ? AcceleratorAllocatorConfig::large_segment_size()
+                                     : (size + kSegmentRounding - 1) / kSegmentRounding * kSegmentRounding;
+  }
+
   // A block of a new segment. Where the device has no room left, gives back what is cached, step by step, and tries again.
   Block* grow(
       std::unique_lock<Mutex>& lock,
@@ -458,14 +510,12 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       size_t requested,
       size_t size,
       DeviceIndex device,
+      bool required,
       const std::shared_ptr<GatheredContext>& context) {
     if (AcceleratorAllocatorConfig::garbage_collection_threshold() > 0) {
       release_oldest(lock, cache, device, context);
     }
-    const size_t segment = pool.small ? kSmallSegment
-                           : size < kOwnSegmentLimit
-                               ? AcceleratorAllocatorConfig::large_segment_size()
-                               : (size + kSegmentRounding - 1) / kSegmentRounding * kSegmentRounding;
+    const size_t segment = segment_size(pool, size);
     const CurrentDevice current(device);
     Block* block = new_segment(cache, pool, segment, device, context);
     if (!block && release_oversize(lock, pool, segment, context)) {
@@ -482,6 +532,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
           return block;
         }
       }
+    }
+    if (!block && !required) {
+      return nullptr;
     }
     if (!block) {
       throw_out_of_memory(lock, cache, requested, pool.stream, device, context);
@@ -591,6 +644,11 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     decrease(stats.active_bytes, block->pool->stat_type(), block->size);
     history(TraceEntry::FREE_COMPLETED, block, context ? context : block->context);
     block->context.reset();
+    block->pool->put(block);
+  }
+
+  static void put_temporary(Block* block) {
+    block->allocated = false;
     block->pool->put(block);
   }
 
@@ -721,6 +779,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     const auto add = [&](BlockPool& pool) { pools.push_back(&pool); };
     if (id == MempoolId_t{0, 0}) {
       cache.shared.for_each(add);
+      cache.temporaries.for_each(add);
     }
     for (auto& [private_id, set] : cache.private_sets) {
       if (set->use_count == 0 && (id == MempoolId_t{0, 0} || id == private_id)) {
@@ -835,6 +894,10 @@ CachingAllocator* instance() {
 
 void free_block(void* address) {
   instance()->give_back(address);
+}
+
+void free_temporary(void* address) {
+  instance()->give_back_temporary(address);
 }
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR REGISTRATION

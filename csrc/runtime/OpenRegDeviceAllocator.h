@@ -37,8 +37,14 @@ class OPENREG_API OpenRegDeviceAllocator : public c10::DeviceAllocator {
   virtual DataPtr allocate_on(size_t size, DeviceIndex device) = 0;
 
   // The same bytes as a kernel sees them: an address in the kernel window, labelled CPU. For the outputs and temporaries of
-  // a kernel that runs on `device`; the memory returns to the device whoever frees it.
-  virtual DataPtr allocate_for_kernel(size_t size, DeviceIndex device) = 0;
+  // a kernel that runs on `device`; the memory returns to the device whoever frees it. Without room: throws, or, if it is
+  // not `required`, gives null.
+  virtual DataPtr allocate_for_kernel(size_t size, DeviceIndex device, bool required = true) = 0;
+
+  // The same for what a queued kernel makes for itself, on the current device: null for what is small, which the host gives
+  // as fast, and without room. Belongs to no stream: what the host has freed, earlier kernels may still use. Counts as
+  // reserved only, so that the host does not see how far the device has come.
+  virtual DataPtr allocate_temporary(size_t size) = 0;
 
   // How much of the device's memory this process may reserve, 0 to 1.
   virtual double memory_fraction(DeviceIndex device) = 0;

@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "OpenRegDeviceAllocator.h"
@@ -14,6 +15,7 @@ namespace {
 // Where the calling thread's CPU allocations come from: a device, the host, or a queued kernel's reserved memory.
 constexpr DeviceIndex kHost = -1, kReserved = -2;
 thread_local DeviceIndex kernel_device = kHost;
+thread_local bool only_writes = false;
 thread_local ReservedAllocations* reserved = nullptr;
 
 bool in_kernel_window(const void* pointer) {
@@ -22,17 +24,21 @@ bool in_kernel_window(const void* pointer) {
 
 // The CPU's allocator from the first kernel on. It must tell both kinds of memory apart when freeing too, because kernels
 // use raw_allocate() and raw_deallocate().
-class CpuAllocator final : public c10::Allocator {
+class CpuAllocator : public c10::Allocator {
  public:
   DataPtr allocate(size_t size) override {
     if (kernel_device >= 0) {
-      return device_allocator()->allocate_for_kernel(size, kernel_device);
-    }
-    if (C10_UNLIKELY(kernel_device == kReserved)) {
-      if (void* address = reserved->take(size)) {
-        return {address, address, &c10::detail::deleteNothing, Device(DeviceType::CPU)};
+      DataPtr data = device_allocator()->allocate_for_kernel(size, kernel_device, !only_writes);
+      if (C10_LIKELY(data || size == 0)) {
+        return data;
       }
+    } else if (C10_UNLIKELY(kernel_device == kReserved)) {
+      return reserved->allocate(size);
     }
+    return allocate_on_host(size);
+  }
+
+  static DataPtr allocate_on_host(size_t size) {
     DataPtr data = host_->allocate(size);
     const bool exchanged = data.compare_exchange_deleter(host_->raw_deleter(), &release);
     TORCH_INTERNAL_ASSERT_DEBUG_ONLY(exchanged);
@@ -47,14 +53,13 @@ class CpuAllocator final : public c10::Allocator {
     default_copy_data(destination, source, size);
   }
 
-  static CpuAllocator* install() {
-    static auto* installed = [] {
+  static void install() {
+    static const bool installed = [] {
       host_ = c10::GetCPUAllocator();
-      auto* allocator = new CpuAllocator;
-      c10::SetCPUAllocator(allocator, /*priority=*/100);
-      return allocator;
+      c10::SetCPUAllocator(new CpuAllocator, /*priority=*/100);
+      return true;
     }();
-    return installed;
+    (void)installed;
   }
 
  private:
@@ -63,9 +68,24 @@ class CpuAllocator final : public c10::Allocator {
   static void release(void* pointer) {
     if (!in_kernel_window(pointer)) {
       host_->raw_deleter()(pointer);
-    } else if (C10_LIKELY(kernel_device != kReserved)) { // reserved memory is the result's
+    } else if (C10_LIKELY(kernel_device != kReserved || !reserved->has(pointer))) { // that is the result's
       device_allocator()->raw_deleter()(pointer);
     }
+  }
+};
+
+// A twin's: what a kernel resizes is no temporary.
+class TwinAllocator final : public CpuAllocator {
+ public:
+  DataPtr allocate(size_t size) override {
+    const KernelAllocations required(kernel_device);
+    return CpuAllocator::allocate(size);
+  }
+
+  static TwinAllocator* get() {
+    CpuAllocator::install();
+    static auto* allocator = new TwinAllocator;
+    return allocator;
   }
 };
 
@@ -86,7 +106,7 @@ intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage) {
       StorageImpl::use_byte_size_t(),
       static_cast<int64_t>(storage->nbytes()),
       borrowed(orGetKernelPointer(storage->data())),
-      CpuAllocator::install(),
+      TwinAllocator::get(),
       storage->resizable());
 }
 
@@ -152,7 +172,7 @@ intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage) {
 
 void move_to_host(StorageImpl* twin) {
   const KernelAllocations on_host(kHost);
-  DataPtr copy = CpuAllocator::install()->allocate(twin->nbytes());
+  DataPtr copy = TwinAllocator::get()->allocate(twin->nbytes());
   if (twin->nbytes() > 0) {
     std::memcpy(copy.get(), twin->data(), twin->nbytes());
   }
@@ -198,7 +218,7 @@ intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, Dev
   void* const address = orGetDevicePointer(data.get());
   const size_t size = storage->nbytes();
   if (C10_UNLIKELY(size > 0 && address == data.get())) {
-    // Allocated by a thread of the kernel's own, or kept alive by someone else: the one case that has to copy.
+    // Allocated by a thread of the kernel's own, or kept alive by someone else, or by a kernel that should have written only.
     auto copy = make_storage(size, device);
     std::memcpy(orGetKernelPointer(copy->data()), address, size);
     return copy;
@@ -212,26 +232,36 @@ void take_over(StorageImpl* storage, StorageImpl* twin) {
   if (C10_LIKELY(twin->data() == orGetKernelPointer(storage->data()))) {
     return;
   }
-  void* address = twin->mutable_data();
-  DataPtr owned = twin->set_data_ptr(borrowed(address));
-  storage->set_data_ptr_noswap(relabelled(std::move(owned), storage->device().index()));
-  storage->set_nbytes(twin->nbytes());
+  const size_t size = twin->nbytes();
+  const DeviceIndex device = storage->device().index();
+  if (C10_UNLIKELY(size > 0 && !in_kernel_window(twin->data()))) { // as in adopt_storage()
+    DataPtr copy = device_allocator()->allocate_on(size, device);
+    std::memcpy(orGetKernelPointer(copy.get()), twin->data(), size);
+    storage->set_data_ptr_noswap(std::move(copy));
+  } else {
+    DataPtr owned = twin->set_data_ptr(borrowed(twin->mutable_data()));
+    storage->set_data_ptr_noswap(relabelled(std::move(owned), device));
+  }
+  storage->set_nbytes(size);
 }
 
-KernelAllocations::KernelAllocations(DeviceIndex device) : previous_(kernel_device) {
+KernelAllocations::KernelAllocations(DeviceIndex device, bool only_writes)
+    : previous_(kernel_device), previously_only_writes_(openreg::only_writes) {
   CpuAllocator::install();
   kernel_device = device;
+  openreg::only_writes = only_writes;
 }
 
 KernelAllocations::~KernelAllocations() {
   kernel_device = previous_;
+  only_writes = previously_only_writes_;
 }
 
 bool KernelAllocations::active() {
   return kernel_device >= 0;
 }
 
-ReservedAllocations::ReservedAllocations(ArrayRef<StorageImpl*> memory) : reserved_(memory.begin(), memory.end()) {
+ReservedAllocations::ReservedAllocations(ArrayRef<ReservedMemory> memory) : reserved_(memory.begin(), memory.end()) {
   kernel_device = kReserved; // only ever on a thread of the device's, whose allocations were the host's
   reserved = this;
 }
@@ -241,13 +271,47 @@ ReservedAllocations::~ReservedAllocations() {
   reserved = nullptr;
 }
 
-void* ReservedAllocations::take(size_t size) {
-  for (StorageImpl*& memory : reserved_) {
-    if (memory && memory->nbytes() == size) {
-      return std::exchange(memory, nullptr)->mutable_data();
+DataPtr ReservedAllocations::allocate(size_t size) {
+  const auto has_size = [&](const auto& each) { return each.second == size; };
+  const size_t turn = std::count_if(allocated_.begin(), allocated_.end(), has_size);
+  bool is_reserved_size = false;
+  DataPtr data;
+  for (const ReservedMemory& memory : reserved_) {
+    if (memory.storage->nbytes() == size) {
+      is_reserved_size = true;
+      if (memory.turn == turn) {
+        void* address = memory.storage->mutable_data();
+        data = {address, address, &c10::detail::deleteNothing, Device(DeviceType::CPU)};
+      }
     }
   }
-  return nullptr;
+  if (!data) {
+    data = device_allocator()->allocate_temporary(size);
+  }
+  if (!data) {
+    data = CpuAllocator::allocate_on_host(size);
+  }
+  if (is_reserved_size) {
+    allocated_.emplace_back(data.get(), size);
+  }
+  return data;
+}
+
+bool ReservedAllocations::has(const void* address) const {
+  return std::any_of(reserved_.begin(), reserved_.end(), [&](const ReservedMemory& memory) {
+    return memory.storage->data() == address;
+  });
+}
+
+std::optional<size_t> ReservedAllocations::turn_of(const void* address) const {
+  for (auto last = allocated_.end(); last != allocated_.begin();) {
+    --last;
+    if (last->first == address) {
+      return std::count_if(
+          allocated_.begin(), last, [&](const auto& earlier) { return earlier.second == last->second; });
+    }
+  }
+  return std::nullopt;
 }
 
 } // namespace c10::openreg

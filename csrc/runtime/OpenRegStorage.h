@@ -62,9 +62,12 @@ OPENREG_API void take_over(StorageImpl* storage, StorageImpl* twin);
 
 // While one lives, the calling thread's CPU allocations come from `device`: the outputs and temporaries of a kernel that
 // runs on the device are the device's memory, counted and limited as such. Index -1 allocates on the CPU as usual.
+//
+// A kernel that `only_writes` to its arguments, in place or out=, makes nothing but temporaries, of which CUDA's kernel has
+// most in registers: where the device has no room for one, it is the host's memory.
 class OPENREG_API KernelAllocations {
  public:
-  explicit KernelAllocations(DeviceIndex device);
+  explicit KernelAllocations(DeviceIndex device, bool only_writes = false);
   ~KernelAllocations();
   KernelAllocations(const KernelAllocations&) = delete;
   KernelAllocations& operator=(const KernelAllocations&) = delete;
@@ -74,22 +77,34 @@ class OPENREG_API KernelAllocations {
 
  private:
   DeviceIndex previous_;
+  bool previously_only_writes_;
 };
 
-// While one lives, an allocation of the size of one of these tensors, CPU aliases, gets its memory, once; all others are the
-// host's. For kernels that run later: their results have got device memory already, and there a thread that is not the
-// launching one must not take any, for what the allocator thinks free may be in use by work that was queued before.
+// Memory for a result of a kernel that runs later.
+struct ReservedMemory {
+  StorageImpl* storage; // a CPU twin
+  size_t turn;          // the result's allocation is not the first one of its size, but comes after so many
+};
+
+// While one lives, the allocation whose turn it is gets the reserved memory; all others are temporaries. For kernels that
+// run later: their results have got device memory already, and what the allocator thinks free on the stream may be in use
+// by work that was queued before.
 class OPENREG_API ReservedAllocations {
  public:
-  explicit ReservedAllocations(ArrayRef<StorageImpl*> reserved);
+  explicit ReservedAllocations(ArrayRef<ReservedMemory> reserved);
   ~ReservedAllocations();
   ReservedAllocations(const ReservedAllocations&) = delete;
   ReservedAllocations& operator=(const ReservedAllocations&) = delete;
 
-  void* take(size_t size); // null: none of that size is left
+  DataPtr allocate(size_t size);
+  bool has(const void* address) const;
+
+  // The turn that the last allocation at `address` had, if its size is that of a result.
+  std::optional<size_t> turn_of(const void* address) const;
 
  private:
-  c10::SmallVector<StorageImpl*, 4> reserved_;
+  c10::SmallVector<ReservedMemory, 4> reserved_;
+  c10::SmallVector<std::pair<const void*, size_t>, 4> allocated_; // of the sizes that are reserved
 };
 
 } // namespace c10::openreg

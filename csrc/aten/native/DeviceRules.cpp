@@ -248,6 +248,13 @@ bool depends_on_data(const c10::FunctionSchema& schema) {
   return op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape));
 }
 
+bool only_writes(const c10::FunctionSchema& schema) {
+  const auto& results = schema.returns();
+  return schema.is_mutable() && std::all_of(results.begin(), results.end(), [](const c10::Argument& result) {
+           return result.alias_info() && result.alias_info()->isWrite();
+         });
+}
+
 struct Policies {
   std::mutex mutex;
   std::unordered_map<std::string, DevicePolicy> by_name;
@@ -271,7 +278,15 @@ const DevicePolicy& policy_of(const c10::FunctionSchema& schema) {
     const auto [_, rule, argument] = rule_of(name);
     const bool builtin = schema.name().starts_with("aten::");
     policy = &all.by_name
-                  .try_emplace(name, name, method_name(schema, name), rule, argument, builtin, depends_on_data(schema))
+                  .try_emplace(
+                      name,
+                      name,
+                      method_name(schema, name),
+                      rule,
+                      argument,
+                      builtin,
+                      depends_on_data(schema),
+                      only_writes(schema))
                   .first->second;
   }
   return *policy;

@@ -30,6 +30,7 @@ struct DevicePolicy {
   std::string argument = ""; // that the rule treats differently
   bool builtin = true;       // PyTorch's own operator, not one that somebody else defined
   bool reads_data = false;   // its results, or their shapes, depend on the data: CUDA's kernel makes the host wait
+  bool only_writes = false;  // its results are arguments: it is in-place or out=
   mutable FallbackUse fallback = {};
 };
 

@@ -183,7 +183,7 @@ void KernelScope::enter_inline() {
   }
   run_backward_on_this_thread();
   // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
-  allocations_.emplace(cpu_result_ || !policy_.builtin ? -1 : device_);
+  allocations_.emplace(cpu_result_ || !policy_.builtin ? -1 : device_, policy_.only_writes);
   excluded_.emplace(kExcluded);
 }
 

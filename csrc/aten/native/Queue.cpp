@@ -50,8 +50,7 @@ struct QueuedKernel {
     c10::AutogradState::set_tls_state(autograd);
     const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
     try {
-      compute();
-      move_results();
+      move(compute());
     } catch (c10::Error& error) {
       error.add_context(
           c10::str("raised by ", op.operator_name(), launched_at.empty() ? "" : ", launched at " + launched_at));
@@ -60,41 +59,57 @@ struct QueuedKernel {
   }
 
  private:
-  void compute() {
-    c10::SmallVector<c10::StorageImpl*, 2> memory;
-    for (const Reserved& result : reserved) {
-      if (result.memory) {
-        memory.push_back(result.memory.get());
+  using Misplaced = c10::SmallVector<std::pair<const Reserved*, Tensor>, 2>; // results that are elsewhere
+
+  Misplaced compute() {
+    // A result is its kernel's first allocation of that size; where it turns out to be another one, the next call knows.
+    thread_local ska::flat_hash_map<const c10::FunctionSchema*, c10::SmallVector<std::optional<size_t>, 2>> known;
+    auto& turns = known[&op.schema()];
+    turns.resize(reserved.size());
+    c10::SmallVector<c10::openreg::ReservedMemory, 2> memory;
+    for (size_t i = 0; i < reserved.size(); ++i) {
+      if (c10::StorageImpl* storage = reserved[i].memory.get()) {
+        const size_t first = std::count_if(
+            memory.begin(), memory.end(), [&](auto& other) { return other.storage->nbytes() == storage->nbytes(); });
+        memory.push_back({storage, turns[i].value_or(first)});
       }
     }
     const c10::openreg::ReservedAllocations allocations(memory);
     op.redispatchBoxed(kCpu, &stack);
-  }
-
-  // What the kernel did not write where it belongs. Mostly nothing: the results were its first allocations of their sizes.
-  void move_results() {
-    c10::SmallVector<std::pair<const Reserved*, Tensor>, 2> misplaced;
+    Misplaced misplaced;
     for (size_t i = 0; i < reserved.size(); ++i) {
       const Tensor& result = stack[i].toTensor();
-      const Reserved& wanted = reserved[i];
-      if (!wanted.memory && !result.defined()) {
-        continue;
-      }
-      TORCH_INTERNAL_ASSERT(
-          result.defined() && wanted.memory && result.sizes() == wanted.shape.sizes_arrayref() &&
-              result.dtype() == wanted.dtype,
-          "the meta kernel of ",
-          op.operator_name(),
-          " told ",
-          wanted.memory ? c10::str(wanted.dtype, wanted.shape.sizes_arrayref()) : "no tensor",
-          ", and the kernel gave ",
-          result.defined() ? c10::str(result.dtype(), result.sizes()) : "no tensor");
-      if (result.const_data_ptr() != wanted.memory->data() || result.strides() != wanted.shape.strides_arrayref()) {
-        misplaced.emplace_back(&wanted, result);
+      if (!is_in_place(reserved[i], result)) {
+        misplaced.emplace_back(&reserved[i], result);
+        turns[i] = allocations.turn_of(result.storage().data());
       }
     }
-    for (auto& [wanted, result] : misplaced) { // it may lie in the memory of another one
-      result = result.clone();
+    return misplaced;
+  }
+
+  bool is_in_place(const Reserved& wanted, const Tensor& result) const {
+    if (!wanted.memory) { // not asked for; oneDNN's gradients of a weight and a bias come together all the same
+      return true;
+    }
+    TORCH_INTERNAL_ASSERT(
+        result.defined() && result.sizes() == wanted.shape.sizes_arrayref() && result.dtype() == wanted.dtype,
+        "the meta kernel of ",
+        op.operator_name(),
+        " told ",
+        c10::str(wanted.dtype, wanted.shape.sizes_arrayref()),
+        ", and the kernel gave ",
+        result.defined() ? c10::str(result.dtype(), result.sizes()) : "no tensor");
+    return result.const_data_ptr() == wanted.memory->data() && result.strides() == wanted.shape.strides_arrayref();
+  }
+
+  void move(Misplaced misplaced) const {
+    for (auto& [wanted, result] : misplaced) {
+      const void* data = result.storage().data();
+      if (std::any_of(reserved.begin(), reserved.end(), [&](const Reserved& other) {
+            return other.memory && other.memory->data() == data;
+          })) {
+        result = result.clone(); // it lies where another one belongs
+      }
     }
     for (auto& [wanted, result] : misplaced) {
       Tensor destination = make_like(wanted->memory, c10::DispatchKey::CPU, *result.unsafeGetTensorImpl());
