@@ -17,7 +17,7 @@ SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
 CXX_FILES = $(shell find csrc third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
-.PHONY: demo test modes bench sweep fuzz stress minimal stubs docs install lint format clean
+.PHONY: demo test modes bench sweep fuzz stress minimal stubs docs look install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -63,6 +63,11 @@ stubs: install
 # The book, in build/docs/index.html.
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -d build/docs/.doctrees docs build/docs
+
+# Every page of it in a headless Chromium, at two widths and in two colour schemes: build/look.
+look: docs
+	$(BIN)/python -m pip install --no-build-isolation -e ".[look]"
+	$(BIN)/python docs/look.py
 
 install: $(VENV)/.installed
 

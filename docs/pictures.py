@@ -21,7 +21,8 @@ class Picture:
 
     def box(self, x: float, y: float, width: float, height: float, *lines: str, kind: str = "box") -> None:
         """The first line is a name in code, the others say what it is."""
-        self.parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" class="{kind}"/>')
+        for layer in ("under", kind):  # the colours of some kinds are transparent
+            self.parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" class="{layer}"/>')
         top = y + height / 2 - 9 * (len(lines) - 1) + 5
         for i, line in enumerate(lines):
             self.text(x + width / 2, top + 18 * i, line, kind="dim" if i else "code", size=12 if i else 14)
