@@ -216,6 +216,14 @@ def test_what_a_page_names_in_code_exists(page: Path) -> None:
     assert [name for name in names if not is_known(name, page)] == []
 
 
+def test_the_page_of_environment_variables_has_them_all() -> None:
+    folders = ("csrc", "third_party", "torch_openreg")
+    files = [file for folder in folders for pattern in ("*.py", "*.cpp") for file in (ROOT / folder).rglob(pattern)]
+    read = {name for file in files for name in re.findall(r'"((?:TORCH_)?OPENREG_[A-Z_]+)"', file.read_text())}
+    written = re.findall(r"^\| `((?:TORCH_)?OPENREG_\w+)`", (DOCS / "test/environment.md").read_text(), re.MULTILINE)
+    assert read == {*written, "OPENREG_ALLOC_CONF"}  # in the row of PYTORCH_ALLOC_CONF
+
+
 @every_page
 def test_links_to_public_issues_say_where_they_lead(page: Path) -> None:
     for words, address in re.findall(r"\[([^\]]+)\]\((https://github\.com/[^)]+)\)", page.read_text()):
