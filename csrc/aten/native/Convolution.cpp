@@ -32,12 +32,12 @@ Tensor convolution_overrideable(
     const Tensor& input,
     const Tensor& weight,
     const std::optional<Tensor>& bias,
-    IntArrayRef stride,
-    IntArrayRef padding,
-    IntArrayRef dilation,
+    c10::SymIntArrayRef stride,
+    c10::SymIntArrayRef padding,
+    c10::SymIntArrayRef dilation,
     bool transposed,
-    IntArrayRef output_padding,
-    int64_t groups) {
+    c10::SymIntArrayRef output_padding,
+    c10::SymInt groups) {
   check_same_type(input, weight, "weight");
   check_same_type(input, bias.value_or(Tensor()), "bias");
   const auto& schema = schema_of<at::_ops::convolution_overrideable>();
@@ -48,15 +48,7 @@ Tensor convolution_overrideable(
   if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
     scope.check_devices();
     return Boxed<at::_ops::convolution>::call(
-        input,
-        weight,
-        bias,
-        c10::fromIntArrayRefSlow(stride),
-        c10::fromIntArrayRefSlow(padding),
-        c10::fromIntArrayRefSlow(dilation),
-        transposed,
-        c10::fromIntArrayRefSlow(output_padding),
-        groups);
+        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
   }
   scope.enter_inline();
   return scope.result(
@@ -65,11 +57,11 @@ Tensor convolution_overrideable(
           scope.alias(input),
           scope.alias(weight),
           aliased(scope, bias),
-          c10::fromIntArrayRefSlow(stride),
-          c10::fromIntArrayRefSlow(padding),
-          c10::fromIntArrayRefSlow(dilation),
+          stride,
+          padding,
+          dilation,
           transposed,
-          c10::fromIntArrayRefSlow(output_padding),
+          output_padding,
           groups,
           /*benchmark=*/false,
           /*deterministic=*/false,
@@ -81,51 +73,28 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
     const Tensor& grad_output,
     const Tensor& input,
     const Tensor& weight,
-    IntArrayRef stride,
-    IntArrayRef padding,
-    IntArrayRef dilation,
+    c10::SymIntArrayRef stride,
+    c10::SymIntArrayRef padding,
+    c10::SymIntArrayRef dilation,
     bool transposed,
-    IntArrayRef output_padding,
-    int64_t groups,
+    c10::SymIntArrayRef output_padding,
+    c10::SymInt groups,
     std::array<bool, 3> output_mask) {
-  const auto& schema = schema_of<at::_ops::convolution_backward_overrideable>();
-  KernelScope scope(policy_of<at::_ops::convolution_backward_overrideable>());
-  see(scope, grad_output, schema.arguments()[0]);
-  see(scope, input, schema.arguments()[1]);
-  see(scope, weight, schema.arguments()[2]);
-  scope.check_devices();
+  check_devices<at::_ops::convolution_backward_overrideable>(grad_output, input, weight);
   // The bias of a convolution is as long as its output has channels.
-  const c10::SymInt bias_size[] = {transposed ? weight.size(1) * groups : weight.size(0)};
-  if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
-    return Boxed<at::_ops::convolution_backward>::call(
-        grad_output,
-        input,
-        weight,
-        OptionalSymIntArrayRef(bias_size),
-        c10::fromIntArrayRefSlow(stride),
-        c10::fromIntArrayRefSlow(padding),
-        c10::fromIntArrayRefSlow(dilation),
-        transposed,
-        c10::fromIntArrayRefSlow(output_padding),
-        groups,
-        output_mask);
-  }
-  scope.enter_inline();
-  return results(
-      scope,
-      at::_ops::convolution_backward::redispatch(
-          kCpu,
-          scope.alias(grad_output),
-          scope.alias(input),
-          scope.alias(weight),
-          OptionalSymIntArrayRef(bias_size),
-          c10::fromIntArrayRefSlow(stride),
-          c10::fromIntArrayRefSlow(padding),
-          c10::fromIntArrayRefSlow(dilation),
-          transposed,
-          c10::fromIntArrayRefSlow(output_padding),
-          groups,
-          output_mask));
+  const c10::SymInt bias_size[] = {transposed ? weight.sym_size(1) * groups : weight.sym_size(0)};
+  return OnCpu<at::_ops::convolution_backward>::call(
+      grad_output,
+      input,
+      weight,
+      OptionalSymIntArrayRef(bias_size),
+      stride,
+      padding,
+      dilation,
+      transposed,
+      output_padding,
+      groups,
+      output_mask);
 }
 
 } // namespace at::openreg

@@ -10,23 +10,23 @@ Tensor convolution_overrideable(
     const Tensor& input,
     const Tensor& weight,
     const std::optional<Tensor>& bias,
-    IntArrayRef stride,
-    IntArrayRef padding,
-    IntArrayRef dilation,
+    c10::SymIntArrayRef stride,
+    c10::SymIntArrayRef padding,
+    c10::SymIntArrayRef dilation,
     bool transposed,
-    IntArrayRef output_padding,
-    int64_t groups);
+    c10::SymIntArrayRef output_padding,
+    c10::SymInt groups);
 
 std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
     const Tensor& grad_output,
     const Tensor& input,
     const Tensor& weight,
-    IntArrayRef stride,
-    IntArrayRef padding,
-    IntArrayRef dilation,
+    c10::SymIntArrayRef stride,
+    c10::SymIntArrayRef padding,
+    c10::SymIntArrayRef dilation,
     bool transposed,
-    IntArrayRef output_padding,
-    int64_t groups,
+    c10::SymIntArrayRef output_padding,
+    c10::SymInt groups,
     std::array<bool, 3> output_mask);
 
 } // namespace at::openreg
