@@ -215,6 +215,23 @@ def test_a_pools_memory_goes_back_with_the_pool_and_its_tensors() -> None:
     assert torch.openreg.memory_reserved() == reserved
 
 
+def test_a_pool_that_goes_waits_for_no_kernel_and_takes_no_failure() -> None:
+    with torch.openreg.execution_mode("async"):
+        side, pool = torch.Stream("openreg:0"), torch.openreg.MemPool()
+        x, index = torch.ones(3, device="openreg"), torch.tensor([7]).to("openreg")
+        reserved = torch.openreg.memory_reserved()
+        with torch.openreg.use_mem_pool(pool):
+            tensor = bytes_of(30 * MIB)
+        tensor.record_stream(side)
+        with side:
+            torch.gather(x, 0, index)
+        del tensor, pool
+        with pytest.raises(RuntimeError, match="^index 7 is out of bounds for dimension 0 with size 3"):
+            side.synchronize()
+        torch.openreg.empty_cache()
+        assert torch.openreg.memory_reserved() <= reserved
+
+
 def test_only_this_thread_allocates_from_the_pool() -> None:
     from threading import Thread
 

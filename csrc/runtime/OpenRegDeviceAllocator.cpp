@@ -226,10 +226,15 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   void release_pool(DeviceIndex device, MempoolId_t id) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     PoolSet& set = private_set(device, id);
     TORCH_INTERNAL_ASSERT(set.use_count > 0);
-    --set.use_count;
+    if (--set.use_count == 0) {
+      std::vector<BlockPool*> pools;
+      set.for_each([&](BlockPool& pool) { pools.push_back(&pool); });
+      release_segments(lock, pools, nullptr, [](const Block*) { return true; });
+      forget_empty_sets(cache_of(device));
+    }
   }
 
   int pool_use_count(DeviceIndex device, MempoolId_t id) override {
@@ -787,6 +792,10 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       }
     }
     release_segments(lock, pools, context, [](const Block*) { return true; });
+    forget_empty_sets(cache);
+  }
+
+  static void forget_empty_sets(DeviceCache& cache) {
     std::erase_if(cache.private_sets, [](const auto& entry) {
       return entry.second->use_count == 0 && entry.second->segments == 0;
     });

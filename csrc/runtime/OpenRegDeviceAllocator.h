@@ -51,7 +51,8 @@ class OPENREG_API OpenRegDeviceAllocator : public c10::DeviceAllocator {
   virtual void set_memory_fraction(double fraction, DeviceIndex device) = 0;
 
   // ---- Memory pools: blocks that are kept apart. What the current stream's filter sends there is allocated from the pool.
-  // A pool lives while somebody uses it; its memory goes back with emptyCache() after that.
+  // A pool lives while somebody uses it. What is free of it then goes back, without waiting for the device, and the rest with
+  // emptyCache().
   virtual void use_pool(DeviceIndex device, MempoolId_t pool) = 0; // makes it at the first use
   virtual void release_pool(DeviceIndex device, MempoolId_t pool) = 0;
   virtual int pool_use_count(DeviceIndex device, MempoolId_t pool) = 0;

@@ -96,7 +96,6 @@ class MemPool {
   }
   ~MemPool() {
     device_allocator()->release_pool(device_, id_);
-    device_allocator()->emptyCache(id_);
   }
   MemPool(const MemPool&) = delete;
   MemPool& operator=(const MemPool&) = delete;
