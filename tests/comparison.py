@@ -92,12 +92,21 @@ def comparable(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [t.to(_WIDER.get(t.dtype, t.dtype)) for t in _dense(_to_cpu(tensor))]
 
 
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).contiguous().view(torch.uint8)
+
+
 def identical(actual: torch.Tensor, expected: torch.Tensor) -> bool:
-    """True if two comparable tensors of one shape and dtype hold the same values, NaN equal to NaN."""
-    if torch.equal(actual, expected):
+    """True if two comparable tensors of one shape and dtype hold the same values, bit for bit: 0 is not -0, but one NaN
+    is as good as another."""
+    if torch.equal(_bits(actual), _bits(expected)):
         return True
-    same = (actual == expected) | ((actual != actual) & (expected != expected))
-    return bool(same.all())
+    if actual.is_complex():
+        actual, expected = torch.view_as_real(actual), torch.view_as_real(expected)
+    if not actual.is_floating_point():
+        return False
+    same = (actual == expected) & (torch.signbit(actual) == torch.signbit(expected))
+    return bool((same | ((actual != actual) & (expected != expected))).all())
 
 
 def significant_strides(tensor: torch.Tensor) -> tuple[int, ...]:
