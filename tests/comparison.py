@@ -92,14 +92,14 @@ def comparable(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [t.to(_WIDER.get(t.dtype, t.dtype)) for t in _dense(_to_cpu(tensor))]
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1).contiguous().view(torch.uint8)
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
 
 
 def identical(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     """True if two comparable tensors of one shape and dtype hold the same values, bit for bit: 0 is not -0, but one NaN
     is as good as another."""
-    if torch.equal(_bits(actual), _bits(expected)):
+    if torch.equal(bits(actual), bits(expected)):
         return True
     if actual.is_complex():
         actual, expected = torch.view_as_real(actual), torch.view_as_real(expected)

@@ -425,6 +425,12 @@ def test_dropout_draws_the_cpus_mask(p: float, train: bool) -> None:
     check(lambda t: F.dropout2d(t, p, train), randn(4, 5, 6, 7))
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.25])
+def test_the_gradient_of_dropout_is_multiplied_also_where_all_is_dropped(scale: float) -> None:
+    grad = torch.tensor([1.0, -1.0, float("inf"), float("nan"), -2.0])
+    check(lambda g, mask: torch.native_dropout_backward(g, mask, scale), grad, grad < 2)
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad], ids=["no_grad", "grad"])
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN, torch.nn.LSTMCell, torch.nn.GRUCell])
 def test_recurrent(kind: type[torch.nn.Module], mode: Callable[[], Any]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from comparison import comparable, significant_strides
+from comparison import bits, comparable, significant_strides
 from sweep.samples import outcome, sentence
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -74,10 +74,6 @@ class World:
                 yield name, value
 
 
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
-
-
 _PROPERTIES = (
     ("dtype", lambda t: t.dtype),
     ("layout", lambda t: t.layout),
@@ -111,7 +107,7 @@ def _compare_tensor(name: str, actual: Tensor, expected: Tensor, device: str, va
         except NotImplementedError:
             return  # lazily negated bools: not even the CPU can read them
         for x, y in zip(comparable(actual), on_cpu, strict=True):
-            if not torch.equal(_bits(x), _bits(y)):
+            if not torch.equal(bits(x), bits(y)):
                 raise Difference(f"{name} is {x.tolist()}, the CPU's {y.tolist()}"[:2000])
 
 
