@@ -64,10 +64,14 @@ class Benchmark:
         ]
 
     def interference(self, threads: int) -> list[Row]:
-        runs = [self.worker("interference", threads) for _ in range(1 if self.quick else 5)]
-        runs.sort(key=lambda run: run[0] / run[1])
-        name = "CPU forward after training on the device"
-        return [ratio(name, runs[len(runs) // 2], targets.CPU_AFTER_TRAINING)]
+        rows = []
+        for name, execution in (("", "inline"), (", queued", "async")):
+            turns = range(1 if self.quick else 5)
+            runs = [self.worker("interference", threads, execution=execution) for _ in turns]
+            runs.sort(key=lambda run: run[0] / run[1])
+            name = f"CPU forward after training on the device{name}"
+            rows.append(ratio(name, runs[len(runs) // 2], targets.CPU_AFTER_TRAINING))
+        return rows
 
     def imports(self, threads: int) -> list[Row]:
         times: tuple[list[float], list[float]] = ([], [])

@@ -9,7 +9,7 @@ import time
 import torch
 from torch import nn
 
-from benchmarks.timing import Effort, Side
+from benchmarks.timing import Effort, Side, synchronizer
 from benchmarks.training import make_step
 
 
@@ -30,6 +30,7 @@ def cpu_forward_around_training(device: str, effort: Effort) -> tuple[float, flo
         step = make_step(name, device)
         for _ in range(10):
             step()
+    synchronizer(device)()
     return median(), before
 
 

@@ -120,20 +120,26 @@ struct QueuedKernel {
   }
 };
 
-// The compute thread's OpenMP team would slow down the host's own (KernelScope.cpp): it goes when there is nothing to run.
-// Weak: whichever OpenMP runtime PyTorch has brought along, if any.
-void release_team_when_idle() {
-  constexpr unsigned int kMicroseconds = 1000; // making a team again takes about 50
+// One OpenMP team at a time (KernelScope.cpp): the launching thread's goes when it launches, which costs 25 ns if it has
+// none, and the compute thread's when there is nothing to run. With both, a training step of a transformer took 24 ms on two
+// processors, and now takes 14. Weak: whichever OpenMP runtime PyTorch has brought along, if any.
+void release_team() {
   if (omp_pause_resource_all) {
     constexpr int kSoft = 1; // omp_pause_soft
-    OPENREG_CHECK(orSetIdleCallback([](void*) { omp_pause_resource_all(kSoft); }, nullptr, kMicroseconds));
+    omp_pause_resource_all(kSoft);
   }
+}
+
+void release_team_when_idle() {
+  constexpr unsigned int kMicroseconds = 1000; // making a team again takes about 50
+  OPENREG_CHECK(orSetIdleCallback([](void*) { release_team(); }, nullptr, kMicroseconds));
 }
 
 // LITERALINCLUDE START: QUEUE LAUNCH
 void launch(c10::Stream stream, std::unique_ptr<QueuedKernel> kernel) {
   static std::once_flag once;
   std::call_once(once, release_team_when_idle);
+  release_team();
   kernel->threads = at::get_num_threads();
   kernel->autograd = c10::AutogradState::get_tls_state();
   if (const LaunchSite site = launch_site.load(std::memory_order_relaxed)) {
