@@ -24,6 +24,15 @@ TOO_WIDE = """() => {
     .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e.parentElement) && !scrolls(e))
     .map(e => e.tagName.toLowerCase() + "." + e.className + ": " + e.textContent.trim().slice(0, 60)).slice(0, 3);
 }"""
+# Words of a picture that begin in a box and end outside of it.
+OUTSIDE_THEIR_BOX = """() => [...document.querySelectorAll("figure.picture svg")].flatMap(svg => {
+  const boxes = [...svg.querySelectorAll("rect")].map(e => e.getBoundingClientRect());
+  return [...svg.querySelectorAll("text")].filter(word => {
+    const w = word.getBoundingClientRect(), x = (w.left + w.right) / 2, y = (w.top + w.bottom) / 2;
+    const around = boxes.filter(b => b.left < x && x < b.right && b.top < y && y < b.bottom);
+    return around.length && !around.some(b => b.left <= w.left && w.right <= b.right);
+  }).map(word => word.textContent);
+})"""
 BROKEN_IMAGES = "() => [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)"
 
 
@@ -37,6 +46,7 @@ def faults(page: Page, file: Path, screenshot: Path) -> list[str]:
     if width > window:
         found.append(f"{width} pixels wide in a window of {window}")
     found += [f"too wide: {element}" for element in page.evaluate(TOO_WIDE)]
+    found += [f"outside its box: {words}" for words in page.evaluate(OUTSIDE_THEIR_BOX)]
     found += [f"broken image: {image}" for image in page.evaluate(BROKEN_IMAGES)]
     page.screenshot(path=screenshot, full_page=True)
     return found

@@ -66,19 +66,19 @@ def layers() -> Picture:
 
 
 def from_import_to_tensor() -> Picture:
-    picture = Picture(760, 330, "From `import torch` to the first tensor: nothing starts before it is used.")
+    picture = Picture(880, 330, "From `import torch` to the first tensor: nothing starts before it is used.")
     steps = [
         ("import torch", "calls the entry points", "of torch.backends"),
-        ("_autoload()", "torch_openreg_autoload.py", "imports the package"),
+        ("_autoload()", "a module of its own,", "imports the package"),
         ("check_...()", "platform, environment,", "build, owner"),
         ("open_libraries()", "static initialisers", "register everything"),
         ("claim_name()", "PrivateUse1 becomes", "openreg; methods added"),
     ]
     for i, lines in enumerate(steps):
-        picture.box(8 + 152 * i, 30, 136, 78, *lines, kind="accent" if i == 3 else "box")
+        picture.box(8 + 176 * i, 30, 160, 78, *lines, kind="accent" if i == 3 else "box")
         if i:
-            picture.arrow(152 * i - 8, 69, 152 * i + 6, 69)
-    picture.text(380, 18, "import torch, about 20 ms of it here", kind="dim", size=12)
+            picture.arrow(176 * i - 8, 69, 176 * i + 6, 69)
+    picture.text(440, 18, "import torch, about 9 ms of it here", kind="dim", size=12)
     first = [
         ("torch.empty(...)", "device=openreg", "in the program"),
         ("_lazy_init()", "of torch.openreg,", "called by PyTorch"),
@@ -87,10 +87,10 @@ def from_import_to_tensor() -> Picture:
         ("orMalloc()", "a segment, cut by the", "caching allocator"),
     ]
     for i, lines in enumerate(first):
-        picture.box(8 + 152 * i, 220, 136, 78, *[lines[0][:19], *lines[1:]], kind="accent" if i == 4 else "box")
+        picture.box(8 + 176 * i, 220, 160, 78, *lines, kind="accent" if i == 4 else "box")
         if i:
-            picture.arrow(152 * i - 8, 259, 152 * i + 6, 259)
-    picture.arrow(380, 112, 380, 206, "later, at the first use of the device")
+            picture.arrow(176 * i - 8, 259, 176 * i + 6, 259)
+    picture.arrow(440, 112, 440, 206, "later, at the first use of the device")
     return picture
 
 
