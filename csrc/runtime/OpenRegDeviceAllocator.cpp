@@ -571,7 +571,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     auto* block = new Block(static_cast<char*>(address), size, device, &pool);
     block->segment_context = context;
     blocks_.emplace(block->address, block);
-    count_segment(cache, pool, size, &increase);
+    count_segment(cache, pool, size, true);
     ++cache.stats.num_device_alloc;
     ++pool.owner->segments;
     if (is_oversize(size)) {
@@ -581,12 +581,14 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     return block;
   }
 
-  static void count_segment(
-      DeviceCache& cache, const BlockPool& pool, size_t size, void (*change)(StatArray&, StatType, size_t)) {
-    change(cache.stats.segment, pool.stat_type(), 1);
-    change(cache.stats.reserved_bytes, pool.stat_type(), size);
+  static void count_segment(DeviceCache& cache, const BlockPool& pool, size_t size, bool is_new) {
+    const auto change = [&](StatArray& stat, size_t amount) {
+      is_new ? increase(stat, pool.stat_type(), amount) : decrease(stat, pool.stat_type(), amount);
+    };
+    change(cache.stats.segment, 1);
+    change(cache.stats.reserved_bytes, size);
     if (pool.owner->is_private()) {
-      change(cache.stats.reserved_bytes_by_private_pools[pool.owner->id], pool.stat_type(), size);
+      change(cache.stats.reserved_bytes_by_private_pools[pool.owner->id], size);
     }
   }
 
@@ -746,7 +748,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     }
     for (const auto& block : segments) {
       DeviceCache& cache = cache_of(block->device);
-      count_segment(cache, *block->pool, block->size, &decrease);
+      count_segment(cache, *block->pool, block->size, false);
       ++cache.stats.num_device_free;
       --block->pool->owner->segments;
       if (is_oversize(block->size)) {
