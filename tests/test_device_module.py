@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import textwrap
 import threading
 from collections.abc import Callable
 
@@ -30,6 +31,28 @@ def test_the_module_is_pytorchs_device_module() -> None:
 
     assert torch.get_device_module("openreg") is torch.get_device_module() is openreg is torch_openreg.openreg
     assert torch.accelerator.current_accelerator() == torch.device("openreg")
+
+
+def test_a_submodule_is_the_same_under_both_names(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    code = """
+        import importlib
+        import torch.openreg.memory
+        from torch.openreg.amp import autocast
+        import torch_openreg.openreg.memory, torch_openreg.openreg.amp
+
+        assert torch.openreg.memory is torch_openreg.openreg.memory
+        assert autocast is torch_openreg.openreg.amp.autocast
+        assert torch.openreg.memory.__spec__.name == torch.openreg.memory.__name__
+        assert importlib.reload(torch.openreg.memory) is torch_openreg.openreg.memory
+        try:
+            import torch.openreg.nothing
+        except ModuleNotFoundError as error:
+            print(error)
+    """
+    result = run_python(textwrap.dedent(code))
+    assert result.stdout + result.stderr == "No module named 'torch.openreg.nothing'\n"
 
 
 @pytest.mark.parametrize("device", [1, "openreg:1", torch.device("openreg:1")])

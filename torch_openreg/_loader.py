@@ -9,10 +9,12 @@ Rules:
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import threading
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _lock = threading.RLock()
@@ -147,12 +149,37 @@ def claim_name() -> None:
     torch.utils.rename_privateuse1_backend("openreg")
 
 
+class _Submodules:
+    """Finder and loader of ``torch.openreg.memory`` and its like: the submodules of ``torch_openreg.openreg``.
+
+    Python's own finder would load them a second time under this name, with classes and state of their own.
+    """
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not name.startswith("torch.openreg.") or not importlib.util.find_spec(self._home(name)):
+            return None
+        return ModuleSpec(name, self)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._home(spec.name))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = module.__spec__.loader_state  # type: ignore[union-attr]
+
+    @staticmethod
+    def _home(name: str) -> str:
+        return name.replace("torch.", "torch_openreg.", 1)
+
+
 def attach_module() -> None:
     """torch.openreg becomes the device's module."""
     import torch
 
     from torch_openreg import openreg
 
+    sys.meta_path.insert(0, _Submodules())
     torch._register_device_module("openreg", openreg)
 
 
