@@ -48,7 +48,8 @@ void register_lists(torch::Library& m) {
 }
 // LITERALINCLUDE END: AMP LISTS
 
-// When the device starts, not with TORCH_LIBRARY_IMPL at `import torch`: it takes 3 ms, and only a device tensor has the key.
+// When the device starts, not with TORCH_LIBRARY_IMPL at `import torch`: it takes 3 ms, and only a device tensor has
+// the key.
 const bool at_start = [] {
   c10::openreg::on_start([] {
     using torch::Library;

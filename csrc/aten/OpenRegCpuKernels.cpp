@@ -12,7 +12,8 @@
 #include "native/OnCpu.h"
 
 // Operators that take the unboxed route to the CPU's kernel: what a network's forward, backward and optimizer call in
-// every step, and what has no faster one (OpenRegStructured.cpp). Everything else takes the boxed route, with the same result.
+// every step, and what has no faster one (OpenRegStructured.cpp). Everything else takes the boxed route, with the same
+// result.
 namespace at::openreg {
 namespace {
 
@@ -214,8 +215,8 @@ void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// Not TORCH_LIBRARY_IMPL, which would do it at `import torch`: a fallback costs 3 ms, since PyTorch looks at every operator
-// again, and no tensor of these layouts exists before the device has started.
+// Not TORCH_LIBRARY_IMPL, which would do it at `import torch`: a fallback costs 3 ms, since PyTorch looks at every
+// operator again, and no tensor of these layouts exists before the device has started.
 const bool at_start = [] {
   c10::openreg::on_start([] {
     register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU);

@@ -24,7 +24,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 // LITERALINCLUDE END: OVERRIDEABLE
 
-// Kernels that PyTorch expects of an accelerator and that the CPU does not have, not with the same numbers, or not as cheap.
+// Kernels that PyTorch expects of an accelerator and that the CPU does not have, not with the same numbers, or not as
+// cheap.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", _thnn_fused_lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);
@@ -36,9 +37,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 // LITERALINCLUDE START: OVERRIDE DEFAULT
-// abs() has a composite kernel, for any backend: it resizes an empty tensor in abs.out. A kernel of the backend's own wins over
-// it; since abs() has a derivative formula, nothing else is lost. (An operator whose composite kernel is also its derivative,
-// CompositeImplicitAutograd, would need a kernel for AutogradPrivateUse1 too.)
+// abs() has a composite kernel, for any backend: it resizes an empty tensor in abs.out. A kernel of the backend's own
+// wins over it; since abs() has a derivative formula, nothing else is lost. (An operator whose composite kernel is also
+// its derivative, CompositeImplicitAutograd, would need a kernel for AutogradPrivateUse1 too.)
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("abs", abs);
 }
@@ -83,9 +84,9 @@ TORCH_LIBRARY_IMPL(openreg, FuncTorchBatched, m) {
 // LITERALINCLUDE END: CUSTOM OPERATOR VMAP
 
 // LITERALINCLUDE START: CUSTOM OPERATOR EXISTING NAMESPACE
-// An operator in somebody else's namespace, here PyTorch's own; the prefix keeps it out of later versions' way. Its kernel is
-// made of operators that have derivatives, so it needs no other registration: forward, backward, meta, autocast and vmap
-// follow from theirs.
+// An operator in somebody else's namespace, here PyTorch's own; the prefix keeps it out of later versions' way. Its
+// kernel is made of operators that have derivatives, so it needs no other registration: forward, backward, meta,
+// autocast and vmap follow from theirs.
 TORCH_LIBRARY_FRAGMENT(aten, m) {
   m.def("openreg_hypotenuse(Tensor self, Tensor other) -> Tensor", openreg_hypotenuse);
 }

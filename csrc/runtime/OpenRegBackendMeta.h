@@ -12,8 +12,8 @@
 // carries two flags, to show how.
 //
 // Rule: it describes bytes. Whoever has the same bytes has the same description: views (the backend's own kernels pass it
-// on, PyTorch does not), detach() and .data (PyTorch does), copy.deepcopy() and torch.load(). What an operator computes has
-// none, and neither has a copy in other memory.
+// on, PyTorch does not), detach() and .data (PyTorch does), copy.deepcopy() and torch.load(). What an operator computes
+// has none, and neither has a copy in other memory.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: BACKEND META

@@ -67,9 +67,9 @@ struct BySizeThenAddress {
 using BlockTable = ska::flat_hash_map<char*, Block*>; // every block by its address, allocated or not
 struct PoolSet;
 
-// The free blocks of one stream and size class. A freed small block first goes to the bin of its exact size, unmerged, and
-// comes back from there in a few nanoseconds: training allocates the same sizes again and again. When no block fits, the
-// bins are emptied, neighbours merged, and the search repeated before the allocator makes a new segment.
+// The free blocks of one stream and size class. A freed small block first goes to the bin of its exact size, unmerged,
+// and comes back from there in a few nanoseconds: training allocates the same sizes again and again. When no block
+// fits, the bins are emptied, neighbours merged, and the search repeated before the allocator makes a new segment.
 //
 // Every free block is in a bin or in `merged_`, and counted as inactive if it is part of a split segment.
 class BlockPool {

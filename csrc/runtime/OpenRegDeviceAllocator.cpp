@@ -507,7 +507,8 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
                                      : (size + kSegmentRounding - 1) / kSegmentRounding * kSegmentRounding;
   }
 
-  // A block of a new segment. Where the device has no room left, gives back what is cached, step by step, and tries again.
+  // A block of a new segment. Where the device has no room left, gives back what is cached, step by step, and tries
+  // again.
   Block* grow(
       std::unique_lock<Mutex>& lock,
       DeviceCache& cache,
@@ -697,7 +698,8 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     }
   }
 
-  // ---- OPENREG_POISON: free memory holds nothing but NaN. It is filled in the order of the block's stream, as by a kernel.
+  // ---- OPENREG_POISON: free memory holds nothing but NaN. It is filled in the order of the block's stream, as by a
+  // kernel.
 
   static orError_t poison(const Block* block) {
     const Stream stream = stream_of(block);
@@ -709,8 +711,8 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     return orMemsetAsync(block->address, kPoison, block->size, stream_handle(stream));
   }
 
-  // True once it is done. Until then the block waits as for another stream: a kernel that runs on its launching thread must
-  // not get it yet.
+  // True once it is done. Until then the block waits as for another stream: a kernel that runs on its launching thread
+  // must not get it yet.
   bool poison_before_reuse(std::unique_lock<Mutex>& lock, Block* block) {
     if (block->poisoned) {
       block->poisoned = false;

@@ -36,23 +36,24 @@ class OPENREG_API OpenRegDeviceAllocator : public c10::DeviceAllocator {
 
   virtual DataPtr allocate_on(size_t size, DeviceIndex device) = 0;
 
-  // The same bytes as a kernel sees them: an address in the kernel window, labelled CPU. For the outputs and temporaries of
-  // a kernel that runs on `device`; the memory returns to the device whoever frees it. Without room: throws, or, if it is
-  // not `required`, gives null.
+  // The same bytes as a kernel sees them: an address in the kernel window, labelled CPU. For the outputs and
+  // temporaries of a kernel that runs on `device`; the memory returns to the device whoever frees it. Without room:
+  // throws, or, if it is not `required`, gives null.
   virtual DataPtr allocate_for_kernel(size_t size, DeviceIndex device, bool required = true) = 0;
 
-  // The same for what a queued kernel makes for itself, on the current device: null for what is small, which the host gives
-  // as fast, and without room. Belongs to no stream: what the host has freed, earlier kernels may still use. Counts as
-  // reserved only, so that the host does not see how far the device has come.
+  // The same for what a queued kernel makes for itself, on the current device: null for what is small, which the host
+  // gives as fast, and without room. Belongs to no stream: what the host has freed, earlier kernels may still use.
+  // Counts as reserved only, so that the host does not see how far the device has come.
   virtual DataPtr allocate_temporary(size_t size) = 0;
 
   // How much of the device's memory this process may reserve, 0 to 1.
   virtual double memory_fraction(DeviceIndex device) = 0;
   virtual void set_memory_fraction(double fraction, DeviceIndex device) = 0;
 
-  // ---- Memory pools: blocks that are kept apart. What the current stream's filter sends there is allocated from the pool.
-  // A pool lives while somebody uses it. What is free of it then goes back, without waiting for the device, and the rest with
-  // emptyCache().
+  // ---- Memory pools: blocks that are kept apart. What the current stream's filter sends there is allocated from the
+  // pool.
+  // A pool lives while somebody uses it. What is free of it then goes back, without waiting for the device, and the
+  // rest with emptyCache().
   virtual void use_pool(DeviceIndex device, MempoolId_t pool) = 0; // makes it at the first use
   virtual void release_pool(DeviceIndex device, MempoolId_t pool) = 0;
   virtual int pool_use_count(DeviceIndex device, MempoolId_t pool) = 0;

@@ -45,8 +45,8 @@ class CurrentDevice {
 // Waits for all work of `device` (default: the current one).
 OPENREG_API void device_synchronize(DeviceIndex device = -1);
 
-// What `import torch` need not pay for: `fn` runs once, before the first memory of a device exists or when PyTorch asks for the
-// device to be initialised, whichever comes first. To be called while the library loads.
+// What `import torch` need not pay for: `fn` runs once, before the first memory of a device exists or when PyTorch asks
+// for the device to be initialised, whichever comes first. To be called while the library loads.
 void on_start(void (*fn)());
 
 namespace detail {

@@ -11,9 +11,9 @@
 // Random numbers of the device.
 //
 // Rule: the kernels are the CPU's, so the device's generator *is* a CPU generator (Mersenne twister) with the device's
-// label. The same seed gives the same numbers as on the CPU, and a kernel draws from cpu_generator(), never from the CPU's
-// own default generator. Kernels draw in the order in which they were launched, on whatever stream: each waits for the last
-// one that was queued, and so does the host before it looks at the state.
+// label. The same seed gives the same numbers as on the CPU, and a kernel draws from cpu_generator(), never from the
+// CPU's own default generator. Kernels draw in the order in which they were launched, on whatever stream: each waits
+// for the last one that was queued, and so does the host before it looks at the state.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: GENERATOR IMPL
@@ -63,7 +63,8 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   std::shared_ptr<Engine> engine_;
 };
 
-// The generator that an operator on `device` draws from: the one it was given, or the device's. Throws for another device's.
+// The generator that an operator on `device` draws from: the one it was given, or the device's. Throws for another
+// device's.
 OPENREG_API OpenRegGeneratorImpl& generator_of(const std::optional<at::Generator>& given, DeviceIndex device);
 
 // The generator that `device` uses when none is given (default: the current device).

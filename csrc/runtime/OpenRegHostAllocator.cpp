@@ -4,8 +4,9 @@
 
 #include "OpenRegStream.h"
 
-// Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl: a freed block is handed out again once every stream
-// that record_event() named has passed it. What a backend adds is how to allocate, how to mark a stream and how to ask.
+// Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl: a freed block is handed out again once every
+// stream that record_event() named has passed it. What a backend adds is how to allocate, how to mark a stream and how
+// to ask.
 namespace c10::openreg {
 namespace {
 

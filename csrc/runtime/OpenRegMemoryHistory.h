@@ -45,7 +45,8 @@ class MemoryHistory {
   void stop();
   void clear();
 
-  // `address` is a device address (for OOM, the free bytes). Forgets the oldest entry of the device if there are too many.
+  // `address` is a device address (for OOM, the free bytes). Forgets the oldest entry of the device if there are too
+  // many.
   void record(
       TraceEntry::Action action,
       DeviceIndex device,

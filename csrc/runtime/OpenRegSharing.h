@@ -10,9 +10,9 @@
 // Storages that several processes use: what torch.multiprocessing sends through its queues, in CUDA's way.
 //
 // Rule: a block may not be handed out again while another process uses it. So each time a storage is sent, a counter in
-// shared memory is set to 1, which the receiver sets to 0 when its storage goes. What the sender frees before that waits in
-// limbo. The counters lie in device memory, which is shared as the storages are.
-// LITERALINCLUDE END: SHARING RULES
+// shared memory is set to 1, which the receiver sets to 0 when its storage goes. What the sender frees before that
+// waits in limbo. The counters lie in device memory, which is shared as the storages are. LITERALINCLUDE END: SHARING
+// RULES
 namespace c10::openreg {
 
 // LITERALINCLUDE START: SHARED STORAGE
@@ -26,7 +26,8 @@ struct SharedStorage {
 };
 // LITERALINCLUDE END: SHARED STORAGE
 
-// Makes `storage` available to another process, once. Waits for the current stream: the receiver may use the bytes at once.
+// Makes `storage` available to another process, once. Waits for the current stream: the receiver may use the bytes at
+// once.
 OPENREG_API SharedStorage share_storage(const Storage& storage);
 
 // The same bytes in this process. The result cannot be resized, nor sent further.

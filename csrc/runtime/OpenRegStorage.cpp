@@ -218,7 +218,8 @@ intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, Dev
   void* const address = orGetDevicePointer(data.get());
   const size_t size = storage->nbytes();
   if (C10_UNLIKELY(size > 0 && address == data.get())) {
-    // Allocated by a thread of the kernel's own, or kept alive by someone else, or by a kernel that should have written only.
+    // Allocated by a thread of the kernel's own, or kept alive by someone else, or by a kernel that should have written
+    // only.
     auto copy = make_storage(size, device);
     std::memcpy(orGetKernelPointer(copy->data()), address, size);
     return copy;

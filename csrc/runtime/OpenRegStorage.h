@@ -11,8 +11,8 @@
 //
 // Rule: tensors carry addresses of the device window, which the host cannot touch; kernels need the kernel window. A
 // storage therefore keeps a *twin*: a CPU storage over the same bytes through the kernel window, made at first use and
-// kept. The twin owns nothing: only queued kernels use it after its owner is gone, because memory that is freed is reused in
-// the order of the stream. A StorageImpl of this class is only made here: PyTorch's own factories
+// kept. The twin owns nothing: only queued kernels use it after its owner is gone, because memory that is freed is
+// reused in the order of the stream. A StorageImpl of this class is only made here: PyTorch's own factories
 // (at::detail::empty_generic) make plain ones, which get a twin per use.
 namespace c10::openreg {
 
@@ -63,8 +63,8 @@ OPENREG_API void take_over(StorageImpl* storage, StorageImpl* twin);
 // While one lives, the calling thread's CPU allocations come from `device`: the outputs and temporaries of a kernel that
 // runs on the device are the device's memory, counted and limited as such. Index -1 allocates on the CPU as usual.
 //
-// A kernel that `only_writes` to its arguments, in place or out=, makes nothing but temporaries, of which CUDA's kernel has
-// most in registers: where the device has no room for one, it is the host's memory.
+// A kernel that `only_writes` to its arguments, in place or out=, makes nothing but temporaries, of which CUDA's kernel
+// has most in registers: where the device has no room for one, it is the host's memory.
 class OPENREG_API KernelAllocations {
  public:
   explicit KernelAllocations(DeviceIndex device, bool only_writes = false);

@@ -36,8 +36,8 @@ OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDi
 OPENREG_API void order_after_current_stream(orStream_t stream, DeviceIndex device);
 // LITERALINCLUDE END: STREAMS
 
-// Whether kernels run at their launch, on the launching thread (orExecutionInline). Refuses a forked child. Asked at every
-// operator, so what starts the device or refuses is apart.
+// Whether kernels run at their launch, on the launching thread (orExecutionInline). Refuses a forked child. Asked at
+// every operator, so what starts the device or refuses is apart.
 OPENREG_API bool starts_inline();
 inline bool executes_inline() {
   return C10_LIKELY(orExecutesInline()) || starts_inline();
@@ -50,10 +50,10 @@ OPENREG_API void wait_for_stream(Stream waiting, Stream other);
 using StreamLock = std::unique_lock<std::recursive_mutex>;
 OPENREG_API StreamLock lock_stream(Stream stream);
 
-// Lets a kernel run on the calling thread in the order of the current stream of `device`: waits for what is queued there, and
-// keeps other threads from queueing more until the result goes. (They could free memory that the work they queued still
-// uses, and a kernel on this thread, which allocates as it runs, would get it too early.) Nothing to wait for, and no lock,
-// while the device executes inline. Refuses a forked child.
+// Lets a kernel run on the calling thread in the order of the current stream of `device`: waits for what is queued
+// there, and keeps other threads from queueing more until the result goes. (They could free memory that the work they
+// queued still uses, and a kernel on this thread, which allocates as it runs, would get it too early.) Nothing to wait
+// for, and no lock, while the device executes inline. Refuses a forked child.
 [[nodiscard]] OPENREG_API StreamLock drain_current_stream(DeviceIndex device);
 
 } // namespace c10::openreg

@@ -2,9 +2,9 @@
 
 #include <c10/core/impl/GPUTrace.h>
 
-// Tells PyTorch's tracer, on which tools such as a race detector are built (torch/cuda/_sanitizer.py), what the host asks of
-// the device. Its callbacks are registered with torch.openreg._gpu_trace; until one activates it, this is one look at a
-// variable.
+// Tells PyTorch's tracer, on which tools such as a race detector are built (torch/cuda/_sanitizer.py), what the host
+// asks of the device. Its callbacks are registered with torch.openreg._gpu_trace; until one activates it, this is one
+// look at a variable.
 namespace c10::openreg {
 
 template <class Fn>

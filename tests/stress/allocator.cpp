@@ -1,6 +1,6 @@
-// The caching allocators under load: several host threads with streams of their own on two devices allocate, launch, copy,
-// hand buffers to each other and free them while queued work still uses them. Every buffer's contents are known, and every
-// byte that is read back is compared.
+// The caching allocators under load: several host threads with streams of their own on two devices allocate, launch,
+// copy, hand buffers to each other and free them while queued work still uses them. Every buffer's contents are known,
+// and every byte that is read back is compared.
 //
 //     stress_allocator [--seconds 10] [--seed N] [--mode inline|async|chaos|switching] [--threads 8]
 //

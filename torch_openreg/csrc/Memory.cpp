@@ -184,8 +184,8 @@ const char* action_name(TraceEntry::Action action) {
   }
 }
 
-// Converts a snapshot to the dictionary that torch/cuda/_memory_viz.py reads. Stack traces are filled in at the end, all at
-// once: symbolizing C++ frames starts a process.
+// Converts a snapshot to the dictionary that torch/cuda/_memory_viz.py reads. Stack traces are filled in at the end,
+// all at once: symbolizing C++ frames starts a process.
 class SnapshotToDict {
  public:
   py::dict convert(const c10::openreg::MemorySnapshot& snapshot) {

@@ -1,7 +1,8 @@
 // torch_openreg._C: what torch.openreg needs and torch.accelerator does not offer.
 //
-// Rule: glue only. A function here converts its arguments, calls one function of csrc or of the device's C API, and converts
-// the result. It goes through wrap_pybind_function, which turns a c10::Error into the Python exception of the same name.
+// Rule: glue only. A function here converts its arguments, calls one function of csrc or of the device's C API, and
+// converts the result. It goes through wrap_pybind_function, which turns a c10::Error into the Python exception of the
+// same name.
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>

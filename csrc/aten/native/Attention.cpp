@@ -57,8 +57,9 @@ _scaled_dot_product_fused_attention_overrideable(
   TORCH_CHECK(!return_debug_mask, "return_debug_mask is not supported by the openreg device.");
   auto [out, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
-  // The other results serve kernels with variable lengths and dropout, which this one does not have. PyTorch's meta kernel
-  // says that the generator's seed and offset are tensors, and a graph captured with it saves them for the backward.
+  // The other results serve kernels with variable lengths and dropout, which this one does not have. PyTorch's meta
+  // kernel says that the generator's seed and offset are tensors, and a graph captured with it saves them for the
+  // backward.
   static const Tensor& no_seed = *new Tensor([] {
     const c10::InferenceMode saved_for_backward(false);
     return at::zeros({}, at::kLong);

@@ -5,7 +5,8 @@
 // The attention a backend may supply in place of the composite one ("overrideable"): here the CPU's flash kernel.
 namespace at::openreg {
 
-// Which kernel scaled_dot_product_attention takes: the overrideable one where it can compute the case, else the composite.
+// Which kernel scaled_dot_product_attention takes: the overrideable one where it can compute the case, else the
+// composite.
 int64_t _fused_sdp_choice(
     const Tensor& query,
     const Tensor& key,

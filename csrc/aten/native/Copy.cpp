@@ -20,16 +20,16 @@ bool copyable(const Tensor& tensor) {
          (tensor.is_privateuseone() || tensor.is_cpu());
 }
 
-// Whether the copy is one block of bytes between the host and a device, or between devices: the device's own copy then does
-// it. Everything else converts or rearranges, and within a device PyTorch's kernel uses all threads.
+// Whether the copy is one block of bytes between the host and a device, or between devices: the device's own copy then
+// does it. Everything else converts or rearranges, and within a device PyTorch's kernel uses all threads.
 bool is_block(const Tensor& self, const Tensor& source) {
   return self.device() != source.device() && self.scalar_type() == source.scalar_type() &&
          self.sizes() == source.sizes() && self.is_contiguous() && source.is_contiguous() &&
          self.is_conj() == source.is_conj() && self.is_neg() == source.is_neg() && !source._is_zerotensor();
 }
 
-// Runs `copy` with the stream that the copy belongs on: the current one of the source's device, as in CUDA, or of the only
-// device. Between devices, both devices' current streams wait for each other before and after.
+// Runs `copy` with the stream that the copy belongs on: the current one of the source's device, as in CUDA, or of the
+// only device. Between devices, both devices' current streams wait for each other before and after.
 template <class Copy>
 void on_copy_stream(const Tensor& self, const Tensor& source, const Copy& copy) {
   const auto current = [](const Tensor& tensor) { return c10::openreg::current_stream(tensor.device().index()); };
@@ -81,7 +81,8 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
   return is_source ? tensor.clone() : Tensor();
 }
 
-// Queues the CPU's copy_ where the host need not wait for it. False: for the caller to do, and for what is wrong to be said.
+// Queues the CPU's copy_ where the host need not wait for it. False: for the caller to do, and for what is wrong to be
+// said.
 bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   const bool with_host = self.is_cpu() || source.is_cpu();
   if ((with_host && !non_blocking) || self.is_same(source) || source._is_zerotensor() || self._is_zerotensor() ||

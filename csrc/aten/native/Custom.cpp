@@ -111,7 +111,8 @@ Tensor custom_abs_autocast(const Tensor& input) {
 // LITERALINCLUDE END: CUSTOM AUTOCAST
 
 // LITERALINCLUDE START: CUSTOM VMAP
-// An elementwise operator treats the dimension that vmap adds like any other. Without a rule vmap would call it in a loop.
+// An elementwise operator treats the dimension that vmap adds like any other. Without a rule vmap would call it in a
+// loop.
 Tensor custom_abs_batched(const Tensor& input) {
   const c10::impl::ExcludeDispatchKeyGuard unbatched(c10::DispatchKey::FuncTorchBatched);
   const auto* batched = at::functorch::maybeGetBatchedImpl(input);

@@ -11,8 +11,8 @@
 // What the fallback does besides running an operator: it counts, and on request warns or refuses, so that a vendor sees
 // which operators still lack a kernel.
 //
-// Rule: the setting belongs to the process, as CUDA's synchronisation debug mode does: a backward may run on other threads
-// than the program that asked.
+// Rule: the setting belongs to the process, as CUDA's synchronisation debug mode does: a backward may run on other
+// threads than the program that asked.
 namespace at::openreg {
 
 struct DevicePolicy;

@@ -15,7 +15,8 @@ constexpr c10::DispatchKeySet kMathBits({c10::DispatchKey::Conjugate, c10::Dispa
 
 // A tensor like another one, over the same bytes of another backend.
 struct AliasImpl final : c10::TensorImpl {
-  // Counts versions with `like`, which saves it a counter: without the keys of autograd, the base's constructor makes none.
+  // Counts versions with `like`, which saves it a counter: without the keys of autograd, the base's constructor makes
+  // none.
   AliasImpl(c10::Storage&& storage, c10::DispatchKeySet keys, const c10::TensorImpl& like)
       : TensorImpl(VIEW, std::move(storage), keys, like.dtype()) {
     version_counter_ = like.version_counter();

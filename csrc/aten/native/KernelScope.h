@@ -19,13 +19,15 @@
 //   Tensor out = cpu_kernel(scope.alias(self), scope.alias(other));
 //   return scope.result(std::move(out));         // 3. back to device tensors
 //
-// Rules: an alias must be gone, or given to result(), when the scope ends, because the device tensor owns the memory; one that
-// somebody else's kernel keeps all the same (Python code, a packed parameter) becomes a host copy. Below this line no device tensor exists, so autograd, autocast and device guards are off.
+// Rules: an alias must be gone, or given to result(), when the scope ends, because the device tensor owns the memory;
+// one that somebody else's kernel keeps all the same (Python code, a packed parameter) becomes a host copy. Below this
+// line no device tensor exists, so autograd, autocast and device guards are off.
 namespace at::openreg {
 
 using c10::DeviceIndex;
 
-// Below a kernel of the device: modes that must not see the CPU tensors inside, because they have seen the device tensors.
+// Below a kernel of the device: modes that must not see the CPU tensors inside, because they have seen the device
+// tensors.
 constexpr c10::DispatchKeySet kExcluded =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 

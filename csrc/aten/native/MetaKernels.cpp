@@ -47,8 +47,8 @@ struct Plain<Result(Args...)> {
 template <class Op>
 using PlainSchema = typename Plain<typename Op::schema>::type;
 
-// What PyTorch has in Python only, for operators that networks call in every step. As the CPU's kernels do it, down to the
-// strides.
+// What PyTorch has in Python only, for operators that networks call in every step. As the CPU's kernels do it, down to
+// the strides.
 namespace shapes {
 
 Tensor contiguous(IntArrayRef sizes, ScalarType dtype) {
@@ -89,7 +89,8 @@ Tensor abs(const Tensor& self) {
   return elementwise({&self}, toRealValueType(self.scalar_type()));
 }
 
-// Batches, heads, positions, features, as the kernel makes them: a transposed view of batches, positions, heads, features.
+// Batches, heads, positions, features, as the kernel makes them: a transposed view of batches, positions, heads,
+// features.
 Tensor heads(IntArrayRef sizes, ScalarType dtype) {
   std::vector<int64_t> inner = sizes.vec();
   std::swap(inner[1], inner[2]);

@@ -20,7 +20,8 @@ Tensor empty_strided(
     std::optional<Device> device,
     std::optional<bool> pin_memory);
 
-// The output that a structured kernel asks for: of `stride` if there is any, else contiguous in the options' memory format.
+// The output that a structured kernel asks for: of `stride` if there is any, else contiguous in the options' memory
+// format.
 Tensor empty_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& options);
 
 Tensor _efficientzerotensor(

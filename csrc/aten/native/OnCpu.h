@@ -14,8 +14,8 @@
 //
 //   m.impl("add.Tensor", OnCpu<at::_ops::add_Tensor>::call);
 //
-// Same steps as Fallback.cpp, with the arguments known to the compiler; that is also where it goes when the kernel may have
-// to be queued.
+// Same steps as Fallback.cpp, with the arguments known to the compiler; that is also where it goes when the kernel may
+// have to be queued.
 namespace at::openreg {
 
 template <class T>
@@ -101,8 +101,8 @@ const DevicePolicy& policy_of() {
   return policy;
 }
 
-// The device check of a kernel that is made of other operators, each of which would see only some of the arguments: `args`
-// are Op's first ones.
+// The device check of a kernel that is made of other operators, each of which would see only some of the arguments:
+// `args` are Op's first ones.
 template <class Op, class... Args>
 void check_devices(const Args&... args) {
   KernelScope scope(policy_of<Op>());

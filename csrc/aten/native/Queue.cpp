@@ -121,8 +121,8 @@ struct QueuedKernel {
 };
 
 // One OpenMP team at a time (KernelScope.cpp): the launching thread's goes when it launches, which costs 25 ns if it has
-// none, and the compute thread's when there is nothing to run. With both, a training step of a transformer took 24 ms on two
-// processors, and now takes 14. Weak: whichever OpenMP runtime PyTorch has brought along, if any.
+// none, and the compute thread's when there is nothing to run. With both, a training step of a transformer took 24 ms
+// on two processors, and now takes 14. Weak: whichever OpenMP runtime PyTorch has brought along, if any.
 void release_team() {
   if (omp_pause_resource_all) {
     constexpr int kSoft = 1; // omp_pause_soft
@@ -209,8 +209,8 @@ const Rule& rule_of(const c10::OperatorHandle& op) {
 
 constexpr size_t kFew = 16; // operands up to which each is told from every other
 
-// The meta kernels ask for a storage's size, to see whether a result must grow, and for its identity, to see whether operands
-// overlap: each has its own.
+// The meta kernels ask for a storage's size, to see whether a result must grow, and for its identity, to see whether
+// operands overlap: each has its own.
 c10::intrusive_ptr<c10::StorageImpl> meta_storage(size_t operand) {
   static const auto* storages = [] {
     auto* all = new std::array<c10::intrusive_ptr<c10::StorageImpl>, kFew + 1>;

@@ -14,8 +14,8 @@
 // result that would have to be resized, operands that overlap, a shape that does not fit) is not queued: the caller
 // waits for the stream and runs the kernel on its own thread, so that there is one source of results and of errors.
 //
-// Rules: a queued kernel holds CPU aliases (KernelScope.h) and no device tensor, since a tensor may be freed while work on
-// it is queued. What the host may change after the call, CPU scalars and CPU indices, is copied at launch.
+// Rules: a queued kernel holds CPU aliases (KernelScope.h) and no device tensor, since a tensor may be freed while work
+// on it is queued. What the host may change after the call, CPU scalars and CPU indices, is copied at launch.
 // LITERALINCLUDE END: QUEUE RULES
 namespace at::openreg {
 

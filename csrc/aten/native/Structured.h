@@ -12,9 +12,9 @@
 //
 //   m.impl("mul.Tensor", OnDevice<structured_mul_out, at::_ops::mul_Tensor>::call);
 //
-// Rule: TensorIterator makes the temporaries of type promotion only for the CPU, and elsewhere expects kernels that convert
-// while they read. So operands of several types, or of a type that is computed in another one, take the other route
-// (OnCpu.h), and with them everything unusual: CPU tensors other than a number, queued execution.
+// Rule: TensorIterator makes the temporaries of type promotion only for the CPU, and elsewhere expects kernels that
+// convert while they read. So operands of several types, or of a type that is computed in another one, take the other
+// route (OnCpu.h), and with them everything unusual: CPU tensors other than a number, queued execution.
 namespace at::openreg {
 
 // LITERALINCLUDE START: STRUCTURED BODY

@@ -8,9 +8,9 @@
 // Inner kernels. PyTorch's operators compute through *stubs*, tables of one function for each device type; a backend that
 // fills its slot gets the rest of the operator (checks, type promotion, broadcasting, results) for nothing.
 //
-// Rule: a stub belongs here if its CPU kernel takes addresses from the iterator alone. A kernel that asks the iterator's tensors for
-// them again (a reduction in two passes), or that takes tensors, would use addresses of the device window: such operators
-// run on aliases (KernelScope.h). docs/stub-operators.md lists all stubs by this rule.
+// Rule: a stub belongs here if its CPU kernel takes addresses from the iterator alone. A kernel that asks the
+// iterator's tensors for them again (a reduction in two passes), or that takes tensors, would use addresses of the
+// device window: such operators run on aliases (KernelScope.h). docs/stub-operators.md lists all stubs by this rule.
 namespace at::openreg {
 
 // LITERALINCLUDE START: STUB BODY

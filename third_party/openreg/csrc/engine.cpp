@@ -42,7 +42,8 @@ StreamPtr takeReady(EngineState& engine) {
   return stream;
 }
 
-// How long a nap is, so the longest time that a launch nobody waits for may pass unnoticed, and for how long a thread naps.
+// How long a nap is, so the longest time that a launch nobody waits for may pass unnoticed, and for how long a thread
+// naps.
 constexpr std::chrono::microseconds kNap{50};
 constexpr std::chrono::microseconds kNapping{1000};
 

@@ -69,8 +69,9 @@ void forgetWindows() {
 }
 
 // What backs device memory: private anonymous pages, which become a memfd only when the same bytes are needed at
-// two addresses: orMemoryUnprotect, orIpcGetMemHandle. Milliseconds to write 64 MiB for the first time, and to give it back (Linux 6.18, virtual
-// machine, 2 cores, transparent huge pages in "madvise" mode, median of nine; writing it again takes 2.4 in all rows):
+// two addresses: orMemoryUnprotect, orIpcGetMemHandle. Milliseconds to write 64 MiB for the first time, and to give it
+// back (Linux 6.18, virtual machine, 2 cores, transparent huge pages in "madvise" mode, median of nine; writing it
+// again takes 2.4 in all rows):
 //
 //                                      first write           free
 //     malloc (the CPU device)               32.1              3.3

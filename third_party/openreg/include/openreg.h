@@ -230,7 +230,8 @@ typedef enum orExecutionMode {
  * delays and turns of orExecutionChaos, and is ignored otherwise. */
 OPENREG_EXPORT orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed);
 /* Whether kernels run when they are launched, on the launching thread (orExecutionInline). Asked before every one, so it
- * cannot fail: false also before the first call that needs a device and in a forked child, where a launch says what is wrong. */
+ * cannot fail: false also before the first call that needs a device and in a forked child, where a launch says what is
+ * wrong. */
 OPENREG_EXPORT bool orExecutesInline(void);
 /* Either may be NULL. */
 OPENREG_EXPORT orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed);
