@@ -127,7 +127,7 @@ def test_numbers_take_part_in_promotion_as_on_the_cpu(dtype: torch.dtype, number
         ):
             try:
                 results.append(function())
-            except (RuntimeError, NotImplementedError, ValueError, OverflowError) as error:
+            except (RuntimeError, NotImplementedError, TypeError, ValueError, OverflowError) as error:
                 results.append(str(error).replace("_cpu", ""))
         return results
 

@@ -2,6 +2,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/native/NonSymbolicBC.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
 #include "../runtime/OpenRegFunctions.h"
 
@@ -35,6 +36,9 @@ void register_lists(torch::Library& m) {
 #undef LOWER
 #define FLOAT32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
   AT_FORALL_FP32(FLOAT32)
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+  FLOAT32(linalg_matrix_sqrth) // on CUDA's own list
+#endif
 #undef FLOAT32
 #define FLOAT32_UNLESS_GIVEN(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)
   AT_FORALL_FP32_SET_OPT_DTYPE(FLOAT32_UNLESS_GIVEN)
