@@ -61,7 +61,10 @@ def leaves(tree: Any) -> list[Any]:
 def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_nested and tensor.layout is torch.strided:
         tensor = tensor.contiguous()  # PyTorch copies no other one
-    return tensor.detach().cpu().resolve_conj().resolve_neg()
+    tensor = tensor.detach()
+    if tensor.dtype is torch.complex32 and tensor.is_conj() and tensor.is_neg():  # no kernel copies that
+        return -torch._neg_view(tensor).cpu().resolve_conj().to(torch.complex64)
+    return tensor.cpu().resolve_conj().resolve_neg()
 
 
 def _dense(tensor: torch.Tensor) -> list[torch.Tensor]:
