@@ -42,7 +42,10 @@ def _raised(action: Callable[[], Any]) -> str | None:
         action()
     except Exception as error:
         # Of work that was queued, the device says which operator raised.
-        return re.sub(r" \(raised by aten::[^()]*\)$", "", sentence(error))
+        text = re.sub(r" \(raised by aten::[^()]*\)$", "", sentence(error))
+        # PyTorch's indexing makes a tensor of a number itself for the CPU, through double (scalar_tensor_static), and asks
+        # every other device to fill one.
+        return re.sub(r"(value cannot be converted to type )[\w:]+( without overflow)", r"\1T\2", text)
     return None
 
 
