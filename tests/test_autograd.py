@@ -262,3 +262,14 @@ def test_sparse_gradients_of_an_embedding() -> None:
         return module.weight.grad.coalesce()
 
     assert_same(run(DEVICE), run("cpu"))
+
+
+def test_integers_that_autograd_tracks_are_operands_as_on_the_cpu() -> None:
+    def compare(device: str) -> torch.Tensor:
+        x = torch.arange(3.0).to(device).requires_grad_()
+        counts = torch.ones(3, dtype=torch.int64).to(device)
+        counts.lt_(x)
+        assert counts.requires_grad  # the formula of lt_() has a gradient, of zeros
+        return counts.lt_(torch.ones(()).to(device)).detach()
+
+    assert_same(compare(DEVICE), compare("cpu"))

@@ -11,8 +11,8 @@
 //
 // Rule: a block may not be handed out again while another process uses it. So each time a storage is sent, a counter in
 // shared memory is set to 1, which the receiver sets to 0 when its storage goes. What the sender frees before that
-// waits in limbo. The counters lie in device memory, which is shared as the storages are. LITERALINCLUDE END: SHARING
-// RULES
+// waits in limbo. The counters lie in device memory, which is shared as the storages are.
+// LITERALINCLUDE END: SHARING RULES
 namespace c10::openreg {
 
 // LITERALINCLUDE START: SHARED STORAGE

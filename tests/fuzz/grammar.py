@@ -50,9 +50,9 @@ REDUCTIONS = (
 LEFT_OUT = (
     # Uninitialised memory.
     "resize_", "resize_as_", "linalg.lstsq",
-    # PyTorch computes it in another way on the CPU (ldexp(), aten/src/ATen/native/BinaryOps.cpp), or checks the values
-    # there only (one_hot(), Onehot.cpp).
-    "ldexp", "nn.functional.one_hot",
+    # PyTorch computes it in another way on the CPU (ldexp(), aten/src/ATen/native/BinaryOps.cpp), checks the values
+    # there only (one_hot(), Onehot.cpp), or takes indices on the CPU only (tensor_split(), TensorShape.cpp).
+    "ldexp", "nn.functional.one_hot", "tensor_split",
 )  # fmt: skip
 WITHOUT_KEEPDIM = (
     "softmax log_softmax cumsum cumprod logcumsumexp sort argsort unbind cummax cummin count_nonzero".split()
@@ -291,7 +291,7 @@ class Writer:
             f"torch.{self._draw.choice(UNARY[:10])}({x}, out={target})",
             f"torch.sum({x}, {self._dim(x)}, out={target})",
             f"torch.cumsum({x}, {self._dim(x)}, out={target})",
-            f"torch.cat([{x}, {x}], {self._dim(x)}, out={target})",
+            f"torch.cat([{x}, {x}], {self._dim(x)}, out={target})" if target != x else f"torch.neg({x}, out={x})",
             f"torch.mm({x}, {x}, out={target})",
             f"torch.sort({x}, out=({target}, torch.empty(0, dtype=torch.int64, device=DEVICE)))",
             f"torch.index_select({x}, 0, torch.zeros(1, dtype=torch.int64, device=DEVICE), out={target})",
@@ -469,7 +469,6 @@ class Writer:
             f"F.scaled_dot_product_attention({image}, {image}, {image}, is_causal=True)",
             f"F.embedding(torch.tensor([0, 0], device=DEVICE), {x})",
             f"F.normalize({x})",
-            f"F.one_hot({x})",
             f"F.fold(F.unfold({image}, 2), {(max(1, math.prod(shape[:-1])), shape[-1])}, 2)",
             f"F.grid_sample({image}, make((1, 2, 2, 2), {dtype}, {seed}), align_corners=False)",
             f"F.prelu({x}, make((1,), {dtype}, {seed}))",

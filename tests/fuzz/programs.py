@@ -43,8 +43,8 @@ def _raised(action: Callable[[], Any]) -> str | None:
     except Exception as error:
         # Of work that was queued, the device says which operator raised.
         text = re.sub(r" \(raised by aten::[^()]*\)$", "", sentence(error))
-        # PyTorch's indexing makes a tensor of a number itself for the CPU, through double (scalar_tensor_static), and asks
-        # every other device to fill one.
+        # PyTorch's indexing makes a tensor of a number itself for the CPU, through double (scalar_tensor_static), and
+        # asks every other device to fill one.
         return re.sub(r"(value cannot be converted to type )[\w:]+( without overflow)", r"\1T\2", text)
     return None
 
@@ -81,7 +81,9 @@ _PROPERTIES = (
     ("dtype", lambda t: t.dtype),
     ("layout", lambda t: t.layout),
     ("shape", lambda t: tuple(t.shape)),
-    ("requires_grad", lambda t: t.requires_grad),
+    # PyTorch gives it to integers on the CPU alone: `i[::2] = x`, with x of no dimension, is a fill_() there and a
+    # copy_() elsewhere (python_variable_indexing.cpp).
+    ("requires_grad", lambda t: t.requires_grad and (t.is_floating_point() or t.is_complex())),
     ("is_leaf", lambda t: t.is_leaf),
     ("is_conj", lambda t: t.is_conj()),
     ("is_neg", lambda t: t.is_neg()),

@@ -79,11 +79,13 @@ def always(entry: Any, dtype: torch.dtype) -> bool:
 
 # Names of devices, tensor types and backends, which differ between the device's messages and the CPU's.
 _NAMES = (
+    (r"\S+\.(?:cpp|h):\d+: ", ""),  # where PyTorch's source found a symbolic size
     (r"\b(?:torch\.)?(?:openreg|cuda)\.(\w+Tensor)\b", r"torch.\1"),
     (r"\b(?:CPU|CUDA|openreg)(\w+)Type\b", r"torch.\1Tensor"),
     (r"\b(openreg|cuda)(:\d+)?\b", "cpu"),
     (r", device='cpu'", ""),  # a printed tensor says it of an accelerator only
     (r"PrivateUse1|OPENREG|CUDA|openreg", "CPU"),
+    (r"ScaledDotProduct(FusedAttentionOverrideable|FlashAttentionForCpu)", "ScaledDotProductAttention"),
     (r"_scaled_dot_product_(fused_attention_overrideable|flash_attention_for_cpu)", "_scaled_dot_product_attention"),
     (r"\bj\d+\b", "j"),  # the ragged size of a jagged tensor is numbered
     # What follows lists the dispatch keys that have a kernel.

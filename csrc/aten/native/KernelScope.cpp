@@ -238,7 +238,10 @@ Tensor KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
     cpu = map_components(
         *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
   }
-  if (C10_UNLIKELY(!tensor.unsafeIsBorrowed() && tensor->requires_grad() && tensor->is_privateuseone())) {
+  // Not of integers, which have it after `counts.lt_(x)`, and to which it cannot be given.
+  if (C10_UNLIKELY(
+          !tensor.unsafeIsBorrowed() && tensor->requires_grad() && tensor->is_privateuseone() &&
+          (tensor->is_floating_point() || tensor->is_complex()))) {
     cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and a few more ask for it
   }
   if (C10_UNLIKELY(aliases_.size() >= kFewAliases)) { // a list of thousands of tensors, as optimizers pass
