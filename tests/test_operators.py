@@ -558,3 +558,20 @@ def test_a_zero_tensor_that_has_no_memory() -> None:
     x = torch.arange(3.0, device=DEVICE)
     assert_same((x + zero, (x * zero).clone(), zero.clone()), (torch.arange(3.0), torch.zeros(3), torch.zeros(3)))
     check(lambda t: torch.autograd.grad(torch.sgn(t).sum(), t)[0].clone(), randn(3).requires_grad_())
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_out_is_conjugated_where_the_cpu_leaves_it_so(left: bool, adjoint: bool) -> None:
+    lu, pivots = torch.linalg.lu_factor(randn(3, 3, dtype=torch.complex64))
+
+    def solve(lu: Tensor, pivots: Tensor, b: Tensor, out: Tensor) -> tuple[Tensor, bool]:
+        torch.linalg.lu_solve(lu, pivots, b, left=left, adjoint=adjoint, out=out)
+        return out.resolve_conj(), out.is_conj()
+
+    check(solve, lu, pivots, randn(3, 3, dtype=torch.complex64, seed=1), torch.empty(3, 3, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.float16])
+def test_the_gradient_of_dropout_has_the_cpus_dtype(dtype: torch.dtype) -> None:
+    check(torch.ops.aten.native_dropout_backward, torch.ones(4).to(dtype), torch.tensor([True, False, True, True]), 2.0)

@@ -349,6 +349,9 @@ void KernelScope::write_back() {
             cpu.storage_offset() != device.storage_offset())) {
       device.set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
     }
+    if (C10_UNLIKELY(cpu.is_conj() != device.is_conj())) { // linalg.lu_solve(out=) leaves its result conjugated
+      device._set_conj(cpu.is_conj());
+    }
   }
 }
 
