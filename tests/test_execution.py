@@ -333,6 +333,22 @@ def test_a_failure_is_raised_by_the_next_call_that_waits_once(queueing: str, wai
     assert_same(new(1, 2) + 1, torch.tensor([2.0, 3.0]))
 
 
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_a_result_that_its_kernel_leaves_conjugated_has_the_right_values(mode: str, left: bool, adjoint: bool) -> None:
+    draw = torch.Generator().manual_seed(0)
+    lu, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64, generator=draw))
+    b = torch.randn(3, 3, dtype=torch.complex64, generator=draw)
+
+    def solve(device: str) -> list[torch.Tensor]:
+        operands, out = (lu.to(device), pivots.to(device), b.to(device)), torch.empty_like(b, device=device)
+        torch.linalg.lu_solve(*operands, left=left, adjoint=adjoint, out=out)
+        return [out.resolve_conj(), torch.linalg.lu_solve(*operands, left=left, adjoint=adjoint).resolve_conj()]
+
+    for actual, expected in zip(solve("openreg"), solve("cpu"), strict=True):
+        assert torch.equal(actual.cpu(), expected)
+
+
 def test_inline_a_failure_is_an_error_of_the_call() -> None:
     with torch.openreg.execution_mode("inline"):
         with pytest.raises(RuntimeError, match="^index 7 is out of bounds for dimension 0 with size 3$"):

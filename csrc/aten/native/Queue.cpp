@@ -75,7 +75,16 @@ struct QueuedKernel {
       }
     }
     const c10::openreg::ReservedAllocations allocations(memory);
+    const auto conjugated = lazily_conjugated();
     op.redispatchBoxed(kCpu, &stack);
+    for (const Tensor& tensor :
+         lazily_conjugated()) { // linalg.lu_solve(): what the device tensor does not know, is done
+      if (std::none_of(
+              conjugated.begin(), conjugated.end(), [&](const Tensor& before) { return before.is_same(tensor); })) {
+        tensor._set_conj(false);
+        tensor.conj_physical_();
+      }
+    }
     Misplaced misplaced;
     for (size_t i = 0; i < reserved.size(); ++i) {
       const Tensor& result = stack[i].toTensor();
@@ -85,6 +94,16 @@ struct QueuedKernel {
       }
     }
     return misplaced;
+  }
+
+  c10::SmallVector<Tensor, 2> lazily_conjugated() const {
+    c10::SmallVector<Tensor, 2> found;
+    for (const c10::IValue& value : stack) {
+      if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_conj()) {
+        found.push_back(value.toTensor());
+      }
+    }
+    return found;
   }
 
   bool is_in_place(const Reserved& wanted, const Tensor& result) const {
