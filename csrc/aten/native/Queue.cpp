@@ -37,11 +37,12 @@ struct Reserved {
 
 struct QueuedKernel {
   c10::OperatorHandle op;
-  torch::jit::Stack stack; // CPU aliases
-  c10::SmallVector<Reserved, 2> reserved;
-  int threads;
-  c10::AutogradState autograd;
-  std::string launched_at;
+  torch::jit::Stack stack{}; // CPU aliases
+  c10::SmallVector<Reserved, 2> reserved{};
+  // Of the launching thread, which makes this.
+  int threads = at::get_num_threads();
+  c10::AutogradState autograd = c10::AutogradState::get_tls_state();
+  std::string launched_at{};
 
   void run() {
     if (at::get_num_threads() != threads) {
@@ -75,12 +76,11 @@ struct QueuedKernel {
       }
     }
     const c10::openreg::ReservedAllocations allocations(memory);
-    const auto conjugated = lazily_conjugated();
+    const auto before = lazily_conjugated();
     op.redispatchBoxed(kCpu, &stack);
-    for (const Tensor& tensor :
-         lazily_conjugated()) { // linalg.lu_solve(): what the device tensor does not know, is done
-      if (std::none_of(
-              conjugated.begin(), conjugated.end(), [&](const Tensor& before) { return before.is_same(tensor); })) {
+    for (const Tensor& tensor : lazily_conjugated()) {
+      const auto is_tensor = [&](const Tensor& other) { return other.is_same(tensor); };
+      if (std::none_of(before.begin(), before.end(), is_tensor)) { // by linalg.lu_solve(), unknown to the device tensor
         tensor._set_conj(false);
         tensor.conj_physical_();
       }
@@ -159,8 +159,6 @@ void launch(c10::Stream stream, std::unique_ptr<QueuedKernel> kernel) {
   static std::once_flag once;
   std::call_once(once, release_team_when_idle);
   release_team();
-  kernel->threads = at::get_num_threads();
-  kernel->autograd = c10::AutogradState::get_tls_state();
   if (const LaunchSite site = launch_site.load(std::memory_order_relaxed)) {
     kernel->launched_at = site();
   }
@@ -484,7 +482,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
     return false;
   }
 
-  auto kernel = std::make_unique<QueuedKernel>(QueuedKernel{op, {}, {}, 0, c10::AutogradState::get_tls_state(), {}});
+  auto kernel = std::make_unique<QueuedKernel>(QueuedKernel{op});
   size_t written = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     if (schema.returns()[i].alias_info()) { // the next of the arguments that are written
@@ -526,10 +524,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
 }
 
 void queue_on(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands) {
-  launch(
-      stream,
-      std::make_unique<QueuedKernel>(
-          QueuedKernel{op, std::move(operands), {}, 0, c10::AutogradState::get_tls_state(), {}}));
+  launch(stream, std::make_unique<QueuedKernel>(QueuedKernel{op, std::move(operands)}));
 }
 
 void set_launch_site(LaunchSite site) {
