@@ -17,17 +17,18 @@ constexpr c10::DispatchKeySet kMathBits({c10::DispatchKey::Conjugate, c10::Dispa
 struct AliasImpl final : c10::TensorImpl {
   // Counts versions with `like`, which saves it a counter: without the keys of autograd, the base's constructor makes
   // none.
-  AliasImpl(c10::Storage&& storage, c10::DispatchKeySet keys, const c10::TensorImpl& like)
-      : TensorImpl(VIEW, std::move(storage), keys, like.dtype()) {
+  AliasImpl(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like)
+      : TensorImpl(VIEW, std::move(storage), c10::DispatchKeySet(backend), like.dtype()) {
     version_counter_ = like.version_counter();
-    imitate(keys, like);
+    imitate(like);
   }
 
   // As if made anew, for the same backend.
-  void reuse(c10::Storage&& storage, c10::DispatchKeySet keys, const c10::TensorImpl& like) {
+  void reuse(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like) {
     storage_ = std::move(storage);
     data_type_ = like.dtype();
-    imitate(keys, like);
+    key_set_ = c10::DispatchKeySet(backend);
+    imitate(like);
   }
 
   // Drops what it shares with others. Whether it can be reused.
@@ -40,13 +41,13 @@ struct AliasImpl final : c10::TensorImpl {
   }
 
  private:
-  void imitate(c10::DispatchKeySet keys, const c10::TensorImpl& like) {
-    key_set_ = keys;
+  void imitate(const c10::TensorImpl& like) {
     if (C10_LIKELY(like.key_set().has_any(c10::inplace_or_view_ks))) { // no inference tensor
-      const auto backend = keys.highestBackendKey();
-      key_set_ =
-          keys | c10::getAutogradRelatedKeySetFromBackend(backend) | c10::getAutocastRelatedKeySetFromBackend(backend);
+      const auto backend = key_set_.highestBackendKey();
+      key_set_ = key_set_ | c10::getAutogradRelatedKeySetFromBackend(backend) |
+                 c10::getAutocastRelatedKeySetFromBackend(backend);
     }
+    key_set_ = key_set_ | (like.key_set() & kMathBits);
     // set_sizes_and_strides() would find out what `like` knows.
     sizes_and_strides_ = const_cast<c10::TensorImpl&>(like).sizes_and_strides();
     storage_offset_ = like.storage_offset();
@@ -71,10 +72,7 @@ Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::Tenso
   }
   auto alias = std::move(kept_aliases.back());
   kept_aliases.pop_back();
-  alias->reuse(
-      c10::Storage(std::move(storage)),
-      c10::DispatchKeySet(c10::DispatchKey::CPU) | (like.key_set() & kMathBits),
-      like);
+  alias->reuse(c10::Storage(std::move(storage)), c10::DispatchKey::CPU, like);
   return Tensor(std::move(alias));
 }
 
@@ -101,8 +99,7 @@ c10::intrusive_ptr<c10::StorageImpl> take_storage(c10::TensorImpl& tensor) {
 } // namespace
 
 Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like) {
-  const c10::DispatchKeySet keys = c10::DispatchKeySet(key) | (like.key_set() & kMathBits);
-  return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), keys, like));
+  return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), key, like));
 }
 
 Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) {
