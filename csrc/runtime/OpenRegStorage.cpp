@@ -89,23 +89,11 @@ class TwinAllocator final : public CpuAllocator {
   }
 };
 
-// For twins: what a kernel that resizes an output allocates from.
-DataPtr borrowed(void* pointer) {
-  return {pointer, Device(DeviceType::CPU)};
-}
-
-DataPtr relabelled(DataPtr data, DeviceIndex device) {
-  void* address = orGetDevicePointer(data.get());
-  const auto deleter = data.get_deleter();
-  data.release_context();
-  return {address, address, deleter, Device(DeviceType::PrivateUse1, device)};
-}
-
 intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage) {
   return make_intrusive<StorageImpl>(
       StorageImpl::use_byte_size_t(),
       static_cast<int64_t>(storage->nbytes()),
-      borrowed(orGetKernelPointer(storage->data())),
+      DataPtr(orGetKernelPointer(storage->data()), Device(DeviceType::CPU)), // borrowed
       TwinAllocator::get(),
       storage->resizable());
 }
@@ -233,17 +221,9 @@ void take_over(StorageImpl* storage, StorageImpl* twin) {
   if (C10_LIKELY(twin->data() == orGetKernelPointer(storage->data()))) {
     return;
   }
-  const size_t size = twin->nbytes();
-  const DeviceIndex device = storage->device().index();
-  if (C10_UNLIKELY(size > 0 && !in_kernel_window(twin->data()))) { // as in adopt_storage()
-    DataPtr copy = device_allocator()->allocate_on(size, device);
-    std::memcpy(orGetKernelPointer(copy.get()), twin->data(), size);
-    storage->set_data_ptr_noswap(std::move(copy));
-  } else {
-    DataPtr owned = twin->set_data_ptr(borrowed(twin->mutable_data()));
-    storage->set_data_ptr_noswap(relabelled(std::move(owned), device));
-  }
-  storage->set_nbytes(size);
+  const auto adopted = adopt_storage(intrusive_ptr<StorageImpl>::reclaim_copy(twin), storage->device().index());
+  storage->set_nbytes(adopted->nbytes());
+  storage->set_data_ptr_noswap(adopted->set_data_ptr(DataPtr()));
 }
 
 KernelAllocations::KernelAllocations(DeviceIndex device, bool only_writes)
