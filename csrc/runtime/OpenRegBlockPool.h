@@ -188,12 +188,10 @@ struct PoolSet {
     return id != MempoolId_t{0, 0};
   }
 
-  template <class Fn>
-  void for_each(const Fn& fn) {
-    for (auto& pools : streams) {
-      if (pools) {
-        fn(pools->small);
-        fn(pools->large);
+  void append_to(std::vector<BlockPool*>& pools) {
+    for (auto& of_stream : streams) {
+      if (of_stream) {
+        pools.insert(pools.end(), {&of_stream->small, &of_stream->large});
       }
     }
   }

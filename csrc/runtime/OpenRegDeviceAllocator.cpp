@@ -121,11 +121,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     if (!block && !(block = new_segment(cache, pool, segment_size(pool, size), device, nullptr))) {
       return {};
     }
-    if (const size_t remainder = block->size - size; remainder > 0 && may_split(pool, size, remainder)) {
-      pool.split(block, size);
-    }
-    block->allocated = true;
-    block->requested = requested;
+    begin_use(block, pool, size, requested);
     void* address = orGetKernelPointer(block->address);
     if (C10_UNLIKELY(poison_)) {
       std::memset(address, kPoison, block->size);
@@ -231,7 +227,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     TORCH_INTERNAL_ASSERT(set.use_count > 0);
     if (--set.use_count == 0) {
       std::vector<BlockPool*> pools;
-      set.for_each([&](BlockPool& pool) { pools.push_back(&pool); });
+      set.append_to(pools);
       release_segments(lock, pools, nullptr, [](const Block*) { return true; });
       forget_empty_sets(cache_of(device));
     }
@@ -467,11 +463,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       }
       pool = block->pool;
     }
-    if (const size_t remainder = block->size - size; remainder > 0 && may_split(*pool, size, remainder)) {
-      pool->split(block, size);
-    }
-    block->allocated = true;
-    block->requested = requested;
+    begin_use(block, *pool, size, requested);
     block->context = context;
     DeviceStats& stats = cache.stats;
     const StatType type = pool->stat_type();
@@ -491,6 +483,14 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       (*trace)->trace_gpu_memory_allocation(DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(address));
     }
     return address;
+  }
+
+  static void begin_use(Block* block, BlockPool& pool, size_t size, size_t requested) {
+    if (const size_t remainder = block->size - size; remainder > 0 && may_split(pool, size, remainder)) {
+      pool.split(block, size);
+    }
+    block->allocated = true;
+    block->requested = requested;
   }
 
   static bool may_split(const BlockPool& pool, size_t size, size_t remainder) {
@@ -785,14 +785,13 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       collect_finished(lock, cache, context);
     }
     std::vector<BlockPool*> pools;
-    const auto add = [&](BlockPool& pool) { pools.push_back(&pool); };
     if (id == MempoolId_t{0, 0}) {
-      cache.shared.for_each(add);
-      cache.temporaries.for_each(add);
+      cache.shared.append_to(pools);
+      cache.temporaries.append_to(pools);
     }
     for (auto& [private_id, set] : cache.private_sets) {
       if (set->use_count == 0 && (id == MempoolId_t{0, 0} || id == private_id)) {
-        set->for_each(add);
+        set->append_to(pools);
       }
     }
     release_segments(lock, pools, context, [](const Block*) { return true; });
@@ -831,7 +830,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return;
     }
     std::vector<BlockPool*> pools;
-    cache.shared.for_each([&](BlockPool& pool) { pools.push_back(&pool); });
+    cache.shared.append_to(pools);
     std::erase_if(pools, [](const BlockPool* pool) { return pool->small; });
     std::multimap<uint64_t, size_t, std::greater<>> free_segments; // bytes by age, oldest first
     for (BlockPool* pool : pools) {
