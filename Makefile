@@ -36,7 +36,7 @@ bench: install
 	$(BIN)/python -m benchmarks $(ARGS)
 
 sweep: install
-	$(BIN)/python -m tests.sweep $(ARGS)
+	$(BIN)/python -m tests.sweep --dtypes all $(ARGS)
 
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(ARGS)
