@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from sweep.samples import outcome
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -57,6 +58,10 @@ LEFT_OUT = (
 WITHOUT_KEEPDIM = (
     "softmax log_softmax cumsum cumprod logcumsumexp sort argsort unbind cummax cummin count_nonzero".split()
 )
+
+
+def _is_inexact(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def literal(value: Any) -> str | None:
@@ -109,18 +114,19 @@ class Writer:
     # ---- What there is
 
     def _tensors(self, suits: Callable[[Tensor], bool] = lambda tensor: True) -> list[str]:
-        return [
-            name
-            for name, value in self._names.items()
-            if name[0] == "t" and name[1:].isdigit() and isinstance(value, Tensor) and suits(value)
-        ]
+        def serves(value: Any) -> bool:
+            # A view whose base was written to may answer with an exception.
+            return isinstance(value, Tensor) and outcome(lambda: suits(value)) is True
+
+        return [name for name, value in self._names.items() if name[0] == "t" and name[1:].isdigit() and serves(value)]
 
     def _hosts(self) -> list[str]:
         return [name for name in self._names if name[0] == "c" and name[1:].isdigit()]
 
     def _pick(self, suits: Callable[[Tensor], bool] = lambda tensor: True) -> str:
-        """A tensor, late ones more often. Raises LookupError if none suits."""
-        found = self._tensors(suits)
+        """A tensor, late ones more often, none so large that its square is too large to compare. Raises LookupError if
+        none suits."""
+        found = self._tensors(lambda t: t.numel() <= 4096 and suits(t))
         if not found:
             raise LookupError
         return found[-1 - min(int(self._draw.expovariate(0.4)), len(found) - 1)]
@@ -239,12 +245,14 @@ class Writer:
         x = self._pick(lambda t: t.dim() > 0 and t.numel() > 0)
         dim, size = self._dim(x), self._of(x).size(0)
         y = self._partner(x)
+        # To assign a tensor of no dimension is a fill_() on the CPU, elsewhere a copy_() (copy_to in TensorIndexing.h).
+        value = f"{y}.reshape(1)" if y[0] == "t" and self._of(y).dim() == 0 else y
         indices = [self._draw.randrange(size) for _ in range(2)]
         index = f"torch.tensor({indices}, device=DEVICE)"
         anywhere = f"torch.tensor({indices}, device={self._draw.choice(['DEVICE', repr('cpu')])})"
         return self._draw.choice([
             f"{x}[{self._draw.randrange(size)}] = {self._number()}",
-            f"{x}[::2] = {y}",
+            f"{x}[::2] = {value}",
             f"{x}[{x} > 0] = {self._number()}",
             f"{x}[{anywhere}] = {self._number()}",
             f"{x}.index_fill_(0, {index}, 2)",
@@ -309,6 +317,8 @@ class Writer:
         self._draw.shuffle(order)
         size = t.size(dim) if t.dim() else 1
         start = self._draw.randrange(size + 1)
+        # From the first element to the last one: what lies beyond may not be initialised.
+        span = t.numel() and 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
         expression = self._draw.choice([
             f"{x}.transpose({dim}, {other})",
             f"{x}.permute({order})",
@@ -338,8 +348,8 @@ class Writer:
             f"torch._neg_view({x})",
             f"{x}.view(torch.uint8)",
             f"{x}.view({self._dtype()})",
-            f"{x}.as_strided(({min(t.numel(), 3)},), (1,))",
-            f"{x}.as_strided((2, 2), (0, 1))",
+            f"{x}.as_strided(({min(span, 3)},), (1,))",
+            f"{x}.as_strided((2, {min(span, 2)}), (0, 1))",
             f"{x}.chunk(2, {dim})[0]",
             f"{x}.split(2, {dim})[-1]",
             f"{x}.unbind({dim})[0]",
@@ -584,8 +594,7 @@ class Writer:
     def _source(self, tensor: Tensor) -> str:
         if tensor.layout is not torch.strided or tensor.numel() > 2000 or tensor.is_quantized:
             raise LookupError
-        integral = not (tensor.is_floating_point() or tensor.is_complex())
-        if integral and tensor.numel() <= 64:  # indices: the values matter
+        if not _is_inexact(tensor) and tensor.numel() <= 64:  # indices: the values matter
             return f"torch.tensor({tensor.tolist()}, dtype={tensor.dtype}, device=DEVICE)"
         there = self._tensors(lambda t: t.shape == tensor.shape and t.dtype == tensor.dtype)
         if there and self._draw.random() < 0.6:
@@ -604,7 +613,7 @@ class Writer:
         return f"{self._new()} = torch.autograd.grad({total}, [{inputs}], allow_unused=True, retain_graph=True)"
 
     def differentiable(self) -> str:
-        x = self._pick(lambda t: t.is_leaf and (t.is_floating_point() or t.is_complex()))
+        x = self._pick(lambda t: t.is_leaf and _is_inexact(t))
         return self._draw.choice([
             f"{x}.requires_grad_()",
             f"{self._new()} = {x}.detach().clone().requires_grad_()",

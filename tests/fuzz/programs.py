@@ -29,7 +29,7 @@ def make(shape, dtype, seed, device):  # type: ignore[no-untyped-def]
         wide = torch.complex128 if dtype.is_complex else torch.float64
         values = torch.randn(shape, generator=draw, dtype=wide)
     else:
-        values = torch.randint(0 if dtype in (torch.bool, torch.uint8) else -4, 5, shape, generator=draw)
+        values = torch.randint(-4 if dtype.is_signed else 0, 5, shape, generator=draw)
     return values.to(dtype).to(device)
 
 
@@ -81,9 +81,7 @@ _PROPERTIES = (
     ("dtype", lambda t: t.dtype),
     ("layout", lambda t: t.layout),
     ("shape", lambda t: tuple(t.shape)),
-    # PyTorch gives it to integers on the CPU alone: `i[::2] = x`, with x of no dimension, is a fill_() there and a
-    # copy_() elsewhere (python_variable_indexing.cpp).
-    ("requires_grad", lambda t: t.requires_grad and (t.is_floating_point() or t.is_complex())),
+    ("requires_grad", lambda t: t.requires_grad),
     ("is_leaf", lambda t: t.is_leaf),
     ("is_conj", lambda t: t.is_conj()),
     ("is_neg", lambda t: t.is_neg()),
