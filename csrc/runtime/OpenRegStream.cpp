@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <limits>
 #include <mutex>
 
 namespace c10::openreg {
@@ -29,7 +30,10 @@ DeviceStreams& streams_of(DeviceIndex device) {
   return (*all)[device];
 }
 
-thread_local std::array<StreamId, kMaxDevices> current_ids{};
+// Bytes, so that all the library's thread-local variables fit into the room that the loader keeps for libraries that are
+// loaded late. There they are found in two instructions, outside in seventeen.
+thread_local std::array<uint8_t, kMaxDevices> current_ids{};
+static_assert(kStreams - 1 <= std::numeric_limits<uint8_t>::max());
 
 Stream make_stream(DeviceIndex device, StreamId id) {
   return Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, device), id);
@@ -81,7 +85,7 @@ Stream exchange_stream(Stream stream) {
   stream_handle(stream); // refuses an id that was never given out
   const DeviceIndex device = stream.device_index();
   const Stream previous = make_stream(device, current_ids[device]);
-  current_ids[device] = stream.id();
+  current_ids[device] = static_cast<uint8_t>(stream.id());
   return previous;
 }
 

@@ -123,8 +123,12 @@ void run_backward_on_this_thread() {
     const char* value = std::getenv("TORCH_OPENREG_AUTOGRAD_THREADS");
     return value != nullptr && std::string_view(value) == "1";
   }();
-  if (!own_threads) {
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  thread_local c10::AutogradState* state = nullptr; // kept, because to ask for it is a call
+  if (C10_UNLIKELY(!state)) {
+    state = &c10::AutogradState::get_tls_state();
+  }
+  if (!own_threads && state->get_multithreading_enabled()) {
+    state->set_multithreading_enabled(false);
   }
 }
 
