@@ -456,6 +456,8 @@ class Writer:
         channels = shape[-2] if len(shape) > 1 else shape[0]
         image = f"{x}.reshape(1, 1, -1, {shape[-1]})"
         seed = self._draw.randrange(100)
+        # Of bytes, PyTorch's kernel reads beyond the input where a dimension of one element has another stride than 1.
+        mode = "nearest" if dtype == torch.uint8 else "bilinear"
         expression = self._draw.choice([
             f"F.layer_norm({x}, {tuple(shape[-1:])})",
             f"F.layer_norm({x}, {tuple(shape[-1:])}, weight=make({tuple(shape[-1:])}, {dtype}, {seed}))",
@@ -470,7 +472,7 @@ class Writer:
             f"F.dropout({x}, 0.5)",
             f"F.softmax({x}, -1)",
             f"F.gelu({x}, approximate='tanh')",
-            f"F.interpolate({image}, scale_factor=2, mode='bilinear')",
+            f"F.interpolate({image}, scale_factor=2, mode='{mode}')",
             f"F.pad({x}, (1, 2))",
             f"F.pad({image}, (1, 1), mode='reflect')",
             f"F.mse_loss({x}, {x} + 1)",
