@@ -54,8 +54,8 @@ Tensor convolution_overrideable(
   return scope.result(
       at::_ops::_convolution::redispatch( // what convolution() does first, which is how the call came here
           kCpu,
-          scope.alias(input),
-          scope.alias(weight),
+          *scope.alias(input),
+          *scope.alias(weight),
           aliased(scope, bias),
           stride,
           padding,

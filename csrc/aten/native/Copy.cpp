@@ -149,13 +149,13 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   scope.enter();
   if (C10_UNLIKELY(!dense)) {
     // Replaces components rather than bytes: the CPU's kernel makes them in host memory, write_back() moves them.
-    scope.alias(self).copy_(scope.alias(source), non_blocking);
+    scope.alias(self)->copy_(*scope.alias(source), non_blocking);
     scope.write_back();
     return self;
   }
-  Tensor destination = scope.alias(self);
+  Tensor destination = *scope.alias(self);
   at::_ops::copy_::redispatch(
-      c10::DispatchKeySet(c10::DispatchKey::CPU), destination, scope.alias(source), non_blocking);
+      c10::DispatchKeySet(c10::DispatchKey::CPU), destination, *scope.alias(source), non_blocking);
   return self;
 }
 

@@ -214,17 +214,19 @@ KernelScope::~KernelScope() {
   }
 }
 
-Tensor KernelScope::alias(const Tensor& tensor) {
-  return alias(c10::MaybeOwned<Tensor>::borrowed(tensor));
+c10::MaybeOwned<Tensor> KernelScope::alias(const Tensor& tensor) {
+  return c10::MaybeOwned<Tensor>::borrowed(alias(c10::MaybeOwned<Tensor>::borrowed(tensor)));
 }
 
 Tensor KernelScope::alias(Tensor&& tensor) {
   return alias(c10::MaybeOwned<Tensor>::owned(std::move(tensor)));
 }
 
-Tensor KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
+// Good until the next one is made.
+const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   if (C10_UNLIKELY(!tensor->defined())) {
-    return Tensor();
+    static const Tensor undefined;
+    return undefined;
   }
   if (const Alias* known = find(tensor->unsafeGetTensorImpl())) { // an output that is also an input
     return known->cpu;
@@ -331,16 +333,16 @@ Tensor KernelScope::result(Tensor&& tensor) {
 
 void KernelScope::write_back() {
   for (size_t i = 0; i < aliases_.size(); ++i) { // result() may look at aliases_
-    const Alias known{c10::MaybeOwned<Tensor>::borrowed(*aliases_[i].device), aliases_[i].cpu};
-    if (!known.device->is_privateuseone()) {
+    if (!aliases_[i].device->is_privateuseone()) {
       continue;
     }
-    const auto& cpu = *known.cpu.unsafeGetTensorImpl();
-    auto& device = *known.device->unsafeGetTensorImpl();
+    const auto& cpu = *aliases_[i].cpu.unsafeGetTensorImpl();
+    auto& device = *aliases_[i].device->unsafeGetTensorImpl();
     if (C10_UNLIKELY(has_components(cpu))) {
-      device_ = known.device->device().index();
-      write_back_components(
-          known.cpu, *known.device, [&](const Tensor& component) { return result(Tensor(component)); });
+      device_ = device.device().index();
+      write_back_components(aliases_[i].cpu, *aliases_[i].device, [&](const Tensor& component) {
+        return result(Tensor(component));
+      });
       continue;
     }
     c10::openreg::take_over(

@@ -39,6 +39,32 @@ decltype(auto) see(KernelScope& scope, const T& value, const c10::Argument& argu
   }
 }
 
+// A list of tensors of which somebody else holds the references.
+class BorrowedTensors {
+ public:
+  BorrowedTensors() = default;
+  BorrowedTensors(BorrowedTensors&&) = default;
+  ~BorrowedTensors() {
+    for (Tensor& tensor : tensors_) {
+      Borrow::destroyBorrow(tensor);
+    }
+  }
+  void reserve(size_t size) {
+    tensors_.reserve(size);
+  }
+  void push_back(const Tensor& tensor) {
+    tensors_.push_back(Borrow::createBorrow(tensor));
+  }
+  template <class List> // TensorList, ITensorListRef
+  operator List() const {
+    return List(tensors_);
+  }
+
+ private:
+  using Borrow = c10::MaybeOwnedTraits<Tensor>;
+  std::vector<Tensor> tensors_;
+};
+
 // What the CPU kernel gets in place of `value`.
 template <class T>
 decltype(auto) aliased(KernelScope& scope, T& value) {
@@ -46,19 +72,19 @@ decltype(auto) aliased(KernelScope& scope, T& value) {
   if constexpr (std::is_same_v<Value, Tensor>) {
     return scope.alias(value);
   } else if constexpr (std::is_same_v<Value, std::optional<Tensor>>) {
-    return value.has_value() ? std::optional<Tensor>(scope.alias(*value)) : std::nullopt;
+    return value.has_value() ? std::optional<Tensor>(*scope.alias(*value)) : std::nullopt;
   } else if constexpr (std::is_same_v<Value, c10::List<std::optional<Tensor>>>) {
     c10::List<std::optional<Tensor>> list;
     list.reserve(value.size());
     for (const OptionalTensorRef tensor : IOptTensorListRef(value)) {
-      list.push_back(tensor.has_value() ? std::optional<Tensor>(scope.alias(*tensor)) : std::nullopt);
+      list.push_back(tensor.has_value() ? std::optional<Tensor>(*scope.alias(*tensor)) : std::nullopt);
     }
     return list;
   } else if constexpr (std::is_same_v<Value, TensorList> || std::is_same_v<Value, ITensorListRef>) {
-    std::vector<Tensor> list;
+    BorrowedTensors list;
     list.reserve(value.size());
     for (const Tensor& tensor : value) {
-      list.push_back(scope.alias(tensor));
+      list.push_back(*scope.alias(tensor));
     }
     return list;
   } else if constexpr (std::is_same_v<Value, std::optional<Generator>>) {
@@ -66,6 +92,14 @@ decltype(auto) aliased(KernelScope& scope, T& value) {
   } else {
     return (value);
   }
+}
+
+inline Tensor& argument_of(c10::MaybeOwned<Tensor>& alias) {
+  return const_cast<Tensor&>(*alias); // the kernel's `self` may not be const
+}
+template <class T>
+T& argument_of(T& operand) {
+  return operand;
 }
 
 // The device's form of what the CPU kernel returned.
@@ -140,7 +174,7 @@ struct OnCpu<Op, Result(Args...)> {
 
     std::tuple<decltype(aliased(scope, args))...> operands{aliased(scope, args)...};
     const auto run = [](auto&... operand) -> decltype(auto) {
-      return Op::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), operand...);
+      return Op::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), argument_of(operand)...);
     };
     if constexpr (std::is_void_v<Result>) { // in-place on lists
       std::apply(run, operands);
