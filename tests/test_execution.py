@@ -343,10 +343,33 @@ def test_a_result_that_its_kernel_leaves_conjugated_has_the_right_values(mode: s
     def solve(device: str) -> list[torch.Tensor]:
         operands, out = (lu.to(device), pivots.to(device), b.to(device)), torch.empty_like(b, device=device)
         torch.linalg.lu_solve(*operands, left=left, adjoint=adjoint, out=out)
-        return [out.resolve_conj(), torch.linalg.lu_solve(*operands, left=left, adjoint=adjoint).resolve_conj()]
+        solution = torch.linalg.lu_solve(*operands, left=left, adjoint=adjoint)
+        return [out, solution, torch.linalg.solve(solution, operands[2], left=left)]
 
     for actual, expected in zip(solve("openreg"), solve("cpu"), strict=True):
+        assert actual.is_conj() == expected.is_conj()
         assert torch.equal(actual.cpu(), expected)
+
+
+def test_a_dot_product_of_conjugates_is_lazily_conjugated(mode: str) -> None:
+    x = torch.tensor([1 + 2j, 3 - 1j])
+    actual, expected = torch.dot(x.to("openreg").conj(), x.to("openreg").conj()), torch.dot(x.conj(), x.conj())
+    assert actual.is_conj() and expected.is_conj()
+    assert torch.equal(actual.cpu(), expected)
+
+
+def test_an_output_that_is_resized_warns_once(mode: str) -> None:
+    x = torch.ones(3, device="openreg")
+    with pytest.warns(UserWarning, match="^An output with one or more elements was resized") as caught:
+        torch.add(x, x, out=torch.ones(2, device="openreg"))
+    assert len(caught) == 1
+
+
+def test_an_empty_output_that_is_an_input_is_read_before_it_is_resized(mode: str) -> None:
+    x = torch.empty(1, 0, 3, device="openreg")
+    torch.sum(x, 1, out=x)
+    torch.openreg.synchronize()
+    assert_same(x, torch.zeros(1, 3))
 
 
 def test_inline_a_failure_is_an_error_of_the_call() -> None:

@@ -63,8 +63,12 @@ def meta_kernels(functions: list[dict]) -> list[tuple[str, str]]:
         keys = {part.strip() for entry in f.get("dispatch", {}) for part in entry.split(",")}
         return f.get("structured") or "structured_delegate" in f or "Meta" in keys
 
+    def tells_all(f: dict) -> bool:
+        # These kernels set the result's conjugate bit.
+        return not f["func"].startswith(("linalg_lu_solve", "_linalg_solve_ex"))
+
     # Factories take their options apart into four arguments, or not: no loss, they are made of empty() and out=.
-    return sorted(kernel(f) for f in functions if has_meta(f) and "Device? device" not in f["func"])
+    return sorted(kernel(f) for f in functions if has_meta(f) and tells_all(f) and "Device? device" not in f["func"])
 
 
 def load(path: Path) -> list[dict]:

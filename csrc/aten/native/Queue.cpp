@@ -76,15 +76,7 @@ struct QueuedKernel {
       }
     }
     const c10::openreg::ReservedAllocations allocations(memory);
-    const auto before = lazily_conjugated();
     op.redispatchBoxed(kCpu, &stack);
-    for (const Tensor& tensor : lazily_conjugated()) {
-      const auto is_tensor = [&](const Tensor& other) { return other.is_same(tensor); };
-      if (std::none_of(before.begin(), before.end(), is_tensor)) { // by linalg.lu_solve(), unknown to the device tensor
-        tensor._set_conj(false);
-        tensor.conj_physical_();
-      }
-    }
     Misplaced misplaced;
     for (size_t i = 0; i < reserved.size(); ++i) {
       const Tensor& result = stack[i].toTensor();
@@ -96,22 +88,13 @@ struct QueuedKernel {
     return misplaced;
   }
 
-  c10::SmallVector<Tensor, 2> lazily_conjugated() const {
-    c10::SmallVector<Tensor, 2> found;
-    for (const c10::IValue& value : stack) {
-      if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_conj()) {
-        found.push_back(value.toTensor());
-      }
-    }
-    return found;
-  }
-
   bool is_in_place(const Reserved& wanted, const Tensor& result) const {
     if (!wanted.memory) { // not asked for; oneDNN's gradients of a weight and a bias come together all the same
       return true;
     }
     TORCH_INTERNAL_ASSERT(
-        result.defined() && result.sizes() == wanted.shape.sizes_arrayref() && result.dtype() == wanted.dtype,
+        result.defined() && result.sizes() == wanted.shape.sizes_arrayref() && result.dtype() == wanted.dtype &&
+            !result.is_conj() && !result.is_neg(),
         "the meta kernel of ",
         op.operator_name(),
         " told ",
@@ -305,10 +288,12 @@ class Operands {
     return true;
   }
 
-  // Gives outputs that are empty, as those of factories are, the shapes that the meta kernel gave them.
+  // Gives outputs that are empty, as those of factories are, the shapes that the meta kernel gave them. Not one that is
+  // an input too, which the kernel must see as it is.
   void resize_empty_outputs() {
     for (Operand& written : operands_) {
-      if (written.is_written && written.cpu->numel() == 0 && written.cpu->sizes() != written.meta->sizes()) {
+      if (written.is_written && !written.is_repeated && written.cpu->numel() == 0 &&
+          written.cpu->sizes() != written.meta->sizes()) {
         const Tensor device = share(written.device);
         openreg::resize_(device, written.meta->sizes(), std::nullopt);
         written.device->set_sizes_and_strides(written.meta->sizes(), written.meta->strides());
@@ -351,6 +336,7 @@ class Operands {
   struct Operand {
     TensorImpl *device, *cpu, *meta; // the stacks hold the last two
     bool is_written;
+    bool is_repeated = false; // among the arguments
 
     bool defined() const {
       return cpu != c10::UndefinedTensorImpl::singleton();
@@ -365,6 +351,7 @@ class Operands {
       for (Operand& known : operands_) {
         if (known.device == impl) { // the kernel must see that it is the same
           known.is_written |= is_written;
+          known.is_repeated = true;
           meta = share(known.meta);
           cpu = share(known.cpu);
           return true;
@@ -429,7 +416,16 @@ class Operands {
   }
 };
 
+// Also where it warns, as of an output that is resized: the CPU's kernel warns again, and on another thread nobody
+// would hear of it.
 bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  struct Refusal final : c10::WarningHandler {
+    void process(const c10::Warning& warning) override {
+      TORCH_CHECK(false, warning.msg());
+    }
+  };
+  static Refusal refusal;
+  const c10::WarningUtils::WarningHandlerGuard guard(&refusal);
   try {
     kernel.callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
     return true;
