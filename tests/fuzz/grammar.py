@@ -410,7 +410,7 @@ class Writer:
             f"{self._new('v')} = bool(({x} == {x}).all())",
             f"{self._new('v')} = torch.equal({x}, {self._pick()})",
             f"{self._new('v')} = len({x})",
-            f"{self._new('v')} = {x}.untyped_storage().nbytes()",
+            f"{self._new('v')} = {x}.clone().untyped_storage().nbytes()",
             f"{self._new('v')} = {x}.is_contiguous()",
             f"{self._new('v')} = {x}.is_set_to({self._pick()})",
             f"{self._new('v')} = repr({x}.detach().cpu())",
