@@ -340,9 +340,8 @@ void KernelScope::write_back() {
     auto& device = *aliases_[i].device->unsafeGetTensorImpl();
     if (C10_UNLIKELY(has_components(cpu))) {
       device_ = device.device().index();
-      write_back_components(aliases_[i].cpu, *aliases_[i].device, [&](const Tensor& component) {
-        return result(Tensor(component));
-      });
+      write_back_components(
+          aliases_[i].cpu, *aliases_[i].device, [&](const Tensor& component) { return result(Tensor(component)); });
       continue;
     }
     c10::openreg::take_over(
