@@ -44,7 +44,7 @@ def ratio(name: str, times: tuple[float, float], limit: float | None = None, cas
     return Row(name, times[0] / times[1], case, limit, device=times[0], reference=times[1])
 
 
-def summary(rows: Sequence[Row], name: str, limit: float, case: str) -> list[Row]:
+def summary(rows: Sequence[Row], name: str, limit: float | None, case: str) -> list[Row]:
     """The median of some rows as a row; none if there are none."""
     return [Row(name, statistics.median(row.value for row in rows), case, limit)] if rows else []
 
