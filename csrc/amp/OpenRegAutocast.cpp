@@ -36,7 +36,7 @@ void register_lists(torch::Library& m) {
 #undef LOWER
 #define FLOAT32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
   AT_FORALL_FP32(FLOAT32)
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
   FLOAT32(linalg_matrix_sqrth) // on CUDA's own list
 #endif
 #undef FLOAT32
