@@ -12,17 +12,29 @@ namespace {
 struct LastError {
   const char* call;
   orError_t code;
-  // Not a std::string: a failing call in another thread_local's destructor must still find it alive.
-  std::array<char, 1024> message;
+};
+
+// What is known of it. Apart and on the heap, because every call writes the thread's LastError: the library's
+// thread-local variables must be few to be found fast.
+struct Details {
+  std::array<char, 1024> message{};
+  std::exception_ptr launchFailure; // the exception behind an orErrorLaunchFailure
 };
 
 thread_local constinit LastError last{};
+thread_local constinit Details* lastDetails = nullptr;
 
-// The exception behind `last`, if it is an orErrorLaunchFailure. A pointer, which also has no destructor.
-thread_local constinit std::exception_ptr* launchFailure = nullptr;
-
-void forgetLaunchFailure() {
-  delete std::exchange(launchFailure, nullptr);
+// A failing call in another thread_local's destructor, after this one's, makes them again.
+Details& details() {
+  static thread_local const struct AtThreadExit {
+    ~AtThreadExit() {
+      delete std::exchange(lastDetails, nullptr);
+    }
+  } atThreadExit;
+  if (lastDetails == nullptr) {
+    lastDetails = new Details;
+  }
+  return *lastDetails;
 }
 
 struct ErrorText {
@@ -68,27 +80,23 @@ void enter(const char* call) {
 }
 
 void setLaunchFailure(std::exception_ptr exception) {
-  static thread_local const struct AtThreadExit {
-    ~AtThreadExit() {
-      forgetLaunchFailure();
-    }
-  } atThreadExit;
-  forgetLaunchFailure();
-  launchFailure = new std::exception_ptr(std::move(exception));
+  details().launchFailure = std::move(exception);
 }
 
 orError_t fail(orError_t code, const char* format, ...) {
-  const int prefix = std::snprintf(last.message.data(), last.message.size(), "%s: ", last.call);
+  auto& message = details().message;
+  const int prefix = std::snprintf(message.data(), message.size(), "%s: ", last.call);
   std::va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(last.message.data() + prefix, last.message.size() - prefix, format, arguments);
+  std::vsnprintf(message.data() + prefix, message.size() - prefix, format, arguments);
   va_end(arguments);
   last.code = code;
   return code;
 }
 
 orError_t failVerbatim(orError_t code, const char* sentence) {
-  std::snprintf(last.message.data(), last.message.size(), "%s", sentence);
+  auto& message = details().message;
+  std::snprintf(message.data(), message.size(), "%s", sentence);
   last.code = code;
   return code;
 }
@@ -140,13 +148,11 @@ orError_t orPeekAtLastError(void) {
 }
 
 void orRethrowLaunchFailure(void) {
-  if (last.code == orErrorLaunchFailure && launchFailure != nullptr) {
-    const std::exception_ptr exception = std::move(*launchFailure);
-    forgetLaunchFailure();
-    std::rethrow_exception(exception);
+  if (last.code == orErrorLaunchFailure && lastDetails != nullptr && lastDetails->launchFailure) {
+    std::rethrow_exception(std::exchange(lastDetails->launchFailure, nullptr));
   }
 }
 
 const char* orGetLastErrorMessage(void) {
-  return last.message.data();
+  return lastDetails == nullptr ? "" : lastDetails->message.data();
 }
