@@ -76,9 +76,10 @@ Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::Tenso
   return Tensor(std::move(alias));
 }
 
+// Of make_alias().
 void drop_alias(Tensor&& tensor) {
   auto alias = tensor.unsafeReleaseIntrusivePtr();
-  if (alias.is_uniquely_owned() && typeid(*alias) == typeid(AliasImpl) && kept_aliases.size() < kKeptAliases) {
+  if (alias.is_uniquely_owned() && kept_aliases.size() < kKeptAliases) {
     auto own = c10::intrusive_ptr<AliasImpl>::reclaim(static_cast<AliasImpl*>(alias.release()));
     if (own->retire()) {
       kept_aliases.push_back(std::move(own));
@@ -192,7 +193,7 @@ void KernelScope::enter_inline() {
 KernelScope::~KernelScope() {
   if (C10_LIKELY(policy_.builtin)) {
     for (Alias& known : aliases_) {
-      if (C10_LIKELY(known.device->is_privateuseone())) {
+      if (C10_LIKELY(known.device->is_privateuseone() && !has_components(*known.device->unsafeGetTensorImpl()))) {
         drop_alias(std::move(known.cpu));
       }
     }
@@ -248,20 +249,22 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
     cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and a few more ask for it
   }
   if (C10_UNLIKELY(aliases_.size() >= kFewAliases)) { // a list of thousands of tensors, as optimizers pass
-    index_.reserve(8 * kFewAliases);
-    for (size_t i = index_.size(); i < aliases_.size(); ++i) {
-      index_.emplace(aliases_[i].device->unsafeGetTensorImpl(), i);
+    if (!index_) {
+      index_ = std::make_unique<Index>(8 * kFewAliases);
+      for (size_t i = 0; i < aliases_.size(); ++i) {
+        index_->emplace(aliases_[i].device->unsafeGetTensorImpl(), i);
+      }
     }
-    index_.emplace(tensor->unsafeGetTensorImpl(), aliases_.size());
+    index_->emplace(tensor->unsafeGetTensorImpl(), aliases_.size());
   }
   aliases_.push_back({std::move(tensor), std::move(cpu)});
   return aliases_.back().cpu;
 }
 
 const KernelScope::Alias* KernelScope::find(const TensorImpl* device) const {
-  if (C10_UNLIKELY(!index_.empty())) {
-    const auto found = index_.find(device);
-    return found == index_.end() ? nullptr : &aliases_[found->second];
+  if (C10_UNLIKELY(index_ != nullptr)) {
+    const auto found = index_->find(device);
+    return found == index_->end() ? nullptr : &aliases_[found->second];
   }
   for (const Alias& known : aliases_) {
     if (known.device->unsafeGetTensorImpl() == device) {

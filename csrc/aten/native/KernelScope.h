@@ -5,6 +5,8 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <memory>
+
 #include "../../runtime/OpenRegGenerator.h"
 #include "../../runtime/OpenRegStorage.h"
 #include "../../runtime/OpenRegStream.h"
@@ -119,7 +121,8 @@ class KernelScope {
   c10::openreg::StreamLock lock_;
   std::optional<c10::openreg::KernelAllocations> allocations_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
-  ska::flat_hash_map<const TensorImpl*, size_t> index_; // of aliases_, once they are many
+  using Index = ska::flat_hash_map<const TensorImpl*, size_t>;
+  std::unique_ptr<Index> index_; // of aliases_, once they are many
 
   bool waits_for_data() const;
   const Tensor& alias(c10::MaybeOwned<Tensor> tensor);
