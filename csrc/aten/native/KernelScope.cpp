@@ -335,16 +335,16 @@ Tensor KernelScope::result(Tensor&& tensor) {
 }
 
 void KernelScope::write_back() {
-  for (size_t i = 0; i < aliases_.size(); ++i) { // result() may look at aliases_
-    if (!aliases_[i].device->is_privateuseone()) {
+  for (const Alias& known : aliases_) {
+    if (!known.device->is_privateuseone()) {
       continue;
     }
-    const auto& cpu = *aliases_[i].cpu.unsafeGetTensorImpl();
-    auto& device = *aliases_[i].device->unsafeGetTensorImpl();
+    const auto& cpu = *known.cpu.unsafeGetTensorImpl();
+    auto& device = *known.device->unsafeGetTensorImpl();
     if (C10_UNLIKELY(has_components(cpu))) {
       device_ = device.device().index();
       write_back_components(
-          aliases_[i].cpu, *aliases_[i].device, [&](const Tensor& component) { return result(Tensor(component)); });
+          known.cpu, *known.device, [&](const Tensor& component) { return result(Tensor(component)); });
       continue;
     }
     c10::openreg::take_over(
