@@ -52,6 +52,24 @@ def test_the_list_of_operators_is_the_fixed_one() -> None:
     assert training.RECIPES.keys() == targets.TRAINING.keys()
 
 
+def allocated(operator: operators.Operator, device: str) -> int:
+    """The bytes that an operator on 1M elements allocates, on any device."""
+    names = operators.operands("1M", device)
+    exec(operator.statement, dict(names))  # what is allocated once
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        exec(operator.statement, dict(names))
+    events = profile.profiler.kineto_results.events()
+    return sum(max(event.nbytes(), 0) for event in events if event.name() == "[memory]")
+
+
+@pytest.mark.parametrize(
+    "operator", [o for group in operators.OPERATORS.values() for o in group if o.grows], ids=lambda o: o.name
+)
+def test_an_operator_allocates_what_it_allocates_on_the_cpu(operator: operators.Operator) -> None:
+    # The device's allocations are rounded to 512 bytes; the operands have a million and more.
+    assert abs(allocated(operator, "openreg") - allocated(operator, "cpu")) < 4096
+
+
 @pytest.mark.parametrize("operator", [o for group in operators.OPERATORS.values() for o in group], ids=lambda o: o.name)
 def test_a_statement_computes_the_same_on_both_devices(operator: operators.Operator) -> None:
     computed = []
