@@ -14,7 +14,11 @@ HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, DEFAULT = range(
 UNREGISTERED, HOST, DEVICE = range(3)
 INLINE, ASYNC, CHAOS = range(3)
 MAY_RUN_INLINE = 1
+NO_WAIT = 2
+PERSISTENT = 1
 HostFn = ctypes.CFUNCTYPE(None, POINTER)
+BeforeWaitFn = ctypes.CFUNCTYPE(POINTER)
+AfterWaitFn = ctypes.CFUNCTYPE(None, POINTER)
 
 
 class DeviceProp(ctypes.Structure):
@@ -41,6 +45,69 @@ class PointerAttributes(ctypes.Structure):
         ("base", POINTER),
         ("size", SIZE),
     )
+
+
+READ, WRITE = 1, 2
+
+
+class Operand(ctypes.Structure):
+    _fields_ = (
+        ("data", POINTER),
+        ("itemSize", SIZE),
+        ("dims", ctypes.c_int),
+        ("sizes", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("access", ctypes.c_uint),
+    )
+
+    def runs(self) -> list[tuple[int, int]]:
+        """The contiguous ranges of bytes, as (begin, end)."""
+        starts = [self.data or 0]
+        for size, stride in zip(self.sizes[: self.dims], self.strides[: self.dims], strict=True):
+            starts = [start + i * stride for start in starts for i in range(size)]
+        return [(start, start + self.itemSize) for start in starts]
+
+
+OperandFn = ctypes.CFUNCTYPE(None, ctypes.POINTER(Operand), POINTER)
+OperandsFn = ctypes.CFUNCTYPE(None, POINTER, OperandFn, POINTER)
+
+
+class Kernel(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("operands", OperandsFn), ("data", POINTER))
+
+
+class KernelScope(ctypes.Structure):
+    _fields_ = (
+        ("outer", POINTER),
+        ("kernel", POINTER),
+        ("state", POINTER),
+        ("stream", POINTER),
+        ("device", ctypes.c_int),
+        ("id", ctypes.c_uint64),
+        ("hasTurn", ctypes.c_bool),
+    )
+
+
+KERNEL, COPY, FILL, ALLOCATION, FREE = 1, 2, 4, 8, 16
+ALL_ACTIVITIES = 31
+BEGIN, END, POINT = range(3)
+
+
+class Activity(ctypes.Structure):
+    _fields_ = (
+        ("kind", ctypes.c_int),
+        ("phase", ctypes.c_int),
+        ("id", ctypes.c_uint64),
+        ("device", ctypes.c_int),
+        ("stream", POINTER),
+        ("name", ctypes.c_char_p),
+        ("failed", ctypes.c_bool),
+        ("operands", OperandsFn),
+        ("data", POINTER),
+    )
+
+
+ActivityFn = ctypes.CFUNCTYPE(None, ctypes.POINTER(Activity), POINTER)
 
 
 class IpcMemHandle(ctypes.Structure):
@@ -111,6 +178,12 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orSetExecutionMode": (ctypes.c_int, ctypes.c_uint64),
     "orGetExecutionMode": (_INT_P, ctypes.POINTER(ctypes.c_uint64)),
     "orSetIdleCallback": (HostFn, POINTER, ctypes.c_uint),
+    "orSetWaitCallbacks": (BeforeWaitFn, AfterWaitFn),
+    "orKernelBegin": (ctypes.POINTER(KernelScope), POINTER, ctypes.POINTER(Kernel)),
+    "orLaunchDescribed": (POINTER, HostFn, POINTER, ctypes.c_uint, ctypes.POINTER(Kernel)),
+    "orStreamAwaitLaunch": (POINTER,),
+    "orActivitySubscribe": (_POINTER_P, ActivityFn, POINTER, ctypes.c_uint),
+    "orActivityUnsubscribe": (POINTER,),
 }
 for _name, _arguments in SIGNATURES.items():
     getattr(lib, _name).argtypes = _arguments
@@ -125,6 +198,9 @@ for _name, _arguments, _result in (
     ("orIsInBadFork", (), ctypes.c_bool),
     ("orExecutesInline", (), ctypes.c_bool),
     ("orRethrowLaunchFailure", (), None),
+    ("orKernelEnd", (ctypes.POINTER(KernelScope), ctypes.c_bool), None),
+    ("orNoteAllocation", (POINTER, SIZE, POINTER), None),
+    ("orNoteFree", (POINTER, SIZE, POINTER), None),
 ):
     getattr(lib, _name).argtypes = _arguments
     getattr(lib, _name).restype = _result
@@ -193,3 +269,42 @@ def ipc_handle(pointer: int) -> bytes:
 
 def ipc_open(handle: bytes) -> int:
     return get_pointer("orIpcOpenMemHandle", IpcMemHandle.from_buffer_copy(handle), 0)
+
+
+class Observer:
+    """Collects what the device tells, as a context manager: `events` of (kind, phase, id, device, stream, name, failed,
+    [(begin, end, access), ...]), in the order in which they are told."""
+
+    def __init__(self, kinds: int = ALL_ACTIVITIES) -> None:
+        self.kinds = kinds
+        self.events: list[tuple[Any, ...]] = []
+        self._tell = ActivityFn(self._told)
+
+    def __enter__(self) -> Observer:
+        self.handle = get_pointer("orActivitySubscribe", self._tell, None, self.kinds)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        call("orActivityUnsubscribe", self.handle)
+
+    def _told(self, pointer: Any, _: int | None) -> None:
+        activity = pointer.contents
+        ranges: list[tuple[int, int, int]] = []
+
+        def visit(operand: Any, _: int | None) -> None:
+            ranges.extend((begin, end, operand.contents.access) for begin, end in operand.contents.runs())
+
+        if activity.operands:
+            activity.operands(activity.data, OperandFn(visit), None)
+        self.events.append(
+            (
+                activity.kind,
+                activity.phase,
+                activity.id,
+                activity.device,
+                activity.stream,
+                activity.name.decode() if activity.name else None,
+                activity.failed,
+                ranges,
+            )
+        )

@@ -776,15 +776,15 @@ def test_elapsed_time_needs_two_recorded_events_with_timing(event: int) -> None:
 
 def test_flags_that_do_not_exist_are_errors(stream: int, event: int) -> None:
     handle = ctypes.c_void_p()
-    with raises("orErrorInvalidValue", "orStreamCreateWithPriority: flags is 1; no flag exists, pass 0"):
-        call("orStreamCreateWithPriority", ctypes.byref(handle), 1, 0)
+    with raises("orErrorInvalidValue", "orStreamCreateWithPriority: flags is 2; pass 0 or orStreamPersistent (1)"):
+        call("orStreamCreateWithPriority", ctypes.byref(handle), 2, 0)
     with raises("orErrorInvalidValue", "orStreamWaitEvent: flags is 4; no flag exists, pass 0"):
         call("orStreamWaitEvent", stream, event, 4)
     with raises(
         "orErrorInvalidValue",
-        "orLaunch: flags is 2; pass orLaunchDefault (0) or orLaunchMayRunInline (1)",
+        "orLaunch: flags is 4; pass orLaunchDefault (0), orLaunchMayRunInline (1), orLaunchNoWait (2), or both",
     ):
-        call("orLaunch", stream, HostFn(lambda _: None), None, 2)
+        call("orLaunch", stream, HostFn(lambda _: None), None, 4)
     with raises(
         "orErrorInvalidValue",
         "orEventCreateWithFlags: flags is 2; pass orEventDisableTiming (0) or orEventEnableTiming (1)",
@@ -843,7 +843,7 @@ def test_the_default_stream_has_a_handle_and_cannot_be_destroyed() -> None:
     assert handle == get_pointer("orDeviceGetDefaultStream", 0)
     assert (stream_int("orStreamGetDevice", handle), stream_int("orStreamGetPriority", handle)) == (0, 0)
     for default in (None, handle):
-        with raises("orErrorInvalidResourceHandle", "orStreamDestroy: a default stream cannot be destroyed"):
+        with raises("orErrorInvalidResourceHandle", "orStreamDestroy: a default or persistent stream cannot be destroyed"):
             call("orStreamDestroy", default)
     call("orStreamSynchronize", handle)
 
@@ -1336,8 +1336,8 @@ def test_calls_from_exit_handlers_and_destructors_are_safe(compiler: str, tmp_pa
 
 
 def test_the_library_exports_its_header_and_nothing_else() -> None:
-    header = (INCLUDE / "openreg.h").read_text()
-    declared = set(re.findall(r"^OPENREG_EXPORT [^;]*?\b(or[A-Z]\w+)\(", header, re.MULTILINE))
+    headers = (INCLUDE / "openreg.h").read_text() + (INCLUDE / "openreg_activity.h").read_text()
+    declared = set(re.findall(r"^OPENREG_EXPORT [^;]*?\b(or[A-Z]\w+)(?:\(|;)", headers, re.MULTILINE))
     nm = shutil.which("nm")
     if nm is None:
         pytest.skip("needs nm (binutils)")

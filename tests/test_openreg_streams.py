@@ -1024,7 +1024,8 @@ def test_chaos_shows_a_host_that_reads_before_the_copy_has_retired(
         while is_pending(stream):
             seen.add(ctypes.string_at(pinned_memory, 5))
         assert ctypes.string_at(pinned_memory, 5) == b"right"
-    assert {b"stale", b"\xff\xff\xff\xff\xff"} <= seen
+    assert b"\xff\xff\xff\xff\xff" in seen
+    assert b"stale" not in seen  # what a test with a destination of zeros would take for right
 
 
 def test_chaos_shows_a_missing_wait_between_streams(stream: int, other: int, device_memory: int) -> None:

@@ -24,7 +24,7 @@ void on_cpu(torch::Library& m) {
   const auto add = [&](const char* name, const char* overload, auto* kernel) {
     m.impl(*overload ? (std::string(name) + "." + overload).c_str() : name, kernel);
   };
-  (add(Ops::name, Ops::overload_name, &OnCpu<Ops>::call), ...);
+  (add(Ops::name, Ops::overload_name, &Unboxed<Ops, &OnCpu<Ops>::call>::call), ...);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

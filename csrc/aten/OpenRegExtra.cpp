@@ -1,4 +1,5 @@
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/abs_ops.h>
 #include <torch/library.h>
 
 #include "native/Attention.h"
@@ -6,6 +7,7 @@
 #include "native/Custom.h"
 #include "native/Dropout.h"
 #include "native/Elementwise.h"
+#include "native/OnCpu.h"
 #include "native/Recurrent.h"
 
 // Operators beyond the minimal set that the device computes in its own way, one kind of registration after the other.
@@ -41,7 +43,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 // wins over it; since abs() has a derivative formula, nothing else is lost. (An operator whose composite kernel is also
 // its derivative, CompositeImplicitAutograd, would need a kernel for AutogradPrivateUse1 too.)
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("abs", abs);
+  m.impl("abs", Unboxed<at::_ops::abs, &abs>::call);
 }
 // LITERALINCLUDE END: OVERRIDE DEFAULT
 

@@ -28,12 +28,12 @@ void add(torch::Library& m, const char* name, const char* overload, auto* kernel
 
 template <class Kernel, class... Ops>
 void on_device(torch::Library& m) {
-  (add(m, Ops::name, Ops::overload_name, &OnDevice<Kernel, Ops>::call), ...);
+  (add(m, Ops::name, Ops::overload_name, &Unboxed<Ops, &OnDevice<Kernel, Ops>::call>::call), ...);
 }
 
 template <class Op, auto kernel>
 void shared(torch::Library& m) {
-  add(m, Op::name, Op::overload_name, &Shared<Op, kernel>::call);
+  add(m, Op::name, Op::overload_name, &Unboxed<Op, &Shared<Op, kernel>::call>::call);
 }
 
 // Overloads of one name cannot be template arguments.
@@ -129,7 +129,9 @@ void register_structured() {
 // LITERALINCLUDE START: STUB
 namespace at::native {
 
-#define OPENREG_STUB(name) REGISTER_PRIVATEUSE1_DISPATCH(name, &at::openreg::CpuKernel<name>::call)
+#define OPENREG_STUB(stub)                     \
+  static constexpr char name_of_##stub[] = #stub; \
+  REGISTER_PRIVATEUSE1_DISPATCH(stub, (&at::openreg::CpuKernel<stub, name_of_##stub>::call))
 
 OPENREG_STUB(add_stub)
 OPENREG_STUB(mul_stub)

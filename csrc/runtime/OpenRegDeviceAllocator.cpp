@@ -2,6 +2,7 @@
 
 #include <c10/core/AllocatorConfig.h>
 #include <c10/core/impl/GPUTrace.h>
+#include <openreg_activity.h>
 
 #include <deque>
 #include <map>
@@ -113,7 +114,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return {};
     }
     const DeviceIndex device = current_device();
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     DeviceCache& cache = cache_of(device);
     const size_t size = rounded_size(requested);
     BlockPool& pool = pool_of(cache, cache.temporaries, 0, size);
@@ -122,9 +123,15 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return {};
     }
     begin_use(block, pool, size, requested);
-    void* address = orGetKernelPointer(block->address);
+    const size_t given = block->size;
+    char* const device_address = block->address;
+    lock.unlock();
+    if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
+      orNoteAllocation(device_address, given, nullptr);
+    }
+    void* address = orGetKernelPointer(device_address);
     if (C10_UNLIKELY(poison_)) {
-      std::memset(address, kPoison, block->size);
+      std::memset(address, kPoison, given);
     }
     return {address, address, &free_temporary, Device(DeviceType::CPU)};
   }
@@ -138,12 +145,12 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   bool initialized() override {
-    return started_.load(std::memory_order_acquire);
+    return started_.load(std::memory_order_acquire) && !orIsInBadFork();
   }
 
   void emptyCache(MempoolId_t pool) override {
     const auto context = history_.gather(RecordContext::ALL);
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(mutex());
     for (DeviceIndex device = 0; caches_ && device < device_count(); ++device) {
       release_cached(lock, device, context, pool);
     }
@@ -154,7 +161,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return;
     }
     stream_handle(stream); // refuses a stream of another device type
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     Block* block = block_at(data.get());
     if (!block) {
       return; // memory of another owner, as an imported DLPack tensor: its owner keeps it alive
@@ -169,7 +176,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   DeviceStats getDeviceStats(DeviceIndex device) override {
     check_device_index(device);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     DeviceStats stats = cache_of(device).stats;
     stats.max_split_size = static_cast<int64_t>(AcceleratorAllocatorConfig::max_split_size());
     return stats;
@@ -177,7 +184,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   void resetAccumulatedStats(DeviceIndex device) override {
     check_device_index(device);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     DeviceStats& stats = cache_of(device).stats;
     for_each_stat(stats, [](auto& stat) { stat.reset_accumulated(); });
     stats.num_alloc_retries = stats.num_ooms = stats.num_sync_all_streams = 0;
@@ -186,7 +193,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   void resetPeakStats(DeviceIndex device) override {
     check_device_index(device);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     for_each_stat(cache_of(device).stats, [](auto& stat) { stat.reset_peak(); });
   }
 
@@ -199,7 +206,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   double memory_fraction(DeviceIndex device) override {
     check_device_index(device);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     return cache_of(device).fraction;
   }
 
@@ -207,7 +214,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     check_device_index(device);
     TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
     const size_t total = getMemoryInfo(device).second;
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     DeviceCache& cache = cache_of(device);
     cache.fraction = fraction;
     cache.allowed = static_cast<size_t>(fraction * static_cast<double>(total));
@@ -217,12 +224,15 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   void use_pool(DeviceIndex device, MempoolId_t id) override {
     check_device_index(device);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     use(cache_of(device), id);
   }
 
   void release_pool(DeviceIndex device, MempoolId_t id) override {
-    std::unique_lock lock(mutex_);
+    if (orIsInBadFork()) { // the caller is a destructor
+      return;
+    }
+    std::unique_lock lock(mutex());
     PoolSet& set = private_set(device, id);
     TORCH_INTERNAL_ASSERT(set.use_count > 0);
     if (--set.use_count == 0) {
@@ -234,12 +244,12 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   int pool_use_count(DeviceIndex device, MempoolId_t id) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     return private_set(device, id).use_count;
   }
 
   void set_pool_policy(DeviceIndex device, MempoolId_t id, bool use_on_oom, bool no_split) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     PoolSet& set = private_set(device, id);
     set.use_on_oom = use_on_oom;
     set.no_split = no_split;
@@ -247,7 +257,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   void begin_allocate_to_pool(DeviceIndex device, MempoolId_t id, std::function<bool(Stream)> filter) override {
     check_device_index(device);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     DeviceCache& cache = cache_of(device);
     for (const auto& [set, other] : cache.routes) {
       TORCH_CHECK(set->id != id, "beginAllocateToPool: already recording to mempool_id");
@@ -257,7 +267,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   void end_allocate_to_pool(DeviceIndex device, MempoolId_t id) override {
     check_device_index(device);
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     auto& routes = cache_of(device).routes;
     const auto found = std::find_if(routes.begin(), routes.end(), [&](auto& route) { return route.first->id == id; });
     TORCH_CHECK(found != routes.end(), "endAllocatePool: not currently recording to mempool_id");
@@ -267,7 +277,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   // ---- history
 
   void record_history(std::optional<HistoryOptions> options, bool clear) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     if (clear) {
       history_.clear();
     }
@@ -283,7 +293,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   MemorySnapshot snapshot(MempoolId_t pool, bool traces) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     MemorySnapshot result;
     for (const auto& [address, block] : blocks_) {
       if (!block->previous && (pool == MempoolId_t{0, 0} || block->pool->owner->id == pool)) {
@@ -305,18 +315,19 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   std::shared_ptr<GatheredContext> context_of(const void* address) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     const Block* block = block_at(address);
     return block && block->allocated ? block->context : nullptr;
   }
 
   void attach_out_of_memory_observer(OutOfMemoryObserver observer) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex());
     observers_.push_back(std::move(observer));
   }
 
   void give_back_temporary(void* pointer) {
     if (!orIsInBadFork()) {
+      note_free(pointer);
       const std::lock_guard lock(mutex_);
       put_temporary(block_at(pointer));
     }
@@ -327,6 +338,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return;
     }
     const auto context = history_.gather(RecordContext::ALL);
+    note_free(pointer);
     {
       std::unique_lock lock(mutex_);
       Block* block = block_at(pointer);
@@ -365,6 +377,12 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   std::vector<OutOfMemoryObserver> observers_;
   std::atomic<bool> started_{false};
   bool poison_ = false;
+
+  // Where a forked child may come: the lock may be held for ever, and what it guards describes memory that is gone.
+  Mutex& mutex() {
+    check_not_forked();
+    return mutex_;
+  }
 
   void set_up() {
     read_allocator_settings();
@@ -478,7 +496,11 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     history(TraceEntry::ALLOC, block, context);
     report(block, static_cast<int64_t>(block->size), stats);
     char* address = block->address;
+    const size_t taken = block->size;
     lock.unlock();
+    if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
+      orNoteAllocation(address, taken, stream_handle(stream));
+    }
     if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
       (*trace)->trace_gpu_memory_allocation(DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(address));
     }
@@ -849,6 +871,23 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   }
 
   // ---- telling others
+
+  // Before anybody else can get the block.
+  void note_free(const void* pointer) {
+    if (C10_LIKELY(!orIsObserved(orActivityFree))) {
+      return;
+    }
+    size_t size = 0;
+    orStream_t stream = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const Block* block = block_at(pointer)) {
+        size = block->size;
+        stream = block->pool->owner->of_temporaries ? nullptr : stream_handle(stream_of(block));
+      }
+    }
+    orNoteFree(orGetDevicePointer(pointer), size, stream);
+  }
 
   static void report(const Block* block, int64_t bytes, const DeviceStats& stats) {
     c10::reportMemoryUsageToProfiler(

@@ -1,12 +1,14 @@
 #include "OpenRegFunctions.h"
 
-#include <mutex>
 #include <vector>
 
+#include "OpenRegMutex.h"
 #include "OpenRegTrace.h"
 
 namespace c10::openreg {
 namespace {
+
+ForkSafeMutex start_mutex;
 
 std::vector<void (*)()>& start_functions() {
   static std::vector<void (*)()> functions;
@@ -78,13 +80,13 @@ void on_start(void (*fn)()) {
 std::atomic<bool> detail::started{false};
 
 void detail::run_on_start() {
-  static std::once_flag once;
-  std::call_once(once, [] {
+  const std::lock_guard lock(start_mutex);
+  if (!started.load(std::memory_order_relaxed)) {
     for (const auto fn : start_functions()) {
       fn();
     }
     started.store(true, std::memory_order_release);
-  });
+  }
 }
 
 std::atomic<SyncDebugMode> sync_debug_mode{SyncDebugMode::Default};

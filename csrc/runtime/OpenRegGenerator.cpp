@@ -13,33 +13,45 @@ OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<E
       engine_(std::move(engine)) {}
 
 OpenRegGeneratorImpl::Engine::~Engine() {
-  if (last_use) {
-    orEventDestroy(last_use);
+  for (const auto& [device, event] : events) {
+    orEventDestroy(event);
   }
 }
 
 const at::Generator& OpenRegGeneratorImpl::cpu_generator() const {
-  const std::lock_guard lock(engine_->mutex);
-  if (C10_UNLIKELY(engine_->last_use != nullptr)) {
-    OPENREG_CHECK(orEventSynchronize(engine_->last_use));
+  check_not_forked();
+  orEvent_t last_use = nullptr;
+  {
+    const std::lock_guard lock(engine_->mutex);
+    last_use = engine_->last_use;
+  }
+  if (C10_UNLIKELY(last_use != nullptr)) {
+    OPENREG_CHECK(orEventSynchronize(last_use));
   }
   return engine_->cpu;
 }
 
-void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<void()>& launch) {
-  const std::lock_guard lock(engine_->mutex);
-  if (engine_->last_use && engine_->stream != stream) {
-    OPENREG_CHECK(orStreamWaitEvent(stream_handle(stream), engine_->last_use, 0));
-    if (engine_->stream.device() != stream.device()) { // an event is of one device
-      orEventDestroy(std::exchange(engine_->last_use, nullptr));
+void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>& launch) {
+  const orStream_t queue = stream_handle(stream);
+  for (;;) {
+    {
+      const std::lock_guard lock(engine_->mutex);
+      if (engine_->last_use && engine_->stream != stream) {
+        OPENREG_CHECK(orStreamWaitEvent(queue, engine_->last_use, 0));
+      }
+      if (launch()) {
+        orEvent_t& event = engine_->events[stream.device_index()];
+        if (!event) {
+          event = create_event(stream);
+        }
+        OPENREG_CHECK(orEventRecord(event, queue));
+        engine_->last_use = event;
+        engine_->stream = stream;
+        return;
+      }
     }
+    OPENREG_CHECK(orStreamAwaitLaunch(queue));
   }
-  launch();
-  if (!engine_->last_use) {
-    engine_->last_use = create_event(stream);
-  }
-  OPENREG_CHECK(orEventRecord(engine_->last_use, stream_handle(stream)));
-  engine_->stream = stream;
 }
 
 std::unique_lock<std::mutex> OpenRegGeneratorImpl::wait_and_lock() const {

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -36,8 +37,9 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   const at::Generator& cpu_generator() const;
   // LITERALINCLUDE END: GENERATOR IMPL
 
-  // Launches a kernel that will draw from queued_generator() on `stream`.
-  void launch_on(Stream stream, const std::function<void()>& launch);
+  // Launches a kernel that will draw from queued_generator() on `stream`. `launch` may not wait: it returns false where it
+  // would have to, and is called again later.
+  void launch_on(Stream stream, const std::function<bool()>& launch);
   const at::Generator& queued_generator() const {
     return engine_->cpu;
   }
@@ -46,9 +48,10 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   // A Mersenne twister, and a mark in the stream where the last kernel that draws from it was queued.
   struct Engine {
     at::Generator cpu;
-    std::mutex mutex{}; // of what follows
+    std::mutex mutex{}; // of what follows; leaf. A forked child is refused before
     Stream stream{Stream::DEFAULT, Device(DeviceType::PrivateUse1, 0)};
-    orEvent_t last_use = nullptr;
+    orEvent_t last_use = nullptr;       // one of `events`
+    std::map<DeviceIndex, orEvent_t> events{}; // an event is of one device
 
     explicit Engine(at::Generator cpu) : cpu(std::move(cpu)) {}
     ~Engine();

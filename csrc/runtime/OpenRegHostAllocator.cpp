@@ -78,15 +78,48 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
 
 void release(void* context);
 
-using Interface = at::CachingHostAllocatorInterface<HostAllocatorImpl, &release>;
+// A forked child may read pinned memory, and drop it. PyTorch's allocator would lock what another thread may have held at
+// the fork, and record events on a device that is not there.
+struct OpenRegHostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl, &release> {
+  using Base = at::CachingHostAllocatorInterface<HostAllocatorImpl, &release>;
 
-Interface* instance() {
-  static auto* allocator = new Interface; // leaked: tensors may outlive static destructors
+  at::DataPtr allocate(size_t size) override {
+    check_not_forked();
+    return Base::allocate(size);
+  }
+  bool record_event(void* pointer, void* context, Stream stream) override {
+    check_not_forked();
+    return Base::record_event(pointer, context, stream);
+  }
+  void empty_cache() override {
+    if (!orIsInBadFork()) {
+      Base::empty_cache();
+    }
+  }
+  at::HostStats get_stats() override {
+    return orIsInBadFork() ? at::HostStats() : Base::get_stats();
+  }
+  void reset_accumulated_stats() override {
+    if (!orIsInBadFork()) {
+      Base::reset_accumulated_stats();
+    }
+  }
+  void reset_peak_stats() override {
+    if (!orIsInBadFork()) {
+      Base::reset_peak_stats();
+    }
+  }
+};
+
+OpenRegHostAllocator* instance() {
+  static auto* allocator = new OpenRegHostAllocator; // leaked: tensors may outlive static destructors
   return allocator;
 }
 
 void release(void* context) {
-  instance()->free(context);
+  if (!orIsInBadFork()) {
+    instance()->free(context);
+  }
 }
 
 REGISTER_HOST_ALLOCATOR(DeviceType::PrivateUse1, instance());

@@ -20,9 +20,8 @@ constexpr int kMaxDevices = 64;                             // OPENREG_DEVICE_CO
 
 struct DeviceStreams {
   std::array<std::atomic<orStream_t>, kStreams> handles{};
-  std::array<std::recursive_mutex, kStreams> launch; // recursive: a kernel that was let run may launch others
   std::array<std::atomic<uint32_t>, kPriorities> next{};
-  std::mutex create;
+  std::mutex create; // leaf; a forked child is refused before
 };
 
 DeviceStreams& streams_of(DeviceIndex device) {
@@ -48,6 +47,7 @@ DeviceIndex checked(DeviceIndex device) {
 }
 
 orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
+  check_not_forked();
   const std::lock_guard lock(streams.create);
   orStream_t handle = streams.handles[id].load(std::memory_order_acquire);
   if (!handle) {
@@ -55,7 +55,7 @@ orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
       OPENREG_CHECK(orDeviceGetDefaultStream(&handle, device));
     } else {
       const CurrentDevice current(device);
-      OPENREG_CHECK(orStreamCreateWithPriority(&handle, 0, -static_cast<int>((id - 1) / kStreamsPerPool)));
+      OPENREG_CHECK(orStreamCreateWithPriority(&handle, orStreamPersistent, -static_cast<int>((id - 1) / kStreamsPerPool)));
       trace([&](const auto& tracer) { tracer.trace_gpu_stream_creation(DeviceType::PrivateUse1, trace_id(handle)); });
     }
     streams.handles[id].store(handle, std::memory_order_release);
@@ -138,18 +138,11 @@ bool starts_inline() {
   return mode == orExecutionInline;
 }
 
-StreamLock lock_stream(Stream stream) {
-  return executes_inline() ? StreamLock() : StreamLock(streams_of(stream.device_index()).launch[stream.id()]);
-}
-
-StreamLock drain_current_stream(DeviceIndex device) {
-  if (C10_LIKELY(executes_inline())) {
-    return {};
-  }
-  const Stream stream = current_stream(device);
-  StreamLock lock = lock_stream(stream);
-  OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
-  return lock;
+orStream_t current_stream_handle(DeviceIndex device) {
+  const uint8_t id = current_ids[device];
+  DeviceStreams& streams = streams_of(device);
+  const orStream_t handle = streams.handles[id].load(std::memory_order_acquire);
+  return C10_LIKELY(handle != nullptr) ? handle : create(streams, device, id);
 }
 
 } // namespace c10::openreg

@@ -2,8 +2,6 @@
 
 #include <c10/core/Stream.h>
 
-#include <mutex>
-
 #include "OpenRegFunctions.h"
 
 // LITERALINCLUDE START: STREAM RULES
@@ -46,14 +44,7 @@ inline bool executes_inline() {
 // Later work of `waiting` waits for what is queued on `other` now.
 OPENREG_API void wait_for_stream(Stream waiting, Stream other);
 
-// Whoever holds this is the only thread that queues PyTorch's work on a stream. No lock while the device executes inline.
-using StreamLock = std::unique_lock<std::recursive_mutex>;
-OPENREG_API StreamLock lock_stream(Stream stream);
-
-// Lets a kernel run on the calling thread in the order of the current stream of `device`: waits for what is queued
-// there, and keeps other threads from queueing more until the result goes. (They could free memory that the work they
-// queued still uses, and a kernel on this thread, which allocates as it runs, would get it too early.) Nothing to wait
-// for, and no lock, while the device executes inline. Refuses a forked child.
-[[nodiscard]] OPENREG_API StreamLock drain_current_stream(DeviceIndex device);
+// The handle of the calling thread's current stream of `device`, which exists.
+OPENREG_API orStream_t current_stream_handle(DeviceIndex device);
 
 } // namespace c10::openreg

@@ -121,6 +121,16 @@ std::string python_line() {
   return found;
 }
 
+// Around a wait for the device: what is waited for may be Python code that needs the interpreter. Null: this thread does
+// not have it.
+void* release_interpreter() {
+  return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+}
+
+void acquire_interpreter(void* thread_state) {
+  PyEval_RestoreThread(static_cast<PyThreadState*>(thread_state));
+}
+
 void record_launch_sites(bool enabled) {
   at::openreg::set_launch_site(enabled ? &python_line : nullptr);
 }
@@ -183,6 +193,7 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
                OPENREG_CHECK(orGetExecutionMode(&mode, &seed));
                return std::make_tuple(int(mode), seed);
              }));
+  OPENREG_CHECK(orSetWaitCallbacks(&release_interpreter, &acquire_interpreter));
   module.def("_record_launch_sites", &record_launch_sites);
   if (const char* value = std::getenv("TORCH_OPENREG_LAUNCH_TRACEBACK")) {
     record_launch_sites(std::string_view(value) == "1");

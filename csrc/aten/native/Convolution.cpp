@@ -45,12 +45,12 @@ Tensor convolution_overrideable(
   see(scope, input, schema.arguments()[0]);
   see(scope, weight, schema.arguments()[1]);
   see(scope, bias, schema.arguments()[2]);
-  if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
+  if (C10_UNLIKELY(!c10::openreg::executes_inline())) { // as Unboxed, for another operator
     scope.check_devices();
     return Boxed<at::_ops::convolution>::call(
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
   }
-  scope.enter_inline();
+  scope.enter();
   return scope.result(
       at::_ops::_convolution::redispatch( // what convolution() does first, which is how the call came here
           kCpu,
@@ -83,7 +83,8 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
   check_devices<at::_ops::convolution_backward_overrideable>(grad_output, input, weight);
   // The bias of a convolution is as long as its output has channels.
   const c10::SymInt bias_size[] = {transposed ? weight.sym_size(1) * groups : weight.sym_size(0)};
-  return OnCpu<at::_ops::convolution_backward>::call(
+  using Op = at::_ops::convolution_backward;
+  return Unboxed<Op, &OnCpu<Op>::call>::call(
       grad_output,
       input,
       weight,

@@ -4,7 +4,6 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/copy_ops.h>
 
-#include "../../runtime/OpenRegStream.h"
 #include "KernelScope.h"
 #include "Layouts.h"
 #include "Minimal.h"
@@ -50,7 +49,6 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
   const size_t size = self.nbytes();
   on_copy_stream(self, source, [&](Stream stream) {
     const orStream_t queue = c10::openreg::stream_handle(stream);
-    const auto lock = c10::openreg::lock_stream(stream);
     const bool with_host = self.is_cpu() || source.is_cpu();
     if (with_host && !non_blocking) {
       c10::openreg::note_synchronization();
@@ -106,6 +104,40 @@ bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
 // copy_ is what moves tensors between devices: its operands may be anywhere, so that its scope sees none of them.
 const DevicePolicy kAnywhere{.name = "aten::copy_"};
 
+// The CPU's copy_ on this thread.
+void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stream) {
+  const std::pair operands(&self, &source);
+  const auto visit_operands = [](void* data, orOperandFn_t visit, void* context) {
+    const auto [self, source] = *static_cast<const std::pair<Tensor*, const Tensor*>*>(data);
+    const auto visit_all = [&](const Tensor& tensor, unsigned access) {
+      for_each_component(tensor, [&](const TensorImpl& part) {
+        if (part.device().is_privateuseone()) {
+          c10::openreg::visit_tensor(part, access, visit, context);
+        }
+      });
+    };
+    visit_all(*self, orAccessWrite);
+    visit_all(*source, orAccessRead);
+  };
+  c10::openreg::Kernel kernel;
+  kernel.begin(
+      c10::openreg::stream_handle(stream),
+      kAnywhere.name.c_str(),
+      visit_operands,
+      const_cast<void*>(static_cast<const void*>(&operands)));
+  KernelScope scope(kAnywhere);
+  scope.enter();
+  if (C10_UNLIKELY(has_components(*self.unsafeGetTensorImpl()) || has_components(*source.unsafeGetTensorImpl()))) {
+    // Replaces components rather than bytes: the CPU's kernel makes them in host memory, write_back() moves them.
+    scope.alias(self)->copy_(*scope.alias(source), non_blocking);
+    scope.write_back();
+    return;
+  }
+  Tensor destination = *scope.alias(self);
+  at::_ops::copy_::redispatch(
+      c10::DispatchKeySet(c10::DispatchKey::CPU), destination, *scope.alias(source), non_blocking);
+}
+
 } // namespace
 
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
@@ -128,34 +160,13 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
     }
     return self;
   }
-  c10::openreg::StreamLock locks[2];
-  if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
-    if (dense && queue_copy(self, source, non_blocking)) {
-      return self;
-    }
-    // In the order of the devices: two threads may be copying in opposite directions.
-    const bool source_first = source.device().index() < self.device().index();
-    for (int i = 0; i < 2; ++i) {
-      const Tensor& tensor = (i == 0) == source_first ? source : self;
-      if (tensor.is_privateuseone()) {
-        locks[i] = c10::openreg::drain_current_stream(tensor.device().index());
-      }
-    }
+  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && dense && queue_copy(self, source, non_blocking)) {
+    return self;
   }
   if (!non_blocking && self.device().type() != source.device().type()) {
     c10::openreg::note_synchronization();
   }
-  KernelScope scope(kAnywhere);
-  scope.enter();
-  if (C10_UNLIKELY(!dense)) {
-    // Replaces components rather than bytes: the CPU's kernel makes them in host memory, write_back() moves them.
-    scope.alias(self)->copy_(*scope.alias(source), non_blocking);
-    scope.write_back();
-    return self;
-  }
-  Tensor destination = *scope.alias(self);
-  at::_ops::copy_::redispatch(
-      c10::DispatchKeySet(c10::DispatchKey::CPU), destination, *scope.alias(source), non_blocking);
+  on_copy_stream(self, source, [&](Stream stream) { copy_now(self, source, non_blocking, stream); });
   return self;
 }
 

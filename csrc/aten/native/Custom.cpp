@@ -28,8 +28,11 @@ Tensor custom_abs(const Tensor& input) {
         to[i] = from[i] > scalar_t(0) ? from[i] : scalar_t(0) - from[i]; // 0 for -0, NaN for NaN
       }
     };
-    OPENREG_CHECK(orLaunchKernel(
-        stream, kernel, source.const_data_ptr<scalar_t>(), result.mutable_data_ptr<scalar_t>(), source.numel()));
+    const auto* from = source.const_data_ptr<scalar_t>();
+    auto* to = result.mutable_data_ptr<scalar_t>();
+    const int64_t size = source.numel();
+    const orKernelInfo info{"openreg::custom_abs", {orReads(from, size), orWrites(to, size)}};
+    OPENREG_CHECK(orLaunchKernel(stream, info, kernel, from, to, size));
   });
   return result;
 }

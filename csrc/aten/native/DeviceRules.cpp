@@ -1,12 +1,13 @@
 #include "DeviceRules.h"
 
+#include "../../runtime/OpenRegMutex.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/op_registration/adaption.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <algorithm>
-#include <mutex>
 #include <string_view>
 #include <unordered_map>
 
@@ -21,6 +22,17 @@ bool is_written(const SeenTensor& each) {
   const auto* alias = each.argument->alias_info();
   return alias != nullptr && alias->isWrite();
 }
+
+// (aten/src/ATen/native/Normalization.cpp)
+constexpr std::string_view kHiddenWrites[] = {
+    "aten::batch_norm_gather_stats",
+    "aten::batch_norm_gather_stats_with_counts",
+    "aten::batch_norm_update_stats",
+    "aten::miopen_batch_norm",
+    "aten::cudnn_batch_norm",
+    "aten::native_batch_norm",
+    "aten::native_batch_norm.out",
+};
 
 // As TensorIterator has them, outputs first; without the argument called `except`.
 Operands operands(ArrayRef<SeenTensor> seen, const std::string& except = "") {
@@ -255,13 +267,10 @@ bool only_writes(const c10::FunctionSchema& schema) {
          });
 }
 
-struct Policies {
-  std::mutex mutex;
-  std::unordered_map<std::string, DevicePolicy> by_name;
-};
+c10::openreg::ForkSafeMutex mutex; // of policies
 
-Policies& policies() {
-  static auto* all = new Policies; // a thread of autograd may outlive static destruction
+std::unordered_map<std::string, DevicePolicy>& policies() {
+  static auto* all = new std::unordered_map<std::string, DevicePolicy>; // a thread of autograd may outlive static ones
   return *all;
 }
 
@@ -272,12 +281,11 @@ const DevicePolicy& policy_of(const c10::FunctionSchema& schema) {
   const DevicePolicy*& policy = seen[&schema];
   // A custom operator may be redefined, and another one's schema then have its address.
   if (C10_UNLIKELY(!policy || (!policy->builtin && policy->name != full_name(schema)))) {
-    Policies& all = policies();
-    const std::lock_guard lock(all.mutex);
+    const std::lock_guard lock(mutex);
     const std::string name = full_name(schema);
     const auto [_, rule, argument] = rule_of(name);
     const bool builtin = schema.name().starts_with("aten::");
-    policy = &all.by_name
+    policy = &policies()
                   .try_emplace(
                       name,
                       name,
@@ -286,16 +294,21 @@ const DevicePolicy& policy_of(const c10::FunctionSchema& schema) {
                       argument,
                       builtin,
                       depends_on_data(schema),
-                      only_writes(schema))
+                      only_writes(schema),
+                      std::find(std::begin(kHiddenWrites), std::end(kHiddenWrites), name) != std::end(kHiddenWrites))
                   .first->second;
   }
   return *policy;
 }
 
+bool is_written(const DevicePolicy& policy, const c10::Argument& argument) {
+  const auto* alias = argument.alias_info();
+  return (alias && alias->isWrite()) || (policy.hides_writes && argument.name().starts_with("running_"));
+}
+
 void for_each_policy(const std::function<void(const DevicePolicy&)>& fn) {
-  Policies& all = policies();
-  const std::lock_guard lock(all.mutex);
-  for (const auto& [name, policy] : all.by_name) {
+  const std::lock_guard lock(mutex);
+  for (const auto& [name, policy] : policies()) {
     fn(policy);
   }
 }

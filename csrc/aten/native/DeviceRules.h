@@ -31,8 +31,12 @@ struct DevicePolicy {
   bool builtin = true;       // PyTorch's own operator, not one that somebody else defined
   bool reads_data = false;   // its results, or their shapes, depend on the data: CUDA's kernel makes the host wait
   bool only_writes = false;  // its results are arguments: it is in-place or out=
+  bool hides_writes = false; // it also writes running_mean and running_var, which its schema does not mark
   mutable FallbackUse fallback = {};
 };
+
+// Whether the operator writes that argument. A few schemas do not say it of the statistics that batch normalization keeps.
+bool is_written(const DevicePolicy& policy, const c10::Argument& argument);
 
 // Of an operator by its schema: made once, then a look-up by address.
 const DevicePolicy& policy_of(const c10::FunctionSchema& schema);

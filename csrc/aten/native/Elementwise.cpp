@@ -11,9 +11,10 @@ namespace at::openreg {
 
 // LITERALINCLUDE START: OVERRIDE DEFAULT BODY
 Tensor abs(const Tensor& self) {
-  if (!c10::openreg::executes_inline() || !self.is_floating_point()) { // of complex numbers the result is real
+  if (!self.is_floating_point()) { // of complex numbers the result is real
     return OnCpu<_ops::abs>::call(self);
   }
+  const c10::openreg::OperatorName name(&full_name<_ops::abs>);
   Tensor result;
   auto iterator = TensorIterator::unary_op(result, self);
   at::native::abs_stub(DeviceType::PrivateUse1, iterator);

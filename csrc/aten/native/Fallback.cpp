@@ -8,24 +8,6 @@
 namespace at::openreg {
 namespace {
 
-// Calls `fn` with every tensor in `value`: a Tensor, Tensor[], or Tensor?[] argument.
-template <class Fn>
-void for_each_tensor(const c10::IValue& value, const Fn& fn) {
-  if (value.isTensor()) {
-    fn(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const Tensor& tensor : value.toTensorList()) {
-      fn(tensor);
-    }
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<Tensor>& tensor : value.toOptionalTensorList()) {
-      if (tensor) {
-        fn(*tensor);
-      }
-    }
-  }
-}
-
 // The same value with every tensor replaced by `fn(tensor)`.
 template <class Fn>
 c10::IValue map_tensors(c10::IValue&& value, const Fn& fn) {

@@ -11,6 +11,24 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 // unboxed form when the device does not execute inline.
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
+// Calls `fn` with every tensor in `value`: a Tensor, Tensor[], or Tensor?[] argument.
+template <class Fn>
+void for_each_tensor(const c10::IValue& value, const Fn& fn) {
+  if (value.isTensor()) {
+    fn(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const Tensor& tensor : value.toTensorList()) {
+      fn(tensor);
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<Tensor>& tensor : value.toOptionalTensorList()) {
+      if (tensor) {
+        fn(*tensor);
+      }
+    }
+  }
+}
+
 bool is_generator(const c10::Argument& argument);
 
 } // namespace at::openreg

@@ -3,14 +3,14 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <mutex>
 
+#include "../../runtime/OpenRegMutex.h"
 #include "DeviceRules.h"
 
 namespace at::openreg {
 namespace {
 
-std::mutex mutex; // of current
+c10::openreg::ForkSafeMutex mutex; // of current
 FallbackPolicy& current() {
   static auto* policy = new FallbackPolicy; // a thread of autograd may outlive static destruction
   return *policy;

@@ -87,6 +87,10 @@ void drop_alias(Tensor&& tensor) {
   }
 }
 
+Tensor share_tensor(TensorImpl* tensor) {
+  return Tensor(c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(tensor));
+}
+
 c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
 }
@@ -149,7 +153,7 @@ void KernelScope::check_devices() const {
   policy_.rule(policy_, seen_);
   for (const SeenTensor& each : seen_) { // let pass where CUDA would fetch its value, which waits
     if (is_elsewhere(each)) {
-      (void)c10::openreg::drain_current_stream(each.tensor->device().index());
+      OPENREG_CHECK(orStreamSynchronize(c10::openreg::current_stream_handle(each.tensor->device().index())));
     }
   }
 }
@@ -157,13 +161,6 @@ void KernelScope::check_devices() const {
 bool KernelScope::spans_devices() const {
   return mixed_ &&
          std::any_of(seen_.begin(), seen_.end(), [this](const SeenTensor& each) { return is_elsewhere(each); });
-}
-
-void KernelScope::enter() {
-  if (device_ >= 0) {
-    lock_ = c10::openreg::drain_current_stream(device_);
-  }
-  enter_inline();
 }
 
 // Indices that are masks are counted before they are used.
@@ -179,15 +176,37 @@ bool KernelScope::waits_for_data() const {
   return has_indices ? has_masks : policy_.reads_data;
 }
 
-void KernelScope::enter_inline() {
+void KernelScope::enter() {
   check_devices();
   if (C10_UNLIKELY(c10::openreg::sync_debug_mode != c10::openreg::SyncDebugMode::Default) && waits_for_data()) {
     c10::openreg::warn_or_error_on_sync();
   }
   run_backward_on_this_thread();
+  if (C10_LIKELY(device_ >= 0)) {
+    const auto operands = [](void* scope, orOperandFn_t visit, void* context) {
+      static_cast<const KernelScope*>(scope)->visit_operands(visit, context);
+    };
+    kernel_.begin(c10::openreg::current_stream_handle(device_), policy_.name.c_str(), operands, this);
+  }
   // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
   allocations_.emplace(cpu_result_ || !policy_.builtin ? -1 : device_, policy_.only_writes);
   excluded_.emplace(kExcluded);
+}
+
+// At the begin the arguments, and at the end what the kernel wrote instead of them, and its results.
+void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
+  for (const SeenTensor& each : seen_) {
+    const unsigned access = is_written(policy_, *each.argument) ? orAccessRead | orAccessWrite : orAccessRead;
+    for_each_component(share_tensor(each.tensor), [&](const TensorImpl& part) {
+      if (part.device().is_privateuseone()) {
+        c10::openreg::visit_tensor(part, access, visit, context);
+      }
+    });
+  }
+  for (const Adopted& result : adopted_) {
+    const orOperand whole{result.device->data(), result.device->nbytes(), 0, nullptr, nullptr, orAccessWrite};
+    visit(&whole, context);
+  }
 }
 
 KernelScope::~KernelScope() {

@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "../../runtime/OpenRegGenerator.h"
+#include "../../runtime/OpenRegKernel.h"
 #include "../../runtime/OpenRegStorage.h"
-#include "../../runtime/OpenRegStream.h"
 #include "DeviceRules.h"
 
 // Runs a CPU kernel in place on device memory. Nothing is copied: the kernel gets *aliases*, CPU tensors over the same
@@ -17,7 +17,7 @@
 //
 //   KernelScope scope(policy);
 //   scope.see(self, ...); scope.see(other, ...); // 1. find the common device, refuse mixed ones as CUDA does
-//   scope.enter();                               // 2. from here CPU allocations are device memory
+//   scope.enter();                               // 2. the kernel begins; from here CPU allocations are device memory
 //   Tensor out = cpu_kernel(*scope.alias(self), *scope.alias(other));
 //   return scope.result(std::move(out));         // 3. back to device tensors
 //
@@ -65,8 +65,7 @@ class KernelScope {
   void see(Device device); // of a factory
   void check_devices() const;
   bool spans_devices() const; // more than one openreg device
-  void enter();
-  void enter_inline(); // where the device is known to execute inline
+  void enter(); // waits for the stream's turn
 
   // ---- 2. around the kernel
   // An undefined or CPU tensor comes back as it is. The first form borrows the tensor until the scope ends, because
@@ -118,13 +117,14 @@ class KernelScope {
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<SeenTensor, 6> seen_;
   c10::SmallVector<Adopted, 2> adopted_;
-  c10::openreg::StreamLock lock_;
+  c10::openreg::Kernel kernel_;
   std::optional<c10::openreg::KernelAllocations> allocations_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
   using Index = ska::flat_hash_map<const TensorImpl*, size_t>;
   std::unique_ptr<Index> index_; // of aliases_, once they are many
 
   bool waits_for_data() const;
+  void visit_operands(orOperandFn_t visit, void* context) const;
   const Tensor& alias(c10::MaybeOwned<Tensor> tensor);
   const Alias* find(const TensorImpl* device) const;
   bool is_elsewhere(const SeenTensor& each) const {

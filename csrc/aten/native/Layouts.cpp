@@ -107,6 +107,29 @@ Tensor map_components(const Tensor& tensor, c10::BackendComponent backend, Compo
   return tensor.is_sparse() ? map_coo(tensor, backend, fn) : map_compressed(tensor, backend, fn);
 }
 
+void for_each_component(const Tensor& tensor, c10::function_ref<void(const TensorImpl&)> fn) {
+  const auto each = [&](const Tensor& component) { fn(*component.unsafeGetTensorImpl()); };
+  if (!has_components(*tensor.unsafeGetTensorImpl())) {
+    each(tensor);
+  } else if (tensor.is_sparse()) {
+    each(impl_of<SparseTensorImpl>(tensor).indices());
+    each(impl_of<SparseTensorImpl>(tensor).values());
+  } else if (is_compressed(tensor)) {
+    const auto& impl = impl_of<SparseCsrTensorImpl>(tensor);
+    each(impl.compressed_indices());
+    each(impl.plain_indices());
+    each(impl.values());
+  } else {
+    each(bytes_of(tensor));
+    if (tensor.is_quantized()) {
+      map_quantizer(impl_of<QTensorImpl>(tensor).quantizer(), [&](const Tensor& parameter) {
+        each(parameter);
+        return parameter;
+      });
+    }
+  }
+}
+
 void write_back_components(const Tensor& from, const Tensor& to, ComponentFn fn) {
   if (from.is_sparse()) {
     auto& source = impl_of<SparseTensorImpl>(from);

@@ -24,6 +24,9 @@ using ComponentFn = c10::function_ref<Tensor(const Tensor&)>;
 // stays in host memory, as PyTorch requires.
 Tensor map_components(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn);
 
+// Calls `fn` with each component, or with the tensor itself if it has none.
+void for_each_component(const Tensor& tensor, c10::function_ref<void(const TensorImpl&)> fn);
+
 // Carries what an in-place operator changed in `from`, an alias of `to`, over to `to`.
 void write_back_components(const Tensor& from, const Tensor& to, ComponentFn fn);
 

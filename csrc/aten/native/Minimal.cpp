@@ -10,8 +10,8 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "../../runtime/OpenRegBackendMeta.h"
+#include "../../runtime/OpenRegKernel.h"
 #include "../../runtime/OpenRegStorage.h"
-#include "../../runtime/OpenRegStream.h"
 
 namespace at::openreg {
 namespace {
@@ -193,6 +193,15 @@ Tensor& set_(Tensor& self) {
 Scalar _local_scalar_dense(const Tensor& self) {
   c10::openreg::note_synchronization();
   OPENREG_CHECK(orStreamSynchronize(c10::openreg::stream_handle(c10::openreg::current_stream(self.device().index()))));
+  c10::openreg::Kernel kernel;
+  const auto operands = [](void* self, orOperandFn_t visit, void* context) {
+    c10::openreg::visit_tensor(*static_cast<const TensorImpl*>(self), orAccessRead, visit, context);
+  };
+  kernel.begin(
+      c10::openreg::current_stream_handle(self.device().index()),
+      "aten::_local_scalar_dense",
+      operands,
+      self.unsafeGetTensorImpl());
   const void* address = orGetKernelPointer(self.const_data_ptr());
   Scalar value;
   AT_DISPATCH_V2(

@@ -12,10 +12,9 @@
 
 // The fallback, unboxed: for operators that are called so often that building a stack of IValues would show.
 //
-//   m.impl("add.Tensor", OnCpu<at::_ops::add_Tensor>::call);
+//   m.impl("add.Tensor", Unboxed<at::_ops::add_Tensor, &OnCpu<at::_ops::add_Tensor>::call>::call);
 //
-// Same steps as Fallback.cpp, with the arguments known to the compiler; that is also where it goes when the kernel may
-// have to be queued.
+// Same steps as Fallback.cpp, with the arguments known to the compiler.
 namespace at::openreg {
 
 template <class T>
@@ -135,6 +134,12 @@ const DevicePolicy& policy_of() {
   return policy;
 }
 
+// "aten::add.Tensor"
+template <class Op>
+const char* full_name() {
+  return policy_of<Op>().name.c_str();
+}
+
 // The device check of a kernel that is made of other operators, each of which would see only some of the arguments:
 // `args` are Op's first ones.
 template <class Op, class... Args>
@@ -158,19 +163,33 @@ struct Boxed<Op, Result(Args...)> {
   }
 };
 
+// LITERALINCLUDE START: INLINE OR QUEUED
+// The decision between the two routes of an operator, at the one place where the dispatcher enters it. `route` computes on
+// the calling thread, at once; a kernel that may have to be queued goes the boxed way.
+template <class Op, auto route, class Schema = typename Op::schema>
+struct Unboxed;
+
+template <class Op, auto route, class Result, class... Args>
+struct Unboxed<Op, route, Result(Args...)> {
+  static Result call(Args... args) {
+    if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
+      return Boxed<Op>::call(args...);
+    }
+    return route(args...);
+  }
+};
+// LITERALINCLUDE END: INLINE OR QUEUED
+
 template <class Op, class Schema = typename Op::schema>
 struct OnCpu;
 
 template <class Op, class Result, class... Args>
 struct OnCpu<Op, Result(Args...)> {
   static Result call(Args... args) {
-    if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
-      return Boxed<Op>::call(args...);
-    }
     KernelScope scope(policy_of<Op>());
     const c10::Argument* argument = schema_of<Op>().arguments().data();
     (see(scope, args, *argument++), ...);
-    scope.enter_inline();
+    scope.enter();
 
     std::tuple<decltype(aliased(scope, args))...> operands{aliased(scope, args)...};
     const auto run = [](auto&... operand) -> decltype(auto) {

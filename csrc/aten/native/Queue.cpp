@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 
 #include "Fallback.h"
 #include "KernelScope.h"
@@ -25,6 +24,10 @@ namespace {
 constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
 std::atomic<LaunchSite> launch_site{nullptr};
+
+bool is_copy(const c10::OperatorHandle& op) {
+  return op.operator_name().name == "aten::copy_";
+}
 
 // ---- On the device's time
 
@@ -42,7 +45,33 @@ struct QueuedKernel {
   // Of the launching thread, which makes this.
   int threads = at::get_num_threads();
   c10::AutogradState autograd = c10::AutogradState::get_tls_state();
-  std::string launched_at{};
+  std::string launched_at = [] { // Python code: no lock may be held
+    const LaunchSite site = launch_site.load(std::memory_order_relaxed);
+    return site ? site() : std::string();
+  }();
+
+  // For as long as it has not run.
+  void visit_operands(orOperandFn_t visit, void* context) const {
+    const auto& arguments = op.schema().arguments();
+    const DevicePolicy& policy = policy_of(op.schema());
+    for (size_t i = 0; i < stack.size(); ++i) {
+      const unsigned access = !is_written(policy, arguments[i]) ? orAccessRead
+          : is_copy(op)                                        ? orAccessWrite
+                                                               : orAccessRead | orAccessWrite;
+      for_each_tensor(stack[i], [&](const Tensor& tensor) {
+        if (tensor.defined()) {
+          c10::openreg::visit_tensor(*tensor.unsafeGetTensorImpl(), access, visit, context);
+        }
+      });
+    }
+    for (const Reserved& result : reserved) {
+      if (result.memory) {
+        const orOperand whole{
+            orGetDevicePointer(result.memory->data()), result.memory->nbytes(), 0, nullptr, nullptr, orAccessWrite};
+        visit(&whole, context);
+      }
+    }
+  }
 
   void run() {
     if (at::get_num_threads() != threads) {
@@ -138,17 +167,25 @@ void release_team_when_idle() {
 }
 
 // LITERALINCLUDE START: QUEUE LAUNCH
-void launch(c10::Stream stream, std::unique_ptr<QueuedKernel> kernel) {
-  static std::once_flag once;
-  std::call_once(once, release_team_when_idle);
-  release_team();
-  if (const LaunchSite site = launch_site.load(std::memory_order_relaxed)) {
-    kernel->launched_at = site();
+// Queues the kernel on `stream` and takes it. False, and it keeps it: `flags` has orLaunchNoWait, and a launch would wait.
+bool launch(c10::Stream stream, std::unique_ptr<QueuedKernel>& kernel, unsigned flags = orLaunchDefault) {
+  static std::atomic<bool> releases{false};
+  if (!releases.exchange(true, std::memory_order_relaxed)) {
+    release_team_when_idle();
   }
+  release_team();
   const orHostFn_t run = [](void* data) { std::unique_ptr<QueuedKernel>(static_cast<QueuedKernel*>(data))->run(); };
-  const auto lock = c10::openreg::lock_stream(stream);
-  OPENREG_CHECK(orLaunch(c10::openreg::stream_handle(stream), run, kernel.get(), orLaunchDefault));
+  const auto operands = [](void* data, orOperandFn_t visit, void* context) {
+    static_cast<const QueuedKernel*>(data)->visit_operands(visit, context);
+  };
+  const orKernel what{policy_of(kernel->op.schema()).name.c_str(), operands, kernel.get()};
+  const orError_t error = orLaunchDescribed(c10::openreg::stream_handle(stream), run, kernel.get(), flags, &what);
+  if (error == orErrorNotReady) {
+    return false;
+  }
+  OPENREG_CHECK(error);
   kernel.release(); // the call deletes it
+  return true;
 }
 // LITERALINCLUDE END: QUEUE LAUNCH
 
@@ -510,9 +547,9 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   kernel->stack = std::move(operands.for_kernel);
   const c10::Stream stream = c10::openreg::current_stream(device);
   if (generator) {
-    generator->launch_on(stream, [&] { launch(stream, std::move(kernel)); });
+    generator->launch_on(stream, [&] { return launch(stream, kernel, orLaunchNoWait); });
   } else {
-    launch(stream, std::move(kernel));
+    launch(stream, kernel);
   }
   torch::jit::drop(stack, arguments.size());
   std::move(results.begin(), results.end(), std::back_inserter(stack));
@@ -520,7 +557,8 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
 }
 
 void queue_on(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands) {
-  launch(stream, std::make_unique<QueuedKernel>(QueuedKernel{op, std::move(operands)}));
+  auto kernel = std::make_unique<QueuedKernel>(QueuedKernel{op, std::move(operands)});
+  launch(stream, kernel);
 }
 
 void set_launch_site(LaunchSite site) {

@@ -3,18 +3,18 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
 
-#include "../../runtime/OpenRegStream.h"
+#include "../../runtime/OpenRegKernel.h"
 #include "Minimal.h"
 #include "OnCpu.h"
 
 // Structured kernels. PyTorch splits an operator into meta(), which checks the arguments and asks for an output of a
 // certain size, and impl(), which computes it. Both are inherited; the backend supplies the output.
 //
-//   m.impl("mul.Tensor", OnDevice<structured_mul_out, at::_ops::mul_Tensor>::call);
+//   m.impl("mul.Tensor", Unboxed<at::_ops::mul_Tensor, &OnDevice<structured_mul_out, at::_ops::mul_Tensor>::call>::call);
 //
 // Rule: TensorIterator makes the temporaries of type promotion only for the CPU, and elsewhere expects kernels that
 // convert while they read. So operands of several types, or of a type that is computed in another one, take the other
-// route (OnCpu.h), and with them everything unusual: CPU tensors other than a number, queued execution.
+// route (OnCpu.h), and with them everything unusual, such as CPU tensors other than a number.
 namespace at::openreg {
 
 // LITERALINCLUDE START: STRUCTURED BODY
@@ -87,8 +87,9 @@ const T& argument(const T& value) {
   return value;
 }
 
-template <class Kernel, class... Args>
+template <class Kernel, class Op, class... Args>
 void compute(Tensor& output, const Args&... args) {
+  const c10::openreg::OperatorName name(&full_name<Op>);
   Structured<Kernel> kernel(output);
   kernel.meta(argument(args)...);
   kernel.impl(argument(args)..., output);
@@ -101,11 +102,11 @@ template <class Kernel, class Op, class... Args> // add(self, other)
 struct OnDevice<Kernel, Op, Tensor(Args...)> {
   static Tensor call(Args... args) {
     Uniform uniform;
-    if (!c10::openreg::executes_inline() || !(uniform.accepts(args) && ...)) {
+    if (!(uniform.accepts(args) && ...)) {
       return OnCpu<Op>::call(args...);
     }
     Tensor output;
-    compute<Kernel>(output, args...);
+    compute<Kernel, Op>(output, args...);
     return output;
   }
 };
@@ -114,10 +115,10 @@ template <class Kernel, class Op, class... Args> // add_(self, other)
 struct OnDevice<Kernel, Op, Tensor&(Tensor&, Args...)> {
   static Tensor& call(Tensor& self, Args... args) {
     Uniform uniform;
-    if (!c10::openreg::executes_inline() || !uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
+    if (!uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
       return OnCpu<Op>::call(self, args...);
     }
-    compute<Kernel>(self, self, args...);
+    compute<Kernel, Op>(self, self, args...);
     return self;
   }
 };
@@ -126,13 +127,13 @@ template <class Kernel, class Op, class... Args> // add(self, other, out=)
 struct OnDevice<Kernel, Op, Tensor&(const Tensor&, Args...)> {
   static Tensor& call(const Tensor& self, Args... args) {
     Uniform uniform;
-    if (!c10::openreg::executes_inline() || !uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
+    if (!uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
       return OnCpu<Op>::call(self, args...);
     }
     const auto all = std::forward_as_tuple(self, args...);
     Tensor& output = std::get<sizeof...(Args)>(all);
     [&]<size_t... input>(std::index_sequence<input...>) {
-      compute<Kernel>(output, std::get<input>(all)...);
+      compute<Kernel, Op>(output, std::get<input>(all)...);
     }(std::make_index_sequence<sizeof...(Args)>());
     return output;
   }
@@ -170,9 +171,10 @@ template <class Op, auto kernel, class Result, class... Args>
 struct Shared<Op, kernel, Result(Args...)> {
   static Result call(Args... args) {
     Alike alike;
-    if (!c10::openreg::executes_inline() || !(alike.accepts(args) && ...)) {
+    if (!(alike.accepts(args) && ...)) {
       return OnCpu<Op>::call(args...);
     }
+    const c10::openreg::OperatorName name(&full_name<Op>);
     return kernel(args...);
   }
 };

@@ -3,7 +3,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/DispatchStub.h>
 
-#include "../../runtime/OpenRegStream.h"
+#include "../../runtime/OpenRegKernel.h"
 
 // Inner kernels. PyTorch's operators compute through *stubs*, tables of one function for each device type; a backend that
 // fills its slot gets the rest of the operator (checks, type promotion, broadcasting, results) for nothing.
@@ -14,18 +14,19 @@
 namespace at::openreg {
 
 // LITERALINCLUDE START: STUB BODY
-// Points the iterator's device operands to the kernel window and casts a number to the type that is computed in, as
-// TensorIterator does for the CPU. Waits for the stream.
-[[nodiscard]] c10::openreg::StreamLock prepare_for_kernel(TensorIteratorBase& iterator);
+// Begins the kernel. Points the iterator's device operands to the kernel window and casts a number to the type that is
+// computed in, as TensorIterator does for the CPU.
+void begin_kernel(c10::openreg::Kernel& kernel, const char* name, TensorIteratorBase& iterator);
 
 // The CPU's kernel of a stub, for operands on the device.
-template <auto& stub, class Kernel = typename std::remove_reference_t<decltype(stub)>::FnPtr>
+template <auto& stub, const char* name, class Kernel = typename std::remove_reference_t<decltype(stub)>::FnPtr>
 struct CpuKernel;
 
-template <auto& stub, class Iterator, class... Args>
-struct CpuKernel<stub, void (*)(Iterator&, Args...)> {
+template <auto& stub, const char* name, class Iterator, class... Args>
+struct CpuKernel<stub, name, void (*)(Iterator&, Args...)> {
   static void call(Iterator& iterator, Args... args) {
-    const auto lock = prepare_for_kernel(iterator);
+    c10::openreg::Kernel kernel;
+    begin_kernel(kernel, name, iterator);
     stub(kCPU, iterator, args...);
   }
 };

@@ -1,9 +1,16 @@
 #include "chaos.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
+#include <vector>
+
+#include "pinned_memory.h"
 
 namespace openreg {
 namespace {
@@ -21,7 +28,118 @@ Sequence& sequence() {
   return *sequence;
 }
 
+// A range of pinned memory that an operand lies in.
+struct HostRange {
+  uintptr_t begin, end;
+  bool isRead;
+
+  bool overlaps(const HostRange& other) const {
+    return begin < other.end && other.begin < end;
+  }
+};
+
+HostRange rangeOf(const orOperand& operand) {
+  const auto data = reinterpret_cast<uintptr_t>(operand.data);
+  HostRange range{data, data + operand.itemSize, (operand.access & orAccessRead) != 0};
+  for (int i = 0; i < operand.dims; ++i) {
+    if (operand.sizes[i] == 0) {
+      return {data, data, range.isRead};
+    }
+    const int64_t extent = (operand.sizes[i] - 1) * operand.strides[i];
+    (extent < 0 ? range.begin : range.end) += static_cast<uintptr_t>(extent);
+  }
+  return range;
+}
+
+// An operand that outlives the call that told of it.
+struct Strided {
+  std::vector<int64_t> sizes, strides;
+  orOperand operand;
+
+  explicit Strided(const orOperand& told)
+      : sizes(told.sizes, told.sizes + told.dims), strides(told.strides, told.strides + told.dims), operand(told) {
+    operand.sizes = sizes.data();
+    operand.strides = strides.data();
+  }
+  Strided(Strided&&) = default; // a vector's elements stay where they are
+};
+
+// What queued work uses, by the work's number. A work of which nothing is known may use everything.
+struct HostMemory {
+  std::mutex mutex;
+  uint64_t last = 0;
+  std::map<uint64_t, std::optional<std::vector<HostRange>>> pending;
+};
+
+HostMemory& hostMemory() {
+  static auto* const memory = new HostMemory(); // never deleted, as above
+  return *memory;
+}
+
 } // namespace
+
+uint64_t noteHostMemory(const Work& work) {
+  std::vector<HostRange> ranges;
+  std::vector<Strided> written;
+  if (work.what.operands != nullptr) {
+    const auto collect = [&](const orOperand& operand) {
+      if (findPinned(reinterpret_cast<uintptr_t>(operand.data))) {
+        ranges.push_back(rangeOf(operand));
+        if (operand.access == orAccessWrite) {
+          written.emplace_back(operand);
+        }
+      }
+    };
+    const auto visit = [](const orOperand* operand, void* context) {
+      (*static_cast<decltype(collect)*>(context))(*operand);
+    };
+    work.what.operands(work.what.data, visit, const_cast<void*>(static_cast<const void*>(&collect)));
+    if (ranges.empty()) {
+      return 0;
+    }
+  }
+  HostMemory& memory = hostMemory();
+  const std::lock_guard lock(memory.mutex);
+  for (const Strided& operand : written) {
+    const HostRange range = rangeOf(operand.operand);
+    const auto isRead = [&](const HostRange& own) { return own.isRead && own.overlaps(range); };
+    const auto mayUse = [&](const auto& pending) {
+      return !pending.second || std::any_of(pending.second->begin(), pending.second->end(), [&](const HostRange& used) {
+        return used.overlaps(range);
+      });
+    };
+    if (std::none_of(ranges.begin(), ranges.end(), isRead) &&
+        std::none_of(memory.pending.begin(), memory.pending.end(), mayUse)) {
+      poison(operand.operand);
+    }
+  }
+  const uint64_t number = ++memory.last;
+  memory.pending.emplace(
+      number, work.what.operands != nullptr ? std::optional(std::move(ranges)) : std::nullopt);
+  return number;
+}
+
+void forgetHostMemory(uint64_t number) {
+  if (number != 0) {
+    const std::lock_guard lock(hostMemory().mutex);
+    hostMemory().pending.erase(number);
+  }
+}
+
+void poison(const orOperand& operand) {
+  if (operand.dims == 0) {
+    std::memset(const_cast<void*>(operand.data), 0xFF, operand.itemSize);
+    return;
+  }
+  orOperand slice = operand;
+  --slice.dims;
+  ++slice.sizes;
+  ++slice.strides;
+  for (int64_t i = 0; i < operand.sizes[0]; ++i) {
+    poison(slice);
+    slice.data = static_cast<const char*>(slice.data) + operand.strides[0];
+  }
+}
 
 void seedChaos(uint64_t seed) {
   const std::lock_guard lock(sequence().mutex);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "chaos.h"
+#include "openreg_activity.h"
 #include "pointer.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -72,6 +73,9 @@ std::atomic<size_t> stagedBytes{0};
 constexpr size_t kMaxStagedBytes = size_t{64} << 20;
 
 struct Copy {
+  static constexpr orActivityKind kKind = orActivityCopy;
+  static constexpr const char* kName = "memcpy";
+
   void* dst;
   const void* src;
   size_t size;
@@ -87,6 +91,13 @@ struct Copy {
     }
     // Overlapping ranges are undefined in CUDA; here they cost nothing to get right.
     std::memmove(to, from, size);
+  }
+
+  void visit(orOperandFn_t visit, void* context) const {
+    const orOperand to{dst, size, 0, nullptr, nullptr, orAccessWrite};
+    const orOperand from{src, size, 0, nullptr, nullptr, orAccessRead};
+    visit(&to, context);
+    visit(&from, context);
   }
 
   // Reads a pageable source. False if too much has been read already.
@@ -112,6 +123,9 @@ struct Copy {
 };
 
 struct Fill {
+  static constexpr orActivityKind kKind = orActivityFill;
+  static constexpr const char* kName = "memset";
+
   void* ptr;
   int value;
   size_t size;
@@ -119,11 +133,24 @@ struct Fill {
   void run() const {
     std::memset(orGetKernelPointer(ptr), value, size);
   }
+
+  void visit(orOperandFn_t visit, void* context) const {
+    const orOperand to{ptr, size, 0, nullptr, nullptr, orAccessWrite};
+    visit(&to, context);
+  }
 };
 
 template <typename Task>
+Work makeWork(Engine engine, orHostFn_t fn, Task* task) {
+  const auto operands = [](void* data, orOperandFn_t visit, void* context) {
+    static_cast<const Task*>(data)->visit(visit, context);
+  };
+  return {engine, fn, task, Task::kKind, {Task::kName, operands, task}};
+}
+
+template <typename Task>
 Work borrow(Engine engine, Task& task) {
-  return {engine, [](void* data) { static_cast<const Task*>(data)->run(); }, &task};
+  return makeWork(engine, [](void* data) { static_cast<const Task*>(data)->run(); }, &task);
 }
 
 // Runs `task` now if that is possible, else queues it.
@@ -134,7 +161,7 @@ orError_t queue(const std::shared_ptr<Stream>& stream, Engine engine, Task& task
   }
   auto owned = std::make_unique<Task>(std::move(task));
   const orHostFn_t run = [](void* data) { std::unique_ptr<Task>(static_cast<Task*>(data))->run(); };
-  const orError_t error = enqueue(stream, Work{engine, run, owned.get()});
+  const orError_t error = launch(stream, makeWork(engine, run, owned.get()), orLaunchDefault);
   if (error == orSuccess) {
     owned.release(); // the call deletes it
   }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 
+#include "activity.h"
 #include "device.h"
 #include "error.h"
 #include "fault.h"
@@ -369,7 +370,14 @@ orError_t orMalloc(void** devPtr, size_t size) {
       return fail(orErrorInvalidValue, "devPtr is NULL; pass the address of a pointer");
     }
     *devPtr = nullptr;
-    return size == 0 ? orSuccess : deviceMemory(currentDevice()).allocate(size, devPtr);
+    if (size == 0) {
+      return orSuccess;
+    }
+    const orError_t error = deviceMemory(currentDevice()).allocate(size, devPtr);
+    if (error == orSuccess && orIsObserved(orActivityAllocation)) {
+      tellRange(orActivityAllocation, currentDevice(), nullptr, "orMalloc", *devPtr, size);
+    }
+    return error;
   });
 }
 
@@ -385,7 +393,13 @@ orError_t orFree(void* devPtr) {
     if (orError_t error = waitForAllDevices(); error != orSuccess) {
       return error;
     }
-    return deviceMemory(windows.deviceOf(address)).free(address);
+    const int device = windows.deviceOf(address);
+    if (orIsObserved(orActivityFree)) {
+      if (const auto known = deviceMemory(device).find(address)) {
+        tellRange(orActivityFree, device, nullptr, "orFree", devPtr, known->size);
+      }
+    }
+    return deviceMemory(device).free(address);
   });
 }
 

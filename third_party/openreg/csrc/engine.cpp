@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "activity.h"
 #include "chaos.h"
 #include "device.h"
 #include "scheduler.h"
@@ -20,13 +21,6 @@ namespace {
 constexpr std::chrono::seconds kLongestExit{10};
 
 constexpr std::array<const char*, kEngines> kThreadNames = {"openreg compute", "openreg copy", "openreg host"};
-
-// The functions of streams that this thread is in, the innermost first.
-struct Frame {
-  const Stream* stream;
-  const Frame* outer;
-};
-thread_local constinit const Frame* innermost = nullptr;
 
 // The most urgent of the streams that are ready, of these the first; in orExecutionChaos any of them.
 StreamPtr takeReady(EngineState& engine) {
@@ -89,6 +83,7 @@ void runEngine(EngineState& engine) {
     ~Thread() {
       const std::lock_guard lock(scheduler->mutex);
       engine.started = engine.running = false;
+      engine.self = nullptr;
       scheduler->stoppedRunning.notify_all();
       if (!engine.ready.empty()) {
         try {
@@ -100,6 +95,10 @@ void runEngine(EngineState& engine) {
   } const thread{engine};
 
   pthread_setname_np(pthread_self(), kThreadNames[&engine - scheduler->engines.data()]);
+  {
+    const std::lock_guard lock(scheduler->mutex);
+    engine.self = &thisThread;
+  }
   bool hasWorked = false;
   for (;;) {
     StreamPtr stream;
@@ -123,6 +122,7 @@ void runEngine(EngineState& engine) {
       work = std::get<Work>(stream->queue.front());
       count = stream->completed + 1;
       stream->queue.pop_front();
+      stream->holder = &thisThread;
     }
     hasWorked = true;
     run(stream, work, count);
@@ -132,11 +132,11 @@ void runEngine(EngineState& engine) {
 } // namespace
 
 bool isRunningHere() {
-  return innermost != nullptr;
+  return thisThread.function != nullptr;
 }
 
 bool isRunningHere(const Stream& stream) {
-  for (const Frame* frame = innermost; frame != nullptr; frame = frame->outer) {
+  for (const Frame* frame = thisThread.function; frame != nullptr; frame = frame->outer) {
     if (frame->stream == &stream) {
       return true;
     }
@@ -144,34 +144,40 @@ bool isRunningHere(const Stream& stream) {
   return false;
 }
 
-void run(const StreamPtr& stream, const Work& work, uint64_t count) {
+namespace {
+
+// Runs `work` on this thread, as the stream; what throws is the stream's failure. `atEnd(locked)` is called last, also if
+// the thread ends within the work.
+template <typename AtEnd>
+void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   struct Running {
     const StreamPtr& stream;
-    const uint64_t count;
-    const Frame frame{stream.get(), innermost};
+    const AtEnd& atEnd;
+    const Frame frame{stream.get(), thisThread.function};
     const int outerDevice = exchangeDevice(stream->device);
     std::exception_ptr exception{};
 
-    Running(const StreamPtr& stream, uint64_t count) : stream(stream), count(count) {
-      innermost = &frame;
+    Running(const StreamPtr& stream, const AtEnd& atEnd) : stream(stream), atEnd(atEnd) {
+      thisThread.function = &frame;
     }
 
     ~Running() {
-      innermost = frame.outer;
+      thisThread.function = frame.outer;
       exchangeDevice(outerDevice);
       Locked locked;
-      if (stream->completed >= count) {
-        return; // abandoned: the process exits
-      }
       auto& failures = scheduler->failures;
-      if (exception && std::none_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; })) {
+      const bool isFirst = std::none_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; });
+      if (exception && isFirst && !scheduler->stopped) {
         failures.push_back({stream, std::move(exception)}); // this thread keeps nothing of it
       }
-      completeAndMoveOn(locked, stream);
+      atEnd(locked);
     }
   };
 
-  Running running(stream, count);
+  Running running(stream, atEnd);
+  const auto kind = static_cast<orActivityKind>(work.kind);
+  const bool isTold = work.kind != 0 && orIsObserved(kind);
+  const uint64_t id = isTold ? tellBegin(kind, stream->device, stream->handle, work.what) : 0;
   try {
     work.fn(work.data);
   } catch (const abi::__forced_unwind&) {
@@ -179,9 +185,29 @@ void run(const StreamPtr& stream, const Work& work, uint64_t count) {
   } catch (...) {
     running.exception = std::current_exception();
   }
+  if (isTold) {
+    const orKernel told{work.what.name, nullptr, nullptr}; // the work may have deleted its data
+    tellEnd(kind, stream->device, stream->handle, told, id, running.exception != nullptr);
+  }
   if (isChaos()) {
     chaosPause();
   }
+}
+
+} // namespace
+
+void run(const StreamPtr& stream, const Work& work, uint64_t count) {
+  execute(stream, work, [&](Locked& locked) {
+    forgetHostMemory(work.hostMemory);
+    if (stream->completed < count) { // else abandoned: the process exits
+      stream->holder = nullptr;
+      completeAndMoveOn(locked, stream);
+    }
+  });
+}
+
+void runWithin(const StreamPtr& stream, const Work& work) {
+  execute(stream, work, [](Locked&) {});
 }
 
 void startThread(EngineState& engine) {
@@ -210,7 +236,7 @@ void stopEngines() {
   Locked locked;
   scheduler->stopped = true;
   scheduler->mode = orExecutionInline;
-  if (innermost == nullptr) { // else a function called exit(), and would wait for itself
+  if (!isRunningHere()) { // else a function called exit(), and would wait for itself
     const auto runs = [](Engine engine) { return scheduler->engines[static_cast<size_t>(engine)].running; };
     scheduler->stoppedRunning.wait_for(
         locked.lock(), kLongestExit, [&] { return !runs(Engine::compute) && !runs(Engine::copy); });
@@ -223,6 +249,7 @@ void stopEngines() {
     stream->blocked.clear();
     locked.wakeLater(stream);
     setBusy(stream, false);
+    stream->turn = std::exchange(stream->hostKernel, false) ? Turn::taken : Turn::free;
   }
 }
 

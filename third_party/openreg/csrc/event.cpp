@@ -147,6 +147,6 @@ orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int fla
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
-    return enqueue(waiting, stateOf(*found).mark);
+    return waitForEvent(waiting, stateOf(*found).mark);
   });
 }

@@ -23,6 +23,12 @@ void setBusy(const StreamPtr& stream, bool busy) {
   }
 }
 
+void setTime(Event& event) {
+  if (event.timing) {
+    event.nanoseconds = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  }
+}
+
 namespace {
 
 // Counts one more item as done. Adds the streams that waited for it to `released`.
@@ -43,32 +49,33 @@ void complete(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& r
 
 // Takes a stream, none of whose work runs, as far as it goes without running any.
 void moveOnAlone(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& released) {
+  if (stream->hostKernel) {
+    return; // its end does this
+  }
   while (!stream->queue.empty()) {
     Item& item = stream->queue.front();
     if (const Work* work = std::get_if<Work>(&item)) {
       EngineState& engine = scheduler->engines[static_cast<size_t>(work->engine)];
-      setBusy(stream, true);
       engine.ready.push_back(stream);
       locked.wakeLater(engine);
       return;
     }
     if (const Mark* mark = std::get_if<Mark>(&item)) {
       if (!mark->reached()) {
-        setBusy(stream, true);
         mark->stream->blocked.emplace_back(mark->count, stream);
         return;
       }
     } else {
       Event& event = *std::get<Record>(item).event;
       const bool isLast = event.mark.stream == stream && event.mark.count == stream->completed + 1;
-      if (isLast && event.timing) {
-        event.nanoseconds = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+      if (isLast) {
+        setTime(event);
       }
     }
     stream->queue.pop_front();
     complete(locked, stream, released);
   }
-  setBusy(stream, false);
+  giveUp(locked, stream);
 }
 
 void moveOn(Locked& locked, const StreamPtr& first, std::vector<StreamPtr>& released) {
@@ -88,12 +95,18 @@ void completeAndMoveOn(Locked& locked, const StreamPtr& stream) {
   moveOn(locked, stream, released);
 }
 
+void moveOn(Locked& locked, const StreamPtr& stream) {
+  std::vector<StreamPtr> released;
+  moveOn(locked, stream, released);
+}
+
 void push(Locked& locked, const StreamPtr& stream, Item&& item) {
+  claim(stream);
+  const bool idle = isIdle(*stream);
   stream->queue.push_back(std::move(item));
   ++stream->submitted;
-  if (!stream->busy) {
-    std::vector<StreamPtr> released;
-    moveOn(locked, stream, released);
+  if (idle) {
+    moveOn(locked, stream);
   }
 }
 

@@ -17,6 +17,9 @@ Scheduler* scheduler = nullptr;
 
 namespace {
 
+std::atomic<orBeforeWaitFn_t> waitCallbackBefore{nullptr};
+std::atomic<orAfterWaitFn_t> waitCallbackAfter{nullptr};
+
 // A host that is faster than the device must not fill the memory with queued work: from here on launches wait.
 constexpr uint64_t kMaxPending = 1024;
 
@@ -29,11 +32,11 @@ orError_t notPermitted() {
 
 // Waits until the stream has completed `count` items.
 orError_t waitFor(Locked& locked, Stream& stream, uint64_t count) {
+  if (stream.completed >= count || hasTurnHere(stream)) { // a kernel's turn comes when all before it is done
+    return orSuccess;
+  }
   if (isRunningHere()) {
     return stream.completed + (isRunningHere(stream) ? 1 : 0) >= count ? orSuccess : notPermitted();
-  }
-  if (stream.completed >= count) {
-    return orSuccess;
   }
   ++scheduler->waiting;
   for (EngineState& engine : scheduler->engines) {
@@ -41,11 +44,12 @@ orError_t waitFor(Locked& locked, Stream& stream, uint64_t count) {
       engine.changed.notify_one();
     }
   }
-  while (stream.completed < count) {
-    stream.progressAt = std::min(stream.progressAt, count);
-    stream.progress.wait(locked.lock());
-  }
-  --scheduler->waiting;
+  sleepUntil(locked, stream, false, [&] {
+    const bool done = stream.completed >= count;
+    scheduler->waiting -= done ? 1 : 0;
+    stream.progressAt = done ? stream.progressAt : std::min(stream.progressAt, count);
+    return done;
+  });
   return orSuccess;
 }
 
@@ -67,7 +71,7 @@ orError_t waitForDevice(Locked& locked, std::optional<int> device) {
 
 // Takes the first failure whose stream matches.
 template <typename Matches>
-std::optional<Failure> takeFailure(Matches&& matches) {
+std::optional<Failure> takeFailureIf(Matches&& matches) {
   auto& failures = scheduler->failures;
   const auto it = std::find_if(failures.begin(), failures.end(), [&](const Failure& f) { return matches(*f.stream); });
   if (it == failures.end()) {
@@ -88,7 +92,65 @@ std::string reasonOf(const std::exception_ptr& exception) {
   }
 }
 
-// Outside the lock: an exception may run anything when it goes.
+// Whether the mode lets work run in the launching call.
+bool runsInline(bool mayRunInline) {
+  const orExecutionMode mode = scheduler->mode;
+  return mode == orExecutionInline || (mode == orExecutionAsync && mayRunInline);
+}
+
+// Claims the stream for a launch: waits for room in its queue, and for kernels of other threads. False: `noWait`, and it
+// would have to.
+bool claimForLaunch(Locked& locked, const StreamPtr& stream, bool noWait) {
+  const bool hasRoom = stream->submitted - stream->completed < kMaxPending || isRunningHere();
+  if (noWait) {
+    claim(stream);
+    const bool wouldWait = stream->hostKernel || stream->kernelsWaiting > 0;
+    if (wouldWait && isIdle(*stream)) {
+      giveUp(locked, stream);
+    }
+    return hasRoom && !wouldWait;
+  }
+  if (!hasRoom) {
+    waitFor(locked, *stream, stream->submitted - kMaxPending / 2); // half: not a change of thread for every item
+  }
+  claimBetweenKernels(locked, stream);
+  return true;
+}
+
+// The number of the work that the caller is to run() now on the claimed stream; 0: it must be queued, because something is
+// pending, or because of the mode.
+uint64_t beginInline(const StreamPtr& stream, bool mayRunInline) {
+  if (!isIdle(*stream) || !runsInline(mayRunInline)) {
+    return 0;
+  }
+  stream->holder = &thisThread;
+  return ++stream->submitted;
+}
+
+// Of work for a claimed stream.
+orError_t enqueue(Locked& locked, const StreamPtr& stream, const Work& work) {
+  try {
+    startThread(scheduler->engines[static_cast<size_t>(work.engine)]);
+  } catch (const std::system_error& error) {
+    forgetHostMemory(work.hostMemory);
+    if (isIdle(*stream)) {
+      giveUp(locked, stream);
+    }
+    return fail(
+        orErrorOperatingSystem,
+        "cannot start a thread to run queued work: %s. Free memory, or raise the limit on processes (ulimit -u)",
+        error.what());
+  }
+  push(locked, stream, work);
+  return orSuccess;
+}
+
+} // namespace
+
+std::optional<Failure> takeFailure(const Stream& stream) {
+  return takeFailureIf([&](const Stream& failed) { return &failed == &stream; });
+}
+
 orError_t report(std::optional<Failure> failure) {
   if (!failure) {
     return orSuccess;
@@ -103,37 +165,14 @@ orError_t report(std::optional<Failure> failure) {
       reason.c_str());
 }
 
-// Whether work may run on the calling thread: the mode allows it, and nothing is pending.
-bool mayBegin(const Stream& stream, bool mayRunInline) {
-  const orExecutionMode mode = scheduler->mode;
-  return !stream.busy && (mode == orExecutionInline || (mode == orExecutionAsync && mayRunInline));
+void* beforeWait() {
+  const orBeforeWaitFn_t before = waitCallbackBefore;
+  return before != nullptr ? before() : nullptr;
 }
 
-// Counts an item that was never in the queue as submitted; returns its number, for run().
-uint64_t begin(const StreamPtr& stream) {
-  setBusy(stream, true);
-  return ++stream->submitted;
+void afterWait(void* token) {
+  waitCallbackAfter.load()(token);
 }
-
-orError_t enqueue(Locked& locked, const StreamPtr& stream, Item item) {
-  if (const Work* work = std::get_if<Work>(&item)) {
-    if (stream->submitted - stream->completed >= kMaxPending && !isRunningHere()) {
-      waitFor(locked, *stream, stream->submitted - kMaxPending / 2); // half: not a change of thread for every item
-    }
-    try {
-      startThread(scheduler->engines[static_cast<size_t>(work->engine)]);
-    } catch (const std::system_error& error) {
-      return fail(
-          orErrorOperatingSystem,
-          "cannot start a thread to run queued work: %s. Free memory, or raise the limit on processes (ulimit -u)",
-          error.what());
-    }
-  }
-  push(locked, stream, std::move(item));
-  return orSuccess;
-}
-
-} // namespace
 
 void startScheduler(orExecutionMode mode, uint64_t seed) {
   scheduler = new Scheduler();
@@ -151,38 +190,71 @@ bool isChaos() {
 }
 
 bool runNow(const StreamPtr& stream, const Work& work, bool mayRunInline) {
-  uint64_t count;
-  {
-    const Locked locked;
-    if (!mayBegin(*stream, mayRunInline)) {
-      return false;
-    }
-    count = begin(stream);
+  if (hasTurnHere(*stream)) {
+    runWithin(stream, work);
+    return true;
   }
-  run(stream, work, count);
-  return true;
-}
-
-orError_t enqueue(const StreamPtr& stream, Item item) {
-  Locked locked;
-  return enqueue(locked, stream, std::move(item));
-}
-
-orError_t launch(const StreamPtr& stream, const Work& work, bool mayRunInline) {
+  if (!runsInline(mayRunInline)) {
+    return false;
+  }
   uint64_t count;
   {
     Locked locked;
-    if (!mayBegin(*stream, mayRunInline)) {
+    claimBetweenKernels(locked, stream);
+    count = beginInline(stream, mayRunInline);
+  }
+  if (count != 0) {
+    run(stream, work, count);
+  }
+  return count != 0;
+}
+
+orError_t launch(const StreamPtr& stream, Work work, unsigned int flags) {
+  if (hasTurnHere(*stream)) {
+    runWithin(stream, work);
+    return orSuccess;
+  }
+  if (isChaos()) {
+    work.hostMemory = noteHostMemory(work);
+  }
+  uint64_t count;
+  {
+    Locked locked;
+    if (!claimForLaunch(locked, stream, (flags & orLaunchNoWait) != 0)) {
+      forgetHostMemory(work.hostMemory);
+      return orErrorNotReady;
+    }
+    count = beginInline(stream, (flags & orLaunchMayRunInline) != 0);
+    if (count == 0) {
       return enqueue(locked, stream, work);
     }
-    count = begin(stream);
   }
   run(stream, work, count);
   return orSuccess;
 }
 
+orError_t awaitLaunch(const StreamPtr& stream) {
+  if (!hasTurnHere(*stream)) {
+    Locked locked;
+    claimForLaunch(locked, stream, false);
+    if (isIdle(*stream)) {
+      giveUp(locked, stream);
+    }
+  }
+  return orSuccess;
+}
+
+orError_t waitForEvent(const StreamPtr& stream, const Mark& mark) {
+  Locked locked;
+  if (!hasTurnHere(*stream)) {
+    push(locked, stream, Mark(mark));
+    return orSuccess;
+  }
+  return mark.stream ? waitFor(locked, *mark.stream, mark.count) : orSuccess;
+}
+
 orError_t launchAndWait(const StreamPtr& stream, const Work& work) {
-  {
+  if (!hasTurnHere(*stream)) {
     Locked locked;
     if (orError_t error = waitFor(locked, *stream, stream->submitted); error != orSuccess) {
       return error;
@@ -194,7 +266,7 @@ orError_t launchAndWait(const StreamPtr& stream, const Work& work) {
   if (isRunningHere()) {
     return notPermitted();
   }
-  if (orError_t error = enqueue(stream, work); error != orSuccess) {
+  if (orError_t error = launch(stream, work, orLaunchDefault); error != orSuccess) {
     return error;
   }
   Locked locked;
@@ -203,6 +275,11 @@ orError_t launchAndWait(const StreamPtr& stream, const Work& work) {
 
 void record(const std::shared_ptr<Event>& event, const StreamPtr& stream) {
   Locked locked;
+  if (hasTurnHere(*stream)) { // everything before it is done
+    event->mark = {stream, stream->completed};
+    setTime(*event);
+    return;
+  }
   event->mark = {stream, stream->submitted + 1};
   push(locked, stream, Record{event});
 }
@@ -212,9 +289,9 @@ EventState stateOf(const Event& event) {
   return {event.mark, event.mark.reached(), event.nanoseconds};
 }
 
-bool isBusy(const Stream& stream) {
+bool isPending(const Stream& stream) {
   const Locked locked;
-  return stream.busy;
+  return stream.submitted != stream.completed && !hasTurnHere(stream);
 }
 
 orError_t synchronize(const StreamPtr& stream) {
@@ -224,7 +301,7 @@ orError_t synchronize(const StreamPtr& stream) {
     if (orError_t error = waitFor(locked, *stream, stream->submitted); error != orSuccess) {
       return error;
     }
-    failure = takeFailure([&](const Stream& failed) { return &failed == stream.get(); });
+    failure = takeFailure(*stream);
   }
   return report(std::move(failure));
 }
@@ -236,7 +313,7 @@ orError_t synchronize(const Mark& mark) {
     if (orError_t error = waitFor(locked, *mark.stream, mark.count); error != orSuccess) {
       return error;
     }
-    failure = takeFailure([&](const Stream& failed) { return &failed == mark.stream.get(); });
+    failure = takeFailure(*mark.stream);
   }
   return report(std::move(failure));
 }
@@ -248,7 +325,7 @@ orError_t synchronizeDevice(int device) {
     if (orError_t error = waitForDevice(locked, device); error != orSuccess) {
       return error;
     }
-    failure = takeFailure([&](const Stream& failed) { return failed.device == device; });
+    failure = takeFailureIf([&](const Stream& failed) { return failed.device == device; });
   }
   return report(std::move(failure));
 }
@@ -268,7 +345,10 @@ orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed) {
       return fail(orErrorInvalidValue, "mode is %d, which is no orExecutionMode (0 to 2)", mode);
     }
     Locked locked;
-    while (!scheduler->active.empty()) {
+    const auto isPending = [](const StreamPtr& stream) {
+      return stream->submitted != stream->completed && !hasTurnHere(*stream);
+    };
+    while (std::any_of(scheduler->active.begin(), scheduler->active.end(), isPending)) {
       if (orError_t error = waitForDevice(locked, std::nullopt); error != orSuccess) {
         return error;
       }
@@ -295,6 +375,18 @@ orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed) {
     }
     return orSuccess;
   });
+}
+
+orError_t orSetWaitCallbacks(orBeforeWaitFn_t before, orAfterWaitFn_t after) {
+  enter(__func__);
+  if ((before == nullptr) != (after == nullptr)) {
+    return fail(orErrorInvalidValue, "%s is NULL; pass both, or neither", before == nullptr ? "before" : "after");
+  }
+  if (after != nullptr) {
+    waitCallbackAfter = after; // first: a wait that has called `before` will call it
+  }
+  waitCallbackBefore = before;
+  return orSuccess;
 }
 
 orError_t orSetIdleCallback(orHostFn_t fn, void* userData, unsigned int delayMicroseconds) {

@@ -11,6 +11,9 @@
 // A stream is a counter of submitted and one of completed items, and everything else follows from them: an event's
 // record is a mark (a stream and a count), a wait for an event is a wait for a mark, and so is a host thread's wait.
 // One lock guards all queues: it is held for tens of nanoseconds, never while work runs.
+//
+// Work that this thread starts on a stream whose turn one of its own kernels has (orKernelBegin) runs at once, within that
+// turn, whatever the mode: the functions below say only what happens otherwise.
 
 namespace openreg {
 
@@ -20,14 +23,18 @@ void startScheduler(orExecutionMode mode, uint64_t chaosSeed);
 bool isChaos();
 
 // Runs `work` on this thread if nothing is pending on the stream and the mode allows it: orExecutionInline always,
-// orExecutionAsync if `mayRunInline`, orExecutionChaos never. Returns whether it ran.
+// orExecutionAsync if `mayRunInline`, orExecutionChaos never. Returns whether it ran. Waits for kernels of other threads.
 bool runNow(const std::shared_ptr<Stream>& stream, const Work& work, bool mayRunInline);
 
-// Queues an item. Work waits for room in a queue that is very long. Fails only if the system refuses a thread.
-orError_t enqueue(const std::shared_ptr<Stream>& stream, Item item);
+// The usual way to launch, with the flags of orLaunch: runs work in the launching call where runNow() would, otherwise
+// queues it. Waits for room in a queue that is very long, and for kernels of other threads.
+orError_t launch(const std::shared_ptr<Stream>& stream, Work work, unsigned int flags);
 
-// One after the other: the usual way to launch.
-orError_t launch(const std::shared_ptr<Stream>& stream, const Work& work, bool mayRunInline);
+// Later work of the stream waits for the mark.
+orError_t waitForEvent(const std::shared_ptr<Stream>& stream, const Mark& mark);
+
+// Waits until a launch on the stream would not wait.
+orError_t awaitLaunch(const std::shared_ptr<Stream>& stream);
 
 // Waits for the stream, runs `work` on this thread where the mode allows it, and returns when it has run: the thread
 // that waits anyway saves the two changes of thread.
@@ -44,8 +51,8 @@ struct EventState {
 };
 EventState stateOf(const Event& event);
 
-// Whether work of the stream is pending.
-bool isBusy(const Stream& stream);
+// Whether queued work of the stream is pending.
+bool isPending(const Stream& stream);
 
 // Each waits for what was submitted before the call, and returns the first unreported failure of its work.
 orError_t synchronize(const std::shared_ptr<Stream>& stream);

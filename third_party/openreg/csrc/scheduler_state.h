@@ -7,16 +7,33 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "openreg.h"
 #include "stream.h"
 
-// What scheduler.cpp, queue.cpp and engine.cpp share. Everybody else includes scheduler.h.
+// What scheduler.cpp, kernel.cpp, queue.cpp and engine.cpp share. Everybody else includes scheduler.h.
 
 namespace openreg {
 
 using StreamPtr = std::shared_ptr<Stream>;
+
+// A function of a stream that a thread is in.
+struct Frame {
+  const Stream* stream;
+  const Frame* outer;
+};
+
+// What a thread is in: the innermost function that a stream runs, and the innermost kernel that has a turn.
+struct HostThread {
+  const Frame* function = nullptr;
+  orKernelScope* kernel = nullptr;
+  bool tells = false;         // a subscriber's function runs
+  Stream* waitsFor = nullptr; // guarded by the scheduler's lock
+};
+inline thread_local constinit HostThread thisThread{};
 
 // One thread, and the streams whose next item it is to run.
 //
@@ -28,6 +45,7 @@ struct EngineState {
   bool started = false;
   enum class Thread { awake, naps, sleeps } thread = Thread::awake;
   bool running = false;
+  HostThread* self = nullptr; // while started
 };
 
 struct IdleCallback {
@@ -65,8 +83,18 @@ class Locked {
   Locked() : lock_(scheduler->mutex) {}
 
   ~Locked() {
+    if (lock_.owns_lock()) {
+      release();
+    }
+  }
+
+  void release() {
     lock_.unlock();
     wake();
+  }
+
+  void acquire() {
+    lock_.lock();
   }
 
   std::unique_lock<std::mutex>& lock() {
@@ -92,9 +120,11 @@ class Locked {
         scheduler->engines[i].changed.notify_one();
       }
     }
+    engines_ = {};
     for (const StreamPtr& stream : streams_) {
       stream->progress.notify_all();
     }
+    streams_.clear();
   }
 
   std::unique_lock<std::mutex> lock_;
@@ -102,10 +132,72 @@ class Locked {
   std::vector<StreamPtr> streams_;
 };
 
+// ---- scheduler.cpp: failures ----------------------------------------------------------------------------------------
+
+// The stream's failure that nobody was told of.
+std::optional<Failure> takeFailure(const Stream& stream);
+
+// Records it for the calling thread, as fail() does; orSuccess if there is none. Outside the lock: an exception may run
+// anything when it goes.
+orError_t report(std::optional<Failure> failure);
+
+// ---- kernel.cpp: who may run on a stream -----------------------------------------------------------------------------
+
+// Makes the turn the scheduler's, and the stream busy.
+void claim(const StreamPtr& stream);
+
+// Whether a claimed stream has nothing to run, and nobody who runs: the caller goes on with it, before it lets go of the
+// lock.
+bool isIdle(const Stream& stream);
+
+// Gives a claimed stream's turn back, to whoever comes first.
+void giveUp(Locked& locked, const StreamPtr& stream);
+
+// Claims the stream when no kernel of another thread of the host has its turn or waits for it. Claims it all the same if
+// this thread may not wait for that.
+void claimBetweenKernels(Locked& locked, const StreamPtr& stream);
+
+// Whether a kernel of this thread has the stream's turn, so that what the thread starts there runs at once.
+bool hasTurnHere(const Stream& stream);
+
+// orSetWaitCallbacks(): around a wait, without the lock.
+void* beforeWait();
+void afterWait(void* token); // may end the thread
+
+// Sleeps until `done()`, which is asked under the lock when somebody notifies `stream.progress`. `poll`: also from time
+// to time. The lock is given up meanwhile, also after `done()` was true for the last time.
+template <typename Done>
+void sleepUntil(Locked& locked, Stream& stream, bool poll, const Done& done) {
+  constexpr std::chrono::milliseconds kPoll{10};
+  locked.release();
+  void* const token = beforeWait();
+  locked.acquire();
+  Stream* const outer = std::exchange(thisThread.waitsFor, &stream);
+  while (!done()) {
+    if (poll) {
+      stream.progress.wait_for(locked.lock(), kPoll);
+    } else {
+      stream.progress.wait(locked.lock());
+    }
+  }
+  thisThread.waitsFor = outer;
+  if (token != nullptr) {
+    locked.release();
+    afterWait(token);
+    locked.acquire();
+  }
+}
+
 // ---- queue.cpp: what can be decided without running anything -------------------------------------------------------
 
 // Puts the stream on the list of active ones, or takes it off.
 void setBusy(const StreamPtr& stream, bool busy);
+
+// The device reaches the event's record now.
+void setTime(Event& event);
+
+// Takes a claimed stream, none of whose work runs, as far as it goes, and those that waited for it.
+void moveOn(Locked& locked, const StreamPtr& stream);
 
 // Counts one more item of the stream as done, and takes the stream and those that waited for it as far as they go.
 void completeAndMoveOn(Locked& locked, const StreamPtr& stream);
@@ -116,6 +208,9 @@ void push(Locked& locked, const StreamPtr& stream, Item&& item);
 
 // Runs item number `count` of the stream on this thread, and completes it, also when the thread ends within it.
 void run(const StreamPtr& stream, const Work& work, uint64_t count);
+
+// Runs `work` on this thread within the turn that it has.
+void runWithin(const StreamPtr& stream, const Work& work);
 
 // Whether this thread is in a function that a stream, or this one, runs.
 bool isRunningHere();

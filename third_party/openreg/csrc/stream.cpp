@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "device.h"
+#include "openreg_activity.h"
 #include "runtime.h"
 #include "scheduler.h"
 
@@ -16,21 +17,51 @@ constexpr int kGreatestPriority = -3;
 // Never deleted: atexit handlers and destructors of other libraries may still use streams.
 struct Streams {
   HandleTable<Stream, orStream_t> table;
-  std::vector<std::shared_ptr<Stream>> defaults; // one a device
-  std::vector<orStream_t> defaultHandles;
+  std::vector<Stream*> defaults; // one a device
+  std::atomic<size_t> persistent{0};
 };
 
 Streams* streams = nullptr;
+
+// Null if there are too many.
+Stream* createPersistent(int device, int priority) {
+  const size_t index = streams->persistent++;
+  if (index >= kMaxPersistent) {
+    --streams->persistent;
+    return nullptr;
+  }
+  auto* const stream = new Stream(device, priority);
+  stream->handle = reinterpret_cast<orStream_t>(index * 2 * kPersistentBit + kPersistentBit);
+  persistentStreams[index].store(stream, std::memory_order_release);
+  return stream;
+}
+
+// A reference that counts nothing.
+std::shared_ptr<Stream> refer(Stream* persistent) {
+  return {std::shared_ptr<Stream>(), persistent};
+}
 
 orError_t create(orStream_t* stream, unsigned int flags, int priority) {
   if (stream == nullptr) {
     return fail(orErrorInvalidValue, "stream is NULL; pass the address of an orStream_t");
   }
-  if (flags != 0) {
-    return fail(orErrorInvalidValue, "flags is %u; no flag exists, pass 0", flags);
+  if ((flags & ~orStreamPersistent) != 0) {
+    return fail(orErrorInvalidValue, "flags is %u; pass 0 or orStreamPersistent (1)", flags);
   }
   const int clamped = std::clamp(priority, kGreatestPriority, kLeastPriority);
-  *stream = streams->table.add(std::make_shared<Stream>(currentDevice(), clamped));
+  if (flags == orStreamPersistent) {
+    const Stream* const made = createPersistent(currentDevice(), clamped);
+    if (made == nullptr) {
+      return fail(
+          orErrorMemoryAllocation,
+          "the process has %zu persistent streams already, which is the limit; use each of them more often",
+          kMaxPersistent);
+    }
+    *stream = made->handle;
+    return orSuccess;
+  }
+  const auto made = std::make_shared<Stream>(currentDevice(), clamped);
+  *stream = made->handle = streams->table.add(made);
   return orSuccess;
 }
 
@@ -39,14 +70,16 @@ orError_t create(orStream_t* stream, unsigned int flags, int priority) {
 void createDefaultStreams(int devices) {
   streams = new Streams();
   for (int device = 0; device < devices; ++device) {
-    streams->defaults.push_back(std::make_shared<Stream>(device, kLeastPriority));
-    streams->defaultHandles.push_back(streams->table.add(streams->defaults.back()));
+    streams->defaults.push_back(createPersistent(device, kLeastPriority));
   }
 }
 
 std::shared_ptr<Stream> resolveStream(orStream_t stream) {
   if (stream == nullptr) {
-    return streams->defaults[currentDevice()];
+    return refer(streams->defaults[currentDevice()]);
+  }
+  if (Stream* const persistent = findPersistent(stream)) {
+    return refer(persistent);
   }
   std::shared_ptr<Stream> found = streams->table.find(stream);
   if (!found) {
@@ -58,6 +91,18 @@ std::shared_ptr<Stream> resolveStream(orStream_t stream) {
 } // namespace openreg
 
 using namespace openreg;
+
+namespace {
+
+orError_t launch(orStream_t stream, const Work& work, unsigned int flags) {
+  if (work.fn == nullptr) {
+    return fail(orErrorInvalidValue, "fn is NULL; pass a function");
+  }
+  const auto found = resolveStream(stream);
+  return found ? openreg::launch(found, work, flags) : orErrorInvalidResourceHandle;
+}
+
+} // namespace
 
 orError_t orDeviceSynchronize(void) {
   return deviceCall(__func__, [] { return synchronizeDevice(currentDevice()); });
@@ -84,7 +129,7 @@ orError_t orDeviceGetDefaultStream(orStream_t* stream, int device) {
     if (orError_t error = requireDevice("device", device); error != orSuccess) {
       return error;
     }
-    *stream = streams->defaultHandles[device];
+    *stream = streams->defaults[device]->handle;
     return orSuccess;
   });
 }
@@ -127,9 +172,8 @@ orError_t orStreamGetDevice(orStream_t stream, int* device) {
 
 orError_t orStreamDestroy(orStream_t stream) {
   return releaseCall(__func__, [&]() -> orError_t {
-    const auto& defaults = streams->defaultHandles;
-    if (stream == nullptr || std::find(defaults.begin(), defaults.end(), stream) != defaults.end()) {
-      return fail(orErrorInvalidResourceHandle, "a default stream cannot be destroyed");
+    if (stream == nullptr || findPersistent(stream) != nullptr) {
+      return fail(orErrorInvalidResourceHandle, "a default or persistent stream cannot be destroyed");
     }
     if (!streams->table.remove(stream)) {
       return fail(
@@ -145,7 +189,7 @@ orError_t orStreamQuery(orStream_t stream) {
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
-    return isBusy(*found) ? orErrorNotReady : orSuccess;
+    return isPending(*found) ? orErrorNotReady : orSuccess;
   });
 }
 
@@ -156,27 +200,31 @@ orError_t orStreamSynchronize(orStream_t stream) {
   });
 }
 
-namespace {
-
-orError_t launch(orStream_t stream, Engine engine, orHostFn_t fn, void* userData, bool mayRunInline) {
-  if (fn == nullptr) {
-    return fail(orErrorInvalidValue, "fn is NULL; pass a function");
-  }
-  const auto found = resolveStream(stream);
-  return found ? openreg::launch(found, {engine, fn, userData}, mayRunInline) : orErrorInvalidResourceHandle;
+orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags) {
+  return orLaunchDescribed(stream, fn, userData, flags, nullptr);
 }
 
-} // namespace
-
-orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags) {
-  return deviceCall(__func__, [&]() -> orError_t {
-    if ((flags & ~orLaunchMayRunInline) != 0) {
-      return fail(orErrorInvalidValue, "flags is %u; pass orLaunchDefault (0) or orLaunchMayRunInline (1)", flags);
+orError_t orLaunchDescribed(
+    orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags, const orKernel* kernel) {
+  return deviceCall("orLaunch", [&]() -> orError_t {
+    if ((flags & ~(orLaunchMayRunInline | orLaunchNoWait)) != 0) {
+      return fail(
+          orErrorInvalidValue,
+          "flags is %u; pass orLaunchDefault (0), orLaunchMayRunInline (1), orLaunchNoWait (2), or both",
+          flags);
     }
-    return launch(stream, Engine::compute, fn, userData, flags == orLaunchMayRunInline);
+    const Work work{Engine::compute, fn, userData, orActivityKernel, kernel != nullptr ? *kernel : orKernel{}};
+    return launch(stream, work, flags);
+  });
+}
+
+orError_t orStreamAwaitLaunch(orStream_t stream) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    const auto found = resolveStream(stream);
+    return found ? awaitLaunch(found) : orErrorInvalidResourceHandle;
   });
 }
 
 orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData) {
-  return deviceCall(__func__, [&] { return launch(stream, Engine::hostFunction, fn, userData, false); });
+  return deviceCall(__func__, [&] { return launch(stream, Work{Engine::hostFunction, fn, userData}, orLaunchDefault); });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -28,6 +29,9 @@ struct Work {
   Engine engine;
   orHostFn_t fn;
   void* data;
+  unsigned int kind = 0; // orActivityKind; 0: a host function
+  orKernel what{};       // for those who are told of it
+  uint64_t hostMemory = 0; // in orExecutionChaos: names the host memory that it uses, see chaos.h
 };
 
 struct Record {
@@ -45,17 +49,30 @@ struct Mark {
 // What a queue holds. Only Work takes time; a Mark is waited for.
 using Item = std::variant<Work, Record, Mark>;
 
+struct HostThread;
+
+// Who runs on a stream. `taken`: a kernel on a thread of the host, which took the turn without the scheduler's lock and
+// will give it back so. `scheduled`: the scheduler decides, under its lock; the stream is busy.
+enum class Turn { free, taken, scheduled };
+
 struct Stream {
   Stream(int device, int priority) : device(device), priority(priority) {}
 
   const int device;
   const int priority;
+  orStream_t handle = nullptr;
+
+  std::atomic<Turn> turn{Turn::free};
+  std::atomic<HostThread*> holder{nullptr}; // the thread whose kernel has the turn, or that runs an item
 
   // The rest is the scheduler's, guarded by its lock.
-  std::deque<Item> queue; // what has not begun
-  uint64_t submitted = 0; // items ever queued
-  uint64_t completed = 0; // of these, the ones done: they complete in order
-  bool busy = false;      // work of it is ready or runs, or it waits for a mark; if not, the queue is empty
+  std::deque<Item> queue;  // what has not begun
+  uint64_t submitted = 0;  // items ever queued
+  uint64_t completed = 0;  // of these, the ones done: they complete in order
+  bool busy = false;       // the turn is `scheduled`; if not, the queue is empty
+  bool hostKernel = false; // while busy: a kernel on a thread of the host has the turn
+  int kernelsWaiting = 0;  // threads of the host whose kernels want the turn
+  int turnWaiters = 0;     // these, and threads whose launches wait for kernels: all of them sleep
   size_t activeIndex = 0; // while busy: its place in the scheduler's list
   std::vector<std::pair<uint64_t, std::shared_ptr<Stream>>> blocked; // streams that wait for a mark here, and which
   std::condition_variable progress;                                  // host threads that wait ...
@@ -106,6 +123,19 @@ class HandleTable {
   std::mutex mutex_;
   std::unordered_map<uintptr_t, std::shared_ptr<T>> objects_;
 };
+
+// Streams that live as long as the process. Their handles are told from the others' by a bit, and found without a lock.
+constexpr uintptr_t kPersistentBit = 8;
+constexpr size_t kMaxPersistent = 16384;
+inline std::array<std::atomic<Stream*>, kMaxPersistent> persistentStreams{};
+
+inline Stream* findPersistent(orStream_t handle) {
+  const auto number = reinterpret_cast<uintptr_t>(handle);
+  const size_t index = number / (2 * kPersistentBit);
+  return (number & kPersistentBit) != 0 && index < kMaxPersistent
+      ? persistentStreams[index].load(std::memory_order_acquire)
+      : nullptr;
+}
 
 void createDefaultStreams(int devices);
 

@@ -2,7 +2,7 @@
  * openreg: a CUDA-like accelerator simulated on the host's CPU.
  *
  * This header stands where a vendor's SDK would stand. It knows nothing of PyTorch, is plain C, and reads top to
- * bottom: version and errors, devices, memory, streams, events, launches. Names and meaning follow CUDA's runtime API
+ * bottom: version and errors, devices, memory, execution, streams, events, kernels, launches. Names and meaning follow CUDA's runtime API
  * with `or` in place of `cuda`; a difference is stated where it occurs.
  *
  * Rules that hold for every function:
@@ -236,6 +236,14 @@ OPENREG_EXPORT bool orExecutesInline(void);
 /* Either may be NULL. */
 OPENREG_EXPORT orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed);
 
+/* (optional) What a thread calls before it goes to sleep for other threads' work, in any function of this header that
+ * waits, and after: the place to give up a lock of the program's that the other threads may need, such as Python's
+ * interpreter lock, and to take it back. `before` returns what `after` gets; if it returns NULL, `after` is not called.
+ * Both NULL, the default: nothing is called. No lock of this library is held during the calls. */
+typedef void* (*orBeforeWaitFn_t)(void);
+typedef void (*orAfterWaitFn_t)(void* token);
+OPENREG_EXPORT orError_t orSetWaitCallbacks(orBeforeWaitFn_t before, orAfterWaitFn_t after);
+
 /* (optional) `fn(userData)` is called on the thread that runs kernels, each time when it has had nothing to run for
  * `delayMicroseconds`: the place to give up what kernels keep for that thread, such as its OpenMP team. NULL, the
  * default: nothing is called. Work that is queued meanwhile waits for `fn`. */
@@ -253,7 +261,11 @@ typedef struct orEvent* orEvent_t;
  * destroyed. */
 OPENREG_EXPORT orError_t orDeviceGetDefaultStream(orStream_t* stream, int device);
 OPENREG_EXPORT orError_t orStreamCreate(orStream_t* stream);
-/* A priority outside orDeviceGetStreamPriorityRange() is moved into it, as CUDA does. `flags` is 0. */
+/* The stream lives as long as the process: orStreamDestroy refuses it, and its handle is found without a lock. For the
+ * streams of a framework's pool. A process can make 16384 of them. */
+#define orStreamPersistent 0x1u
+/* A priority outside orDeviceGetStreamPriorityRange() is moved into it, as CUDA does. `flags` is 0 or
+ * orStreamPersistent. */
 OPENREG_EXPORT orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned int flags, int priority);
 OPENREG_EXPORT orError_t orStreamGetPriority(orStream_t stream, int* priority);
 OPENREG_EXPORT orError_t orStreamGetDevice(orStream_t stream, int* device);
@@ -297,6 +309,67 @@ OPENREG_EXPORT orError_t orEventSynchronize(orEvent_t event);
  * recorded, orErrorNotReady if one is pending. */
 OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end);
 
+/* ---- Kernels ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * Every kernel passes one door, whatever starts it: a kernel that the host computes on the calling thread passes
+ * orKernelBegin and orKernelEnd; a kernel that is launched (see Launches) passes the same door when its turn comes.
+ *
+ * A stream runs one thing at a time, so a kernel needs the *turn* of its stream. orKernelBegin waits until everything
+ * that is queued on the stream has run and no other thread's kernel has the turn, then takes it. Until orKernelEnd
+ * other threads' launches, copies and kernels on this stream wait; events that they record there are queued. What the
+ * thread that has the turn starts on the same stream runs at once, within the turn, and waits for nothing.
+ *
+ * Two threads whose kernels each want the turn that the other has would wait for ever. The second one to ask goes on
+ * without a turn. So does a kernel that begins inside a function that a stream runs.
+ *
+ * Whoever listens (openreg_activity.h) is told of each kernel's begin and end. If nobody does, that costs one branch.
+ */
+
+/* Bytes that a kernel reads or writes: an array of `dims` dimensions whose elements are `itemSize` bytes long. dims 0: one
+ * element. */
+typedef struct orOperand {
+  const void* data; /* the address of the first element, as the device knows it; or pinned memory */
+  size_t itemSize;
+  int dims;
+  const int64_t* sizes;   /* elements a dimension */
+  const int64_t* strides; /* bytes from one element to the next */
+  unsigned int access;    /* orAccessRead, orAccessWrite, or both */
+} orOperand;
+#define orAccessRead 0x1u
+#define orAccessWrite 0x2u
+
+/* Receives one operand, valid during the call. */
+typedef void (*orOperandFn_t)(const orOperand* operand, void* context);
+
+/* What is known of a kernel. */
+typedef struct orKernel {
+  const char* name; /* of the operator, or of the kernel itself; valid until the process ends */
+  /* (optional) Calls `visit(operand, context)` for each operand. Asked for only if somebody listens. NULL: not known; the
+   * kernel may read and write anything. */
+  void (*operands)(void* data, orOperandFn_t visit, void* context);
+  void* data; /* for `operands` */
+} orKernel;
+
+/* A kernel on the calling thread. The caller provides the memory; the contents are the library's. */
+typedef struct orKernelScope {
+  struct orKernelScope* outer;
+  const orKernel* kernel;
+  void* state;
+  orStream_t stream;
+  int device;
+  uint64_t id;
+  bool hasTurn;
+} orKernelScope;
+
+/* `kernel` must stay valid until orKernelEnd, which the same thread calls, also if the kernel failed. Kernels of a thread
+ * end in the reverse order of their begin. May wait, see above; then, as every call that waits, it may return a failure of
+ * earlier work, and no kernel has begun. In orExecutionInline it returns none. */
+OPENREG_EXPORT orError_t orKernelBegin(orKernelScope* scope, orStream_t stream, const orKernel* kernel);
+/* `failed`: the kernel threw. At this moment `operands` tells of what the kernel wrote, which may be more than was known
+ * at its begin: results. Waits for nothing. */
+OPENREG_EXPORT void orKernelEnd(orKernelScope* scope, bool failed);
+
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
 /*
@@ -317,7 +390,15 @@ OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_
 /* The kernel is small: in orExecutionAsync it runs in the launching call, on its thread, if nothing is pending on the
  * stream. That is cheaper than waking another thread. A kernel that uses OpenMP should not ask for it. */
 #define orLaunchMayRunInline 0x1u
+/* A launch that would have to wait (for a kernel that has the turn, or because of the stream's length) returns
+ * orErrorNotReady and does nothing. orStreamAwaitLaunch waits until it would not. */
+#define orLaunchNoWait 0x2u
 OPENREG_EXPORT orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags);
+/* As orLaunch, with what is known of the kernel, which is copied. `kernel->operands` is called before `fn`, never after:
+ * `kernel->data` may be `userData`. */
+OPENREG_EXPORT orError_t
+orLaunchDescribed(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags, const orKernel* kernel);
+OPENREG_EXPORT orError_t orStreamAwaitLaunch(orStream_t stream);
 OPENREG_EXPORT orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData);
 
 /* (optional, for C++) If the calling thread's last failing call returned orErrorLaunchFailure: throws the exception that

@@ -2,11 +2,12 @@
  * orLaunchKernel: queues a call of any C++ callable on a stream of openreg, as `kernel<<<..., stream>>>(args...)` does
  * in CUDA.
  *
- *     void scale(float* data, size_t count, float factor) {
- *       auto* values = static_cast<float*>(orGetKernelPointer(data));
+ *     void scale(const float* from, float* to, size_t count, float factor) {
+ *       from = static_cast<const float*>(orGetKernelPointer(from));
+ *       to = static_cast<float*>(orGetKernelPointer(to));
  *       ...
  *     }
- *     orLaunchKernel(stream, scale, data, count, 2.0f);
+ *     orLaunchKernel(stream, {"scale", {orReads(from, count), orWrites(to, count)}}, scale, from, to, count, 2.0f);
  */
 #ifndef OPENREG_LAUNCH_H
 #define OPENREG_LAUNCH_H
@@ -16,27 +17,85 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "openreg.h"
+
+/* A contiguous array that a kernel reads, writes, or both. */
+struct orRange {
+  const void* data;
+  size_t size; /* bytes */
+  unsigned int access;
+};
+template <typename T>
+orRange orReads(const T* data, size_t count) {
+  return {data, count * sizeof(T), orAccessRead};
+}
+template <typename T>
+orRange orWrites(T* data, size_t count) {
+  return {data, count * sizeof(T), orAccessWrite};
+}
+template <typename T>
+orRange orUpdates(T* data, size_t count) {
+  return {data, count * sizeof(T), orAccessRead | orAccessWrite};
+}
+
+/* What profilers, sanitizers and the like are told of a kernel. All ranges that it touches belong here. */
+struct orKernelInfo {
+  const char* name; /* a literal */
+  std::vector<orRange> ranges;
+};
+
+namespace openreg_launch_detail {
+
+template <typename Call>
+orError_t launch(orStream_t stream, std::unique_ptr<Call> call, orKernel kernel) {
+  const orHostFn_t run = [](void* data) {
+    const std::unique_ptr<Call> owned(static_cast<Call*>(data));
+    std::apply([](auto&&... parts) { std::invoke(std::move(parts)...); }, std::move(owned->parts));
+  };
+  kernel.data = call.get();
+  const orError_t error = orLaunchDescribed(stream, run, call.get(), orLaunchDefault, &kernel);
+  if (error == orSuccess) {
+    call.release(); /* `run` deletes it */
+  }
+  return error;
+}
+
+template <typename... Parts>
+struct Call {
+  std::vector<orRange> ranges;
+  std::tuple<Parts...> parts;
+};
+
+} // namespace openreg_launch_detail
 
 /* Copies or moves `fn` and `args` as std::thread does (std::ref keeps a reference) and calls them once, on the device's
  * time. An exception that leaves the call is the stream's failure: the next synchronising call returns
  * orErrorLaunchFailure, once, with the exception's text in orGetLastErrorMessage(), and orRethrowLaunchFailure() throws
  * it. */
 template <typename Fn, typename... Args>
-orError_t orLaunchKernel(orStream_t stream, Fn&& fn, Args&&... args) {
-  using Call = std::tuple<std::decay_t<Fn>, std::decay_t<Args>...>;
-  auto call = std::make_unique<Call>(std::forward<Fn>(fn), std::forward<Args>(args)...);
-  const orHostFn_t run = [](void* data) {
-    const std::unique_ptr<Call> owned(static_cast<Call*>(data));
-    std::apply([](auto&&... parts) { std::invoke(std::move(parts)...); }, std::move(*owned));
+orError_t orLaunchKernel(orStream_t stream, orKernelInfo info, Fn&& fn, Args&&... args) {
+  using Call = openreg_launch_detail::Call<std::decay_t<Fn>, std::decay_t<Args>...>;
+  std::unique_ptr<Call> call(new Call{std::move(info.ranges), {std::forward<Fn>(fn), std::forward<Args>(args)...}});
+  const auto operands = [](void* data, orOperandFn_t visit, void* context) {
+    for (const orRange& range : static_cast<const Call*>(data)->ranges) {
+      const orOperand operand{range.data, range.size, 0, nullptr, nullptr, range.access};
+      visit(&operand, context);
+    }
   };
-  Call* const data = call.release();
-  const orError_t error = orLaunch(stream, run, data, orLaunchDefault);
-  if (error != orSuccess) {
-    delete data; /* it was not queued; otherwise the call deletes it */
-  }
-  return error;
+  return openreg_launch_detail::launch(stream, std::move(call), {info.name, operands, nullptr});
+}
+
+/* The same for a kernel of which nothing is told: it may read and write anything. */
+template <
+    typename Fn,
+    typename... Args,
+    typename = std::enable_if_t<!std::is_same_v<std::decay_t<Fn>, orKernelInfo>>>
+orError_t orLaunchKernel(orStream_t stream, Fn&& fn, Args&&... args) {
+  using Call = openreg_launch_detail::Call<std::decay_t<Fn>, std::decay_t<Args>...>;
+  std::unique_ptr<Call> call(new Call{{}, {std::forward<Fn>(fn), std::forward<Args>(args)...}});
+  return openreg_launch_detail::launch(stream, std::move(call), {nullptr, nullptr, nullptr});
 }
 
 #endif /* OPENREG_LAUNCH_H */

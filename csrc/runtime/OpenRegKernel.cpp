@@ -1,0 +1,46 @@
+#include "OpenRegKernel.h"
+
+#include <c10/core/TensorImpl.h>
+#include <c10/util/SmallVector.h>
+
+#include <utility>
+
+namespace c10::openreg {
+namespace {
+
+thread_local const char* operator_name = nullptr;
+
+} // namespace
+
+void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context) {
+  if (tensor.numel() == 0 || !tensor.has_storage()) {
+    return;
+  }
+  // A twin's address is in the kernel window; the device knows the memory by the other one.
+  const auto* base = static_cast<const char*>(orGetDevicePointer(tensor.storage().data()));
+  const size_t item = tensor.dtype().itemsize();
+  orOperand operand{base + tensor.storage_offset() * item, item, 0, nullptr, nullptr, access};
+  if (tensor.is_contiguous()) {
+    operand.itemSize *= tensor.numel();
+    visit(&operand, context);
+    return;
+  }
+  c10::SmallVector<int64_t, 6> strides(tensor.strides());
+  for (int64_t& stride : strides) {
+    stride *= static_cast<int64_t>(item);
+  }
+  operand.dims = static_cast<int>(tensor.dim());
+  operand.sizes = tensor.sizes().data();
+  operand.strides = strides.data();
+  visit(&operand, context);
+}
+
+const char* OperatorName::get() {
+  return operator_name;
+}
+
+const char* OperatorName::exchange(const char* name) {
+  return std::exchange(operator_name, name);
+}
+
+} // namespace c10::openreg

@@ -1,0 +1,1 @@
+"""Whether every operator passes the device's one door to kernels: `python -m tests.door --mode async`."""

@@ -1,0 +1,107 @@
+"""Watches one call through the device's public C API (openreg_activity.h), and compares all device memory before and after.
+
+What the call changed must have been told: a byte of memory that is in use, before the call or after it, by an operand that
+is written; a byte of a block that the call took and gave back, by the block's allocation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import openreg_c as c
+import torch
+
+COMPUTES = c.KERNEL | c.COPY | c.FILL
+
+
+class Ranges:
+    """A set of bytes."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        merged: list[list[int]] = []
+        for begin, end in sorted(ranges):
+            if merged and begin <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            elif begin < end:
+                merged.append([begin, end])
+        self.begins = np.array([begin for begin, _ in merged], dtype=np.int64)
+        self.ends = np.array([end for _, end in merged], dtype=np.int64)
+
+    def contains(self, addresses: np.ndarray) -> np.ndarray:
+        if not len(self.begins):
+            return np.zeros(len(addresses), dtype=bool)
+        index = np.searchsorted(self.begins, addresses, side="right") - 1
+        return (index >= 0) & (addresses < self.ends[index])
+
+
+def _contents() -> dict[int, np.ndarray]:
+    """The bytes of every segment of device memory, by address."""
+    result = {}
+    for segment in torch.openreg.memory_snapshot():
+        data = np.empty(segment["total_size"], dtype=np.uint8)
+        c.call("orMemcpy", data.ctypes.data, segment["address"], data.nbytes, c.DEFAULT)
+        result[segment["address"]] = data
+    return result
+
+
+def _changed(before: dict[int, np.ndarray], after: dict[int, np.ndarray]) -> np.ndarray:
+    """Addresses of the bytes that differ. A segment that is new began with zeros."""
+    found = [np.empty(0, dtype=np.int64)]
+    for address, now in after.items():
+        was = before.get(address)
+        difference = np.flatnonzero(now != was if was is not None and len(was) == len(now) else now)
+        found.append(difference + address)
+    return np.concatenate(found)
+
+
+def _blocks_in_use() -> Ranges:
+    return Ranges(
+        (block["address"], block["address"] + block["requested_size"])  # the rest was perhaps a temporary's before
+        for segment in torch.openreg.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    )
+
+
+def watch(fn: Callable[[], Any], stream: int) -> tuple[Any, int, list[str]]:
+    """Calls `fn`, and returns its result, the number of kernels, copies and fills that it ran, and what went wrong."""
+    torch.openreg.synchronize()
+    before = _contents()
+    in_use_before = _blocks_in_use()
+    with c.Observer(COMPUTES | c.ALLOCATION | c.FREE) as observer:
+        result = fn()
+        torch.openreg.synchronize()
+    after = _contents()
+    changed = _changed(before, after)
+
+    faults = []
+    begun = [event for event in observer.events if event[0] & COMPUTES and event[1] == c.BEGIN]
+    ended = [event for event in observer.events if event[0] & COMPUTES and event[1] == c.END]
+    if sorted(event[2] for event in begun) != sorted(event[2] for event in ended):
+        faults.append("a begin without an end, or an end without a begin")
+    for event in begun:
+        if event[4] != stream:
+            faults.append(f"{event[5]} ran on stream {event[4]}, not on {stream}")
+    written = Ranges(
+        (begin, end)
+        for event in observer.events
+        if event[0] & COMPUTES
+        for begin, end, access in event[7]
+        if access & c.WRITE
+    )
+    taken = Ranges((begin, end) for event in observer.events if event[0] == c.ALLOCATION for begin, end, _ in event[7])
+    in_use = in_use_before.contains(changed) | _blocks_in_use().contains(changed)
+    untold = changed[~written.contains(changed) & (in_use | ~taken.contains(changed))]
+    if len(untold):
+        names = sorted({str(event[5]) for event in begun})
+        faults.append(f"{len(untold)} bytes changed that no operand covers, from {untold[0]:#x} on; kernels: {names}")
+    if len(changed) and not begun:
+        faults.append("memory changed, and no kernel was told")
+    return result, len(begun), faults
+
+
+def native_handle(stream: torch.Stream) -> int:
+    return ctypes.c_void_p(stream.native_handle).value or 0

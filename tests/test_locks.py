@@ -1,0 +1,228 @@
+"""Every lock of the project, and its answers to the two rules of csrc/runtime/OpenRegMutex.h: what is waited for while it is
+held, and what a forked child does. A lock that is not listed here fails the first test."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
+
+# File and name of the lock: why nothing is waited for under it, and why a forked child does not wait for it.
+LOCKS = {
+    ("csrc/runtime/OpenRegDeviceAllocator.cpp", "mutex_"): (
+        "below it only the device's own locks; waits, Python's observers and subscribers come after unlock()",
+        "mutex() refuses; freeing does nothing",
+    ),
+    ("csrc/runtime/OpenRegFunctions.cpp", "start_mutex"): ("registrations", "ForkSafeMutex"),
+    ("csrc/runtime/OpenRegGenerator.h", "mutex"): ("launches with orLaunchNoWait", "cpu_generator() refuses"),
+    ("csrc/runtime/OpenRegMutex.h", "mutex_"): ("the member of ForkSafeMutex", "held across fork()"),
+    ("csrc/runtime/OpenRegSharing.cpp", "mutex"): ("lists of slots", "release_sent() and the others refuse"),
+    ("csrc/runtime/OpenRegStream.cpp", "create"): ("creates a stream", "create() refuses"),
+    ("csrc/aten/native/DeviceRules.cpp", "mutex"): ("a table of traits", "ForkSafeMutex"),
+    ("csrc/aten/native/FallbackPolicy.cpp", "mutex"): ("a setting", "ForkSafeMutex"),
+    ("third_party/openreg/csrc/activity.cpp", "subscriptions"): ("a list; subscribers run outside", "refused"),
+    ("third_party/openreg/csrc/chaos.cpp", "mutex"): ("numbers, and ranges of bytes", "deviceCall() refuses"),
+    ("third_party/openreg/csrc/device_memory.h", "mutex_"): ("maps and memory mappings", "deviceCall() refuses"),
+    ("third_party/openreg/csrc/fault.h", "mutex_"): ("swaps a signal handler", "deviceCall() refuses"),
+    ("third_party/openreg/csrc/pinned_memory.cpp", "mutex"): ("a map", "deviceCall() refuses"),
+    ("third_party/openreg/csrc/runtime.cpp", "startMutex"): ("the start of the simulator", "held across fork()"),
+    ("third_party/openreg/csrc/scheduler_state.h", "mutex"): (
+        "queues; work runs and threads sleep outside, sleepUntil() gives it up",
+        "deviceCall() refuses, orKernelEnd() and exit handlers ask isInBadFork()",
+    ),
+    ("third_party/openreg/csrc/stream.h", "mutex_"): ("a table of handles", "deviceCall() refuses"),
+}
+
+DECLARATION = re.compile(r"^\s*(?:static |inline |thread_local )*(?:std::(?:recursive_|shared_|timed_)*mutex|Mutex|(?:c10::openreg::)?ForkSafeMutex) (\w+)(?:\{\})?;", re.M)
+
+
+def declared() -> set[tuple[str, str]]:
+    return {
+        (path.relative_to(ROOT).as_posix(), name)
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".h", ".cpp")
+        for name in DECLARATION.findall(path.read_text())
+    }
+
+
+def test_every_lock_has_an_answer_and_every_answer_a_lock() -> None:
+    assert declared() == set(LOCKS)
+
+
+@pytest.mark.parametrize("pattern", [r"std::call_once", r"\bstd::once_flag\b", r"std::recursive_mutex", r"std::shared_mutex"])
+def test_no_lock_is_of_a_kind_that_hides_from_the_list(pattern: str) -> None:
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".h", ".cpp") and re.search(pattern, path.read_text())
+    ]
+    assert found == []
+
+
+# ---- threads that need the interpreter while others wait for the device
+
+THREADS = """
+import faulthandler, threading, time, torch
+faulthandler.dump_traceback_later(60, exit=True)
+torch.openreg.execution_mode({mode!r})
+{prepare}
+stop = False
+def until_the_end(fn):
+    def loop():
+        while not stop:
+            fn()
+    return loop
+threads = [threading.Thread(target=until_the_end(fn), daemon=True) for fn in ({functions})]
+for thread in threads: thread.start()
+time.sleep(2)
+stop = True
+for thread in threads: thread.join()
+print("ended")
+"""
+
+RACES = {
+    "a launch's line of Python, and the generator": (
+        "torch.openreg.record_launch_sites()",
+        "lambda: torch.rand(4, device='openreg'), lambda: torch.rand(4, device='openreg'), "
+        "torch.openreg.initial_seed, torch.openreg.get_rng_state",
+    ),
+    "a kernel in Python, and an assignment that keeps the interpreter": (
+        """
+lib = torch.library.Library("adv", "DEF"); lib.define("f(Tensor x) -> Tensor"); lib.impl("f", lambda x: x * 2, "CPU")
+x = torch.ones(10, device="openreg")
+def assign(): x[3] = 1.0
+""",
+        "lambda: torch.ops.adv.f(x), lambda: torch.ops.adv.f(x), assign, assign",
+    ),
+    "a kernel in Python that draws random numbers of the device, and others that draw": (
+        """
+lib = torch.library.Library("adv", "DEF"); lib.define("f(Tensor x) -> Tensor")
+lib.impl("f", lambda x: x + torch.rand(10, device="openreg").cpu(), "CPU")
+x = torch.ones(10, device="openreg")
+""",
+        "lambda: torch.ops.adv.f(x), lambda: x.uniform_(), torch.openreg.initial_seed",
+    ),
+    "a kernel in Python that frees and allocates, and statistics": (
+        """
+lib = torch.library.Library("adv", "DEF"); lib.define("f(Tensor x) -> Tensor")
+lib.impl("f", lambda x: x + torch.ones(10, device="openreg").sum().item(), "CPU")
+x = torch.ones(10, device="openreg")
+""",
+        "lambda: torch.ops.adv.f(x), torch.openreg.empty_cache, torch.openreg.memory_stats, lambda: x.add_(1)",
+    ),
+    "kernels in Python that work on each other's streams": (
+        """
+one, two = torch.openreg.Stream(), torch.openreg.Stream()
+x = torch.ones(10, device="openreg")
+torch.openreg.synchronize()
+other = {one: two, two: one}
+def inner(y):
+    with torch.openreg.stream(other[torch.openreg.current_stream()]):
+        x.add(1)
+    return y * 2
+lib = torch.library.Library("adv", "DEF"); lib.define("f(Tensor x) -> Tensor"); lib.impl("f", inner, "CPU")
+def on(stream):
+    def run():
+        with torch.openreg.stream(stream):
+            torch.ops.adv.f(x)
+    return run
+""",
+        "on(one), on(two), on(one), on(two)",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+@pytest.mark.parametrize("race", RACES)
+def test_threads_that_need_the_interpreter_and_threads_that_wait_all_go_on(
+    run_python: Run, race: str, mode: str
+) -> None:
+    prepare, functions = RACES[race]
+    result = run_python(THREADS.format(mode=mode, prepare=prepare, functions=functions))
+    assert (result.returncode, result.stdout) == (0, "ended\n"), result.stderr
+
+
+# ---- forks while other threads hold locks
+
+FORKS = """
+import os, signal, threading, torch
+x = torch.ones(1000, device="openreg")
+pinned = torch.ones(1000).pin_memory()
+pinned.to("openreg", non_blocking=True)
+stop = False
+def busy():
+    while not stop:
+        torch.rand(1000, device="openreg"); torch.ones(10).pin_memory().to("openreg", non_blocking=True)
+        torch.openreg.memory_stats(); torch.openreg.Event().record(torch.openreg.Stream())
+threads = [threading.Thread(target=busy, daemon=True) for _ in range(3)]
+for thread in threads: thread.start()
+bad = 0
+for _ in range(25):
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(10)
+        try:
+            {child}
+        except RuntimeError as error:
+            os._exit(3 if str(error).startswith("Cannot re-initialize OpenReg in forked subprocess.") else 4)
+        os._exit(0)
+    status = os.waitpid(pid, 0)[1]
+    bad += status != {status}
+stop = True
+for thread in threads: thread.join()
+print(bad)
+"""
+
+REFUSED, FINE = 3 << 8, 0
+
+
+@pytest.mark.parametrize(
+    ("child", "status"),
+    [
+        ("torch.openreg.get_rng_state()", REFUSED),
+        ("torch.openreg.initial_seed()", REFUSED),
+        ("torch.rand(3, device='openreg')", REFUSED),
+        ("x.add_(1)", REFUSED),
+        ("x.record_stream(torch.openreg.Stream())", REFUSED),
+        ("torch.ones(3).pin_memory()", REFUSED),
+        ("pinned.to('openreg', non_blocking=True)", REFUSED),
+        ("torch.openreg.MemPool()", REFUSED),
+        ("torch.openreg.memory_snapshot()", REFUSED),
+        ("torch.manual_seed(3)", FINE),
+        ("del pinned", FINE),
+        ("del x", FINE),
+        ("torch.openreg.empty_cache()", FINE),
+        ("torch.openreg.memory_stats()", FINE),
+        ("torch.openreg.ipc_collect()", FINE),
+        ("torch.openreg.fallback.counts()", FINE),
+        ("torch.ones(3) + 1", FINE),
+    ],
+)
+def test_a_child_forked_while_other_threads_use_the_device_never_hangs(run_python: Run, child: str, status: int) -> None:
+    result = run_python(FORKS.format(child=child, status=status))
+    assert (result.returncode, result.stdout) == (0, "0\n"), result.stderr
+
+
+def test_a_pinned_tensor_that_was_copied_is_dropped_by_a_forked_child(run_python: Run) -> None:
+    result = run_python("""
+import os, torch
+pinned = torch.ones(1000).pin_memory()
+copy = pinned.to("openreg", non_blocking=True)
+torch.accelerator.synchronize()
+pid = os.fork()
+if pid == 0:
+    del pinned
+    os._exit(0)
+print(os.waitpid(pid, 0)[1])
+""")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")

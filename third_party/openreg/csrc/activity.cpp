@@ -1,0 +1,167 @@
+#include "activity.h"
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "runtime.h"
+#include "scheduler.h"
+#include "scheduler_state.h"
+#include "windows.h"
+
+unsigned int orObservedKinds = 0;
+
+// Never deleted: a thread may be on its way through the list. There are few.
+struct orSubscriber {
+  const orActivityFn_t fn;
+  void* const userData;
+  const unsigned int kinds;
+  std::atomic<orSubscriber*> next{nullptr};
+  std::atomic<bool> subscribed{true};
+  std::atomic<int> running{0};
+};
+
+namespace openreg {
+namespace {
+
+std::atomic<orSubscriber*> first{nullptr};
+std::mutex subscriptions; // of changes to the list; leaf. A forked child is refused before.
+std::atomic<uint64_t> lastId{0};
+
+void tell(const orActivity& activity) {
+  if (thisThread.tells) {
+    return;
+  }
+  thisThread.tells = true;
+  for (orSubscriber* each = first.load(std::memory_order_acquire); each != nullptr; each = each->next) {
+    if ((each->kinds & activity.kind) != 0) {
+      ++each->running;
+      if (each->subscribed) {
+        each->fn(&activity, each->userData);
+      }
+      --each->running;
+    }
+  }
+  thisThread.tells = false;
+}
+
+orActivity describe(orActivityKind kind, orActivityPhase phase, int device, orStream_t stream, const orKernel& what) {
+  orActivity activity{};
+  activity.kind = kind;
+  activity.phase = phase;
+  activity.device = device;
+  activity.stream = stream;
+  activity.name = what.name != nullptr ? what.name : "kernel";
+  activity.operands = what.operands;
+  activity.data = what.data;
+  return activity;
+}
+
+// Under the lock.
+void updateObservedKinds() {
+  unsigned int kinds = 0;
+  for (const orSubscriber* each = first; each != nullptr; each = each->next) {
+    kinds |= each->subscribed ? each->kinds : 0;
+  }
+  __atomic_store_n(&orObservedKinds, kinds, __ATOMIC_RELEASE);
+}
+
+void note(orActivityKind kind, const char* name, const void* devPtr, size_t size, orStream_t stream) {
+  const auto address = reinterpret_cast<uintptr_t>(devPtr);
+  if (orIsObserved(kind) && isStarted()) {
+    tellRange(kind, windows.containsDevice(address) ? windows.deviceOf(address) : -1, stream, name, devPtr, size);
+  }
+}
+
+} // namespace
+
+uint64_t tellBegin(orActivityKind kind, int device, orStream_t stream, const orKernel& what) {
+  orActivity activity = describe(kind, orActivityBegin, device, stream, what);
+  activity.id = ++lastId;
+  tell(activity);
+  return activity.id;
+}
+
+void tellEnd(orActivityKind kind, int device, orStream_t stream, const orKernel& what, uint64_t id, bool failed) {
+  orActivity activity = describe(kind, orActivityEnd, device, stream, what);
+  activity.id = id;
+  activity.failed = failed;
+  if (failed) {
+    activity.operands = nullptr; // its results may be gone
+  }
+  tell(activity);
+}
+
+void tellRange(orActivityKind kind, int device, orStream_t stream, const char* name, const void* data, size_t size) {
+  orOperand range{data, size, 0, nullptr, nullptr, 0};
+  const auto visitRange = [](void* operand, orOperandFn_t visit, void* context) {
+    visit(static_cast<const orOperand*>(operand), context);
+  };
+  orActivity activity = describe(kind, orActivityPoint, device, stream, {name, visitRange, &range});
+  activity.id = ++lastId;
+  tell(activity);
+}
+
+} // namespace openreg
+
+using namespace openreg;
+
+orError_t orActivitySubscribe(
+    orSubscriber_t* subscriber, orActivityFn_t fn, void* userData, unsigned int kinds) {
+  enter(__func__);
+  if (subscriber == nullptr || fn == nullptr) {
+    return fail(orErrorInvalidValue, "%s is NULL", subscriber == nullptr ? "subscriber" : "fn");
+  }
+  if (kinds == 0 || (kinds & ~orActivityAll) != 0) {
+    return fail(orErrorInvalidValue, "kinds is %u; join values of orActivityKind, or pass orActivityAll", kinds);
+  }
+  if (isInBadFork()) {
+    return start(); // refuses
+  }
+  auto* const added = new orSubscriber{fn, userData, kinds};
+  const std::lock_guard lock(subscriptions);
+  std::atomic<orSubscriber*>* end = &first;
+  while (orSubscriber* const known = *end) {
+    end = &known->next;
+  }
+  end->store(added, std::memory_order_release);
+  updateObservedKinds();
+  *subscriber = added;
+  return orSuccess;
+}
+
+orError_t orActivityUnsubscribe(orSubscriber_t subscriber) {
+  enter(__func__);
+  if (isInBadFork()) {
+    return orSuccess;
+  }
+  {
+    const std::lock_guard lock(subscriptions);
+    const orSubscriber* known = first;
+    while (known != nullptr && known != subscriber) {
+      known = known->next;
+    }
+    if (known == nullptr || !subscriber->subscribed.exchange(false)) {
+      return fail(orErrorInvalidResourceHandle, "subscriber %p does not exist", (void*)subscriber);
+    }
+    updateObservedKinds();
+  }
+  if (!thisThread.tells && subscriber->running > 0) {
+    void* const token = beforeWait();
+    while (subscriber->running > 0) {
+      std::this_thread::yield();
+    }
+    if (token != nullptr) {
+      afterWait(token);
+    }
+  }
+  return orSuccess;
+}
+
+void orNoteAllocation(const void* devPtr, size_t size, orStream_t stream) {
+  note(orActivityAllocation, "orNoteAllocation", devPtr, size, stream);
+}
+
+void orNoteFree(const void* devPtr, size_t size, orStream_t stream) {
+  note(orActivityFree, "orNoteFree", devPtr, size, stream);
+}

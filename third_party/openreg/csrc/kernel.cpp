@@ -1,0 +1,186 @@
+#include <algorithm>
+#include <optional>
+
+#include "activity.h"
+#include "runtime.h"
+#include "scheduler.h"
+#include "scheduler_state.h"
+
+// The door that every kernel passes, and the turn of a stream that it needs. To take a turn and to give it back costs one
+// atomic instruction each as long as nobody else wants it; otherwise the scheduler's lock decides.
+
+namespace openreg {
+namespace {
+
+// Whether to wait for the stream would be to wait for this thread. A stream waits for at most one thread, and a thread
+// for at most one stream, so there is one path to follow. It can close without any thread beginning to wait, when queued
+// work becomes ready: therefore whoever waits asks again from time to time.
+bool leadsHere(const Stream* stream) {
+  constexpr int kLongestPath = 256;
+  for (int step = 0; stream != nullptr && stream->busy && step < kLongestPath; ++step) {
+    const HostThread* thread = nullptr;
+    const bool runs = stream->submitted - stream->completed > stream->queue.size();
+    if (stream->hostKernel || runs) {
+      thread = stream->holder;
+    } else if (stream->queue.empty()) {
+      return false;
+    } else if (const Mark* mark = std::get_if<Mark>(&stream->queue.front())) {
+      stream = mark->stream.get();
+      continue;
+    } else if (const Work* work = std::get_if<Work>(&stream->queue.front())) {
+      thread = scheduler->engines[static_cast<size_t>(work->engine)].self;
+    }
+    if (thread == &thisThread) {
+      return true;
+    }
+    stream = thread != nullptr ? thread->waitsFor : nullptr;
+  }
+  return false;
+}
+
+// Claims the stream and returns true, once `ready()` is true. False, and the stream is claimed: this thread may not wait
+// for that.
+template <typename Ready>
+bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
+  const auto mayWait = [&] { return !isRunningHere() && !scheduler->stopped && !leadsHere(stream.get()); };
+  for (;;) {
+    claim(stream);
+    if (ready() || !mayWait()) {
+      return ready();
+    }
+    if (isIdle(*stream)) { // it is another thread's that waits
+      giveUp(locked, stream);
+    }
+    ++stream->turnWaiters;
+    sleepUntil(locked, *stream, true, [&] { return ready() || !mayWait(); });
+    --stream->turnWaiters;
+  }
+}
+
+orError_t beginSlowly(orKernelScope* scope, orStream_t handle, const orKernel* kernel) {
+  return deviceCall("orKernelBegin", [&]() -> orError_t {
+    if (scope == nullptr || kernel == nullptr) {
+      return fail(orErrorInvalidValue, "%s is NULL", scope == nullptr ? "scope" : "kernel");
+    }
+    const StreamPtr stream = resolveStream(handle);
+    if (!stream) {
+      return orErrorInvalidResourceHandle;
+    }
+    *scope = {thisThread.kernel, kernel, stream.get(), stream->handle, stream->device, 0, false};
+    std::optional<Failure> failure;
+    if (!hasTurnHere(*stream) && !isRunningHere(*stream)) {
+      Locked locked;
+      ++stream->kernelsWaiting;
+      scope->hasTurn = claimWhen(locked, stream, [&] { return isIdle(*stream); });
+      --stream->kernelsWaiting;
+      if (stream->turnWaiters > 0) {
+        locked.wakeLater(stream); // a launch that waited because this kernel did
+      }
+      if (scope->hasTurn) {
+        if (scheduler->mode != orExecutionInline) {
+          failure = takeFailure(*stream);
+        }
+        if (failure) {
+          giveUp(locked, stream);
+        } else {
+          stream->hostKernel = true;
+          stream->holder = &thisThread;
+        }
+      }
+    }
+    if (failure) {
+      return report(std::move(failure));
+    }
+    thisThread.kernel = scope;
+    return orSuccess;
+  });
+}
+
+void endSlowly(Stream* ended) {
+  if (isInBadFork()) {
+    return;
+  }
+  Locked locked;
+  if (!ended->busy) { // the process exits, and has let go of all streams
+    ended->turn = Turn::free;
+    return;
+  }
+  const StreamPtr stream = scheduler->active[ended->activeIndex];
+  stream->hostKernel = false;
+  locked.wakeLater(stream);
+  moveOn(locked, stream);
+}
+
+} // namespace
+
+void claim(const StreamPtr& stream) {
+  if (!stream->busy) {
+    setBusy(stream, true);
+    stream->hostKernel = stream->turn.exchange(Turn::scheduled) == Turn::taken;
+  }
+}
+
+bool isIdle(const Stream& stream) {
+  return !stream.hostKernel && stream.submitted == stream.completed;
+}
+
+void giveUp(Locked& locked, const StreamPtr& stream) {
+  setBusy(stream, false);
+  // After a failure the next kernel asks the scheduler, and so is told.
+  const auto& failures = scheduler->failures;
+  const bool failed = std::any_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; });
+  stream->turn.store(failed ? Turn::scheduled : Turn::free, std::memory_order_release);
+  if (stream->turnWaiters > 0) {
+    locked.wakeLater(stream);
+  }
+}
+
+void claimBetweenKernels(Locked& locked, const StreamPtr& stream) {
+  claimWhen(locked, stream, [&] { return !stream->hostKernel && stream->kernelsWaiting == 0; });
+}
+
+bool hasTurnHere(const Stream& stream) {
+  for (const orKernelScope* scope = thisThread.kernel; scope != nullptr; scope = scope->outer) {
+    if (scope->hasTurn && scope->state == &stream) {
+      return true;
+    }
+  }
+  return false;
+}
+
+} // namespace openreg
+
+using namespace openreg;
+
+orError_t orKernelBegin(orKernelScope* scope, orStream_t handle, const orKernel* kernel) {
+  Stream* const stream = findPersistent(handle);
+  Turn expected = Turn::free;
+  if (stream != nullptr && isStarted() &&
+      stream->turn.compare_exchange_strong(expected, Turn::taken, std::memory_order_acquire)) [[likely]] {
+    stream->holder.store(&thisThread, std::memory_order_relaxed);
+    *scope = {thisThread.kernel, kernel, stream, handle, stream->device, 0, true};
+    thisThread.kernel = scope;
+  } else if (orError_t error = beginSlowly(scope, handle, kernel); error != orSuccess) {
+    return error;
+  }
+  if (orIsObserved(orActivityKernel)) {
+    scope->id = tellBegin(orActivityKernel, scope->device, scope->stream, *kernel);
+  }
+  return orSuccess;
+}
+
+void orKernelEnd(orKernelScope* scope, bool failed) {
+  if (orIsObserved(orActivityKernel) && scope->id != 0) {
+    tellEnd(orActivityKernel, scope->device, scope->stream, *scope->kernel, scope->id, failed);
+  }
+  thisThread.kernel = scope->outer;
+  if (!scope->hasTurn) {
+    return;
+  }
+  auto* const stream = static_cast<Stream*>(scope->state);
+  stream->holder.store(nullptr, std::memory_order_relaxed);
+  Turn expected = Turn::taken;
+  if (!stream->turn.compare_exchange_strong(expected, Turn::free, std::memory_order_release)) [[unlikely]] {
+    endSlowly(stream);
+  }
+}

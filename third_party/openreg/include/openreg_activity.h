@@ -1,0 +1,80 @@
+/*
+ * openreg_activity: what the device does, told while it happens. A profiler, a sanitizer or a test subscribes.
+ *
+ * Modelled on CUPTI's callback API. Everything that reaches device memory passes here: kernels (orKernelBegin, orLaunch),
+ * copies, fills, and the allocation and freeing of memory. Without a subscriber each of them costs one branch.
+ */
+#ifndef OPENREG_ACTIVITY_H
+#define OPENREG_ACTIVITY_H
+
+#include "openreg.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+typedef enum orActivityKind {
+  orActivityKernel = 1,     /* a computation, or a collective */
+  orActivityCopy = 2,       /* orMemcpy and its like; the operands are the destination and the source */
+  orActivityFill = 4,       /* orMemset and its like; the operand is the destination */
+  orActivityAllocation = 8, /* memory is handed out: orMalloc, or a block by orNoteAllocation */
+  orActivityFree = 16,      /* memory is given back: orFree, or a block by orNoteFree */
+} orActivityKind;
+#define orActivityAll 0x1Fu
+
+typedef enum orActivityPhase {
+  orActivityBegin = 0,
+  orActivityEnd = 1,
+  orActivityPoint = 2, /* of allocations and frees, which have no length */
+} orActivityPhase;
+
+typedef struct orActivity {
+  orActivityKind kind;
+  orActivityPhase phase;
+  uint64_t id; /* the same number at the begin and the end of one activity; never used again */
+  int device;
+  orStream_t stream; /* NULL for orMalloc and orFree */
+  const char* name;  /* of a kernel: orKernel.name, or "kernel" if it has none; otherwise that of the function */
+  bool failed;       /* at the end: an exception left the kernel */
+  /* What it reads and writes; NULL: not known, or told at the begin already, or failed. See orActivityVisitOperands. */
+  void (*operands)(void* data, orOperandFn_t visit, void* context);
+  void* data;
+} orActivity;
+
+/* Calls `visit(operand, context)` for each operand. Only during the callback that got `activity`. */
+static inline void orActivityVisitOperands(const orActivity* activity, orOperandFn_t visit, void* context) {
+  if (activity->operands) {
+    activity->operands(activity->data, visit, context);
+  }
+}
+
+/*
+ * Calls `fn(activity, userData)` for each activity whose kind is in `kinds` (orActivityKind values, joined by |), on the
+ * thread that computes: a kernel's begin is told before its first byte is read, its end after its last byte is written,
+ * with the stream's turn held. So `fn` must not wait for the device. It must not throw either; what it starts on the
+ * device itself is not told. Several subscribers are called in the order of their subscription.
+ *
+ * orActivityUnsubscribe returns when `fn` runs nowhere any more, unless it is called from `fn`.
+ */
+typedef struct orSubscriber* orSubscriber_t;
+typedef void (*orActivityFn_t)(const orActivity* activity, void* userData);
+OPENREG_EXPORT orError_t
+orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, void* userData, unsigned int kinds);
+OPENREG_EXPORT orError_t orActivityUnsubscribe(orSubscriber_t subscriber);
+
+/* The kinds that any subscriber wants. Read it through orIsObserved(). */
+OPENREG_EXPORT extern unsigned int orObservedKinds;
+static inline bool orIsObserved(orActivityKind kind) {
+  return __builtin_expect((__atomic_load_n(&orObservedKinds, __ATOMIC_RELAXED) & (unsigned int)kind) != 0, 0);
+}
+
+/* For allocators that carve blocks out of what orMalloc gave: tells of a block that is handed out for use on `stream`, or
+ * given back. Nothing else follows from it. */
+OPENREG_EXPORT void orNoteAllocation(const void* devPtr, size_t size, orStream_t stream);
+OPENREG_EXPORT void orNoteFree(const void* devPtr, size_t size, orStream_t stream);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif /* OPENREG_ACTIVITY_H */
