@@ -3,7 +3,12 @@
 import sys
 from pathlib import Path
 
+from sphinx.errors import ConfigError
+
 import torch_openreg
+
+if torch_openreg._loader.failure is not None:  # the pages show what the built package has
+    raise ConfigError(str(torch_openreg._loader.failure))
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))

@@ -14,6 +14,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
+from conftest import Environment, run
 from sybil import Example, Sybil
 from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
 
@@ -62,6 +64,25 @@ def test_what_a_page_shows_runs_and_prints_that(page: Path) -> None:
         example.evaluate()
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "count", "devices"),
+    [("openreg", 2, ["cpu", "openreg:1"]), ("cuda", 1, ["cpu", "cuda:0"]), (None, 0, ["cpu"])],
+)
+def test_the_devices_to_test_are_those_of_the_machine(
+    accelerator: str | None, count: int, devices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = torch.device(accelerator) if accelerator else None
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: found)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: found is not None)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+    examples = doctest.DocTestParser().get_examples((DOCS / "test/device-generic-tests.md").read_text())
+    namespace: dict[str, Any] = {"torch": torch}
+    for example in examples:
+        if "DEVICES" in example.source and "parametrize" not in example.source:
+            exec(example.source, namespace)
+    assert namespace["DEVICES"] == devices
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("book")
@@ -78,6 +99,25 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
         folder / "html",
     ]
     return folder / "html", subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_an_unbuilt_checkout_says_that_it_is_not_built(empty_environment: Environment) -> None:
+    checkout = empty_environment.folder / "checkout"
+    built = shutil.ignore_patterns("_build_info.py", "*.so", "__pycache__", "_pictures", "_reference")
+    for name in ("docs", "torch_openreg"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=built)
+    shutil.copy(ROOT / "torch_openreg_autoload.py", checkout)
+    sentence = (
+        f"{checkout}/torch_openreg holds the sources of torch_openreg, not a built package. "
+        "Leave that folder, or build in it with: pip install --no-build-isolation -e ."
+    )
+    for arguments, error in (
+        (["-m", "sphinx", "-q", "docs", "html"], "sphinx.errors.ConfigError: The device \"openreg\" is not available: "
+         f"torch_openreg failed in check_build: ImportError: {sentence}"),
+        (["-c", "import torch_openreg; torch_openreg.__version__"], f"ImportError: {sentence}\n"),
+    ):  # fmt: skip
+        result = run([empty_environment.python, *arguments], checkout, {"TMPDIR": str(checkout)})
+        assert result.returncode and error in result.stderr, result.stderr
 
 
 def test_the_book_builds_without_a_warning(built: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
