@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 import api  # noqa: E402
 import pictures  # noqa: E402
+import tutorials  # noqa: E402
 
 project = "torch_openreg"
 author = "torch_openreg developers"
@@ -40,9 +41,11 @@ html_theme = "furo"
 html_title = "torch_openreg"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
+html_js_files = ["book.js"]
 html_copy_source = False
 html_show_sphinx = False
 
 # Made in the sources' folder, since `raw` and `include` directives read them there.
 pictures.draw_all(ROOT / "docs" / "_pictures")
 api.write_all(ROOT / "docs" / "_reference")
+tutorials.write_all(ROOT / "docs" / "_tutorials")
