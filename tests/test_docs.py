@@ -10,6 +10,7 @@ from __future__ import annotations
 import doctest
 import functools
 import gc
+import html
 import importlib
 import os
 import pkgutil
@@ -28,6 +29,8 @@ import torch
 from conftest import Environment, run
 from sybil import Example, Sybil
 from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
+
+import torch_openreg
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -164,6 +167,49 @@ def test_the_reference_has_every_public_name(built: tuple[Path, Any]) -> None:
     names = [f"torch.openreg.{name}" for name in torch.openreg.__all__ if name not in modules]
     names += [f"torch.openreg.fallback.{name}" for name in torch.openreg.fallback.__all__]
     assert len(names) > 80 and [name for name in names if name not in ids] == []
+
+
+def words_of(page: Path) -> str:
+    """What a reader of a built page sees, without the markup and with quotation marks as they were written."""
+    written = str.maketrans({"\u201c": '"', "\u201d": '"', "\u2019": "'", "\u2026": "..."})
+    return html.unescape(re.sub(r"<[^>]+>", "", page.read_text())).translate(written)
+
+
+@pytest.mark.parametrize("program", sorted((ROOT / "examples/tutorials").glob("*.*p*")), ids=lambda path: path.name)
+def test_a_tutorial_is_in_the_book_with_every_line(program: Path, built: tuple[Path, Any]) -> None:
+    shown = words_of(built[0] / "tutorials.html")
+    about, *lines = program.read_text().splitlines()
+    assert about.strip('"/ ').split(" Run: ")[0] in shown
+    wanted = [line.removeprefix("# %% ").replace("# %%", "#") for line in lines if "LITERALINCLUDE" not in line]
+    assert len(wanted) > 20 and [line for line in wanted if line not in shown] == []
+
+
+def test_the_glossary_defines_the_words_in_sentences(built: tuple[Path, Any]) -> None:
+    page = built[0] / "glossary.html"
+    terms = (
+        "device window, kernel window, twin, alias, poison, kernel scope, borrowed kernel, fallback, stub, route, "
+        "structured kernel, meta kernel, stream, event, turn, execution mode, inline, async, chaos, PrivateUse1"
+    )
+    defined = Anchors(page).ids
+    assert [term for term in terms.split(", ") if f"term-{term.replace(' ', '-')}" not in defined] == []
+    definitions = re.findall(r"<dd>(.*?)</dd>", page.read_text(), re.DOTALL)
+    assert len(definitions) >= 30
+    assert [d for d in definitions if not re.fullmatch(r"<p>[A-Z].*\.</p>\s*", d, re.DOTALL)] == []
+
+
+def test_the_picture_of_the_libraries_has_a_box_for_each(built: tuple[Path, Any]) -> None:
+    (folder,) = torch_openreg.library_paths()
+    libraries = {path.name for path in Path(folder).glob("lib*.so")}
+    assert len(libraries) == 3
+    (picture,) = re.findall(r'<figure class="picture">.*?</figure>', (built[0] / "bring-up/index.html").read_text())
+    assert libraries | {"_C.so"} <= set(re.findall(r'<text [^>]*class="code"[^>]*>([^<]+)</text>', picture))
+
+
+def test_no_table_is_too_long_to_be_read(built: tuple[Path, Any]) -> None:
+    """The page of all stubs had one of 459 rows. A longer one needs a filter, as on the page of `ops`."""
+    for page in built[0].rglob("*.html"):
+        for table in re.findall(r"<table.*?</table>", page.read_text(), re.DOTALL):
+            assert table.count("<tr") <= 150, page
 
 
 # ---- What is included is marked -------------------------------------------------------------------------------------
