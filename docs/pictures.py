@@ -41,10 +41,11 @@ class Picture:
             '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
             'orient="auto"><path d="M0 0 L8 4 L0 8 z" class="head"/></marker></defs>'
         )
-        # Below this width the smallest letters could not be read: the picture scrolls instead.
+        # Narrower, the smallest letters could not be read, so the picture scrolls; wider, they would be headlines.
+        widths = f"min-width: {self.width * 3 // 4}px; max-width: {self.width * 8 // 7}px"
         return (
             f'<figure class="picture"><div><svg viewBox="0 0 {self.width} {self.height}" role="img" '
-            f'style="min-width: {self.width * 3 // 4}px" aria-label="{escape(self.caption)}" '
+            f'style="{widths}" aria-label="{escape(self.caption)}" '
             f'xmlns="http://www.w3.org/2000/svg">{marker}{"".join(self.parts)}</svg></div>'
             f"<figcaption>{escape(self.caption)}</figcaption></figure>\n"
         )
