@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+import generated
+
 HOME = "torch_openreg.openreg"
 # Section -> the submodule that holds its names. Those of torch.openreg itself have none.
 SECTIONS = {"device": "", "streams": "streams", "execution": "execution", "memory": "memory", "random": "random"}
@@ -61,8 +63,5 @@ def sections() -> dict[str, str]:
 
 def write_all(folder: Path) -> None:
     """Writes each section to a file, to be included by the page of the reference."""
-    folder.mkdir(exist_ok=True)
     for section, text in sections().items():
-        file = folder / f"{section}.txt"
-        if not file.exists() or file.read_text() != text:  # a new date would make Sphinx read the page again
-            file.write_text(text)
+        generated.write(folder / f"{section}.txt", text)

@@ -3,13 +3,19 @@
 import sys
 from pathlib import Path
 
+from sphinx.errors import ConfigError
+
 import torch_openreg
+
+if torch_openreg._loader.failure is not None:  # the pages show what the built package has
+    raise ConfigError(str(torch_openreg._loader.failure))
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
 import api  # noqa: E402
 import pictures  # noqa: E402
+import tutorials  # noqa: E402
 
 project = "torch_openreg"
 author = "torch_openreg developers"
@@ -35,9 +41,11 @@ html_theme = "furo"
 html_title = "torch_openreg"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
+html_js_files = ["book.js"]
 html_copy_source = False
 html_show_sphinx = False
 
 # Made in the sources' folder, since `raw` and `include` directives read them there.
 pictures.draw_all(ROOT / "docs" / "_pictures")
 api.write_all(ROOT / "docs" / "_reference")
+tutorials.write_all(ROOT / "docs" / "_tutorials")

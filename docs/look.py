@@ -1,26 +1,30 @@
 """Looks at every page of the built book in a headless Chromium: `make look`, screenshots in build/look.
 
-At the width of a phone and of a desktop, in light and in dark colours: no page is wider than the window, every image is
-there, and nothing is written to the console. Chromium is playwright's (`playwright install chromium`), or the system's.
+At the width of a phone and of a desktop, in light and in dark colours: nothing is wider than the window or its box,
+what scrolls sideways shows it, names and lines of sources do not break, every image is there, no page is endless, and
+nothing is written to the console. The page of `python -m torch_openreg ops --html` is looked at too. Before that,
+PLANTED proves that each fault would be seen. Chromium is playwright's (`playwright install chromium`), or the system's.
 """
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 BOOK = Path(__file__).parents[1] / "build" / "docs"
 WIDTHS = {"phone": 390, "desktop": 1280}
+HEIGHTS = {"phone": 22_000, "desktop": 14_000}
 SCHEMES = ("light", "dark")
 
 # Elements that reach beyond the window, but for those inside one that scrolls by itself.
 TOO_WIDE = """() => {
   const scrolls = e => e && e !== document.body && (
     ["auto", "scroll"].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
-  return [...document.querySelectorAll("article *")]
+  return [...document.querySelectorAll("article *, body > :not(.page) *")]
     .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e.parentElement) && !scrolls(e))
     .map(e => e.tagName.toLowerCase() + "." + e.className + ": " + e.textContent.trim().slice(0, 60)).slice(0, 3);
 }"""
@@ -33,49 +37,120 @@ OUTSIDE_THEIR_BOX = """() => [...document.querySelectorAll("figure.picture svg")
     return around.length && !around.some(b => b.left <= w.left && w.right <= b.right);
   }).map(word => word.textContent);
 })"""
+# Words of a table that begin on one line and end on the next. A path may break after a slash, a word after a hyphen,
+# an argument after its =.
+BROKEN_WORDS = """() => {
+  const found = [], range = document.createRange();
+  for (const cell of document.querySelectorAll("th, td")) {
+    if (cell.offsetParent === null) continue;
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let text; (text = texts.nextNode());) {
+      for (const word of text.data.matchAll(/[^\\s\\/=-]+/g)) {
+        range.setStart(text, word.index);
+        range.setEnd(text, word.index + word[0].length);
+        if (new Set([...range.getClientRects()].map(r => Math.round(r.top))).size > 1) found.push(word[0]);
+      }
+    }
+  }
+  return found.slice(0, 3);
+}"""
+# Lines of a source that take more than one line of the page.
+WRAPPED_CODE = """() => [...document.querySelectorAll("pre")].filter(e => e.offsetParent !== null).filter(e => {
+  const style = getComputedStyle(e), range = document.createRange();
+  range.selectNodeContents(e);
+  const lines = e.textContent.replace(/\\n$/, "").split("\\n").length;
+  return range.getBoundingClientRect().height > (lines + 0.5) * parseFloat(style.lineHeight);
+}).map(e => e.textContent.trim().slice(0, 60)).slice(0, 3)"""
+# What is wider than its box, and either cannot be scrolled or does not show that it can.
+CUT = """() => [...document.querySelectorAll("article *, .scrolls, pre")].filter(e => {
+  const style = getComputedStyle(e);
+  return e.clientWidth && e.scrollWidth > e.clientWidth + 1 && style.overflowX !== "visible" && e.clientWidth > 20
+    && (style.overflowX === "hidden" || style.maskImage === "none");
+}).map(e => e.tagName.toLowerCase() + "." + e.className + ": " + e.textContent.trim().slice(0, 60)).slice(0, 3)"""
 BROKEN_IMAGES = "() => [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)"
 
 
-def faults(page: Page, file: Path, screenshot: Path) -> list[str]:
+LOOKED_FOR = {
+    "too wide": TOO_WIDE,
+    "outside its box": OUTSIDE_THEIR_BOX,
+    "breaks within a word": BROKEN_WORDS,
+    "wraps": WRAPPED_CODE,
+    "cut off without a sign": CUT,
+    "broken image": BROKEN_IMAGES,
+}
+# Fault -> the body of a page that has it.
+PLANTED = {
+    "too wide": '<article><p style="width: 3000px">words</p></article>',
+    "outside its box": '<figure class="picture"><svg width="300" height="60"><rect x="10" y="10" width="70" '
+    'height="40"/><text x="12" y="30">a longer name</text></svg></figure>',
+    "breaks within a word": '<table><td style="width: 3em; overflow-wrap: anywhere">_segment_reduce_stub</td></table>',
+    "wraps": '<pre style="width: 9em; white-space: pre-wrap; line-height: 20px">// a comment that is long</pre>',
+    "cut off without a sign": '<article><div style="width: 9em; overflow: auto"><p style="width: 60em">words</p></div>',
+    "broken image": '<img src="data:image/png;base64,AAAA">',
+    "pixels high": '<p style="height: 30000px">words</p>',
+}
+
+
+def faults(page: Page, address: str, height: int, screenshot: Path | None = None) -> list[str]:
     found: list[str] = []
     page.on("console", lambda message: found.append(message.text) if message.type in ("error", "warning") else None)
     page.on("requestfailed", lambda request: found.append(f"not loaded: {request.url}"))
-    page.goto(file.as_uri())
+    page.goto(address)
     page.wait_for_load_state("load")
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # book.js
     width, window = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     if width > window:
         found.append(f"{width} pixels wide in a window of {window}")
-    found += [f"too wide: {element}" for element in page.evaluate(TOO_WIDE)]
-    found += [f"outside its box: {words}" for words in page.evaluate(OUTSIDE_THEIR_BOX)]
-    found += [f"broken image: {image}" for image in page.evaluate(BROKEN_IMAGES)]
-    page.screenshot(path=screenshot, full_page=True)
+    if (total := page.evaluate("document.documentElement.scrollHeight")) > height:
+        found.append(f"{total} pixels high, more than {height}")
+    for fault, script in LOOKED_FOR.items():
+        found += [f"{fault}: {what}" for what in page.evaluate(script)]
+    if screenshot is not None:
+        page.screenshot(path=screenshot, full_page=True)
     return found
+
+
+def check_that_faults_are_seen(browser: Browser, folder: Path) -> None:
+    for fault, body in PLANTED.items():
+        file = folder / "planted.html"
+        file.write_text(f"<!DOCTYPE html><title>planted</title><body>{body}")
+        page = browser.new_page()
+        found = faults(page, file.as_uri(), HEIGHTS["desktop"])
+        page.close()
+        if not any(fault in what for what in found):
+            sys.exit(f"a page with the fault {fault!r} passes: {found}")
 
 
 def main() -> int:
     pages = [file for file in sorted(BOOK.rglob("*.html")) if file.stem not in ("genindex", "search")]
     if not pages:
         sys.exit(f"{BOOK} has no pages: run `make docs` first")
+    looks = BOOK.parent / "look"
+    looks.mkdir(exist_ok=True)
+    operators = looks / "ops.html"
+    operators.write_bytes(subprocess.check_output([sys.executable, "-m", "torch_openreg", "ops", "--html"]))
+    titles = {file: file.relative_to(BOOK).with_suffix("").as_posix().replace("/", "-") for file in pages}
+    titles[operators] = "ops"
     failed = 0
     with sync_playwright() as playwright:
         installed = Path(playwright.chromium.executable_path).exists()
         system = None if installed else shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=system)
+        check_that_faults_are_seen(browser, looks)
         for name, width in WIDTHS.items():
             for scheme in SCHEMES:
                 context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-                folder = BOOK.parent / "look" / f"{name}-{scheme}"
-                folder.mkdir(parents=True, exist_ok=True)
-                for file in pages:
-                    title = file.relative_to(BOOK).with_suffix("").as_posix().replace("/", "-")
+                folder = looks / f"{name}-{scheme}"
+                folder.mkdir(exist_ok=True)
+                for file, title in titles.items():
                     page = context.new_page()
-                    for fault in faults(page, file, folder / f"{title}.png"):
+                    for fault in faults(page, file.as_uri(), HEIGHTS[name], folder / f"{title}.png"):
                         print(f"{name} {scheme} {title}: {fault}")
                         failed += 1
                     page.close()
                 context.close()
         browser.close()
-    print(f"{len(pages)} pages, {len(WIDTHS)} widths, {len(SCHEMES)} colour schemes: {failed} faults")
+    print(f"{len(titles)} pages, {len(WIDTHS)} widths, {len(SCHEMES)} colour schemes: {failed} faults")
     return 1 if failed else 0
 
 

@@ -6,6 +6,8 @@ import sys
 from html import escape
 from pathlib import Path
 
+import generated
+
 
 class Picture:
     """Boxes, lines and words on a canvas, with coordinates in pixels from the top left."""
@@ -39,34 +41,39 @@ class Picture:
             '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
             'orient="auto"><path d="M0 0 L8 4 L0 8 z" class="head"/></marker></defs>'
         )
+        # Narrower, the smallest letters could not be read, so the picture scrolls; wider, they would be headlines.
+        widths = f"min-width: {self.width * 3 // 4}px; max-width: {self.width * 8 // 7}px"
         return (
-            f'<figure class="picture"><svg viewBox="0 0 {self.width} {self.height}" role="img" '
-            f'aria-label="{escape(self.caption)}" xmlns="http://www.w3.org/2000/svg">{marker}{"".join(self.parts)}</svg>'
+            f'<figure class="picture"><div><svg viewBox="0 0 {self.width} {self.height}" role="img" '
+            f'style="{widths}" aria-label="{escape(self.caption)}" '
+            f'xmlns="http://www.w3.org/2000/svg">{marker}{"".join(self.parts)}</svg></div>'
             f"<figcaption>{escape(self.caption)}</figcaption></figure>\n"
         )
 
 
 def layers() -> Picture:
-    picture = Picture(760, 400, "Four libraries. Each knows only those below it.")
+    picture = Picture(470, 520, "Four libraries below a Python package. Each knows only those below it.")
     rows = [
         ("torch_openreg/", "Python: autoload, torch.openreg, commands"),
-        ("libtorch_openreg_bindings.so, _C.so", "glue between CPython and C++, no logic"),
-        ("libtorch_openreg.so", "the integration: runtime, aten, amp"),
-        ("libopenreg.so", "the simulated device: a plain C API that knows no PyTorch"),
+        ("_C.so", "what Python imports: its entry point only", "torch_openreg/csrc"),
+        ("libtorch_openreg_bindings.so", "between Python and C++, no logic", "torch_openreg/csrc"),
+        ("libtorch_openreg.so", "the integration: runtime, aten, amp", "csrc"),
+        ("libopenreg.so", "the simulated device, knows no PyTorch", "third_party/openreg"),
     ]
-    sources = ["torch_openreg", "torch_openreg/csrc", "csrc", "third_party/openreg"]
-    for i, ((name, what), source) in enumerate(zip(rows, sources, strict=True)):
-        y = 10 + 100 * i
-        picture.box(10, y, 400, 64, name, what, kind="accent" if i == 2 else "box")
-        picture.text(430, y + 37, source, kind="code", size=13, anchor="start")
-        if i < 3:
-            picture.arrow(210, y + 64, 210, y + 98)
-    picture.box(600, 110, 150, 164, "PyTorch", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
+    for i, lines in enumerate(rows):
+        y = 10 + 102 * i
+        picture.box(8, y, 290, 76, *lines, kind="accent" if lines[0] == "libtorch_openreg.so" else "box")
+        if i:
+            picture.arrow(153, y - 26, 153, y - 2)
+    for i, library in ((2, "libtorch_python.so"), (3, "libtorch_cpu.so")):
+        y = 10 + 102 * i
+        picture.box(324, y, 140, 76, "PyTorch", library)
+        picture.arrow(298, y + 38, 322, y + 38)
     return picture
 
 
 def from_import_to_tensor() -> Picture:
-    picture = Picture(880, 330, "From `import torch` to the first tensor: nothing starts before it is used.")
+    picture = Picture(880, 330, "From import torch to the first tensor: nothing starts before it is used.")
     steps = [
         ("import torch", "calls the entry points", "of torch.backends"),
         ("_autoload()", "a module of its own,", "imports the package"),
@@ -166,11 +173,8 @@ PICTURES = (layers, from_import_to_tensor, operator, windows, timeline)
 
 def draw_all(folder: Path) -> None:
     """Writes each picture as an HTML figure, to be included with a `raw` directive."""
-    folder.mkdir(exist_ok=True)
     for draw in PICTURES:
-        file, text = folder / f"{draw.__name__}.html", draw().svg()
-        if not file.exists() or file.read_text() != text:  # a new date would make Sphinx read the pages again
-            file.write_text(text)
+        generated.write(folder / f"{draw.__name__}.html", draw().svg())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,10 @@ name.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,14 +118,36 @@ HEAD = """# Operators that can be registered through a stub
 
 PyTorch's operators compute their inner loop through a *stub*, a table of one kernel per device type. A backend that
 fills its slot gets the operator's checks, promotion, broadcasting and iteration for nothing
-(`csrc/aten/OpenRegStructured.cpp`). This one fills it with the CPU's kernel, which may take addresses from the
-iterator and from nothing else (`csrc/aten/native/Stub.h`): the second column says whether it does. A backend with
-kernels of its own may fill any of them.
+(`csrc/aten/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This one fills it with the
+CPU's kernel, which is right only for a kernel that takes its addresses from the iterator and from nothing else
+(`csrc/aten/native/Stub.h`): the sections follow from that.
 
-Made by `make stubs` from PyTorch 2.13: the stubs from its headers. "Filled here": and tested at 4M elements on two
-threads (`tests/test_registrations.py`); their operators are those of `OpenRegStructured.cpp` that failed without
-the kernel. Of the others the column has the operator that the stub is named after.
+Made by `make stubs` from PyTorch 2.13: the stubs from its headers, whose names begin in `ATen/native`.
 """
+# Verdict -> the title of its section, and what the section says.
+SECTIONS = {
+    "filled here": (
+        "Filled by this backend",
+        "Tested at 4M elements on two threads (`tests/test_registrations.py`). The operators are those of\n"
+        "`OpenRegStructured.cpp` that fail without the kernel.",
+    ),
+    "its type allows it": (
+        "The type of the CPU's kernel allows it",
+        "The kernel takes an iterator and numbers. The operator is the one that the stub is named after.",
+    ),
+    "no: takes tensors": (
+        "The CPU's kernel takes tensors",
+        "It would use the addresses that tensors carry, which are those of the device window.",
+    ),
+    "no: reads its tensors again": (
+        "The CPU's kernel reads the iterator's tensors again",
+        "A reduction in two passes asks them for their addresses, which are those of the device window.",
+    ),
+    "no: takes a generator": (
+        "The CPU's kernel takes a generator",
+        "It expects the CPU's generator, and a tensor of the device comes with the device's.",
+    ),
+}
 
 
 def named_after(stub: Stub) -> list[str]:
@@ -133,16 +158,35 @@ def named_after(stub: Stub) -> list[str]:
     return next(([found] for found in known if hasattr(torch.ops.aten, found)), [])
 
 
+def in_code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def document() -> str:
     """The page."""
     tried = users()
-    lines = [HEAD, "| stub | the CPU's kernel below it | operators | header |", "|---|---|---|---|"]
+    found = defaultdict(list)
     for stub in stubs():
-        names = tried.get(stub.name) or named_after(stub)
-        operators = ", ".join(f"`{name}`" for name in names)
-        verdict = "filled here" if tried.get(stub.name) else stub.verdict
-        lines.append(f"| `{stub.name}` | {verdict} | {operators} | {stub.header} |")
-    return "\n".join([*lines, ""])
+        found["filled here" if tried.get(stub.name) else stub.verdict].append(stub)
+    lines = [HEAD]
+    for verdict, (title, text) in SECTIONS.items():
+        lines += [f"## {title}", "", text, ""]
+        if verdict.startswith("no"):
+            lines += ["| header | stubs |", "|---|---|"]
+            for header, group in itertools.groupby(sorted(found[verdict], key=header_of), header_of):
+                lines.append(f"| {header} | {in_code(stub.name for stub in group)} |")
+        else:
+            lines += ["| stub | operators | header |", "|---|---|---|"]
+            for stub in found[verdict]:
+                operators = in_code(tried.get(stub.name) or named_after(stub))
+                lines.append(f"| `{stub.name}` | {operators} | {stub.header} |")
+        lines.append("")
+    assert sum(map(len, found.values())) == len(stubs()) and found.keys() == SECTIONS.keys()
+    return "\n".join(lines)
+
+
+def header_of(stub: Stub) -> str:
+    return stub.header
 
 
 if __name__ == "__main__":

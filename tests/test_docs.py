@@ -10,10 +10,12 @@ from __future__ import annotations
 import doctest
 import functools
 import gc
+import html
 import importlib
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,8 +26,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
+from conftest import Environment, run
 from sybil import Example, Sybil
 from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
+
+import torch_openreg
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -62,6 +67,25 @@ def test_what_a_page_shows_runs_and_prints_that(page: Path) -> None:
         example.evaluate()
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "count", "devices"),
+    [("openreg", 2, ["cpu", "openreg:1"]), ("cuda", 1, ["cpu", "cuda:0"]), (None, 0, ["cpu"])],
+)
+def test_the_devices_to_test_are_those_of_the_machine(
+    accelerator: str | None, count: int, devices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = torch.device(accelerator) if accelerator else None
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: found)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: found is not None)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+    examples = doctest.DocTestParser().get_examples((DOCS / "test/device-generic-tests.md").read_text())
+    namespace: dict[str, Any] = {"torch": torch}
+    for example in examples:
+        if "DEVICES" in example.source and "parametrize" not in example.source:
+            exec(example.source, namespace)
+    assert namespace["DEVICES"] == devices
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("book")
@@ -78,6 +102,25 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
         folder / "html",
     ]
     return folder / "html", subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_an_unbuilt_checkout_says_that_it_is_not_built(empty_environment: Environment) -> None:
+    checkout = empty_environment.folder / "checkout"
+    built = shutil.ignore_patterns("_build_info.py", "*.so", "__pycache__", "_pictures", "_reference")
+    for name in ("docs", "torch_openreg"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=built)
+    shutil.copy(ROOT / "torch_openreg_autoload.py", checkout)
+    sentence = (
+        f"{checkout}/torch_openreg holds the sources of torch_openreg, not a built package. "
+        "Leave that folder, or build in it with: pip install --no-build-isolation -e ."
+    )
+    for arguments, error in (
+        (["-m", "sphinx", "-q", "docs", "html"], "sphinx.errors.ConfigError: The device \"openreg\" is not available: "
+         f"torch_openreg failed in check_build: ImportError: {sentence}"),
+        (["-c", "import torch_openreg; torch_openreg.__version__"], f"ImportError: {sentence}\n"),
+    ):  # fmt: skip
+        result = run([empty_environment.python, *arguments], checkout, {"TMPDIR": str(checkout)})
+        assert result.returncode and error in result.stderr, result.stderr
 
 
 def test_the_book_builds_without_a_warning(built: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -124,6 +167,49 @@ def test_the_reference_has_every_public_name(built: tuple[Path, Any]) -> None:
     names = [f"torch.openreg.{name}" for name in torch.openreg.__all__ if name not in modules]
     names += [f"torch.openreg.fallback.{name}" for name in torch.openreg.fallback.__all__]
     assert len(names) > 80 and [name for name in names if name not in ids] == []
+
+
+def words_of(page: Path) -> str:
+    """What a reader of a built page sees, without the markup and with quotation marks as they were written."""
+    written = str.maketrans({"\u201c": '"', "\u201d": '"', "\u2019": "'", "\u2026": "..."})
+    return html.unescape(re.sub(r"<[^>]+>", "", page.read_text())).translate(written)
+
+
+@pytest.mark.parametrize("program", sorted((ROOT / "examples/tutorials").glob("*.*p*")), ids=lambda path: path.name)
+def test_a_tutorial_is_in_the_book_with_every_line(program: Path, built: tuple[Path, Any]) -> None:
+    shown = words_of(built[0] / "tutorials.html")
+    about, *lines = program.read_text().splitlines()
+    assert about.strip('"/ ').split(" Run: ")[0] in shown
+    wanted = [line.removeprefix("# %% ").replace("# %%", "#") for line in lines if "LITERALINCLUDE" not in line]
+    assert len(wanted) > 20 and [line for line in wanted if line not in shown] == []
+
+
+def test_the_glossary_defines_the_words_in_sentences(built: tuple[Path, Any]) -> None:
+    page = built[0] / "glossary.html"
+    terms = (
+        "device window, kernel window, twin, alias, poison, kernel scope, borrowed kernel, fallback, stub, route, "
+        "structured kernel, meta kernel, stream, event, turn, execution mode, inline, async, chaos, PrivateUse1"
+    )
+    defined = Anchors(page).ids
+    assert [term for term in terms.split(", ") if f"term-{term.replace(' ', '-')}" not in defined] == []
+    definitions = re.findall(r"<dd>(.*?)</dd>", page.read_text(), re.DOTALL)
+    assert len(definitions) >= 30
+    assert [d for d in definitions if not re.fullmatch(r"<p>[A-Z].*\.</p>\s*", d, re.DOTALL)] == []
+
+
+def test_the_picture_of_the_libraries_has_a_box_for_each(built: tuple[Path, Any]) -> None:
+    (folder,) = torch_openreg.library_paths()
+    libraries = {path.name for path in Path(folder).glob("lib*.so")}
+    assert len(libraries) == 3
+    (picture,) = re.findall(r'<figure class="picture">.*?</figure>', (built[0] / "bring-up/index.html").read_text())
+    assert libraries | {"_C.so"} <= set(re.findall(r'<text [^>]*class="code"[^>]*>([^<]+)</text>', picture))
+
+
+def test_no_table_is_too_long_to_be_read(built: tuple[Path, Any]) -> None:
+    """The page of all stubs had one of 459 rows. A longer one needs a filter, as on the page of `ops`."""
+    for page in built[0].rglob("*.html"):
+        for table in re.findall(r"<table.*?</table>", page.read_text(), re.DOTALL):
+            assert table.count("<tr") <= 150, page
 
 
 # ---- What is included is marked -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 _lock = threading.RLock()
 _started = False
@@ -92,10 +93,8 @@ def check_environment() -> None:
         raise ValueError(f"TORCH_OPENREG_LAUNCH_TRACEBACK is {value!r}. Set it to 0 (the default) or 1, or unset it.")
 
 
-def check_build() -> None:
-    """This package is built, and for the PyTorch minor version that runs."""
-    import torch
-
+def build_info() -> Any:
+    """The module that CMake wrote into the built package. Raises ImportError if this package is not built."""
     folder = os.path.dirname(__file__)
     if not os.path.isdir(folder):
         raise ImportError(
@@ -109,6 +108,14 @@ def check_build() -> None:
             f"{folder} holds the sources of torch_openreg, not a built package. "
             "Leave that folder, or build in it with: pip install --no-build-isolation -e ."
         ) from None
+    return _build_info
+
+
+def check_build() -> None:
+    """This package is built, and for the PyTorch minor version that runs."""
+    import torch
+
+    _build_info = build_info()
     if torch.__version__.split(".")[:2] != _build_info.torch_version.split(".")[:2]:
         raise ImportError(
             f"torch_openreg {_build_info.version} was built for PyTorch {_build_info.torch_version}, and PyTorch "

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from torch_openreg import _build_info
+from torch_openreg._loader import build_info
+
+_build_info = build_info()
 
 # Beside the generated file, not this one: an editable install keeps what was built apart from the sources.
 _root = Path(_build_info.__file__).parent

@@ -170,10 +170,20 @@ PAGE = """<!DOCTYPE html>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; width: 100%; }}
 th, td {{ text-align: left; padding: .2rem .6rem; border-bottom: 1px solid var(--soft); vertical-align: top; }}
-td:first-child {{ font-family: ui-monospace, monospace; overflow-wrap: anywhere; }}
+td:first-child {{ font-family: ui-monospace, monospace; white-space: nowrap; }}
 td.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-td.source {{ font-family: ui-monospace, monospace; font-size: .8em; opacity: .7; overflow-wrap: anywhere; }}
-input {{ font: inherit; padding: .3rem .6rem; width: 22rem; max-width: 100%; margin: 1.5rem 0 .5rem; }}
+td.source {{ font-family: ui-monospace, monospace; font-size: .8em; opacity: .7; white-space: nowrap; }}
+#operators td {{ white-space: nowrap; }}
+#routes td:last-child {{ min-width: 14rem; }}
+.scrolls {{ overflow-x: auto; }}
+/* The side on which there is more fades out. */
+[data-more~="right"] {{ mask-image: linear-gradient(to left, transparent, #000 3rem); }}
+[data-more~="left"] {{ mask-image: linear-gradient(to right, transparent, #000 3rem); }}
+[data-more="left right"] {{
+  mask-image: linear-gradient(to right, transparent, #000 3rem, #000 calc(100% - 3rem), transparent);
+}}
+input, button {{ font: inherit; padding: .3rem .6rem; max-width: 100%; margin: 1.5rem .5rem .5rem 0; }}
+input {{ width: 22rem; box-sizing: border-box; }}
 tr.total {{ cursor: pointer; }}
 tr.total:hover, tr.chosen {{ background: var(--soft); }}
 </style>
@@ -182,36 +192,59 @@ tr.total:hover, tr.chosen {{ background: var(--soft); }}
 <h1>Operators of the openreg device</h1>
 <p>{count} operators of PyTorch {version}, by the kernel that the dispatcher has for the device; {queued} are queued in
 asynchronous execution. Choose a route, or type a part of a name.</p>
+<div class="scrolls">
 <table id="routes">
 <thead><tr><th>route</th><th>operators</th><th>what runs</th></tr></thead>
 <tbody>
 {routes}
 </tbody>
 </table>
+</div>
 <input id="filter" type="search" placeholder="filter by name" aria-label="filter by name">
+<span id="shown" role="status"></span> <button id="all" type="button" hidden>show all</button>
+<div class="scrolls">
 <table id="operators">
 <thead><tr><th>operator</th><th>route</th><th>async</th><th>registered at</th></tr></thead>
 <tbody>
 {rows}
 </tbody>
 </table>
+</div>
 <script>
 const filter = document.getElementById("filter"), routes = document.querySelectorAll("tr.total");
+const shown = document.getElementById("shown"), all = document.getElementById("all");
 const rows = [...document.querySelectorAll("#operators tbody tr")];
-let route = null;
+let route = null, limit = 100;
 function update() {{
   const text = filter.value.toLowerCase();
+  let matching = 0;
   for (const row of rows) {{
     const named = row.cells[0].textContent.toLowerCase().includes(text);
-    row.hidden = !named || (route && row.cells[1].textContent !== route);
+    row.hidden = !named || (route && row.cells[1].textContent !== route) || ++matching > limit;
   }}
+  shown.textContent = `${{Math.min(matching, limit)}} of ${{matching}} operators`;
+  all.hidden = matching <= limit;
   for (const row of routes) row.classList.toggle("chosen", row.cells[0].textContent === route);
 }}
 filter.addEventListener("input", update);
+all.addEventListener("click", () => {{ limit = Infinity; update(); }});
 for (const row of routes) row.addEventListener("click", () => {{
   route = route === row.cells[0].textContent ? null : row.cells[0].textContent;
   update();
 }});
+function markSides(element) {{
+  const sides = [];
+  if (element.scrollLeft > 1) sides.push("left");
+  if (element.scrollLeft + element.clientWidth < element.scrollWidth - 1) sides.push("right");
+  element.dataset.more = sides.join(" ");
+}}
+for (const element of document.querySelectorAll(".scrolls")) {{
+  element.addEventListener("scroll", () => markSides(element), {{ passive: true }});
+  const resized = new ResizeObserver(() => markSides(element));
+  resized.observe(element);
+  resized.observe(element.firstElementChild);
+}}
+update();
 </script>
 </body>
 </html>"""
