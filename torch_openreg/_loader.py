@@ -19,6 +19,9 @@ from types import ModuleType
 
 _lock = threading.RLock()
 _started = False
+REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
+DAMAGED = f": a full disk or an interrupted install may have cut it. Install torch_openreg again: {REBUILD}"
+
 failure: Exception | None = None
 """What went wrong, with the original exception as its cause; None after a successful start."""
 
@@ -45,7 +48,8 @@ def load() -> ModuleType | None:
                     from torch_openreg import _failure
 
                     failure = _failure.explain(phase, error)
-                    _failure.stand_in(failure)
+                    # Also what `from torch_openreg import openreg` gives.
+                    setattr(sys.modules["torch_openreg"], "openreg", _failure.stand_in(failure))  # noqa: B010
                     if _strict():
                         raise failure from error
                     break
@@ -104,17 +108,33 @@ def check_build() -> None:
         )
     try:
         from torch_openreg import _build_info
+
+        version, torch_version = _build_info.version, _build_info.torch_version
+        _ = _build_info.library_sizes  # the last line: the first that a cut file lacks
     except ImportError:
         raise ImportError(
             f"{folder} holds the sources of torch_openreg, not a built package. "
             "Leave that folder, or build in it with: pip install --no-build-isolation -e ."
         ) from None
-    if torch.__version__.split(".")[:2] != _build_info.torch_version.split(".")[:2]:
+    except Exception as error:
+        raise ImportError(f"torch_openreg/_build_info.py is not what the build wrote{DAMAGED}") from error
+    if torch.__version__.split(".")[:2] != torch_version.split(".")[:2]:
         raise ImportError(
-            f"torch_openreg {_build_info.version} was built for PyTorch {_build_info.torch_version}, and PyTorch "
-            f"{torch.__version__} is running: a binary works with one minor version. Install the torch_openreg for "
-            "this version, or rebuild it: pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
+            f"torch_openreg {version} was built for PyTorch {torch_version}, and PyTorch {torch.__version__} is "
+            f"running: a binary works with one minor version. Install the torch_openreg for this version, or rebuild "
+            f"it: {REBUILD}"
         )
+
+
+def check_libraries() -> None:
+    """The shared libraries are whole. Opening one that was cut ends the process with SIGBUS."""
+    from torch_openreg import _build_info
+
+    for name, size in _build_info.library_sizes.items():
+        path = os.path.join(os.path.dirname(_build_info.__file__), name)
+        found = f"has {os.path.getsize(path):,} bytes" if os.path.exists(path) else "is missing"
+        if found != f"has {size:,} bytes":
+            raise ImportError(f"{path} {found}, and the build recorded {size:,} bytes{DAMAGED}")
 
 
 def check_owner() -> None:
@@ -199,6 +219,7 @@ PHASES: tuple[Callable[[], None], ...] = (
     check_platform,
     check_environment,
     check_build,
+    check_libraries,
     check_owner,
     open_libraries,
     claim_name,
