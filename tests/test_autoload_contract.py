@@ -199,6 +199,7 @@ from torch_openreg import _loader
 for again in (torch_openreg, _loader, torch_openreg_autoload):
     importlib.reload(again)
 assert torch_openreg_autoload._autoload() is module and _loader.load() is module and _loader.failure is None
+assert torch_openreg._autoload() is module  # the name in PyTorch's own torch_openreg
 for name in [name for name in sys.modules if name.split(".")[0].startswith("torch_openreg")]:
     del sys.modules[name]
 import torch_openreg
@@ -439,6 +440,48 @@ for use in (
     )
 
 
+WAYS_IN = """
+try:
+    from torch_openreg import openreg
+except ImportError as error:
+    raise SystemExit(f"{type(error).__name__}: {error}")
+import torch
+print(openreg is torch.openreg, openreg.is_available())
+for use in (lambda: openreg.synchronize(), lambda: __import__("torch_openreg.openreg.memory")):
+    try:
+        use()
+    except RuntimeError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_the_typed_way_in_is_the_devices_module(shared_environment: Environment) -> None:
+    codes = (WAYS_IN, f"import torch\n{WAYS_IN}", f"import torch_openreg\n{WAYS_IN}")
+    off = {"TORCH_OPENREG_AUTOLOAD": "0"}
+    runs = [partial(shared_environment.run, code, **switch) for code in codes for switch in ({}, off)]
+    assert at_once(*runs) == ["True True\n"] * 6
+
+
+def test_the_typed_way_in_explains_a_failure_as_torch_openreg_does(environment: Environment) -> None:
+    library = environment.package / "lib" / "libtorch_openreg.so"
+    whole = library.read_bytes()
+    library.write_bytes(whole[:100_000])
+    text = (
+        f"BackendLoadError {UNAVAILABLE}check_libraries: ImportError: {library} has 100,000 bytes, and the build "
+        f"recorded {len(whole):,} bytes{DAMAGED}\n"
+    )
+    codes = (WAYS_IN, f"import torch\n{WAYS_IN}", f"import torch_openreg\n{WAYS_IN}")
+    off = {"TORCH_OPENREG_AUTOLOAD": "0"}
+    runs = [partial(environment.run, code, **switch) for code in codes for switch in ({}, off)]
+    assert at_once(*runs) == [f"True False\n{text}{text}"] * 6
+
+
+def test_the_typed_way_in_without_torch_says_so(environment: Environment) -> None:
+    (environment.site_packages / "outer.pth").unlink()
+    result = environment.start(WAYS_IN)
+    assert (result.returncode, result.stderr) == (1, "ModuleNotFoundError: No module named 'torch'\n")
+
+
 # ---- 5. Another owner of PrivateUse1 ---------------------------------------------------------------------------------
 
 
@@ -532,6 +575,27 @@ def test_import_torch_imports_only_our_modules_and_starts_no_thread_and_no_devic
     more = set(loaded) - set(plain)
     assert {name for name in more if not name.startswith(("torch_openreg", "torch.openreg"))} == set()
     assert not {name for name in more if name.startswith(("torch_openreg._cli", "torch_openreg._failure"))}
+
+
+@pytest.mark.parametrize("first", ["torch_fine", "torch_openreg"])
+def test_the_installed_distributions_are_looked_through_once(
+    environment: Environment, tmp_path: Path, first: str
+) -> None:
+    """By PyTorch. It reads the metadata of every one of them, which takes milliseconds."""
+    plugins.install(environment, "torch_fine")
+    # The folder that is searched first is loaded first.
+    for path in environment.site_packages.glob(f"{first}*"):
+        path.rename(tmp_path / path.name)
+    code = """
+import importlib.metadata
+looks, look = [], importlib.metadata.distributions
+importlib.metadata.distributions = lambda **parameters: looks.append(parameters) or look(**parameters)
+import torch
+print([point.name for point in importlib.metadata.entry_points(group="torch.backends")])
+print(torch.openreg.is_available(), len(looks) - 1)
+"""
+    second = {"torch_fine": "torch_openreg", "torch_openreg": "torch_fine"}[first]
+    assert environment.run(code, PYTHONPATH=str(tmp_path)) == f"['{first}', '{second}']\nTrue 1\n"
 
 
 # ---- 7. Names, and builds --------------------------------------------------------------------------------------------
