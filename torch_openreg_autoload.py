@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import entry_points
-from types import ModuleType
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from types import FrameType, ModuleType
 
 
 def _autoload() -> ModuleType | None:
@@ -19,11 +20,28 @@ def _autoload() -> ModuleType | None:
     """
     if os.environ.get("TORCH_OPENREG_AUTOLOAD") == "0":
         return None
-    order = [point.value.partition(":")[0] for point in entry_points(group="torch.backends")]
-    if order[-1:] not in ([__name__], []) and getattr(sys.modules["torch"].__spec__, "_initializing", False):
+    if getattr(sys.modules["torch"].__spec__, "_initializing", False) and not _is_last(_backends()):
         _load_last()
         return None
     return _load()
+
+
+def _backends() -> Iterable[EntryPoint]:
+    """The entry points in the order in which PyTorch calls them.
+
+    To find them, the metadata of every installed distribution is read, which takes milliseconds. PyTorch has just done
+    that: its list is a variable of the function that calls us.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame and (frame.f_code.co_name, frame.f_globals.get("__name__")) != ("_import_device_backends", "torch"):
+        frame = frame.f_back
+    points = frame and frame.f_locals.get("backend_extensions")
+    return points or entry_points(group="torch.backends")  # another PyTorch may call the variable otherwise
+
+
+def _is_last(points: Iterable[EntryPoint]) -> bool:
+    order = [point.value.partition(":")[0] for point in points]
+    return order[-1:] in ([__name__], [])
 
 
 def _load() -> ModuleType | None:

@@ -10,6 +10,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -29,15 +30,23 @@ class Benchmark:
         self.quick: bool = args.quick
 
     def worker(
-        self, job: str, threads: int, *, device: str | None = None, autoload: bool = True, execution: str = "inline"
+        self,
+        job: str,
+        threads: int,
+        *,
+        device: str | None = None,
+        autoload: bool = True,
+        execution: str = "inline",
+        path: str = "",
     ) -> Any:
-        """The result of a job that a fresh process runs."""
+        """The result of a job that a fresh process runs. ``path``: a folder that it also finds distributions in."""
         command = [sys.executable, "-m", "benchmarks.worker", job, "--device", device or self.device]
         command += ["--threads", str(threads)] + ["--quick"] * self.quick
         environment = {
             **os.environ,
             "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)),
             "OPENREG_EXECUTION": execution,
+            "PYTHONPATH": os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")])),
         }
         # Where `-m benchmarks.worker` finds this package.
         folder = Path(__file__).parents[1]
@@ -74,13 +83,27 @@ class Benchmark:
         return rows
 
     def imports(self, threads: int) -> list[Row]:
+        """Here, and where many distributions are installed: finding the backends takes a look at each of them."""
+        more = 100
+        with tempfile.TemporaryDirectory() as folder:
+            for number in range(more):
+                info = Path(folder) / f"distribution{number}-1.0.dist-info"
+                info.mkdir()
+                (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: distribution{number}\nVersion: 1.0\n")
+                (info / "entry_points.txt").write_text(f"[console_scripts]\nprogram{number} = module:main\n")
+            return [
+                self.imports_row("import torch takes longer by", threads, ""),
+                self.imports_row(f"the same, {more} distributions more", threads, folder),
+            ]
+
+    def imports_row(self, name: str, threads: int, path: str) -> Row:
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(3 if self.quick else 15):
             for side, autoload in enumerate((True, False)):
-                times[side].append(self.worker("import", threads, autoload=autoload))
+                times[side].append(self.worker("import", threads, autoload=autoload, path=path))
         longer = statistics.median(a - b for a, b in zip(*times, strict=True)) * 1000
         medians = [statistics.median(side) for side in times]
-        return [Row("import torch takes longer by", longer, "", targets.IMPORT_MS, "ms", *medians)]
+        return Row(name, longer, "", targets.IMPORT_MS, "ms", *medians)
 
     def idle(self, threads: int) -> list[Row]:
         here, cpu = (self.worker("idle", threads, device=device) for device in (self.device, "cpu"))

@@ -41,4 +41,10 @@ def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) ->
 
 
 if __name__ == "__main__":
+    if importlib.util.find_spec("yaml") is None:
+        sys.exit(
+            f"The build of torch_openreg reads PyTorch's list of operators with PyYAML, and {sys.executable} has no "
+            "package yaml. Install what the build needs, then build again: "
+            'pip install "scikit-build-core>=1.1" pyyaml cmake ninja'
+        )
     print(folder("torch"), torch_version(), folder("torchgen"), sep=";", end="")

@@ -22,6 +22,7 @@ DOCUMENTED = ("memory._dump_snapshot", "memory._record_memory_history", "memory.
 
 # A name, or its last part if that stands in several modules; "*" is anything. -> what does it on any device
 INSTEAD = {
+    "DeferredCudaCallError": "torch.openreg.DeferredOpenRegCallError",
     "max_memory_cached": "torch.openreg.max_memory_reserved",
     "memory_cached": "torch.openreg.memory_reserved",
     "nvtx*": "torch.profiler.record_function",
@@ -46,7 +47,6 @@ ABSENT = {
     "CUDAGraph": _GRAPH,
     "CUDAPluggableAllocator": _ALLOCATOR,
     "CudaError": _RUNTIME,
-    "DeferredCudaCallError": "no call is kept until the device starts",
     "ExternalStream": _FOREIGN,
     "GreenContext": _GREEN,
     "amp_definitely_not_available": "mixed precision is always there",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import sys
 import traceback
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
+
+import torch_openreg._C
 
 kept: dict[str, Any] = {}
 
@@ -50,6 +54,26 @@ def same_storage(*names: str) -> bool:
     return len({kept[name].untyped_storage()._cdata for name in names}) == 1
 
 
+def load(name: str, message: bytes) -> None:
+    kept[name] = pickle.loads(message)
+
+
+def open_storage(description: tuple[Any, ...]) -> None:
+    kept["opened"] = torch_openreg._C._open_storage(description)
+
+
+def release_storage(description: tuple[Any, ...]) -> None:
+    torch_openreg._C._release_storage(description)
+
+
+def send_and_drop(size: int) -> int:
+    """Bytes that are still allocated after a tensor of this many bytes was sent to nobody."""
+    before = torch.accelerator.memory_allocated()
+    ForkingPickler.dumps(torch.ones(size, dtype=torch.uint8, device="openreg"))
+    torch.openreg.ipc_collect()
+    return torch.accelerator.memory_allocated() - before
+
+
 def memory() -> tuple[int, int]:
     free, total = torch.accelerator.get_memory_info()
     return torch.accelerator.memory_allocated(), total - free
@@ -69,8 +93,6 @@ def serve(requests: Any, replies: Any) -> None:
     for function, arguments in iter(requests.get, None):
         try:
             result = getattr(sys.modules[__name__], function)(*arguments)
-            from multiprocessing.reduction import ForkingPickler
-
             ForkingPickler.dumps(None if function == "make" else result)  # an error is raised here, not in a thread
             replies.put((result, None))
         except Exception as error:

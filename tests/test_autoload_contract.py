@@ -53,6 +53,12 @@ UNAVAILABLE = 'The device "openreg" is not available: torch_openreg failed in '
 DOCTOR = " `python -m torch_openreg doctor` says more."
 AGAIN = ". Install torch_openreg again, built for this PyTorch." + DOCTOR
 
+LIBRARIES = ("_C.so", "lib/libopenreg.so", "lib/libtorch_openreg.so", "lib/libtorch_openreg_bindings.so")
+DAMAGED = (
+    ": a full disk or an interrupted install may have cut it. Install torch_openreg again: pip install "
+    f"--no-build-isolation --force-reinstall --no-deps <its sources>.{DOCTOR}"
+)
+
 NO_LIBRARY_OPEN = "assert '.so' not in open('/proc/self/maps').read().partition('torch_openreg')[2].partition('\\n')[0]"
 
 
@@ -193,6 +199,7 @@ from torch_openreg import _loader
 for again in (torch_openreg, _loader, torch_openreg_autoload):
     importlib.reload(again)
 assert torch_openreg_autoload._autoload() is module and _loader.load() is module and _loader.failure is None
+assert torch_openreg._autoload() is module  # the name in PyTorch's own torch_openreg
 for name in [name for name in sys.modules if name.split(".")[0].startswith("torch_openreg")]:
     del sys.modules[name]
 import torch_openreg
@@ -231,34 +238,66 @@ def test_strict_raises_at_import(environment: Environment) -> None:
     codes = ("import torch", "import torch_openreg")
     for result in at_once(*(partial(environment.start, code, TORCH_OPENREG_AUTOLOAD="strict") for code in codes)):
         assert result.returncode == 1
-        assert f"{UNAVAILABLE}open_libraries: ImportError: libopenreg.so: cannot open" in result.stderr
+        assert f"{UNAVAILABLE}check_libraries: ImportError: {environment.package}/lib/libopenreg.so is missing" in (
+            result.stderr
+        )
         assert "Failed to load the backend extension: torch_openreg." in result.stderr
 
 
 # ---- 4. Failures: kept, silent, and explained at first use -----------------------------------------------------------
 
 
-def test_a_missing_library_is_explained_at_first_use(environment: Environment) -> None:
-    (environment.package / "lib" / "libopenreg.so").unlink()
-    text = "libopenreg.so: cannot open shared object file: No such file or directory"
-    assert first_use(environment) == (
-        f"{UNAVAILABLE}open_libraries: ImportError: {text}{AGAIN}",
-        f"ImportError('{text}')",
-    )
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_that_is_missing_cut_or_changed_is_explained_at_first_use(
+    environment: Environment, name: str
+) -> None:
+    library = environment.package / name
+    whole = library.read_bytes()
+    lengths = [1000] if name != "lib/libtorch_openreg.so" else [0, 1000, 4096, 500_000, len(whole) - 1, len(whole) + 1]
+    runs: list[tuple[int | None, str]] = [(length, f"has {length:,} bytes") for length in lengths]
+    for length, found in [*runs, (None, "is missing")]:
+        if length is None:
+            library.unlink()
+        else:
+            library.write_bytes((whole + b"\0")[:length])
+        text = f"{library} {found}, and the build recorded {len(whole):,} bytes{DAMAGED}"
+        message, cause = first_use(environment, FIRST_USE + NO_LIBRARY_OPEN)
+        assert message == f"{UNAVAILABLE}check_libraries: ImportError: {text}"
+        assert cause.startswith("ImportError(")
 
 
-def test_a_corrupt_library_is_explained_at_first_use(environment: Environment) -> None:
-    library = environment.package / "lib" / "libtorch_openreg.so"
-    library.write_bytes(b"not a library")
-    assert first_use(environment) == (
-        f"{UNAVAILABLE}open_libraries: ImportError: {library}: file too short{AGAIN}",
-        f"ImportError('{library}: file too short')",
-    )
+def test_a_cut_build_record_is_explained_at_first_use(environment: Environment) -> None:
+    info = environment.package / "_build_info.py"
+    whole = info.read_bytes()
+    lines = [position + 1 for position, byte in enumerate(whole[:-1]) if byte == ord("\n")]
+    for length in [0, 10, *lines, len(whole) - 2]:
+        info.write_bytes(whole[:length])
+        message, cause = first_use(environment, FIRST_USE + NO_LIBRARY_OPEN)
+        assert message == (
+            f"{UNAVAILABLE}check_build: ImportError: torch_openreg/_build_info.py is not what the build wrote{DAMAGED}"
+        ), length
+        assert cause.startswith("ImportError(")
+
+
+def test_a_tool_that_changes_a_library_can_record_it_anew(environment: Environment) -> None:
+    for name in LIBRARIES:
+        with (environment.package / name).open("ab") as library:
+            library.write(b"what follows a library is not read")
+    assert first_use(environment)[0].startswith(f"{UNAVAILABLE}check_libraries: ")
+    record_libraries(environment)
+    assert environment.run(f"import torch; {USE}") == USED
+
+
+def record_libraries(environment: Environment) -> None:
+    tool = Path(__file__).parents[1] / "cmake" / "library_sizes.py"
+    result = run([sys.executable, tool, environment.package], environment.folder, {})
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
 
 
 def test_an_undefined_symbol_is_explained_at_first_use(environment: Environment) -> None:
     plugins.compile_undefined(environment.package)
     (environment.package / "_C.so").chmod(0o755)
+    record_libraries(environment)
     text = f"{environment.package}/_C.so: undefined symbol: _ZN2at7openreg7missingEi"
     assert first_use(environment) == (
         f"{UNAVAILABLE}open_libraries: ImportError: {text}{AGAIN}",
@@ -268,7 +307,7 @@ def test_an_undefined_symbol_is_explained_at_first_use(environment: Environment)
 
 def test_a_library_for_another_torch_is_not_even_opened(environment: Environment) -> None:
     info = environment.package / "_build_info.py"
-    info.write_text('version = "0.1.0+torch2.9"\ntorch_version = "2.9.1"\n')
+    info.write_text('version = "0.1.0+torch2.9"\ntorch_version = "2.9.1"\nlibrary_sizes = {}\n')
     torch_version = environment.run("import torch; print(torch.__version__)").strip()
     message, cause = first_use(environment, FIRST_USE + NO_LIBRARY_OPEN)
     assert message == (
@@ -328,8 +367,8 @@ def test_no_phase_is_without_a_test_of_its_failure() -> None:
     from torch_openreg import _loader
 
     assert [phase.__name__ for phase in _loader.PHASES] == [
-        *("check_platform", "check_environment", "check_build", "check_owner", "open_libraries"),
-        *("claim_name", "attach_module", "add_methods"),
+        *("check_platform", "check_environment", "check_build", "check_libraries", "check_owner"),
+        *("open_libraries", "claim_name", "attach_module", "add_methods"),
     ]
 
 
@@ -394,11 +433,53 @@ for use in (
     except RuntimeError as error:
         print(str(error).split(",")[0], "|", repr(error.__cause__)[:11])
 """
-    text = "ImportError: libopenreg.so: cannot open shared object file: No such file or directory"
-    explained = f"{UNAVAILABLE}open_libraries: {text}. Install torch_openreg again | ImportError\n"
+    missing = f"{environment.package}/lib/libopenreg.so is missing"
+    explained = f"{UNAVAILABLE}check_libraries: ImportError: {missing} | ImportError\n"
     assert environment.run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == (
         f"privateuseone False\n{2 * explained}Expected one of cpu | None\n"
     )
+
+
+WAYS_IN = """
+try:
+    from torch_openreg import openreg
+except ImportError as error:
+    raise SystemExit(f"{type(error).__name__}: {error}")
+import torch
+print(openreg is torch.openreg, openreg.is_available())
+for use in (lambda: openreg.synchronize(), lambda: __import__("torch_openreg.openreg.memory")):
+    try:
+        use()
+    except RuntimeError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_the_typed_way_in_is_the_devices_module(shared_environment: Environment) -> None:
+    codes = (WAYS_IN, f"import torch\n{WAYS_IN}", f"import torch_openreg\n{WAYS_IN}")
+    off = {"TORCH_OPENREG_AUTOLOAD": "0"}
+    runs = [partial(shared_environment.run, code, **switch) for code in codes for switch in ({}, off)]
+    assert at_once(*runs) == ["True True\n"] * 6
+
+
+def test_the_typed_way_in_explains_a_failure_as_torch_openreg_does(environment: Environment) -> None:
+    library = environment.package / "lib" / "libtorch_openreg.so"
+    whole = library.read_bytes()
+    library.write_bytes(whole[:100_000])
+    text = (
+        f"BackendLoadError {UNAVAILABLE}check_libraries: ImportError: {library} has 100,000 bytes, and the build "
+        f"recorded {len(whole):,} bytes{DAMAGED}\n"
+    )
+    codes = (WAYS_IN, f"import torch\n{WAYS_IN}", f"import torch_openreg\n{WAYS_IN}")
+    off = {"TORCH_OPENREG_AUTOLOAD": "0"}
+    runs = [partial(environment.run, code, **switch) for code in codes for switch in ({}, off)]
+    assert at_once(*runs) == [f"True False\n{text}{text}"] * 6
+
+
+def test_the_typed_way_in_without_torch_says_so(environment: Environment) -> None:
+    (environment.site_packages / "outer.pth").unlink()
+    result = environment.start(WAYS_IN)
+    assert (result.returncode, result.stderr) == (1, "ModuleNotFoundError: No module named 'torch'\n")
 
 
 # ---- 5. Another owner of PrivateUse1 ---------------------------------------------------------------------------------
@@ -494,6 +575,27 @@ def test_import_torch_imports_only_our_modules_and_starts_no_thread_and_no_devic
     more = set(loaded) - set(plain)
     assert {name for name in more if not name.startswith(("torch_openreg", "torch.openreg"))} == set()
     assert not {name for name in more if name.startswith(("torch_openreg._cli", "torch_openreg._failure"))}
+
+
+@pytest.mark.parametrize("first", ["torch_fine", "torch_openreg"])
+def test_the_installed_distributions_are_looked_through_once(
+    environment: Environment, tmp_path: Path, first: str
+) -> None:
+    """By PyTorch. It reads the metadata of every one of them, which takes milliseconds."""
+    plugins.install(environment, "torch_fine")
+    # The folder that is searched first is loaded first.
+    for path in environment.site_packages.glob(f"{first}*"):
+        path.rename(tmp_path / path.name)
+    code = """
+import importlib.metadata
+looks, look = [], importlib.metadata.distributions
+importlib.metadata.distributions = lambda **parameters: looks.append(parameters) or look(**parameters)
+import torch
+print([point.name for point in importlib.metadata.entry_points(group="torch.backends")])
+print(torch.openreg.is_available(), len(looks) - 1)
+"""
+    second = {"torch_fine": "torch_openreg", "torch_openreg": "torch_fine"}[first]
+    assert environment.run(code, PYTHONPATH=str(tmp_path)) == f"['{first}', '{second}']\nTrue 1\n"
 
 
 # ---- 7. Names, and builds --------------------------------------------------------------------------------------------

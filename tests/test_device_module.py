@@ -184,6 +184,54 @@ def test_init_may_be_called_again() -> None:
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+LAZY = """
+    import torch
+    done = []
+    openreg = torch.openreg
+    openreg._lazy_call(lambda: done.append(1))
+    # A queued call may use the device, and may queue another one.
+    openreg._lazy_call(lambda: (done.append(torch.ones(2, device="openreg").sum().item()), openreg._lazy_call(last)))
+    def last():
+        done.append(3)
+    openreg._lazy_call(lambda: openreg.manual_seed_all(7), seed_all=True)
+    print(done, openreg.is_initialized())
+    x = torch.randn(3, device="openreg")
+    print(done, openreg.is_initialized(), openreg.initial_seed())
+    openreg._lazy_call(lambda: done.append("now"))
+    openreg.init()
+    print(done)
+"""
+
+
+def test_a_lazy_call_waits_until_the_device_starts(run_python: Run) -> None:
+    result = run_python(textwrap.dedent(LAZY))
+    assert (result.stdout, result.stderr) == (
+        "[] False\n[1, 2.0, 3] True 7\n[1, 2.0, 3, 'now']\n",
+        "",
+    )
+
+
+def test_a_lazy_call_that_fails_says_where_it_was_made(run_python: Run) -> None:
+    code = """
+        import torch
+        def queue():
+            torch.openreg._lazy_call(lambda: 1 / 0)
+        queue()
+        for use in (torch.openreg.synchronize, lambda: torch.ones(1, device="openreg")):
+            try:
+                use()
+            except torch.openreg.DeferredOpenRegCallError as error:
+                message, _, place = str(error).partition("OpenReg call was originally invoked at:")
+                print(message.strip(), "in queue" in place, repr(error.__cause__), torch.openreg.is_initialized())
+    """
+    result = run_python(textwrap.dedent(code))
+    line = (
+        "OpenReg call failed lazily at initialization with error: division by zero True "
+        "ZeroDivisionError('division by zero') False\n"
+    )
+    assert (result.stdout, result.stderr) == (2 * line, "")
+
+
 def test_the_environment_sets_count_memory_and_visibility(run_python: Run) -> None:
     code = "import torch; print(torch.openreg.device_count(), torch.openreg.mem_get_info()[1])"
     assert run_python(code, OPENREG_DEVICE_COUNT="8", OPENREG_DEVICE_MEMORY="512M").stdout == f"8 {512 << 20}\n"

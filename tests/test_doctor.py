@@ -189,13 +189,29 @@ def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(
 
 
 def test_our_own_failure_is_reported_in_our_own_words(environment: Environment) -> None:
-    (environment.package / "_build_info.py").write_text('version = "0.1.0+torch2.9"\ntorch_version = "2.9.1"\n')
+    (environment.package / "_build_info.py").write_text(
+        'version = "0.1.0+torch2.9"\ntorch_version = "2.9.1"\nlibrary_sizes = {}\n'
+    )
     result = doctor(environment, "--details")
     assert result.returncode == 1
     assert 'loads, but finds no device: The device "openreg" is not available: torch_openreg failed in check_build' in (
         result.stdout
     )
     assert "  | ImportError: torch_openreg 0.1.0+torch2.9 was built for PyTorch 2.9.1" in result.stdout
+
+
+def test_a_library_of_ours_that_was_cut_is_named(environment: Environment) -> None:
+    library = environment.package / "lib" / "libtorch_openreg.so"
+    size = library.stat().st_size
+    os.truncate(library, 100_000)
+    result = doctor(environment)
+    assert (result.returncode, result.stderr) == (1, "")
+    assert (
+        f"torch_openreg failed in check_libraries: ImportError: {library} has 100,000 bytes, and the build recorded "
+        f"{size:,} bytes: a full disk or an interrupted install may have cut it. Install torch_openreg again: pip "
+        "install --no-build-isolation --force-reinstall --no-deps <its sources>\n"
+    ) in result.stdout
+    assert "`import torch` works here, in " in result.stdout
 
 
 def test_a_torch_that_cannot_be_imported_is_reported(clinic: Environment, tmp_path: Path) -> None:

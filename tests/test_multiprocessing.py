@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
+import signal
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,8 @@ import torch
 import torch.multiprocessing as mp
 from comparison import DEVICE, DEVICE_1, assert_same
 from conftest import run
+
+from torch_openreg import _C
 
 pytestmark = pytest.mark.skipif(DEVICE != "openreg", reason="the other process uses this device")
 
@@ -262,6 +269,260 @@ def test_received_memory_is_not_resized(ask: Worker) -> None:
     ask(drop, "a")
 
 
+# ---- Messages: opened once, by whom they were sent to, or given up ---------------------------------------------------
+
+REFUSED = (
+    "RuntimeError: This message was opened before, or its sender has given it up because no process was left that "
+    "could open it. A message can be opened once: send the tensor in a message of its own to each process."
+)
+
+
+def message_of(tensor: torch.Tensor) -> bytes:
+    return bytes(ForkingPickler.dumps(tensor))
+
+
+def refuses(worker: Worker, function: Callable[..., Any], *arguments: Any) -> str:
+    """What the worker raises."""
+    with pytest.raises(RuntimeError) as raised:
+        worker(function, *arguments)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_process_opens_a_message_once(ask: Worker, keeps: bool) -> None:
+    before = allocated()
+    a = torch.ones(MIB, device=DEVICE)
+    message = message_of(a)
+    ask(sharing_worker.load, "a", message)
+    if not keeps:
+        ask(drop, "a")
+    assert refuses(ask, sharing_worker.load, "b", message) == REFUSED
+    del a
+    if keeps:
+        assert allocated() == before + 4 * MIB
+        other = torch.zeros(MIB, device=DEVICE)
+        assert ask(values, "a")[:2] == [1, 1]
+        del other
+        ask(drop, "a")
+    assert allocated() == before
+
+
+def test_of_two_processes_one_opens_a_message(ask: Worker) -> None:
+    second = Worker()
+    before = allocated()
+    a = torch.ones(MIB, device=DEVICE)
+    message = message_of(a)
+    ask(sharing_worker.load, "a", message)
+    assert refuses(second, sharing_worker.load, "a", message) == REFUSED
+    second.end()
+    del a
+    assert allocated() == before + 4 * MIB
+    other = torch.zeros(MIB, device=DEVICE)
+    assert ask(values, "a")[:2] == [1, 1]
+    del other
+    ask(drop, "a")
+    assert allocated() == before
+
+
+def test_a_damaged_message_is_refused_and_the_whole_one_can_still_be_opened(ask: Worker) -> None:
+    a = torch.ones(MIB, device=DEVICE)
+    good = _C._share_storage(a.untyped_storage(), None)
+    device, memory, offset, size, slots, slot, number = good
+    unknown = "RuntimeError: Expected what _share_storage() returned in another process, but got something else."
+    short = "RuntimeError: Expected a handle of 64 bytes."
+    damaged = "RuntimeError: OpenReg error: orIpcOpenMemHandle: the handle is none that orIpcGetMemHandle has filled in"
+    both = {
+        (256, memory, offset, size, slots, slot, number): "The device index is out of range. It must be in [0, ",
+        (2**70, memory, offset, size, slots, slot, number): unknown,
+        (device, memory, offset, size, slots[:-1], slot, number): short,
+        (device, memory, offset, size, bytes(64), slot, number): damaged,
+        (
+            device,
+            memory,
+            offset,
+            size,
+            slots,
+            2**40,
+            number,
+        ): f"RuntimeError: Expected the index of one of 8192 slots, but got {2**40}.",
+        (
+            device,
+            memory,
+            offset,
+            size,
+            slots,
+            2**61,
+            number,
+        ): f"RuntimeError: Expected the index of one of 8192 slots, but got {2**61}.",
+        (device, memory, offset, size, slots, 8191 if slot < 8191 else 0, number): REFUSED,
+        (device, memory, offset, size, slots, slot, number + 1): REFUSED,
+        (device, memory, offset, size, slots, slot, -1): unknown,
+        (device, memory, offset, size, slots, slot): unknown,
+    }
+    only_opened = {
+        (device, memory[:-1], offset, size, slots, slot, number): short,
+        (device, bytes(64), offset, size, slots, slot, number): damaged,
+        (device, memory, 2**63, size, slots, slot, number): "RuntimeError: Expected a storage within its memory of ",
+        (device, memory, offset, 2**63, slots, slot, number): "RuntimeError: Expected a storage within its memory of ",
+    }
+    for description, sentence in {**both, **only_opened}.items():
+        assert sentence in refuses(ask, sharing_worker.open_storage, description)
+    for description, sentence in both.items():
+        assert sentence in refuses(ask, sharing_worker.release_storage, description)
+    ask(sharing_worker.open_storage, good)
+    assert refuses(ask, sharing_worker.release_storage, good) == REFUSED
+    ask(drop, "opened")
+
+
+def kill(worker: Worker) -> None:
+    """Ends it as a crash would. It stays a zombie, as nobody waits for it."""
+    assert worker.process.pid
+    os.kill(worker.process.pid, signal.SIGKILL)
+    stat = Path(f"/proc/{worker.process.pid}/stat")
+    while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+
+
+def test_memory_of_a_receiver_that_was_killed_is_collected() -> None:
+    worker = Worker()
+    before = allocated()
+    a = torch.ones(MIB, device=DEVICE)
+    worker(keep, "a", a)
+    del a
+    assert allocated() == before + 4 * MIB
+    kill(worker)
+    assert torch.accelerator.memory_allocated() == before + 4 * MIB
+    assert allocated() == before
+    worker.process.join()
+
+
+def test_memory_of_a_receiver_that_was_killed_goes_with_the_senders_tensor_and_with_the_next_message() -> None:
+    worker = Worker()
+    before = allocated()
+    a, b = torch.ones(MIB, device=DEVICE), torch.ones(MIB, device=DEVICE)
+    worker(keep, "a", a)
+    worker(keep, "b", b)
+    del a
+    kill(worker)
+    del b
+    gc.collect()
+    assert torch.accelerator.memory_allocated() == before + 4 * MIB
+    message_of(torch.ones(1, device=DEVICE))
+    assert torch.accelerator.memory_allocated() < before + MIB
+    worker.process.join()
+    torch.openreg.ipc_collect()
+
+
+def start_time(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def test_a_process_that_has_got_the_id_of_a_killed_one_holds_nothing() -> None:
+    before = allocated()
+    a = torch.ones(MIB, device=DEVICE)
+    *_, slots, slot, _ = _C._share_storage(a.untyped_storage(), None)
+    del a
+    _, process, fd = struct.unpack_from("<8sii", slots)
+    with open(f"/proc/{process}/fd/{fd}", "r+b") as memory:
+        for later, left in ((0, 4 * MIB), (1, 0)):
+            os.pwrite(memory.fileno(), struct.pack("<Q", start_time(1) - later << 22 | 1), 8 * slot)
+            assert allocated() == before + left
+
+
+GIVEN_UP = """
+import pickle, signal
+from multiprocessing.reduction import ForkingPickler
+
+def wait():
+    signal.pause()
+
+def receive(message):
+    try:
+        pickle.loads(message)
+    except RuntimeError as error:
+        print("RuntimeError:", error, flush=True)
+
+def left(collect):
+    if collect:
+        torch.openreg.ipc_collect()
+    return torch.openreg.memory_allocated()
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    first, second = context.Process(target=wait), context.Process(target=wait)
+    first.start(), second.start()
+    message = bytes(ForkingPickler.dumps(torch.ones(1000, device="openreg")))
+    size = left(False)
+    first.kill(), first.join()
+    print(left(True) == size, "the second one could open it")
+    second.kill(), second.join()
+    ForkingPickler.dumps(torch.ones(1000, device="openreg"))
+    print(left(False) == 2 * size, "sending gives nothing up")
+    print(left(True) == size, "the second message has no receiver that anybody knows")
+    late = context.Process(target=receive, args=(message,))
+    late.start(), late.join()
+"""
+
+
+def test_a_message_whose_receivers_have_ended_is_given_up_by_ipc_collect(tmp_path: Path) -> None:
+    result = program(tmp_path, GIVEN_UP)
+    assert (result.stdout.splitlines(), result.stderr) == (
+        [
+            "True the second one could open it",
+            "True sending gives nothing up",
+            "True the second message has no receiver that anybody knows",
+            REFUSED,
+        ],
+        "",
+    )
+
+
+def test_a_message_from_a_process_without_children_and_parent_is_kept(tmp_path: Path) -> None:
+    code = """
+from multiprocessing.reduction import ForkingPickler
+ForkingPickler.dumps(torch.ones(1000, device="openreg"))
+torch.openreg.ipc_collect()
+print(torch.openreg.memory_allocated() >= 4000)
+"""
+    assert program(tmp_path, code).stdout == "True\n"
+
+
+def test_a_message_that_the_parent_could_open_is_kept(ask: Worker) -> None:
+    assert ask(sharing_worker.send_and_drop, MIB) == MIB
+
+
+SPAWNED = """
+import signal
+
+def receive(tensor):
+    print(tensor.sum().item(), flush=True)
+
+def wait():
+    signal.pause()
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    other = context.Process(target=wait)
+    other.start()
+    receiver = context.Process(target=receive, args=(torch.ones(1000, device="openreg"),))
+    receiver.start()
+    other.kill(), other.join()
+    KILL
+    torch.openreg.ipc_collect()
+    receiver.join()
+    torch.openreg.ipc_collect()
+    print(torch.openreg.memory_allocated())
+"""
+
+
+@pytest.mark.parametrize(("kills", "printed"), [("", "1000.0\n0\n"), ("receiver.kill()", "0\n")])
+def test_the_arguments_of_a_spawned_process_wait_for_it_as_long_as_it_runs(
+    tmp_path: Path, kills: str, printed: str
+) -> None:
+    result = program(tmp_path, SPAWNED.replace("KILL", kills))
+    assert (result.stdout, result.stderr) == (printed, "")
+
+
 def test_is_shared_and_share_memory_change_nothing() -> None:
     a = torch.ones(2, device=DEVICE)
     address = a.data_ptr()
@@ -312,8 +573,8 @@ def test_memory_of_a_sender_that_has_ended_cannot_be_opened(tmp_path: Path) -> N
     result = program(tmp_path, LIFETIME.format(start=start), SENDER="does not stay")
     assert (result.returncode, result.stdout) == (0, "1\n")
     assert (
-        "which shared it, has freed it or has ended. It must keep the memory until it is opened "
-        "(orErrorInvalidResourceHandle from orIpcOpenMemHandle("
+        "has no such memory: it has freed the memory or has ended, or the handle is damaged. A process must keep what "
+        "it shares until it is opened (orErrorInvalidResourceHandle from orIpcOpenMemHandle("
     ) in result.stderr
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import struct
 import subprocess
 import sys
 import textwrap
@@ -163,8 +164,8 @@ def test_open_memory_outlives_its_owner_and_cannot_be_opened_afterwards(
     upload(pointer, b"still")
     assert download(pointer, 5) == b"still"
     message = (
-        f"orIpcOpenMemHandle: the memory is gone: process {owner.pid}, which shared it, has freed it or has ended. "
-        "It must keep the memory until it is opened"
+        f"orIpcOpenMemHandle: process {owner.pid} has no such memory: it has freed the memory or has ended, or the "
+        "handle is damaged. A process must keep what it shares until it is opened"
     )
     call("orIpcCloseMemHandle", pointer)
     with raises("orErrorInvalidResourceHandle", message):
@@ -188,7 +189,9 @@ def test_bad_arguments_are_refused(shared: tuple[int, bytes]) -> None:
         call("orIpcOpenMemHandle", None, good, 0)
     with raises("orErrorInvalidValue", "orIpcOpenMemHandle: flags is 1; no flag exists, pass 0"):
         call("orIpcOpenMemHandle", ctypes.byref(opened), good, 1)
-    with raises("orErrorInvalidValue", "orIpcOpenMemHandle: the handle is none that orIpcGetMemHandle has filled in"):
+    with raises(
+        "orErrorInvalidResourceHandle", "orIpcOpenMemHandle: the handle is none that orIpcGetMemHandle has filled in"
+    ):
         call("orIpcOpenMemHandle", ctypes.byref(opened), IpcMemHandle(), 0)
     with raises(
         "orErrorDeviceUninitialized",
@@ -203,6 +206,72 @@ def test_bad_arguments_are_refused(shared: tuple[int, bytes]) -> None:
     ):
         call("orIpcCloseMemHandle", pointer)
     assert download(pointer, 6) == b"parent"
+
+
+# What a handle holds: third_party/openreg/csrc/ipc.cpp.
+HANDLE = struct.Struct("<8siiQQQ")
+
+
+def handle_of(fd: int, size: int) -> bytes:
+    """A forged handle of any descriptor of this process."""
+    status = os.fstat(fd)
+    return HANDLE.pack(b"orIpcMm", os.getpid(), fd, size, status.st_dev, status.st_ino).ljust(64, b"\0")
+
+
+def altered(handle: bytes, index: int, value: int) -> bytes:
+    fields = list(HANDLE.unpack_from(handle))
+    fields[index] = value
+    return HANDLE.pack(*fields).ljust(64, b"\0")
+
+
+def test_a_forged_or_damaged_handle_opens_nothing(shared: tuple[int, bytes], tmp_path: Path) -> None:
+    file = tmp_path / "read_only"
+    file.write_bytes(b"A" * 4096)
+    descriptors = [os.open(file, os.O_RDONLY), os.memfd_create("other"), os.memfd_create("openreg")]
+    for descriptor in descriptors[1:]:
+        os.ftruncate(descriptor, 4096)
+    pipe = os.pipe()
+    good = shared[1]
+    forged = {
+        "a file": handle_of(descriptors[0], 4096),
+        "a pipe": handle_of(pipe[0], 4096),
+        "a memfd of somebody else's": handle_of(descriptors[1], 4096),
+        "a memfd that may shrink": handle_of(descriptors[2], 4096),
+        "a descriptor that does not exist": altered(good, 2, 100_000),
+        "too many bytes": altered(good, 3, 2 * MIB + 1),
+        "too few bytes": altered(good, 3, 4096),
+        "no bytes": altered(good, 3, 0),
+        "2**64 - 1 bytes": altered(good, 3, 2**64 - 1),
+        "another device": altered(good, 4, 10**6),
+        "another inode": altered(good, 5, 10**6),
+    }
+    child = f"""
+    for name, handle in {forged!r}.items():
+        try:
+            upload(ipc_open(handle), b"forged")
+        except OpenRegError as error:
+            print(name, error.name, error.message, sep=": ")
+        else:
+            print(name, "was opened")
+    print(download(ipc_open({good!r}), 6).decode())
+    """
+    refused = (
+        f"orErrorInvalidResourceHandle: orIpcOpenMemHandle: process {os.getpid()} has no such memory: it has freed the "
+        "memory or has ended, or the handle is damaged. A process must keep what it shares until it is opened"
+    )
+    assert output_of(child).splitlines() == [*(f"{name}: {refused}" for name in forged), "parent"]
+    assert file.read_bytes() == b"A" * 4096
+    for descriptor in [*descriptors, *pipe]:
+        os.close(descriptor)
+
+
+def test_nobody_can_change_the_size_of_shared_memory(shared: tuple[int, bytes]) -> None:
+    """What is mapped and then cut ends the process that reads it with SIGBUS."""
+    _, process, fd, *_ = HANDLE.unpack_from(shared[1])
+    with open(f"/proc/{process}/fd/{fd}", "r+b") as memory:
+        for size in (0, 4 * MIB):
+            with pytest.raises(PermissionError):
+                os.ftruncate(memory.fileno(), size)
 
 
 def test_memory_of_another_process_is_neither_freed_nor_sent_further(owner: subprocess.Popen[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Sequence
 from email import message_from_bytes
@@ -81,6 +82,31 @@ def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:
     } <= names
     assert not [name for name in names if name.endswith((".cpp", ".c", ".in", "CMakeLists.txt"))]
     assert {name.split("/")[0].split("-")[0] for name in names} == {"torch_openreg", "torch_openreg_autoload.py"}
+
+
+def test_a_wheel_records_the_sizes_of_its_libraries(installed: Environment) -> None:
+    from_wheel = installed.run("from torch_openreg import _build_info; print(_build_info.library_sizes)")
+    libraries = ["_C.so", *(f"lib/lib{name}.so" for name in ("openreg", "torch_openreg", "torch_openreg_bindings"))]
+    assert from_wheel == f"{ {name: (installed.package / name).stat().st_size for name in libraries} }\n"
+
+
+def test_a_build_without_pyyaml_stops_at_the_beginning_and_says_what_to_install(tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment")
+    (environment.site_packages / "outer.pth").unlink()
+    for package in ("torch", "torchgen"):
+        (environment.site_packages / package).symlink_to(Path(sysconfig.get_path("purelib")) / package)
+    definitions = [f"-DPython_EXECUTABLE={environment.python}", "-DSKBUILD_PROJECT_VERSION_FULL=0"]
+    command = [*cmake(), "-S", ROOT, "-B", tmp_path / "build", *definitions]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert " ".join(result.stderr.split()).startswith("CMake Error at cmake/Torch.cmake:")
+    assert (
+        f"The build of torch_openreg reads PyTorch's list of operators with PyYAML, and {environment.python} has no "
+        "package yaml. Install what the build needs, then build again: "
+        'pip install "scikit-build-core>=1.1" pyyaml cmake ninja'
+    ) in " ".join(result.stderr.split())
+    (line,) = [line for line in (ROOT / "README.md").read_text().splitlines() if "pyyaml" in line]
+    assert line.startswith('pip install "scikit-build-core>=1.1" pyyaml cmake ninja ')
 
 
 def test_an_installed_wheel_runs_where_there_is_no_compiler(installed: Environment) -> None:

@@ -90,14 +90,17 @@ class _FailedModule(ModuleType):
         return None
 
 
-def stand_in(failure: BackendLoadError) -> None:
-    """Lets ``device="openreg"`` reach the failure, without taking anything from a program that does not use it."""
+def stand_in(failure: BackendLoadError) -> ModuleType:
+    """Lets ``device="openreg"`` reach the failure, without taking anything from a program that does not use it.
+
+    Returns the module that explains, which is ``torch.openreg`` unless that is somebody else's.
+    """
     import torch
 
     module = _FailedModule(failure)
     torch.serialization.register_package(0, lambda storage: None, module._deserialize)
     if getattr(torch, "openreg", None) is not sys.modules.get("torch_openreg.openreg"):
-        return  # somebody else's; without a failure so late that ours is there, both are None
+        return module  # somebody else's; without a failure so late that ours is there, both are None
     torch.openreg = sys.modules["torch.openreg"] = module  # type: ignore[attr-defined]
     if torch._C._get_privateuse1_backend_name() == "privateuseone" and torch._C._get_accelerator().type == "cpu":
         # Claimed only where no other accelerator is: the owner of the name becomes PyTorch's accelerator.
@@ -105,3 +108,4 @@ def stand_in(failure: BackendLoadError) -> None:
     if torch._C._get_privateuse1_backend_name() == "openreg":
         # torch.accelerator asks here, and should answer as if nothing was installed.
         torch._C._accelerator_getAccelerator = lambda: None  # type: ignore[assignment, return-value]
+    return module

@@ -20,6 +20,9 @@ from typing import Any
 
 _lock = threading.RLock()
 _started = False
+REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
+DAMAGED = f": a full disk or an interrupted install may have cut it. Install torch_openreg again: {REBUILD}"
+
 failure: Exception | None = None
 """What went wrong, with the original exception as its cause; None after a successful start."""
 
@@ -46,7 +49,8 @@ def load() -> ModuleType | None:
                     from torch_openreg import _failure
 
                     failure = _failure.explain(phase, error)
-                    _failure.stand_in(failure)
+                    # Also what `from torch_openreg import openreg` gives.
+                    setattr(sys.modules["torch_openreg"], "openreg", _failure.stand_in(failure))  # noqa: B010
                     if _strict():
                         raise failure from error
                     break
@@ -103,11 +107,15 @@ def build_info() -> Any:
         )
     try:
         from torch_openreg import _build_info
+
+        _ = _build_info.library_sizes  # the last line: the first that a cut file lacks
     except ImportError:
         raise ImportError(
             f"{folder} holds the sources of torch_openreg, not a built package. "
             "Leave that folder, or build in it with: pip install --no-build-isolation -e ."
         ) from None
+    except Exception as error:
+        raise ImportError(f"torch_openreg/_build_info.py is not what the build wrote{DAMAGED}") from error
     return _build_info
 
 
@@ -115,13 +123,24 @@ def check_build() -> None:
     """This package is built, and for the PyTorch minor version that runs."""
     import torch
 
-    _build_info = build_info()
-    if torch.__version__.split(".")[:2] != _build_info.torch_version.split(".")[:2]:
+    built = build_info()
+    if torch.__version__.split(".")[:2] != built.torch_version.split(".")[:2]:
         raise ImportError(
-            f"torch_openreg {_build_info.version} was built for PyTorch {_build_info.torch_version}, and PyTorch "
-            f"{torch.__version__} is running: a binary works with one minor version. Install the torch_openreg for "
-            "this version, or rebuild it: pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
+            f"torch_openreg {built.version} was built for PyTorch {built.torch_version}, and PyTorch {torch.__version__} "
+            f"is running: a binary works with one minor version. Install the torch_openreg for this version, or rebuild "
+            f"it: {REBUILD}"
         )
+
+
+def check_libraries() -> None:
+    """The shared libraries are whole. Opening one that was cut ends the process with SIGBUS."""
+    from torch_openreg import _build_info
+
+    for name, size in _build_info.library_sizes.items():
+        path = os.path.join(os.path.dirname(_build_info.__file__), name)
+        found = f"has {os.path.getsize(path):,} bytes" if os.path.exists(path) else "is missing"
+        if found != f"has {size:,} bytes":
+            raise ImportError(f"{path} {found}, and the build recorded {size:,} bytes{DAMAGED}")
 
 
 def check_owner() -> None:
@@ -206,6 +225,7 @@ PHASES: tuple[Callable[[], None], ...] = (
     check_platform,
     check_environment,
     check_build,
+    check_libraries,
     check_owner,
     open_libraries,
     claim_name,

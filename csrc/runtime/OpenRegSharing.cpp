@@ -1,10 +1,19 @@
 #include "OpenRegSharing.h"
 
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <sstream>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "OpenRegStorage.h"
 #include "OpenRegStream.h"
@@ -12,10 +21,84 @@
 namespace c10::openreg {
 namespace {
 
-using Counter = std::atomic_ref<int64_t>;
+// ---- processes
 
-Counter counter_at(const void* counters, size_t index) {
-  return Counter(static_cast<int64_t*>(orGetKernelPointer(counters))[index]);
+// When a process started, in clock ticks after the system did; 0 if that cannot be read. nullopt: the process is gone.
+std::optional<uint64_t> start_time(int64_t process) {
+  const int fd = open(c10::str("/proc/", process, "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+  char text[1024];
+  const ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof(text));
+  const bool gone = size < 0 && (errno == ENOENT || errno == ESRCH);
+  if (fd >= 0) {
+    close(fd);
+  }
+  if (size <= 0) {
+    return gone ? std::nullopt : std::optional<uint64_t>(0);
+  }
+  const std::string_view stat(text, size);
+  // The second field is the program's name in parentheses, which may hold anything. The third is the state, the 22nd the
+  // start time.
+  std::istringstream fields(std::string(stat.substr(stat.rfind(')') + 1)));
+  char state = 0;
+  fields >> state;
+  if (state == 'Z' || state == 'X') { // its memory is gone, only its exit status is still there
+    return std::nullopt;
+  }
+  std::string skipped;
+  for (int field = 4; field < 22; ++field) {
+    fields >> skipped;
+  }
+  uint64_t ticks = 0;
+  fields >> ticks;
+  return ticks;
+}
+
+uint64_t now_in_ticks() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const auto ticks_per_second = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+  return now.tv_sec * ticks_per_second + now.tv_nsec * ticks_per_second / 1'000'000'000;
+}
+
+// What start_time() says, asked once for each process: a sender may wait for many messages of few receivers.
+class StartTimes {
+ public:
+  std::optional<uint64_t> operator()(int64_t process) {
+    const auto [known, added] = known_.try_emplace(process);
+    if (added) {
+      known->second = start_time(process);
+    }
+    return known->second;
+  }
+
+ private:
+  std::unordered_map<int64_t, std::optional<uint64_t>> known_;
+};
+
+// ---- slots
+
+// LITERALINCLUDE START: SLOT
+// A slot is one word, so that each of its changes is one compare-and-swap: 0 if nobody uses the memory (any more), a bit
+// and the message's number while it is in flight, else the process that has opened it, and when that process started.
+using Slot = std::atomic_ref<uint64_t>;
+
+constexpr uint64_t kInFlight = uint64_t{1} << 63;
+constexpr int kProcessBits = 22; // Linux has no larger process ids
+
+uint64_t opened_by_this_process() {
+  static const uint64_t start = start_time(getpid()).value_or(0);
+  return start << kProcessBits | static_cast<uint64_t>(getpid());
+}
+
+bool opener_still_runs(uint64_t word, StartTimes& start_times) {
+  const auto started = start_times(static_cast<int64_t>(word & ((1 << kProcessBits) - 1)));
+  const uint64_t expected = word >> kProcessBits;
+  return started && (*started == expected || *started == 0 || expected == 0);
+}
+// LITERALINCLUDE END: SLOT
+
+Slot slot_at(const void* slots, size_t index) {
+  return Slot(static_cast<uint64_t*>(orGetKernelPointer(slots))[index]);
 }
 
 std::string memory_handle(void* address) {
@@ -28,37 +111,57 @@ std::string memory_handle(void* address) {
 
 constexpr size_t kTableBytes = 64 << 10;
 
-// The counters of storages of one device. Never freed.
-struct CounterTable {
+// The slots of storages of one device. Never freed.
+struct SlotTable {
   void* address = nullptr;
   std::string handle;
 
-  explicit CounterTable(DeviceIndex device) {
+  explicit SlotTable(DeviceIndex device) {
     const CurrentDevice current(device);
     OPENREG_CHECK(orMalloc(&address, kTableBytes));
     handle = memory_handle(address);
   }
 };
 
-struct Slot {
-  const CounterTable* table;
+struct SlotPlace {
+  const SlotTable* table;
   size_t index;
+
+  Slot slot() const {
+    return slot_at(table->address, index);
+  }
 };
 
 // A storage's memory, while it is sent: what its DataPtr has in the place of the allocator's.
 struct Sent {
   DataPtr original;
-  Slot slot;
+  SlotPlace place;
+  std::optional<Processes> receivers;
+  uint64_t time = now_in_ticks();
 
-  bool in_use() const {
-    return counter_at(slot.table->address, slot.index).load(std::memory_order_acquire) != 0;
+  bool in_use(StartTimes& start_times) const {
+    const uint64_t word = place.slot().load(std::memory_order_acquire);
+    return word != 0 && ((word & kInFlight) || opener_still_runs(word, start_times));
+  }
+
+  // Gives the message up if it is in flight, and nobody is left who could open it.
+  void give_up(const Processes& others, StartTimes& start_times) const {
+    const auto runs = [&](int64_t process) { return start_times(process).has_value(); };
+    // A process that started after the message was sent has only got the id of one that could receive it.
+    const auto still_runs = [&](int64_t process) { return runs(process) && *start_times(process) <= time; };
+    uint64_t word = place.slot().load(std::memory_order_acquire);
+    if ((word & kInFlight) && receivers && std::none_of(receivers->begin(), receivers->end(), still_runs) &&
+        std::none_of(others.begin(), others.end(), runs)) {
+      place.slot().compare_exchange_strong(word, 0, std::memory_order_acq_rel);
+    }
   }
 };
 
 struct Sender {
   std::mutex mutex;
-  std::vector<std::vector<Slot>> free_slots; // by device
-  std::vector<std::unique_ptr<Sent>> limbo;  // freed here, but in use elsewhere
+  std::vector<std::vector<SlotPlace>> free_slots; // by device
+  std::vector<std::unique_ptr<Sent>> limbo;       // freed here, but in use elsewhere
+  uint64_t messages = 0;
 };
 
 Sender& sender() {
@@ -66,39 +169,42 @@ Sender& sender() {
   return *sender;
 }
 
-Slot take_slot(DeviceIndex device) {
+// A slot, and the number of the message that it is for.
+std::pair<SlotPlace, uint64_t> take_slot(DeviceIndex device) {
   const std::lock_guard lock(sender().mutex);
   auto& by_device = sender().free_slots;
   by_device.resize(device_count());
-  auto& slots = by_device[device];
-  if (slots.empty()) {
-    const auto* table = new CounterTable(device);
-    for (size_t i = 0; i < kTableBytes / sizeof(int64_t); ++i) {
-      slots.push_back({table, i});
+  auto& places = by_device[device];
+  if (places.empty()) {
+    const auto* table = new SlotTable(device);
+    for (size_t i = 0; i < kTableBytes / sizeof(uint64_t); ++i) {
+      places.push_back({table, i});
     }
   }
-  const Slot slot = slots.back();
-  slots.pop_back();
-  counter_at(slot.table->address, slot.index).store(1, std::memory_order_release);
-  return slot;
+  const SlotPlace place = places.back();
+  places.pop_back();
+  const uint64_t number = ++sender().messages;
+  place.slot().store(kInFlight | number, std::memory_order_release);
+  return {place, number};
 }
 
 // Without the lock: the memory goes back to the allocator, which has its own.
 void free_sent(std::unique_ptr<Sent> sent) {
   const DeviceIndex device = sent->original.device().index();
-  const Slot slot = sent->slot;
+  const SlotPlace place = sent->place;
   sent.reset();
   const std::lock_guard lock(sender().mutex);
-  sender().free_slots[device].push_back(slot);
+  sender().free_slots[device].push_back(place);
 }
 
 // LITERALINCLUDE START: SENT STORAGE
 void release_sent(void* context) {
   std::unique_ptr<Sent> sent(static_cast<Sent*>(context));
-  if (orIsInBadFork()) { // neither the memory nor the counters are there
+  if (orIsInBadFork()) { // neither the memory nor the slots are there
     return;
   }
-  if (sent->in_use()) {
+  StartTimes start_times;
+  if (sent->in_use(start_times)) {
     const std::lock_guard lock(sender().mutex);
     sender().limbo.push_back(std::move(sent));
   } else {
@@ -128,6 +234,12 @@ class OpenMemory {
     return address_;
   }
 
+  size_t size() const {
+    orPointerAttributes attributes{};
+    OPENREG_CHECK(orPointerGetAttributes(&attributes, address_));
+    return attributes.size;
+  }
+
   // Waits for the kernels that use the memory. False, and the memory stays, where nothing may wait: in a function that a
   // stream runs.
   bool close() {
@@ -141,18 +253,61 @@ class OpenMemory {
   void* address_ = nullptr;
 };
 
+// The slot of a message that arrived.
+class OpenSlot {
+ public:
+  explicit OpenSlot(const SharedStorage& shared) : slots_(shared.slots), index_(shared.slot), number_(shared.number) {
+    const size_t count = slots_.size() / sizeof(uint64_t);
+    TORCH_CHECK(index_ < count, "Expected the index of one of ", count, " slots, but got ", index_, ".");
+  }
+
+  // Throws unless the message is in flight.
+  void take(uint64_t word) const {
+    uint64_t in_flight = kInFlight | number_;
+    TORCH_CHECK(
+        slot().compare_exchange_strong(in_flight, word, std::memory_order_acq_rel),
+        "This message was opened before, or its sender has given it up because no process was left that could open it. "
+        "A message can be opened once: send the tensor in a message of its own to each process.");
+  }
+
+  // Not if the sender believed that this process was gone, and uses the slot for another message.
+  void release() const {
+    uint64_t word = opened_by_this_process();
+    slot().compare_exchange_strong(word, 0, std::memory_order_acq_rel);
+  }
+
+ private:
+  Slot slot() const {
+    return slot_at(slots_.address(), index_);
+  }
+
+  OpenMemory slots_;
+  size_t index_;
+  uint64_t number_;
+};
+
 // LITERALINCLUDE START: RECEIVED STORAGE
 struct Received {
   OpenMemory memory;
-  OpenMemory counters;
-  size_t counter;
+  OpenSlot slot;
 
-  explicit Received(const SharedStorage& shared)
-      : memory(shared.memory), counters(shared.counters), counter(shared.counter) {}
+  explicit Received(const SharedStorage& shared) : memory(shared.memory), slot(shared) {
+    const size_t size = memory.size();
+    TORCH_CHECK(
+        shared.offset <= size && shared.size <= size - shared.offset,
+        "Expected a storage within its memory of ",
+        size,
+        " bytes, but got ",
+        shared.size,
+        " bytes at ",
+        shared.offset,
+        ".");
+    slot.take(opened_by_this_process()); // last: what throws before this leaves the message as it was
+  }
 
   ~Received() {
     if (!orIsInBadFork() && memory.close()) {
-      counter_at(counters.address(), counter).store(0, std::memory_order_release);
+      slot.release();
     }
   }
 };
@@ -160,7 +315,7 @@ struct Received {
 
 } // namespace
 
-SharedStorage share_storage(const Storage& storage) {
+SharedStorage share_storage(const Storage& storage, std::optional<Processes> receivers) {
   check_not_forked();
   StorageImpl* impl = storage.unsafeGetStorageImpl();
   TORCH_CHECK(
@@ -175,46 +330,34 @@ SharedStorage share_storage(const Storage& storage) {
     return shared;
   }
   void* address = storage.mutable_data();
-  OPENREG_CHECK(orStreamSynchronize(stream_handle(current_stream(shared.device))));
+  OPENREG_CHECK(orStreamSynchronize(stream_handle(current_stream(storage.device().index()))));
   orPointerAttributes attributes{};
   OPENREG_CHECK(orPointerGetAttributes(&attributes, address));
   shared.memory = memory_handle(attributes.base);
   shared.offset = static_cast<char*>(address) - static_cast<char*>(attributes.base);
-  const Slot slot = take_slot(shared.device);
-  shared.counters = slot.table->handle;
-  shared.counter = slot.index;
-  auto* sent = new Sent{DataPtr(), slot};
+  const auto [place, number] = take_slot(storage.device().index());
+  shared.slots = place.table->handle;
+  shared.slot = place.index;
+  shared.number = number;
+  auto* sent = new Sent{DataPtr(), place, std::move(receivers)};
   sent->original = impl->set_data_ptr(DataPtr(address, sent, &release_sent, storage.device()));
   return shared;
 }
 
 Storage open_storage(const SharedStorage& shared) {
   check_device_index(shared.device);
+  const Device device(DeviceType::PrivateUse1, static_cast<DeviceIndex>(shared.device));
   if (shared.size == 0) {
-    return Storage(make_storage(0, shared.device));
+    return Storage(make_storage(0, device.index()));
   }
-  const CurrentDevice current(shared.device);
+  const CurrentDevice current(device.index());
   auto received = std::make_unique<Received>(shared);
-  orPointerAttributes attributes{};
-  OPENREG_CHECK(orPointerGetAttributes(&attributes, received->memory.address()));
-  TORCH_CHECK(
-      shared.offset <= attributes.size && shared.size <= attributes.size - shared.offset,
-      "Expected a storage within its memory of ",
-      attributes.size,
-      " bytes, but got ",
-      shared.size,
-      " bytes at ",
-      shared.offset,
-      ".");
   void* address = static_cast<char*>(received->memory.address()) + shared.offset;
   auto impl = make_intrusive<OpenRegStorageImpl>(
       StorageImpl::use_byte_size_t(),
       static_cast<int64_t>(shared.size),
       DataPtr(
-          address,
-          received.release(),
-          [](void* context) { delete static_cast<Received*>(context); },
-          Device(DeviceType::PrivateUse1, shared.device)),
+          address, received.release(), [](void* context) { delete static_cast<Received*>(context); }, device),
       /*allocator=*/nullptr,
       /*resizable=*/false);
   impl->set_received_cuda(true); // the flag's name; share_storage() asks for it
@@ -222,20 +365,24 @@ Storage open_storage(const SharedStorage& shared) {
 }
 
 void release_storage(const SharedStorage& shared) {
-  const CurrentDevice current(shared.device);
-  const OpenMemory counters(shared.counters);
-  counter_at(counters.address(), shared.counter).store(0, std::memory_order_release);
+  check_device_index(shared.device);
+  const CurrentDevice current(static_cast<DeviceIndex>(shared.device));
+  OpenSlot(shared).take(0);
 }
 
-void collect_shared() {
+void collect_shared(std::optional<Processes> possible_receivers) {
   if (orIsInBadFork()) {
     return;
   }
   std::vector<std::unique_ptr<Sent>> free;
   {
+    StartTimes start_times;
     const std::lock_guard lock(sender().mutex);
     for (auto& sent : sender().limbo) {
-      if (!sent->in_use()) {
+      if (possible_receivers) {
+        sent->give_up(*possible_receivers, start_times);
+      }
+      if (!sent->in_use(start_times)) {
         free.push_back(std::move(sent));
       }
     }

@@ -7,6 +7,7 @@ is written; a byte of a block that the call took and gave back, by the block's a
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -68,12 +69,16 @@ def _blocks_in_use() -> Ranges:
 
 def watch(fn: Callable[[], Any], stream: int) -> tuple[Any, int, list[str]]:
     """Calls `fn`, and returns its result, the number of kernels, copies and fills that it ran, and what went wrong."""
-    torch.openreg.synchronize()
-    before = _contents()
-    in_use_before = _blocks_in_use()
-    with c.Observer(COMPUTES | c.ALLOCATION | c.FREE) as observer:
-        result = fn()
+    gc.disable()  # nothing goes between what is looked at before and the call
+    try:
         torch.openreg.synchronize()
+        before = _contents()
+        in_use_before = _blocks_in_use()
+        with c.Observer(COMPUTES | c.ALLOCATION) as observer:
+            result = fn()
+            torch.openreg.synchronize()
+    finally:
+        gc.enable()
     after = _contents()
     changed = _changed(before, after)
 

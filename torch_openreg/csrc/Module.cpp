@@ -59,29 +59,31 @@ orDeviceProp device_properties(int64_t device) {
 }
 
 // What travels between processes, as Python's tuple.
-py::tuple share_storage(const c10::Storage& storage) {
+using SharedTuple = std::tuple<int64_t, py::bytes, size_t, size_t, py::bytes, size_t, uint64_t>;
+
+py::tuple share_storage(const c10::Storage& storage, std::optional<openreg::Processes> receivers) {
   openreg::SharedStorage shared;
   {
     const py::gil_scoped_release without_gil; // it waits for the device
-    shared = openreg::share_storage(storage);
+    shared = openreg::share_storage(storage, std::move(receivers));
   }
-  return py::make_tuple(
-      int(shared.device),
+  return py::cast(SharedTuple(
+      shared.device,
       py::bytes(shared.memory),
       shared.offset,
       shared.size,
-      py::bytes(shared.counters),
-      shared.counter);
+      py::bytes(shared.slots),
+      shared.slot,
+      shared.number));
 }
 
 openreg::SharedStorage unpack_shared(const py::tuple& shared) {
-  return {
-      static_cast<c10::DeviceIndex>(shared[0].cast<int>()),
-      shared[1].cast<std::string>(),
-      shared[2].cast<size_t>(),
-      shared[3].cast<size_t>(),
-      shared[4].cast<std::string>(),
-      shared[5].cast<size_t>()};
+  try {
+    const auto [device, memory, offset, size, slots, slot, number] = shared.cast<SharedTuple>();
+    return {device, memory, offset, size, slots, slot, number};
+  } catch (const py::cast_error&) {
+    TORCH_CHECK(false, "Expected what _share_storage() returned in another process, but got something else.");
+  }
 }
 
 bool can_access_peer(int64_t device, int64_t peer) {

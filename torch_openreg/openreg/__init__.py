@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+from torch_openreg import _loader
+
+if _loader.failure:  # before a library is opened that may be damaged
+    raise _loader.failure.with_traceback(None)
 
 from torch_openreg import _C
 from torch_openreg._C import _OpenRegDeviceProperties
 
 from . import _utils as _utils  # torch.load looks for it
+from ._names import SUBMODULES as _SUBMODULES
 from ._utils import DeviceLike, _get_device_index, existing_device
 
 
@@ -32,12 +41,51 @@ def init() -> None:
 
 def _lazy_init() -> None:
     """What PyTorch calls before it first uses the device."""
-    global _initialized
+    global _initialized, _initializing
     _C._init()
-    _initialized = True
+    with _initialization_lock:
+        if _initialized or _initializing:  # a queued call may use the device
+            return
+        _initializing = True
+        try:
+            for call, stack in _queued_calls:
+                try:
+                    call()
+                except Exception as error:
+                    raise DeferredOpenRegCallError(
+                        f"OpenReg call failed lazily at initialization with error: {error}\n\n"
+                        f"OpenReg call was originally invoked at:\n\n{''.join(stack)}"
+                    ) from error
+            _queued_calls.clear()
+            _initialized = True
+        finally:
+            _initializing = False
 
 
 _initialized = False
+_initializing = False
+_initialization_lock = threading.RLock()
+_queued_calls: list[tuple[Callable[[], object], list[str]]] = []
+
+
+def _lazy_call(callable: Callable[[], object], **kwargs: Any) -> None:
+    """Calls ``callable()``, now if the device has started, else when it does. As ``torch.cuda._lazy_call``.
+
+    ``seed`` and ``seed_all`` are accepted: queued calls run in the order in which they were queued, so that the last
+    seed wins.
+    """
+    with _initialization_lock:
+        if is_initialized():
+            callable()
+        else:
+            _queued_calls.append((callable, traceback.format_stack()))
+
+
+class DeferredOpenRegCallError(Exception):
+    """Raised when the device starts and a call that was queued until then fails.
+
+    As ``torch.cuda.DeferredCudaCallError``.
+    """
 
 
 def is_initialized() -> bool:
@@ -172,93 +220,10 @@ def device_memory_used(device: DeviceLike | None = None) -> int:
     return total - free
 
 
-# Where the other names live; execution, memory, random and streams have their __all__ from here. Loaded at their first
-# use, since `import torch` pays for what is loaded here.
-_SUBMODULES = {
-    "_reductions": ("ipc_collect",),
-    "_tensor_types": (
-        "BFloat16Storage",
-        "BFloat16Tensor",
-        "BoolStorage",
-        "BoolTensor",
-        "ByteStorage",
-        "ByteTensor",
-        "CharStorage",
-        "CharTensor",
-        "ComplexDoubleStorage",
-        "ComplexFloatStorage",
-        "DoubleStorage",
-        "DoubleTensor",
-        "FloatStorage",
-        "FloatTensor",
-        "HalfStorage",
-        "HalfTensor",
-        "IntStorage",
-        "IntTensor",
-        "LongStorage",
-        "LongTensor",
-        "ShortStorage",
-        "ShortTensor",
-    ),
-    "amp": ("get_amp_supported_dtype",),
-    "execution": (
-        "execution_mode",
-        "get_execution_mode",
-        "get_sync_debug_mode",
-        "record_launch_sites",
-        "set_sync_debug_mode",
-    ),
-    "fallback": (),
-    "memory": (
-        "MemPool",
-        "caching_allocator_alloc",
-        "caching_allocator_delete",
-        "empty_cache",
-        "get_allocator_backend",
-        "get_per_process_memory_fraction",
-        "host_memory_stats",
-        "host_memory_stats_as_nested_dict",
-        "max_memory_allocated",
-        "max_memory_reserved",
-        "mem_get_info",
-        "memory_allocated",
-        "memory_reserved",
-        "memory_snapshot",
-        "memory_stats",
-        "memory_stats_as_nested_dict",
-        "memory_summary",
-        "reset_accumulated_host_memory_stats",
-        "reset_accumulated_memory_stats",
-        "reset_peak_host_memory_stats",
-        "reset_peak_memory_stats",
-        "set_per_process_memory_fraction",
-        "use_mem_pool",
-    ),
-    "meta": (),
-    "random": (
-        "get_rng_state",
-        "get_rng_state_all",
-        "initial_seed",
-        "manual_seed",
-        "manual_seed_all",
-        "seed",
-        "seed_all",
-        "set_rng_state",
-        "set_rng_state_all",
-    ),
-    "streams": (
-        "Event",
-        "Stream",
-        "StreamContext",
-        "current_stream",
-        "default_stream",
-        "set_stream",
-        "stream",
-    ),
-}
 _HOMES = {name: submodule for submodule, names in _SUBMODULES.items() for name in names}
 
 __all__ = [
+    "DeferredOpenRegCallError",
     "can_device_access_peer",
     "current_device",
     "default_generators",
@@ -280,19 +245,25 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # torch.cuda fills this tuple when the device starts; here there is no such moment, and none is needed.
-    if name == "default_generators":
-        return tuple(_C._get_default_generator(index) for index in range(device_count()))
-    if name == "_gpu_trace":  # the registries of callbacks: PyTorch's tracer looks for them here
-        return importlib.import_module("torch.cuda._gpu_trace")
-    if name in _SUBMODULES:
-        return importlib.import_module(f".{name}", __name__)
-    if name in _HOMES:
-        value = getattr(__getattr__(_HOMES[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'torch.openreg' has no attribute {name!r}")
+if TYPE_CHECKING:
+    from ._names import *  # noqa: F403
+
+    default_generators: tuple[torch.Generator, ...]
+else:
+
+    def __getattr__(name: str) -> Any:
+        # torch.cuda fills this tuple when the device starts; here there is no such moment, and none is needed.
+        if name == "default_generators":
+            return tuple(_C._get_default_generator(index) for index in range(device_count()))
+        if name == "_gpu_trace":  # the registries of callbacks: PyTorch's tracer looks for them here
+            return importlib.import_module("torch.cuda._gpu_trace")
+        if name in _SUBMODULES:
+            return importlib.import_module(f".{name}", __name__)
+        if name in _HOMES:
+            value = getattr(__getattr__(_HOMES[name]), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'torch.openreg' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,8 @@ memory stays, also (unlike CUDA's) when the sender ends.
 from __future__ import annotations
 
 import copyreg
+import multiprocessing.process
+from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -43,7 +45,7 @@ def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
 def _reduce_storage(storage: torch.UntypedStorage) -> tuple[Any, ...]:
     if storage.device.type != "openreg":
         return reductions.reduce_storage(storage)
-    return _rebuild_storage, _C._share_storage(storage)
+    return _rebuild_storage, _C._share_storage(storage, _receivers())
 
 
 def _rebuild_storage(*shared: Any) -> torch.UntypedStorage:
@@ -61,9 +63,32 @@ def _rebuild_storage(*shared: Any) -> torch.UntypedStorage:
 # LITERALINCLUDE END: SHARED STORAGE REDUCTION
 
 
-def ipc_collect() -> None:
-    """Frees memory that other processes received and have let go of. As ``torch.cuda.ipc_collect``.
+# LITERALINCLUDE START: RECEIVERS
+def _receivers() -> list[int] | None:
+    """The processes that could open what is sent now; None if there is none that multiprocessing knows."""
+    parent = multiprocessing.parent_process()
+    processes = _children() + ([parent.pid] if parent and parent.pid else [])
+    # While a process is spawned, its arguments are sent to it. It has no id yet; ipc_collect() will see it as a child.
+    return processes or (None if get_spawning_popen() is None else [])
 
-    This happens by itself when a tensor is sent, and before the device is out of memory.
+
+def _children() -> list[int]:
+    # Not active_children(): it also waits for those that have ended, which another thread may be doing.
+    children: set[Any] = multiprocessing.process._children  # type: ignore[attr-defined]
+    return [child.pid for child in tuple(children) if child.pid]
+
+
+# LITERALINCLUDE END: RECEIVERS
+
+
+def ipc_collect() -> None:
+    """Frees memory that was sent, and that no other process uses any more. As ``torch.cuda.ipc_collect``.
+
+    That is memory whose receivers have let go of it or have ended. Memory that nobody has received is freed too, if no
+    process is left that could receive it: neither the parent, nor a child of ``multiprocessing`` that ran when the
+    memory was sent or that runs now. A message that arrives after that raises RuntimeError when it is opened.
+
+    Sending a tensor, and running out of memory, frees what receivers do not use any more; memory that nobody has
+    received is freed by this function only.
     """
-    _C._collect_shared()
+    _C._collect_shared(_children())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch_openreg import _C
 
-from . import _SUBMODULES
+from ._names import SUBMODULES
 
-__all__ = [*_SUBMODULES["execution"]]
+__all__ = [*SUBMODULES["execution"]]
 
 _MODES = ("inline", "async", "chaos")
 _SYNC_DEBUG_MODES = ("default", "warn", "error")

@@ -17,10 +17,11 @@ import torch
 
 from torch_openreg import _C
 
-from . import _SUBMODULES, _lazy_init
+from . import _lazy_init
+from ._names import SUBMODULES
 from ._utils import DeviceLike, existing_device
 
-__all__ = [*_SUBMODULES["memory"]]
+__all__ = [*SUBMODULES["memory"]]
 
 # ---- taking and giving back
 

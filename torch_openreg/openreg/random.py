@@ -10,10 +10,11 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from . import _SUBMODULES, _get_generator, current_device, device_count
+from . import _get_generator, current_device, device_count
+from ._names import SUBMODULES
 from ._utils import DeviceLike
 
-__all__ = [*_SUBMODULES["random"]]
+__all__ = [*SUBMODULES["random"]]
 
 
 def get_rng_state(device: DeviceLike = "openreg") -> Tensor:

@@ -11,10 +11,11 @@ import torch
 
 from torch_openreg import _C
 
-from . import _SUBMODULES, device
+from . import device
+from ._names import SUBMODULES
 from ._utils import DeviceLike, existing_device
 
-__all__ = [*_SUBMODULES["streams"]]
+__all__ = [*SUBMODULES["streams"]]
 
 
 class _OfThisDevice(type):

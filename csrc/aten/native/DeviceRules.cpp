@@ -25,11 +25,7 @@ bool is_written(const SeenTensor& each) {
 
 // (aten/src/ATen/native/Normalization.cpp)
 constexpr std::string_view kHiddenWrites[] = {
-    "aten::batch_norm_gather_stats",
-    "aten::batch_norm_gather_stats_with_counts",
     "aten::batch_norm_update_stats",
-    "aten::miopen_batch_norm",
-    "aten::cudnn_batch_norm",
     "aten::native_batch_norm",
     "aten::native_batch_norm.out",
 };

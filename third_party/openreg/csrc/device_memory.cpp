@@ -28,9 +28,20 @@ namespace {
 // Never deleted: atexit handlers and destructors of other libraries may still free memory.
 std::deque<DeviceMemory>* memories = nullptr;
 
-int createMemfd() {
-  const int fd = memfd_create("openreg", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
-  return fd < 0 && errno == EINVAL ? memfd_create("openreg", MFD_CLOEXEC) : fd;
+// -1 with errno after a failure.
+int createMemfd(size_t size) {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  int fd = memfd_create("openreg", kFlags | MFD_NOEXEC_SEAL);
+  if (fd < 0 && errno == EINVAL) {
+    fd = memfd_create("openreg", kFlags);
+  }
+  if (fd >= 0 && (ftruncate(fd, static_cast<off_t>(size)) != 0 || fcntl(fd, F_ADD_SEALS, kMemfdSeals) != 0)) {
+    const int reason = errno;
+    close(fd);
+    errno = reason;
+    return -1;
+  }
+  return fd;
 }
 
 // Writes those pages that hold something, so that memory which was never touched stays uncommitted. Through write(),
@@ -215,8 +226,8 @@ orError_t DeviceMemory::moveToFile(Allocation& allocation) {
     return error;
   }
   unchargeHostMemory(size);
-  const int fd = createMemfd();
-  bool moved = fd >= 0 && ftruncate(fd, static_cast<off_t>(size)) == 0;
+  const int fd = createMemfd(size);
+  bool moved = fd >= 0;
   if (moved) {
     const HeldWriters held;
     moved = setWritable(allocation.begin, size, false) &&

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fcntl.h>
+
 #include <map>
 #include <mutex>
 #include <optional>
@@ -8,6 +10,10 @@
 #include "range_allocator.h"
 
 namespace openreg {
+
+// How /proc shows a descriptor of memory that can be shared, and the seals of that memory: its size is fixed.
+constexpr char kMemfdLink[] = "/memfd:openreg (deleted)";
+constexpr int kMemfdSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 struct Allocation {
   uintptr_t begin; // in the device window

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 
 #include "device.h"
@@ -18,8 +19,10 @@ namespace openreg {
 namespace {
 
 // LITERALINCLUDE START: IPC HANDLE
-// What a handle holds. The memory is a memfd of the process that allocated it, which others open through /proc; its
-// inode tells whether that descriptor is still the same memory.
+// What a handle holds. The memory is a memfd of the process that allocated it, and other processes open it through
+// /proc. Rule: a handle comes from outside and is not trusted. The descriptor is opened only if /proc says that it is a
+// memfd of this library; its inode tells whether it is still the same memory; its seals promise that the size, which is
+// compared with the handle's, never changes. Memory that shrinks while it is mapped would end the reader with SIGBUS.
 struct MemoryHandle {
   char magic[8];
   int32_t process;
@@ -57,6 +60,35 @@ orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   return orSuccess;
 }
 
+// The descriptor that a handle names, or -1 with errno: ENOENT unless it is the memory that the handle describes.
+int openMemfd(const MemoryHandle& handle) {
+  char path[64], name[64];
+  std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.process, handle.fd);
+  const ssize_t length = readlink(path, name, sizeof(name));
+  if (length < 0) {
+    return -1;
+  }
+  errno = ENOENT;
+  if (std::string_view(name, length) != kMemfdLink) { // before it is opened: to open some files has an effect
+    return -1;
+  }
+  const int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) {
+    return -1;
+  }
+  struct stat status{};
+  const int seals = fcntl(fd, F_GET_SEALS); // -1 for a file that is no memfd
+  if (seals >= 0 && (seals & kMemfdSeals) == kMemfdSeals && fstat(fd, &status) == 0 && status.st_dev == handle.device &&
+      status.st_ino == handle.inode && handle.size > 0 &&
+      handle.size <= static_cast<uint64_t>(status.st_size) && // first: the rounding below may overflow
+      roundUp(handle.size, kPageSize) == static_cast<uint64_t>(status.st_size)) {
+    return fd;
+  }
+  close(fd);
+  errno = ENOENT;
+  return -1;
+}
+
 orError_t openHandle(void** devPtr, const orIpcMemHandle_t& handle, unsigned int flags) {
   if (devPtr == nullptr) {
     return fail(orErrorInvalidValue, "devPtr is NULL; pass the address of a pointer");
@@ -68,37 +100,27 @@ orError_t openHandle(void** devPtr, const orIpcMemHandle_t& handle, unsigned int
   MemoryHandle content;
   std::memcpy(&content, &handle, sizeof(content));
   if (std::memcmp(content.magic, kMagic, sizeof(kMagic)) != 0) {
-    return fail(orErrorInvalidValue, "the handle is none that orIpcGetMemHandle has filled in");
+    return fail(orErrorInvalidResourceHandle, "the handle is none that orIpcGetMemHandle has filled in");
   }
   if (content.process == getpid()) {
     return fail(
         orErrorDeviceUninitialized,
         "the handle is of this process's own memory; it is for other processes, use the pointer here");
   }
-  char path[64];
-  std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", content.process, content.fd);
-  const int fd = open(path, O_RDWR | O_CLOEXEC);
-  const int reason = errno;
-  struct stat status{};
-  const bool same =
-      fd >= 0 && fstat(fd, &status) == 0 && status.st_dev == content.device && status.st_ino == content.inode;
-  if (!same) {
-    if (fd >= 0) {
-      close(fd);
-    }
-    if (fd < 0 && reason != ENOENT) {
+  const int fd = openMemfd(content);
+  if (fd < 0) {
+    if (errno != ENOENT) {
       return fail(
           orErrorInvalidResourceHandle,
           "cannot open the memory of process %d: %s. Both processes must run as the same user and see the same /proc, "
           "and this one must be allowed to open files (ulimit -n)",
           content.process,
-          std::strerror(reason));
+          std::strerror(errno));
     }
     return fail(
         orErrorInvalidResourceHandle,
-        "the memory is gone: process %d, which shared it, has freed it or has ended. It must keep the memory until it "
-        "is "
-        "opened",
+        "process %d has no such memory: it has freed the memory or has ended, or the handle is damaged. A process must "
+        "keep what it shares until it is opened",
         content.process);
   }
   return deviceMemory(currentDevice()).attach(fd, content.inode, content.size, devPtr); // takes the descriptor

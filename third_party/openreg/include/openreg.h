@@ -187,7 +187,8 @@ OPENREG_EXPORT orError_t orMemoryProtect(void* devPtr);
  * orIpcGetMemHandle: `devPtr` is what orMalloc returned. The first handle moves the bytes to memory that can be shared,
  * which takes as long as a copy; threads that write to them meanwhile are held up.
  * orIpcOpenMemHandle: a handle that is open already gives the same address again, and is closed once more. `flags` is 0.
- * orErrorDeviceUninitialized in the process that made the handle, orErrorInvalidResourceHandle if the memory is gone.
+ * orErrorDeviceUninitialized in the process that made the handle, orErrorInvalidResourceHandle if the memory is gone
+ * or the handle is damaged: a handle is checked, and no damaged one opens other files or maps more than the memory has.
  * orIpcCloseMemHandle: waits as orFree does.
  */
 typedef struct orIpcMemHandle {

@@ -1,0 +1,27 @@
+"""Writes the sizes of the package's shared libraries into its _build_info.py, for torch_openreg._loader.check_files().
+
+CMake runs it at the end of an install, when the libraries are stripped and have their final run paths. Whoever changes
+the libraries of an installed package or of an unpacked wheel afterwards runs it again:
+
+    python cmake/library_sizes.py <the folder torch_openreg>
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+LINE = "library_sizes = "
+
+
+def record(package: Path) -> None:
+    """``package``: the folder that _build_info.py and _C.so lie in."""
+    libraries = sorted([*package.glob("*.so"), *package.glob("lib/*.so")])
+    sizes = {library.relative_to(package).as_posix(): library.stat().st_size for library in libraries}
+    info = package / "_build_info.py"
+    lines = [line for line in info.read_text().splitlines() if not line.startswith(LINE)]
+    info.write_text("\n".join([*lines, f"{LINE}{sizes}"]) + "\n")
+
+
+if __name__ == "__main__":
+    record(Path(sys.argv[1]))
