@@ -111,7 +111,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       mm_out,
       mse_loss,
       mse_loss_backward,
-      native_batch_norm,
       native_batch_norm_backward,
       native_group_norm,
       native_group_norm_backward,
