@@ -216,6 +216,9 @@ void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
 
 // Not TORCH_LIBRARY_IMPL, which would do it at `import torch`: a fallback costs 3 ms, since PyTorch looks at every
 // operator again, and no tensor of these layouts exists before the device has started.
+  if (key == c10::DispatchKey::QuantizedPrivateUse1) { // copy.deepcopy, pickle
+    aten.impl("set_.source_Storage_storage_offset", set_source_Storage_storage_offset_);
+  }
 const bool at_start = [] {
   c10::openreg::on_start([] {
     register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU);
