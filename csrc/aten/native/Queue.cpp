@@ -11,6 +11,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "Alerts.h"
 #include "Fallback.h"
 #include "KernelScope.h"
 #include "Layouts.h"
@@ -442,7 +443,8 @@ bool is_queueable(const c10::OperatorHandle& op) {
 
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack) {
   const Rule rule = rule_of(op);
-  if (rule.results == Rule::Results::Unknown || device < 0) {
+  if (rule.results == Rule::Results::Unknown || device < 0 ||
+      (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && alerts(op))) {
     return false;
   }
   const c10::FunctionSchema& schema = op.schema();
