@@ -365,7 +365,8 @@ class Operands {
         return false;
       }
       c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-      if (!c10::openreg::keeps_twin(storage)) {
+      const bool lacks_memory = !storage->data() && impl->numel() > 0;
+      if (!c10::openreg::keeps_twin(storage) || c10::openreg::is_cow(storage) || lacks_memory) {
         return false;
       }
       cpu = make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, *impl);
