@@ -469,3 +469,20 @@ def test_a_bad_environment_value_is_named_with_what_is_allowed(variable: str, va
 def test_a_good_environment_value_is_obeyed(count: str, memory: str) -> None:
     result = _first_use(OPENREG_DEVICE_COUNT=count, OPENREG_DEVICE_MEMORY=memory)
     assert (result.returncode, result.stdout) == (0, "2.0\n"), result.stderr
+
+
+def test_half_precision_complex_numbers_warn_as_everywhere_once_in_a_process(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    for make in ("torch.empty(3, dtype=torch.chalf, device=device)", "torch.empty(3, device=device).to(torch.chalf)"):
+        code = (
+            "import torch, warnings\n"
+            "with warnings.catch_warnings(record=True) as caught:\n"
+            "    warnings.simplefilter('always')\n"
+            f"    for device in ('{DEVICE}', '{DEVICE}', 'cpu'):\n"
+            f"        {make}\n"
+            "print([str(w.message).partition(' (')[0] for w in caught])\n"
+        )
+        result = run_python(code)
+        expected = '["ComplexHalf support is experimental and many operators don\'t support it yet."]\n'
+        assert (result.stdout, result.stderr) == (expected, "")

@@ -117,14 +117,26 @@ def test_a_device_that_does_not_exist_is_reported_in_the_words_of_torch(tmp_path
     assert "device type at start of device string: nonsense" in " ".join(result.stdout.split())
 
 
-@pytest.mark.parametrize(("module", "package"), [("rich", "rich"), ("sklearn", "scikit-learn")])
-def test_a_missing_extra_is_named_with_the_way_to_install_it(tmp_path: Path, module: str, package: str) -> None:
-    code = f"import sys; sys.modules[{module!r}] = None; from torch_openreg._cli import main; sys.exit(main(['demo']))"
+@pytest.mark.parametrize(
+    ("modules", "arguments", "packages"),
+    [
+        (["rich"], [], "rich"),
+        (["sklearn"], [], "scikit-learn"),
+        (["matplotlib"], ["--plot", "curves.png"], "matplotlib"),
+        (["rich", "sklearn", "matplotlib"], [], "rich scikit-learn"),
+    ],
+)
+def test_all_missing_packages_are_named_with_the_line_that_installs_them(
+    tmp_path: Path, modules: list[str], arguments: list[str], packages: str
+) -> None:
+    code = (
+        f"import sys; sys.modules |= dict.fromkeys({modules}); from torch_openreg._cli import main; "
+        f"sys.exit(main(['demo', *{arguments}]))"
+    )
     result = run(tmp_path, "-c", code)
     assert result.returncode == 2
     assert result.stderr == (
-        f"torch-openreg demo needs {package}, which is not installed: pip install {package}, or "
-        "pip install 'torch_openreg[demo]' for all that the command uses\n"
+        f"torch-openreg demo needs packages that are not installed. Install them with\n  pip install {packages}\n"
     )
 
 

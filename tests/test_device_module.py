@@ -106,9 +106,9 @@ def test_a_negative_index_is_no_device_where_one_is_asked_about(use: Callable[[i
 
 
 def test_another_kind_of_device_is_refused() -> None:
-    with pytest.raises(ValueError, match="^Expected a openreg device, but got: cpu$"):
+    with pytest.raises(ValueError, match="^Expected an openreg device, but got: cpu$"):
         openreg.set_device("cpu")
-    with pytest.raises(ValueError, match="^Expected a openreg device, but got: meta$"):
+    with pytest.raises(ValueError, match="^Expected an openreg device, but got: meta$"):
         openreg.synchronize(torch.device("meta"))
 
 

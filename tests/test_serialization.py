@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import io
 import os
@@ -356,3 +357,33 @@ def test_a_truncated_file_is_an_error_and_costs_nothing(tmp_path: Path) -> None:
         torch.load(path)
     assert torch.accelerator.memory_allocated() == before
     assert_same(kept, torch.arange(4.0))
+
+
+QUANTIZED = {
+    "per tensor": lambda x: torch.quantize_per_tensor(x, 0.1, 3, torch.qint8),
+    "per channel": lambda x: torch.quantize_per_channel(
+        x, torch.tensor([0.1, 0.2], device=x.device), torch.tensor([1, 2], device=x.device), 0, torch.quint8
+    ),
+}
+
+
+@pytest.mark.parametrize("quantize", QUANTIZED.values(), ids=QUANTIZED)
+def test_quantized_tensors_are_copied_pickled_saved_and_loaded(quantize: Any) -> None:
+    values = torch.tensor([[0.5, -1.0, 2.0], [0.25, 0.0, 1.5]])
+    expected, q = quantize(values), quantize(values.to(DEVICE))
+
+    def saved(tensor: torch.Tensor, location: str | None) -> torch.Tensor:
+        file = io.BytesIO()
+        torch.save(tensor, file)
+        file.seek(0)
+        return torch.load(file, map_location=location)
+
+    copies = [(copy.deepcopy(q), DEVICE_0), (pickle.loads(pickle.dumps(q)), DEVICE_0), (saved(q, None), DEVICE_0)]
+    copies += [(saved(q, "cpu"), "cpu"), (saved(q, DEVICE_1), DEVICE_1), (saved(expected, DEVICE), DEVICE_0)]
+    for result, device in copies:
+        assert str(result.device) == device and result.qscheme() is expected.qscheme()
+        assert result.data_ptr() != q.data_ptr()
+        assert_same(result, expected, device=device)
+        assert_same(result.dequantize(), expected.dequantize(), device=device)
+    view = copy.deepcopy([q, q[1]])
+    assert view[0].data_ptr() == view[1].data_ptr() - 3

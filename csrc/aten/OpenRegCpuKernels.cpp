@@ -7,6 +7,7 @@
 
 #include "../runtime/OpenRegFunctions.h"
 #include "OpenRegStructured.h"
+#include "native/Alerts.h"
 #include "native/Fallback.h"
 #include "native/Minimal.h"
 #include "native/OnCpu.h"
@@ -19,12 +20,17 @@ namespace {
 
 #include <OperatorPolicy.inc>
 
-template <class... Ops>
-void on_cpu(torch::Library& m) {
-  const auto add = [&](const char* name, const char* overload, auto* kernel) {
+template <template <class, class> class Kernel, class... Ops>
+void add(torch::Library& m) {
+  const auto impl = [&](const char* name, const char* overload, auto* kernel) {
     m.impl(*overload ? (std::string(name) + "." + overload).c_str() : name, kernel);
   };
-  (add(Ops::name, Ops::overload_name, &Unboxed<Ops, &OnCpu<Ops>::call>::call), ...);
+  (impl(Ops::name, Ops::overload_name, &Kernel<Ops, typename Ops::schema>::call), ...);
+}
+
+template <class... Ops>
+void on_cpu(torch::Library& m) {
+  add<UnboxedOnCpu, Ops...>(m);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -62,7 +68,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       argmin,
       cummax,
       cumprod,
-      cumsum,
       equal,
       linalg_vector_norm,
       logsumexp,
@@ -102,7 +107,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       bmm_out,
       dot,
       _adaptive_avg_pool2d,
-      _adaptive_avg_pool2d_backward,
       huber_loss,
       huber_loss_backward,
       max_pool2d_with_indices,
@@ -111,18 +115,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       mm_out,
       mse_loss,
       mse_loss_backward,
-      native_batch_norm,
       native_batch_norm_backward,
       native_group_norm,
       native_group_norm_backward,
       native_layer_norm,
       native_layer_norm_backward,
       nll_loss2d_backward,
-      nll_loss2d_forward,
       nll_loss_backward,
       nll_loss_forward,
       smooth_l1_loss,
       smooth_l1_loss_backward>(m);
+
+  // Those of them that raise in a deterministic program
+  add<AlertingOnCpu, _adaptive_avg_pool2d_backward, cumsum, nll_loss2d_forward>(m);
 
   // Indexing, joining, sorting
   on_cpu<
@@ -183,18 +188,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 // LITERALINCLUDE START: FALLBACK PER OPERATOR
 // The fallback again, operator by operator: where PyTorch has a composite kernel it would never reach the global one.
-template <size_t N>
-void fallback_for(torch::Library& m, c10::DispatchKey key, const char* const (&names)[N]) {
-  for (const char* name : names) {
+template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* kernel = &fallback, class Names>
+void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
+  for (const auto& name : names) {
     const auto op = c10::Dispatcher::singleton().findOp(torch::jit::parseName(name));
     if (op && !op->hasKernelForDispatchKey(key)) {
-      m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+      m.impl(c10::toString(op->operator_name()).c_str(), torch::CppFunction::makeFromBoxedFunction<kernel>());
     }
   }
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_structured();
+  fallback_for<&alert_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, alerting_operators());
   fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
   // Their composite kernels name the devices they take, or call a stub that the device does not have.
   for (const char* name : {"mode.values", "conj_physical_"}) {
@@ -210,6 +216,9 @@ void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
   static auto* libraries = new std::deque<torch::Library>; // a registration lasts as long as its library
   torch::Library& aten = libraries->emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
   aten.impl("copy_", copy_);
+  if (key == c10::DispatchKey::QuantizedPrivateUse1) { // copy.deepcopy, pickle
+    aten.impl("set_.source_Storage_storage_offset", set_source_Storage_storage_offset_);
+  }
   fallback_for(aten, key, names);
   torch::Library& all = libraries->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());

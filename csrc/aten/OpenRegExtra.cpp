@@ -7,6 +7,7 @@
 #include "native/Custom.h"
 #include "native/Dropout.h"
 #include "native/Elementwise.h"
+#include "native/Normalization.h"
 #include "native/OnCpu.h"
 #include "native/Recurrent.h"
 
@@ -33,6 +34,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);
   m.impl("_thnn_fused_gru_cell", _thnn_fused_gru_cell);
   m.impl("_thnn_fused_gru_cell_backward", _thnn_fused_gru_cell_backward);
+  m.impl("native_batch_norm", native_batch_norm);
+  m.impl("_native_batch_norm_legit", _native_batch_norm_legit);
   m.impl("zero_", zero_);
   m.impl("native_dropout", native_dropout);
   m.impl("native_dropout_backward", native_dropout_backward);

@@ -11,8 +11,8 @@ void throw_error(orError_t error, const char* call) {
       throw;
     }
   }
-  const char* detail = orGetLastErrorMessage();
-  const std::string message = detail && *detail ? detail : orGetErrorString(error);
+  // An error that no call of the C API returned has no sentence of its own.
+  const std::string message = orPeekAtLastError() == error ? orGetLastErrorMessage() : orGetErrorString(error);
   orGetLastError(); // reported here, once
   switch (error) {
     case orErrorMemoryAllocation:

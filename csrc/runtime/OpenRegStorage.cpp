@@ -1,7 +1,7 @@
 #include "OpenRegStorage.h"
 
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/COW.h>
+#include <c10/core/impl/COWDeleter.h>
 
 #include <algorithm>
 #include <cstring>
@@ -89,20 +89,33 @@ class TwinAllocator final : public CpuAllocator {
   }
 };
 
-intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage) {
+intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage, DataPtr data) {
   return make_intrusive<StorageImpl>(
       StorageImpl::use_byte_size_t(),
       static_cast<int64_t>(storage->nbytes()),
-      DataPtr(orGetKernelPointer(storage->data()), Device(DeviceType::CPU)), // borrowed
+      std::move(data),
       TwinAllocator::get(),
       storage->resizable());
 }
 
-// torch._lazy_clone() shares memory until it is written, through the storage's own accessors. A kernel writes through the
-// twin: the copy is made before, also for a kernel that would only have read.
+intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage) {
+  return make_twin(storage, DataPtr(orGetKernelPointer(storage->data()), Device(DeviceType::CPU))); // borrowed
+}
+
+// A copy-on-write storage gets memory of its own when its accessors are asked for memory to write. A kernel that writes
+// through a plain twin does not ask, so the storage must get its own memory before.
 void materialize(StorageImpl* storage) {
-  if (C10_UNLIKELY(c10::impl::cow::is_cow_data_ptr(storage->data_ptr()))) {
+  if (C10_UNLIKELY(is_cow(storage))) {
     storage->mutable_data();
+  }
+}
+
+// Gives `storage` other memory, which it shares with nobody.
+void replace_memory(StorageImpl* storage, DataPtr data, size_t size) {
+  storage->set_data_ptr_noswap(std::move(data));
+  storage->set_nbytes(size);
+  if (C10_UNLIKELY(storage->has_materializer())) {
+    storage->clear_materializer();
   }
 }
 
@@ -158,6 +171,16 @@ intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage) {
   return make_twin(storage);
 }
 
+intrusive_ptr<StorageImpl> new_cow_twin(StorageImpl* storage) {
+  using namespace c10::impl::cow;
+  auto* sharers = storage->data_ptr().cast_context<COWDeleterContext>(cow_deleter);
+  sharers->increment_refcount();
+  auto twin =
+      make_twin(storage, DataPtr(orGetKernelPointer(storage->data()), sharers, cow_deleter, Device(DeviceType::CPU)));
+  twin->set_materializer(&materialize_cow);
+  return twin;
+}
+
 void move_to_host(StorageImpl* twin) {
   const KernelAllocations on_host(kHost);
   DataPtr copy = TwinAllocator::get()->allocate(twin->nbytes());
@@ -168,7 +191,7 @@ void move_to_host(StorageImpl* twin) {
 }
 
 bool is_fresh(const StorageImpl* storage) {
-  return storage->data_ptr().get_context() != nullptr && in_kernel_window(storage->data());
+  return storage->data_ptr().get_context() != nullptr && !is_cow(storage) && in_kernel_window(storage->data());
 }
 
 intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device) {
@@ -197,8 +220,7 @@ void resize_storage(StorageImpl* storage, size_t size) {
     const Stream stream = current_stream(device);
     OPENREG_CHECK(orMemcpyAsync(data.get(), storage->data(), kept, orMemcpyDeviceToDevice, stream_handle(stream)));
   }
-  storage->set_data_ptr_noswap(std::move(data));
-  storage->set_nbytes(size);
+  replace_memory(storage, std::move(data), size);
 }
 
 intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, DeviceIndex device) {
@@ -222,8 +244,7 @@ void take_over(StorageImpl* storage, StorageImpl* twin) {
     return;
   }
   const auto adopted = adopt_storage(intrusive_ptr<StorageImpl>::reclaim_copy(twin), storage->device().index());
-  storage->set_nbytes(adopted->nbytes());
-  storage->set_data_ptr_noswap(adopted->set_data_ptr(DataPtr()));
+  replace_memory(storage, adopted->set_data_ptr(DataPtr()), adopted->nbytes());
 }
 
 KernelAllocations::KernelAllocations(DeviceIndex device, bool only_writes)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/StorageImpl.h>
+#include <c10/core/impl/COW.h>
 #include <c10/util/SmallVector.h>
 
 #include <atomic>
@@ -42,6 +43,16 @@ OPENREG_API bool keeps_twin(const StorageImpl* storage);
 
 // A twin for one use, of any storage.
 OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
+
+// A copy-on-write twin, for one use, of a storage that shares its memory with others (torch._lazy_clone). A kernel that
+// only reads leaves the memory shared. A kernel that writes gets a copy first, and take_over() then gives that copy to the
+// storage.
+OPENREG_API intrusive_ptr<StorageImpl> new_cow_twin(StorageImpl* storage);
+
+// Whether `storage` shares its memory until it is written.
+inline bool is_cow(const StorageImpl* storage) {
+  return impl::cow::is_cow_data_ptr(storage->data_ptr());
+}
 
 // Gives such a twin memory of its own, with the same contents, so that it may outlive the device storage.
 OPENREG_API void move_to_host(StorageImpl* twin);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -21,13 +22,10 @@ COMMANDS = {
     "ops": "the route that each operator takes on the device: its own kernel, the fallback, a composition",
 }
 
-# Modules that only some commands use -> the package they come from, and the extra of this package that names it.
-EXTRAS = {
-    "rich": ("rich", "demo"),
-    "sklearn": ("scikit-learn", "demo"),
-    "numpy": ("numpy", "demo"),
-    "matplotlib": ("matplotlib", "demo"),
-}
+# Modules that only some commands use -> the packages they come from; the extra `demo` names all of them.
+EXTRAS = {"rich": "rich", "sklearn": "scikit-learn", "numpy": "numpy", "matplotlib": "matplotlib"}
+# Command -> the modules that it needs in every case.
+NEEDED = {"demo": ("rich", "sklearn", "numpy")}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,9 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = (error.name or "").split(".")[0]
         if module not in EXTRAS:
             raise
-        package, extra = EXTRAS[module]
-        install = f"pip install {package}, or pip install 'torch_openreg[{extra}]' for all that the command uses"
-        print(f"torch-openreg {chosen.command} needs {package}, which is not installed: {install}", file=sys.stderr)
+        # All that is missing at once, so that one installation suffices.
+        needed = dict.fromkeys((*NEEDED.get(chosen.command, ()), module))
+        missing = [EXTRAS[name] for name in needed if importlib.util.find_spec(name) is None]
+        print(
+            f"torch-openreg {chosen.command} needs packages that are not installed. Install them with\n"
+            f"  pip install {' '.join(missing)}",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         return 130

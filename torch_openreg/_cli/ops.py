@@ -26,7 +26,7 @@ ROUTES = {
     "native": "a kernel written for the device",
     "structured": "PyTorch's structured kernel over the device's memory, with the CPU's inner loop (STUB)",
     "unboxed": "the CPU's kernel on device memory, called without boxing its arguments",
-    "fallback, registered": "the boxed fallback, registered for this operator because a composite kernel would win",
+    "registered fallback": "the boxed fallback, registered because a composite kernel would win or CUDA alerts",
     "fallback": "the boxed fallback for every operator with a CPU kernel",
     "composite explicit": "made of other operators, with a derivative of its own",
     "composite implicit": "made of other operators, which differentiate it too",
@@ -78,7 +78,7 @@ def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
     if kind == "kernel":
         route = SOURCES.get(os.path.basename(source.partition(":")[0]), "native")
         if route == "unboxed" and is_boxed(name, device):
-            route = "fallback, registered"
+            route = "registered fallback"
         elif layout != "strided":
             route = "native"  # copy_
         return route, source
@@ -105,7 +105,7 @@ def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Op
         if (namespaces and namespace not in namespaces) or not torch._C._dispatch_has_kernel(name):
             continue
         route, source = route_of(name, layout)
-        queueable = route in ("native", "structured", "unboxed", "fallback, registered", "fallback")
+        queueable = route in ("native", "structured", "unboxed", "registered fallback", "fallback")
         base, _, overload = rest.partition(".")
         queued = queueable and _C._is_queueable(f"{namespace}::{base}", overload)
         # As from the root of the sources: of this backend, or of PyTorch, which names those of its build machine.
@@ -116,6 +116,15 @@ def matches(name: str, pattern: str) -> bool:
     """Whether a pattern, with or without namespace and overload, names an operator."""
     short = name.partition("::")[2]
     return any(fnmatchcase(text, pattern) for text in (name, name.partition(".")[0], short, short.partition(".")[0]))
+
+
+def routes(text: str) -> list[str]:
+    """The routes that the option ``--route`` names."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in ROUTES:
+            raise argparse.ArgumentTypeError(f"{name!r} is no route; `torch-openreg ops --help` lists the routes")
+    return names
 
 
 def totals(rows: Sequence[Operator]) -> dict[str, int]:
@@ -147,7 +156,7 @@ def show_rich(rows: Sequence[Operator], only_totals: bool) -> None:
     if not only_totals:
         table = Table("operator", "route", "async", "registered at", box=None, header_style="bold", pad_edge=False)
         for row in rows:
-            style = "red" if row.route == "missing" else "yellow" if row.route.startswith("fallback") else ""
+            style = "red" if row.route == "missing" else "yellow" if "fallback" in row.route else ""
             table.add_row(row.name, row.route, "queued" if row.queued else "", row.registered_at, style=style)
         console.print(table)
         console.print()
@@ -275,7 +284,7 @@ def main(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names: add, aten::add.out, '_foreach_*'")
-    parser.add_argument("--route", action="append", choices=ROUTES, help="only this route; may be repeated")
+    parser.add_argument("--route", action="extend", type=routes, help="only these routes, separated by commas")
     parser.add_argument("--namespace", action="append", help="instead of aten, or 'all'; may be repeated")
     parser.add_argument("--layout", default="strided", choices=KEYS, help="of the tensors (default: strided)")
     parser.add_argument("--totals", action="store_true", help="without the operators")

@@ -23,7 +23,7 @@ def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
     if device is not None:
         device = torch.device(device)
         if device.type != "openreg":
-            raise ValueError(f"Expected a openreg device, but got: {device}")
+            raise ValueError(f"Expected an openreg device, but got: {device}")
         index = device.index
     if index is not None:
         return index

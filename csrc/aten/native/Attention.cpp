@@ -6,12 +6,21 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_ops.h>
-#include <ATen/ops/zeros.h>
-#include <c10/core/InferenceMode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include "OnCpu.h"
 
 namespace at::openreg {
+namespace {
+
+// `tensor` with the strides of at::empty_like(like), which PyTorch's meta kernels promise to compiled programs.
+Tensor with_strides_of(const Tensor& tensor, const Tensor& like) {
+  const Tensor result = at::empty_like(like, tensor.options());
+  return tensor.strides() == result.strides() ? tensor : result.copy_(tensor);
+}
+
+} // namespace
 
 int64_t _fused_sdp_choice(
     const Tensor& query,
@@ -57,14 +66,19 @@ _scaled_dot_product_fused_attention_overrideable(
   TORCH_CHECK(!return_debug_mask, "return_debug_mask is not supported by the openreg device.");
   auto [out, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
-  // The other results serve kernels with variable lengths and dropout, which this one does not have. PyTorch's meta
-  // kernel says that the generator's seed and offset are tensors, and a graph captured with it saves them for the
-  // backward.
-  static const Tensor& no_seed = *new Tensor([] {
-    const c10::InferenceMode saved_for_backward(false);
-    return at::zeros({}, at::kLong);
-  }());
-  return {out, logsumexp, Tensor(), Tensor(), query.sym_size(2), key.sym_size(2), no_seed, no_seed, Tensor()};
+  // The strides and devices are those of PyTorch's meta kernel, on which compiled programs rely. The seed and the offset
+  // of the generator serve kernels with dropout: this kernel has none, and nobody reads them.
+  const TensorOptions unused = query.options().dtype(kLong);
+  return {
+      with_strides_of(out, query),
+      logsumexp.contiguous(),
+      Tensor(),
+      Tensor(),
+      query.sym_size(2),
+      key.sym_size(2),
+      at::empty({}, unused),
+      at::empty({}, unused),
+      Tensor()};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> _scaled_dot_product_fused_attention_overrideable_backward(
@@ -95,7 +109,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> _scaled_dot_product_fused_attention_o
   const std::optional<Tensor> mask = attn_bias.defined() ? std::optional<Tensor>(attn_bias) : std::nullopt;
   auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, mask, scale);
-  return {grad_query, grad_key, grad_value, Tensor()};
+  return {
+      with_strides_of(grad_query, query), with_strides_of(grad_key, key), with_strides_of(grad_value, value), Tensor()};
 }
 
 } // namespace at::openreg

@@ -83,8 +83,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
   check_devices<at::_ops::convolution_backward_overrideable>(grad_output, input, weight);
   // The bias of a convolution is as long as its output has channels.
   const c10::SymInt bias_size[] = {transposed ? weight.sym_size(1) * groups : weight.sym_size(0)};
-  using Op = at::_ops::convolution_backward;
-  return Unboxed<Op, &OnCpu<Op>::call>::call(
+  return UnboxedOnCpu<at::_ops::convolution_backward>::call(
       grad_output,
       input,
       weight,

@@ -24,7 +24,7 @@ bool copyable(const Tensor& tensor) {
 bool is_block(const Tensor& self, const Tensor& source) {
   return self.device() != source.device() && self.scalar_type() == source.scalar_type() &&
          self.sizes() == source.sizes() && self.is_contiguous() && source.is_contiguous() &&
-         self.is_conj() == source.is_conj() && self.is_neg() == source.is_neg() && !source._is_zerotensor();
+         self.is_conj() == source.is_conj() && self.is_neg() == source.is_neg();
 }
 
 // Runs `copy` with the stream that the copy belongs on: the current one of the source's device, as in CUDA, or of the
@@ -70,8 +70,9 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (tensor.is_privateuseone()) {
-    return c10::openreg::keeps_twin(storage) ? make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, impl)
-                                             : Tensor();
+    return c10::openreg::keeps_twin(storage) && !c10::openreg::is_cow(storage)
+               ? make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, impl)
+               : Tensor();
   }
   if (at::getHostAllocator(DeviceType::PrivateUse1) && tensor.is_pinned()) {
     return make_like(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), c10::DispatchKey::CPU, impl);
@@ -83,8 +84,8 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
 // said.
 bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   const bool with_host = self.is_cpu() || source.is_cpu();
-  if ((with_host && !non_blocking) || self.is_same(source) || source._is_zerotensor() || self._is_zerotensor() ||
-      !is_expandable_to(source.sizes(), self.sizes()) || has_internal_overlap(self) == MemOverlap::Yes) {
+  if ((with_host && !non_blocking) || self.is_same(source) || !is_expandable_to(source.sizes(), self.sizes()) ||
+      has_internal_overlap(self) == MemOverlap::Yes) {
     return false;
   }
   const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
@@ -152,6 +153,14 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
       " on ",
       self.device(),
       " is not supported by the openreg device.");
+  TORCH_CHECK(
+      !self._is_zerotensor(),
+      "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a mutable zero tensor.");
+  if (C10_UNLIKELY(source._is_zerotensor())) { // it has no memory
+    return self.zero_();
+  }
+  check_memory(*self.unsafeGetTensorImpl(), "aten::copy_");
+  check_memory(*source.unsafeGetTensorImpl(), "aten::copy_");
   const bool dense = !has_components(*self.unsafeGetTensorImpl()) && !has_components(*source.unsafeGetTensorImpl());
   if (dense && is_block(self, source)) {
     c10::openreg::check_not_forked();

@@ -103,6 +103,24 @@ void one_scalar(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
   check_iterator(operands(seen), 1);
 }
 
+void scalar_tensor2(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
+  check_iterator(operands(seen), 1);
+  for (const SeenTensor& each : seen) {
+    if (is_written(each) || !each.tensor->device().is_cpu()) {
+      continue;
+    }
+    const std::string& name = each.argument->name();
+    TORCH_CHECK(
+        name != "self",
+        "CPU Scalar support for self argument is not supported when calling addcmul on openreg tensors.");
+    TORCH_CHECK(
+        name != "tensor1",
+        "CPU Scalar support for tensor1 argument is not supported when calling addcmul on openreg tensors. However, "
+        "CPU "
+        "Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms.");
+  }
+}
+
 void no_further_scalar(const DevicePolicy&, ArrayRef<SeenTensor> seen) {
   check_iterator(operands(seen), 0);
 }

@@ -27,6 +27,7 @@ Tensor& zero_(Tensor& self) {
   if (self.numel() >= at::internal::GRAIN_SIZE || !self.is_non_overlapping_and_dense()) {
     return self.fill_(0);
   }
+  check_memory(*self.unsafeGetTensorImpl(), "aten::zero_");
   const auto stream = c10::openreg::stream_handle(c10::openreg::current_stream(self.device().index()));
   OPENREG_CHECK(orMemsetAsync(self.mutable_data_ptr(), 0, self.nbytes(), stream));
   return self;

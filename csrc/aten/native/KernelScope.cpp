@@ -118,6 +118,16 @@ Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) 
   return make_like(std::move(storage), c10::DispatchKey::PrivateUse1, *tensor.unsafeGetTensorImpl());
 }
 
+void check_missing_memory(const c10::TensorImpl& tensor, const char* kernel) {
+  const bool never_had_any = // a FakeTensor's component, or zeros that are known without memory
+      !tensor.storage().device().is_privateuseone() || tensor.key_set().has(c10::DispatchKey::ZeroTensor);
+  if (tensor.numel() > 0 && !never_had_any) {
+    const std::string call =
+        c10::str(kernel, ": the storage of an operand with ", tensor.numel(), " elements was resized to 0 bytes");
+    c10::openreg::throw_error(orErrorIllegalAddress, call.c_str());
+  }
+}
+
 // A backward must not run on autograd's own thread for the device, as CUDA's does: CPU kernels on a second thread make a
 // second OpenMP team, and libgomp then lets *all* teams of the process sleep between parallel regions, which slowed a
 // forward of 13 us to 96 us, on the CPU device too. So a thread that computes on the device runs its backward itself.
@@ -211,6 +221,9 @@ void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
 
 KernelScope::~KernelScope() {
   if (C10_LIKELY(policy_.builtin)) {
+    if (C10_UNLIKELY(has_cow_)) {
+      separate();
+    }
     for (Alias& known : aliases_) {
       if (C10_LIKELY(known.device->is_privateuseone() && !has_components(*known.device->unsafeGetTensorImpl()))) {
         drop_alias(std::move(known.cpu));
@@ -253,6 +266,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   }
   const auto& impl = *tensor->unsafeGetTensorImpl();
   Tensor cpu;
+  check_memory(impl, policy_.name.c_str());
   if (C10_UNLIKELY(!tensor->is_privateuseone())) {
     cpu = *tensor; // a CPU operand is its own alias
   } else if (C10_LIKELY(!has_components(impl))) {
@@ -293,8 +307,9 @@ const KernelScope::Alias* KernelScope::find(const TensorImpl* device) const {
   return nullptr;
 }
 
-c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(c10::StorageImpl* storage) const {
-  if (C10_LIKELY(policy_.builtin && c10::openreg::keeps_twin(storage))) {
+c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(c10::StorageImpl* storage) {
+  const bool is_cow = c10::openreg::is_cow(storage);
+  if (C10_LIKELY(policy_.builtin && c10::openreg::keeps_twin(storage) && !is_cow)) {
     return c10::openreg::twin_of(storage);
   }
   for (const Alias& known : aliases_) { // one twin, or the kernel would not see that operands overlap
@@ -302,7 +317,22 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(c10::StorageImpl* storage
       return share(known.cpu.storage().unsafeGetStorageImpl());
     }
   }
-  return c10::openreg::new_twin(storage);
+  if (is_cow && policy_.builtin) {
+    has_cow_ = true;
+    return c10::openreg::new_cow_twin(storage);
+  }
+  return c10::openreg::new_twin(
+      storage); // with memory of its own: a kernel that is not PyTorch's may write without asking
+}
+
+// Gives each copy-on-write operand that the kernel wrote the copy that the kernel made of it.
+void KernelScope::separate() {
+  for (const Alias& known : aliases_) {
+    if (known.device->is_privateuseone() && known.device->has_storage() && known.cpu.defined()) {
+      c10::openreg::take_over(
+          known.device->storage().unsafeGetStorageImpl(), known.cpu.storage().unsafeGetStorageImpl());
+    }
+  }
 }
 
 Generator KernelScope::generator(const std::optional<Generator>& generator) const {
@@ -332,6 +362,9 @@ Tensor KernelScope::result(Tensor&& tensor) {
       " would give a tensor of layout ",
       tensor.layout(),
       ", which the openreg device does not have. Call .cpu() first.");
+  if (C10_UNLIKELY(has_cow_)) {
+    separate(); // what the kernel wrote is no fresh memory
+  }
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   if (!c10::openreg::is_fresh(storage)) {
     for (const Alias& known : aliases_) { // an operand, or a view of one

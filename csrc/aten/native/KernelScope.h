@@ -39,6 +39,17 @@ Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey 
 // `tensor` of another backend, over `storage`. One that nobody else holds becomes it itself.
 Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage);
 
+// Throws CUDA's error if `tensor` has elements and its storage no memory: FSDP takes the memory of parameters that it does
+// not need, with `storage.resize_(0)`. A tensor without elements has no memory either, and is fine. The error names
+// `kernel`.
+void check_missing_memory(const c10::TensorImpl& tensor, const char* kernel);
+inline void check_memory(const c10::TensorImpl& tensor, const char* kernel) {
+  const c10::StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();
+  if (C10_UNLIKELY(storage && !storage->data())) {
+    check_missing_memory(tensor, kernel);
+  }
+}
+
 // See the function.
 void run_backward_on_this_thread();
 
@@ -114,6 +125,7 @@ class KernelScope {
   DeviceIndex device_ = -1;
   bool mixed_ = false;      // not all on one openreg device
   bool cpu_result_ = false; // device=cpu was asked for
+  bool has_cow_ = false;    // an operand is copy-on-write
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<SeenTensor, 6> seen_;
   c10::SmallVector<Adopted, 2> adopted_;
@@ -131,7 +143,8 @@ class KernelScope {
     const Device device = each.tensor->device();
     return device.is_privateuseone() && device.index() != device_;
   }
-  c10::intrusive_ptr<c10::StorageImpl> twin(c10::StorageImpl* storage) const;
+  c10::intrusive_ptr<c10::StorageImpl> twin(c10::StorageImpl* storage);
+  void separate();
 };
 
 } // namespace at::openreg

@@ -12,6 +12,7 @@
 #include "../../runtime/OpenRegBackendMeta.h"
 #include "../../runtime/OpenRegKernel.h"
 #include "../../runtime/OpenRegStorage.h"
+#include "KernelScope.h"
 
 namespace at::openreg {
 namespace {
@@ -40,6 +41,9 @@ void fill_if_deterministic(Tensor& tensor) {
 }
 
 Tensor make_tensor(size_t bytes, caffe2::TypeMeta dtype, c10::DeviceIndex device) {
+  if (C10_UNLIKELY(dtype == caffe2::TypeMeta::Make<c10::complex<c10::Half>>())) {
+    (void)at::detail::empty_cpu({0}, kComplexHalf); // warns, once in a process, as for every device
+  }
   return at::detail::make_tensor<TensorImpl>(c10::Storage(make_storage(bytes, device)), kKeys, dtype);
 }
 
@@ -191,6 +195,8 @@ Tensor& set_(Tensor& self) {
 }
 
 Scalar _local_scalar_dense(const Tensor& self) {
+  TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
+  check_memory(*self.unsafeGetTensorImpl(), "aten::_local_scalar_dense");
   c10::openreg::note_synchronization();
   OPENREG_CHECK(orStreamSynchronize(c10::openreg::stream_handle(c10::openreg::current_stream(self.device().index()))));
   c10::openreg::Kernel kernel;

@@ -12,7 +12,7 @@
 
 // The fallback, unboxed: for operators that are called so often that building a stack of IValues would show.
 //
-//   m.impl("add.Tensor", Unboxed<at::_ops::add_Tensor, &OnCpu<at::_ops::add_Tensor>::call>::call);
+//   m.impl("add.Tensor", UnboxedOnCpu<at::_ops::add_Tensor>::call);
 //
 // Same steps as Fallback.cpp, with the arguments known to the compiler.
 namespace at::openreg {
@@ -209,5 +209,9 @@ struct OnCpu<Op, Result(Args...)> {
     }
   }
 };
+
+// The unboxed fallback as it is registered.
+template <class Op, class Schema = typename Op::schema>
+using UnboxedOnCpu = Unboxed<Op, &OnCpu<Op, Schema>::call, Schema>;
 
 } // namespace at::openreg

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "Alerts.h"
 #include "Fallback.h"
 #include "KernelScope.h"
 #include "Layouts.h"
@@ -401,7 +402,8 @@ class Operands {
         return false;
       }
       c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-      if (!c10::openreg::keeps_twin(storage)) {
+      const bool lacks_memory = !storage->data() && impl->numel() > 0;
+      if (!c10::openreg::keeps_twin(storage) || c10::openreg::is_cow(storage) || lacks_memory) {
         return false;
       }
       cpu = make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, *impl);
@@ -479,7 +481,8 @@ bool is_queueable(const c10::OperatorHandle& op) {
 
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack) {
   const Rule rule = rule_of(op);
-  if (rule.results == Rule::Results::Unknown || device < 0) {
+  if (rule.results == Rule::Results::Unknown || device < 0 ||
+      (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && alerts(op))) {
     return false;
   }
   const c10::FunctionSchema& schema = op.schema();

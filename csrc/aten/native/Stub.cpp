@@ -36,6 +36,7 @@ void begin_kernel(c10::openreg::Kernel& kernel, const char* name, TensorIterator
   for (int i = 0; i < iterator.ntensors(); ++i) {
     OperandInfo& operand = iterator.operand(i);
     if (operand.device->is_privateuseone()) {
+      check_memory(*operand.tensor_base().unsafeGetTensorImpl(), "an elementwise kernel");
       operand.data = orGetKernelPointer(operand.data);
     } else if (operand.current_dtype != iterator.common_dtype()) { // the number of `x + 2`
       const ScalarType dtype = iterator.common_dtype();

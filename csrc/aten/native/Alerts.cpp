@@ -1,0 +1,174 @@
+#include "Alerts.h"
+
+#include <ATen/core/Reduction.h>
+
+#include <sstream>
+#include <string_view>
+
+namespace at::openreg {
+namespace {
+
+// The arguments of one call, by name.
+class Call {
+ public:
+  Call(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
+      : schema_(schema), first_(stack.data() + stack.size() - schema.arguments().size()) {}
+
+  const c10::IValue* find(const std::string& name) const {
+    const auto index = schema_.argumentIndexWithName(name);
+    return index ? first_ + *index : nullptr;
+  }
+  const c10::IValue& operator[](const std::string& name) const {
+    return *find(name);
+  }
+
+ private:
+  const c10::FunctionSchema& schema_;
+  const c10::IValue* first_;
+};
+
+// ---- Under which condition CUDA's kernel raises
+
+bool always(const Call&) {
+  return true;
+}
+
+bool is_floating(const Call& call) {
+  return call["self"].toTensor().is_floating_point();
+}
+
+// The sums are floating point, and there is something to add.
+bool sums_floating_point(const Call& call) {
+  const Tensor self = call["self"].toTensor();
+  const c10::IValue* out = call.find("out");
+  const c10::IValue* dtype = call.find("dtype");
+  const ScalarType type =
+      dtype && !dtype->isNone() ? dtype->toScalarType() : (out ? out->toTensor() : self).scalar_type();
+  return (isFloatingType(type) || isComplexType(type)) && self.dim() > 0 && self.numel() > 0;
+}
+
+bool has_weights(const Call& call) {
+  return !call["weights"].isNone();
+}
+
+bool reduces(const Call& call) {
+  return call["reduction"].toInt() != Reduction::None;
+}
+
+bool takes_maximum(const Call& call) {
+  constexpr int64_t kMax = 2; // native/EmbeddingBag.h, EmbeddingBagMode::MAX
+  return call["mode"].toInt() == kMax;
+}
+
+bool accumulates(const Call& call) { // without it, the CPU's kernel raises
+  return call["accumulate"].toBool();
+}
+
+// A sum or a mean has a deterministic algorithm (native/TensorAdvancedIndexing.cpp, _scatter_via_index_put).
+bool multiplies(const Call& call) {
+  const auto reduce = call["reduce"].toStringView();
+  return reduce == "prod" || reduce == "multiply";
+}
+
+struct Alert {
+  const char* operators; // of the namespace aten, with their overloads
+  const char* kernel;    // the name in the sentence that CUDA's kernel raises
+  bool (*applies)(const Call&) = always;
+};
+
+// In the order of the docstring of torch.use_deterministic_algorithms(). The comment behind a row names the file in
+// aten/src/ATen/native/cuda that raises. The kernels of replication_pad*_backward raise there too, but have no row:
+// torch.nn.functional.pad() takes another path for a CUDA tensor of a deterministic program, so no module reaches them.
+constexpr Alert kAlerts[] = {
+    {"avg_pool3d_backward avg_pool3d_backward.grad_input", "avg_pool3d_backward_cuda"}, // AveragePool3d.cu
+    {"_adaptive_avg_pool2d_backward", "adaptive_avg_pool2d_backward_cuda"},             // AdaptiveAveragePooling.cu
+    {"_adaptive_avg_pool3d_backward", "adaptive_avg_pool3d_backward_cuda"},             // AdaptiveAveragePooling3d.cu
+    {"adaptive_avg_pool3d_backward.grad_input", "adaptive_avg_pool3d_backward_out_cuda"},
+    {"adaptive_max_pool2d_backward adaptive_max_pool2d_backward.grad_input",
+     "adaptive_max_pool2d_backward_cuda"}, // AdaptiveMaxPooling2d.cu
+    {"fractional_max_pool2d_backward fractional_max_pool2d_backward.grad_input",
+     "fractional_max_pool2d_backward_cuda"},                                   // FractionalMaxPool2d.cu
+    {"fractional_max_pool3d_backward", "fractional_max_pool3d_backward_cuda"}, // FractionalMaxPool3d.cu
+    {"fractional_max_pool3d_backward.grad_input", "fractional_max_pool3d_backward_out_cuda"},
+    {"upsample_linear1d_backward upsample_linear1d_backward.grad_input",
+     "upsample_linear1d_backward_out_cuda"}, // UpSampleLinear1d.cu
+    {"upsample_bilinear2d_backward upsample_bilinear2d_backward.grad_input",
+     "upsample_bilinear2d_backward_out_cuda"}, // UpSampleBilinear2d.cu
+    {"_upsample_bilinear2d_aa_backward _upsample_bilinear2d_aa_backward.grad_input",
+     "upsample_bilinear2d_aa_backward_out_cuda"}, // UpSampleBilinear2d.cu
+    {"upsample_bicubic2d_backward upsample_bicubic2d_backward.grad_input",
+     "upsample_bicubic2d_backward_out_cuda"}, // UpSampleBicubic2d.cu
+    {"_upsample_bicubic2d_aa_backward _upsample_bicubic2d_aa_backward.grad_input",
+     "upsample_bicubic2d_aa_backward_out_cuda"}, // UpSampleBilinear2d.cu
+    {"upsample_trilinear3d_backward upsample_trilinear3d_backward.grad_input",
+     "upsample_trilinear3d_backward_out_cuda"}, // UpSampleTrilinear3d.cu
+    {"reflection_pad1d_backward reflection_pad1d_backward.grad_input",
+     "reflection_pad1d_backward_out_cuda"},                          // ReflectionPad.cu
+    {"reflection_pad2d_backward", "reflection_pad2d_backward_cuda"}, // ReflectionPad.cu
+    {"reflection_pad2d_backward.grad_input", "reflection_pad2d_backward_out_cuda"},
+    {"reflection_pad3d_backward reflection_pad3d_backward.grad_input",
+     "reflection_pad3d_backward_out_cuda"}, // ReflectionPad.cu
+    {"nll_loss2d_forward nll_loss2d_forward.output", "nll_loss2d_forward_out_cuda_template", reduces}, // NLLLoss2d.cu
+    {"_ctc_loss_backward _ctc_loss_backward.Tensor", "ctc_loss_backward_gpu"},                         // LossCTC.cu
+    {"_embedding_bag_backward _embedding_bag_dense_backward",
+     "embedding_bag_backward_cuda_max",
+     takes_maximum},                                                               // EmbeddingBag.cu
+    {"put_", "put_", accumulates},                                                 // ../TensorAdvancedIndexing.cpp
+    {"histc histc.out", "_histc_cuda with floating point input", is_floating},     // SummaryOps.cu
+    {"bincount", "_bincount_cuda", has_weights},                                   // SummaryOps.cu
+    {"median.dim_values nanmedian.dim_values", "median CUDA with indices output"}, // Sorting.cpp
+    {"kthvalue.values", "kthvalue CUDA"},                                          // Sorting.cpp
+    {"grid_sampler_2d_backward", "grid_sampler_2d_backward_cuda"},                 // GridSampler.cu
+    {"grid_sampler_3d_backward", "grid_sampler_3d_backward_cuda"},                 // GridSampler.cu
+    {"cumsum cumsum_ cumsum.out", "cumsum_cuda_kernel", sums_floating_point},      // ScanKernels.cpp
+    {"scatter_reduce.two scatter_reduce_.two scatter_reduce.two_out",
+     "scatter_reduce_cuda_prod_",
+     multiplies}, // ScatterGatherKernel.cu
+    {"scatter.reduce scatter_.reduce scatter.reduce_out", "scatter_reduce_cuda_kernel", multiplies}, // the same
+    {"index_reduce index_reduce_ index_reduce.out", "index_reduce_cuda"},                            // Indexing.cu
+};
+
+const ska::flat_hash_map<std::string, const Alert*>& alerts_by_name() {
+  static const auto* all = [] {
+    auto* alerts = new ska::flat_hash_map<std::string, const Alert*>;
+    for (const Alert& alert : kAlerts) {
+      std::istringstream operators(alert.operators);
+      for (std::string name; operators >> name;) {
+        alerts->emplace("aten::" + name, &alert);
+      }
+    }
+    return alerts;
+  }();
+  return *all;
+}
+
+const Alert* find(const c10::OperatorHandle& op) {
+  const auto found = alerts_by_name().find(c10::toString(op.operator_name()));
+  return found == alerts_by_name().end() ? nullptr : found->second;
+}
+
+} // namespace
+
+const std::vector<std::string>& alerting_operators() {
+  static const auto* names = [] {
+    auto* all = new std::vector<std::string>;
+    for (const auto& [name, _] : alerts_by_name()) {
+      all->push_back(name);
+    }
+    return all;
+  }();
+  return *names;
+}
+
+bool alerts(const c10::OperatorHandle& op) {
+  return find(op) != nullptr;
+}
+
+void alert(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const Alert* row = find(op);
+  if (row && row->applies(Call(op.schema(), stack))) {
+    globalContext().alertNotDeterministic(row->kernel);
+  }
+}
+
+} // namespace at::openreg

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "Fallback.h"
+#include "OnCpu.h"
+
+// After torch.use_deterministic_algorithms(True), the operators that are nondeterministic on CUDA raise here as they raise
+// there, although the CPU's kernels, which run here, are deterministic. A program that will train on a GPU is told before
+// it gets there.
+//
+// Rule: only the operators of the table in Alerts.cpp ask for the setting, so all others pay nothing for it. An operator
+// whose CPU kernel raises by itself (max_unpool2d, resize_ of a quantized tensor) has no row.
+namespace at::openreg {
+
+// Overloads in the table, "aten::cumsum.out".
+const std::vector<std::string>& alerting_operators();
+
+// Whether `op` may raise in a deterministic program. Such an operator is not queued: the caller must hear of it.
+bool alerts(const c10::OperatorHandle& op);
+
+// Raises, or warns, if a CUDA kernel of this call would.
+void alert(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
+// `run`, a boxed kernel, after the alert.
+template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* run>
+void alert_and_run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (C10_UNLIKELY(globalContext().deterministicAlgorithms())) {
+    alert(op, *stack);
+  }
+  run(op, keys, stack);
+}
+
+// The unboxed form of alert_and_run(), for operators that are called often (OnCpu.h).
+template <class Op, class Schema = typename Op::schema>
+struct AlertingOnCpu;
+
+template <class Op, class Result, class... Args>
+struct AlertingOnCpu<Op, Result(Args...)> {
+  static Result call(Args... args) {
+    if (C10_LIKELY(!globalContext().deterministicAlgorithms())) {
+      return UnboxedOnCpu<Op>::call(args...);
+    }
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    static const auto kernel = c10::KernelFunction::makeFromBoxedFunction<&alert_and_run<&run_boxed>>();
+    return kernel.call<Result, Args...>(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), args...);
+  }
+};
+
+} // namespace at::openreg
