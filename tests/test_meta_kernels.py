@@ -136,7 +136,7 @@ def test_batch_normalisation_differentiates_where_it_used_the_running_statistics
         x = torch.randn(3, 4).to(dtype)
         gradients = []
         for layer, device in zip(layers, ("cpu", DEVICE), strict=True):
-            leaf = x.to(device).requires_grad_()
+            leaf = x.to(device, copy=True).requires_grad_()
             layer(leaf).square().sum().backward()
             gradients.append([leaf.grad.cpu(), *(p.grad.cpu() for p in layer.parameters())])
         assert all(map(torch.equal, *gradients))

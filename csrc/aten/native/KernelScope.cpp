@@ -317,12 +317,23 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(c10::StorageImpl* storage
       return share(known.cpu.storage().unsafeGetStorageImpl());
     }
   }
-  if (is_cow && policy_.builtin) {
+  if (!policy_.builtin) {
+    return c10::openreg::new_twin(storage); // with memory of its own: who knows how this kernel writes
+  }
+  if (is_cow && !is_output(storage)) {
     has_cow_ = true;
     return c10::openreg::new_cow_twin(storage);
   }
-  return c10::openreg::new_twin(
-      storage); // with memory of its own: a kernel that is not PyTorch's may write without asking
+  return c10::openreg::twin_of(storage);
+}
+
+// Whether a tensor over `storage` is an out= argument. Its kernel may resize it, which PyTorch forgets to tell a
+// copy-on-write storage (StorageImpl::set_data_ptr_noswap): it must have memory of its own before.
+bool KernelScope::is_output(const c10::StorageImpl* storage) const {
+  return std::any_of(seen_.begin(), seen_.end(), [storage](const SeenTensor& each) {
+    return each.argument->is_out() && each.tensor->has_storage() &&
+           each.tensor->unsafe_storage().unsafeGetStorageImpl() == storage;
+  });
 }
 
 // Gives each copy-on-write operand that the kernel wrote the copy that the kernel made of it.

@@ -144,6 +144,7 @@ class KernelScope {
     return device.is_privateuseone() && device.index() != device_;
   }
   c10::intrusive_ptr<c10::StorageImpl> twin(c10::StorageImpl* storage);
+  bool is_output(const c10::StorageImpl* storage) const;
   void separate();
 };
 
