@@ -17,9 +17,12 @@ at::Tensor cube(const at::Tensor& x) {
       to[i] = from[i] * from[i] * from[i];
     }
   };
+  const float* from = source.const_data_ptr<float>();
+  float* to = result.mutable_data_ptr<float>();
+  const int64_t size = source.numel();
   const orStream_t stream = c10::openreg::stream_handle(c10::openreg::current_stream(x.device().index()));
-  const orError_t error =
-      orLaunchKernel(stream, kernel, source.const_data_ptr<float>(), result.mutable_data_ptr<float>(), source.numel());
+  const orKernelInfo info{"tutorial::cube", {orReads(from, size), orWrites(to, size)}}; // for profilers and sanitizers
+  const orError_t error = orLaunchKernel(stream, info, kernel, from, to, size);
   TORCH_CHECK(error == orSuccess, "tutorial::cube: ", orGetLastErrorMessage());
   return result;
 }
