@@ -66,8 +66,10 @@ def allocated(operator: operators.Operator, device: str) -> int:
     "operator", [o for group in operators.OPERATORS.values() for o in group if o.grows], ids=lambda o: o.name
 )
 def test_an_operator_allocates_what_it_allocates_on_the_cpu(operator: operators.Operator) -> None:
+    # The device's attention gives contiguous sums, as its meta kernel says, and copies the CPU's kernel's for that.
+    copied = 4 * operators.operands("1M", "cpu")["query"][..., 0].numel() if operator.name == "attention" else 0
     # The device's allocations are rounded to 512 bytes; the operands have a million and more.
-    assert abs(allocated(operator, "openreg") - allocated(operator, "cpu")) < 4096
+    assert abs(allocated(operator, "openreg") - copied - allocated(operator, "cpu")) < 4096
 
 
 @pytest.mark.parametrize("operator", [o for group in operators.OPERATORS.values() for o in group], ids=lambda o: o.name)

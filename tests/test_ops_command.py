@@ -183,7 +183,7 @@ def test_text_for_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
         ("aten::mm.out", "unboxed"),
     ]
     assert fields[2][2] == "queued"
-    assert [f[:2] for f in fields[5:]] == [["2", "registered"], ["2", "unboxed"], ["4", "operators,"]]
+    assert [f[:2] for f in fields[5:]] == [["2", "unboxed"], ["2", "registered"], ["4", "operators,"]]
 
 
 class Page(html.parser.HTMLParser):

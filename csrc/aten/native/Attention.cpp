@@ -16,8 +16,7 @@ namespace {
 
 // `tensor` with the strides of at::empty_like(like), which PyTorch's meta kernels promise to compiled programs.
 Tensor with_strides_of(const Tensor& tensor, const Tensor& like) {
-  const Tensor result = at::empty_like(like, tensor.options());
-  return tensor.strides() == result.strides() ? tensor : result.copy_(tensor);
+  return tensor.strides() == like.strides() ? tensor : at::empty_like(like, tensor.options()).copy_(tensor);
 }
 
 } // namespace
