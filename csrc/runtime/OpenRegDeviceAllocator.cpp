@@ -327,7 +327,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   void give_back_temporary(void* pointer) {
     if (!orIsInBadFork()) {
-      note_free(pointer);
+      if (C10_UNLIKELY(orIsObserved(orActivityFree))) {
+        note_free(pointer);
+      }
       const std::lock_guard lock(mutex_);
       put_temporary(block_at(pointer));
     }
@@ -338,7 +340,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return;
     }
     const auto context = history_.gather(RecordContext::ALL);
-    note_free(pointer);
+    if (C10_UNLIKELY(orIsObserved(orActivityFree))) {
+      note_free(pointer);
+    }
     {
       std::unique_lock lock(mutex_);
       Block* block = block_at(pointer);
@@ -398,7 +402,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     return caches_[device];
   }
 
-  Block* block_at(const void* pointer) {
+  C10_ALWAYS_INLINE Block* block_at(const void* pointer) {
     const auto found = blocks_.find(static_cast<char*>(orGetDevicePointer(pointer)));
     return found == blocks_.end() ? nullptr : found->second;
   }
@@ -873,10 +877,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
   // ---- telling others
 
   // Before anybody else can get the block.
-  void note_free(const void* pointer) {
-    if (C10_LIKELY(!orIsObserved(orActivityFree))) {
-      return;
-    }
+  C10_NOINLINE void note_free(const void* pointer) {
     size_t size = 0;
     orStream_t stream = nullptr;
     {

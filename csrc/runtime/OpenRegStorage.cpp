@@ -139,7 +139,8 @@ const bool registered = [] {
 
 OpenRegStorageImpl::OpenRegStorageImpl(size_t size, DataPtr data, intrusive_ptr<StorageImpl> twin)
     : StorageImpl(use_byte_size_t(), static_cast<int64_t>(size), std::move(data), device_allocator(), true),
-      twin_(twin.release()) {}
+      twin_(twin.release()),
+      twin_memory_(this->data()) {}
 
 OpenRegStorageImpl::~OpenRegStorageImpl() {
   if (StorageImpl* twin = twin_.load(std::memory_order_relaxed)) {
@@ -157,13 +158,10 @@ StorageImpl* OpenRegStorageImpl::twin() {
     if (StorageImpl* unused = first ? twin : made) { // made: another thread was first
       intrusive_ptr<StorageImpl>::reclaim(unused);
     }
-    return first ? made : twin;
+    twin = first ? made : twin;
   }
+  twin_memory_.store(data(), std::memory_order_relaxed);
   return twin;
-}
-
-bool keeps_twin(const StorageImpl* storage) {
-  return typeid(*storage) == typeid(OpenRegStorageImpl);
 }
 
 intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage) {

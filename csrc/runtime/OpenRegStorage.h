@@ -17,6 +17,11 @@
 // (at::detail::empty_generic) make plain ones, which get a twin per use.
 namespace c10::openreg {
 
+// Whether `storage` shares its memory until it is written.
+inline bool is_cow(const StorageImpl* storage) {
+  return impl::cow::is_cow_data_ptr(storage->data_ptr());
+}
+
 // LITERALINCLUDE START: STORAGE IMPL
 struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
   using StorageImpl::StorageImpl;
@@ -27,8 +32,19 @@ struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
 
   StorageImpl* twin();
 
+  // The twin, if it can be used at once; else null. Asked for every operand.
+  StorageImpl* ready_twin() const {
+    StorageImpl* twin = twin_.load(std::memory_order_acquire);
+    const void* memory = data();
+    return twin && memory && memory == twin_memory_.load(std::memory_order_relaxed) && twin->nbytes() == nbytes() &&
+            !is_cow(this)
+        ? twin
+        : nullptr;
+  }
+
  private:
   std::atomic<StorageImpl*> twin_{nullptr}; // owning; atomic because two threads may use a tensor for the first time
+  std::atomic<const void*> twin_memory_{nullptr}; // what data() was when the twin was made
 };
 // LITERALINCLUDE END: STORAGE IMPL
 
@@ -39,7 +55,9 @@ OPENREG_API intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex dev
 OPENREG_API intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage);
 
 // Whether `storage` is one of this file's, with a twin of its own.
-OPENREG_API bool keeps_twin(const StorageImpl* storage);
+inline bool keeps_twin(const StorageImpl* storage) {
+  return typeid(*storage) == typeid(OpenRegStorageImpl);
+}
 
 // A twin for one use, of any storage.
 OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
@@ -48,11 +66,6 @@ OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
 // only reads leaves the memory shared. A kernel that writes gets a copy first, and take_over() then gives that copy to the
 // storage.
 OPENREG_API intrusive_ptr<StorageImpl> new_cow_twin(StorageImpl* storage);
-
-// Whether `storage` shares its memory until it is written.
-inline bool is_cow(const StorageImpl* storage) {
-  return impl::cow::is_cow_data_ptr(storage->data_ptr());
-}
 
 // Gives such a twin memory of its own, with the same contents, so that it may outlive the device storage.
 OPENREG_API void move_to_host(StorageImpl* twin);

@@ -38,7 +38,7 @@ OPENREG_API void order_after_current_stream(orStream_t stream, DeviceIndex devic
 // every operator, so what starts the device or refuses is apart.
 OPENREG_API bool starts_inline();
 inline bool executes_inline() {
-  return C10_LIKELY(orExecutesInline()) || starts_inline();
+  return C10_LIKELY(__atomic_load_n(&orInlineFlag, __ATOMIC_ACQUIRE)) || starts_inline();
 }
 
 // Later work of `waiting` waits for what is queued on `other` now.

@@ -266,11 +266,10 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   }
   const auto& impl = *tensor->unsafeGetTensorImpl();
   Tensor cpu;
-  check_memory(impl, policy_.name.c_str());
   if (C10_UNLIKELY(!tensor->is_privateuseone())) {
     cpu = *tensor; // a CPU operand is its own alias
   } else if (C10_LIKELY(!has_components(impl))) {
-    cpu = make_alias(twin(impl.unsafe_storage().unsafeGetStorageImpl()), impl);
+    cpu = make_alias(twin(impl), impl);
   } else {
     cpu = map_components(
         *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
@@ -307,7 +306,14 @@ const KernelScope::Alias* KernelScope::find(const TensorImpl* device) const {
   return nullptr;
 }
 
-c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(c10::StorageImpl* storage) {
+c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor) {
+  c10::StorageImpl* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
+  if (C10_LIKELY(policy_.builtin && c10::openreg::keeps_twin(storage))) {
+    if (auto* ready = static_cast<c10::openreg::OpenRegStorageImpl*>(storage)->ready_twin(); C10_LIKELY(ready)) {
+      return share(ready);
+    }
+  }
+  check_memory(tensor, policy_.name.c_str());
   const bool is_cow = c10::openreg::is_cow(storage);
   if (C10_LIKELY(policy_.builtin && c10::openreg::keeps_twin(storage) && !is_cow)) {
     return c10::openreg::twin_of(storage);

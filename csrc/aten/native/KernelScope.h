@@ -143,7 +143,7 @@ class KernelScope {
     const Device device = each.tensor->device();
     return device.is_privateuseone() && device.index() != device_;
   }
-  c10::intrusive_ptr<c10::StorageImpl> twin(c10::StorageImpl* storage);
+  c10::intrusive_ptr<c10::StorageImpl> twin(const TensorImpl& tensor);
   bool is_output(const c10::StorageImpl* storage) const;
   void separate();
 };

@@ -235,7 +235,7 @@ void startThread(EngineState& engine) {
 void stopEngines() {
   Locked locked;
   scheduler->stopped = true;
-  scheduler->mode = orExecutionInline;
+  setMode(orExecutionInline);
   if (!isRunningHere()) { // else a function called exit(), and would wait for itself
     const auto runs = [](Engine engine) { return scheduler->engines[static_cast<size_t>(engine)].running; };
     scheduler->stoppedRunning.wait_for(

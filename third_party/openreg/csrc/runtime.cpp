@@ -30,6 +30,7 @@ std::mutex startMutex; // guards the two changes from "not yet" to "done" above
         startMutex.unlock();
         if (state == State::started) {
           state = State::badFork;
+          orInlineFlag = false;
           forgetWindows();
         }
       });

@@ -11,6 +11,8 @@
 #include "runtime.h"
 #include "scheduler_state.h"
 
+bool orInlineFlag = false;
+
 namespace openreg {
 
 Scheduler* scheduler = nullptr;
@@ -174,9 +176,14 @@ void afterWait(void* token) {
   waitCallbackAfter.load()(token);
 }
 
+void setMode(orExecutionMode mode) {
+  scheduler->mode = mode;
+  __atomic_store_n(&orInlineFlag, mode == orExecutionInline, __ATOMIC_RELEASE);
+}
+
 void startScheduler(orExecutionMode mode, uint64_t seed) {
   scheduler = new Scheduler();
-  scheduler->mode = mode;
+  setMode(mode);
   seedChaos(seed);
   std::atexit([] {
     if (!isInBadFork()) { // a child has no engines, and may not wait for the lock
@@ -354,7 +361,7 @@ orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed) {
       }
     }
     if (!scheduler->stopped) {
-      scheduler->mode = mode;
+      setMode(mode);
       seedChaos(seed);
     }
     return orSuccess;
@@ -362,7 +369,7 @@ orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed) {
 }
 
 bool orExecutesInline(void) {
-  return isStarted() && scheduler->mode == orExecutionInline;
+  return __atomic_load_n(&orInlineFlag, __ATOMIC_ACQUIRE);
 }
 
 orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed) {

@@ -19,6 +19,8 @@ namespace openreg {
 
 void startScheduler(orExecutionMode mode, uint64_t chaosSeed);
 
+void setMode(orExecutionMode mode);
+
 // True in orExecutionChaos. Does not change while work is pending.
 bool isChaos();
 

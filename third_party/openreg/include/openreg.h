@@ -234,6 +234,8 @@ OPENREG_EXPORT orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed)
  * cannot fail: false also before the first call that needs a device and in a forked child, where a launch says what is
  * wrong. */
 OPENREG_EXPORT bool orExecutesInline(void);
+/* The same, without a call. Read it with __atomic_load_n; never write it. */
+OPENREG_EXPORT extern bool orInlineFlag;
 /* Either may be NULL. */
 OPENREG_EXPORT orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed);
 
