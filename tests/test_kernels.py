@@ -146,7 +146,8 @@ def test_two_threads_on_one_stream_lose_no_update() -> None:
 
 
 def test_an_operator_waits_for_a_custom_kernel_of_another_thread_on_its_stream(run_python: Run) -> None:
-    result = run_python("""
+    result = run_python(
+        """
 import ctypes, threading, torch
 from torch_openreg import _C
 import openreg_c as c
@@ -165,12 +166,15 @@ x.add_(1)
 order.append("add")
 thread.join()
 print(order)
-""", PYTHONPATH=str(Path(__file__).parent))
+""",
+        PYTHONPATH=str(Path(__file__).parent),
+    )
     assert (result.returncode, result.stdout) == (0, "['kernel', 'add']\n"), result.stderr
 
 
 def test_chaos_shows_a_read_before_a_copy_to_a_buffer_of_zeros_has_ended(run_python: Run) -> None:
-    result = run_python("""
+    result = run_python(
+        """
 import torch
 early = set()
 for strided in (False, True):
@@ -188,5 +192,8 @@ for strided in (False, True):
         if strided:
             assert buffer[:, 1::2].eq(0).all()
     print(sorted(early - {"3.0"}))
-""", OPENREG_EXECUTION="chaos", OPENREG_CHAOS_SEED="5")
+""",
+        OPENREG_EXECUTION="chaos",
+        OPENREG_CHAOS_SEED="5",
+    )
     assert (result.returncode, result.stdout) == (0, "['nan']\n['nan']\n"), result.stderr

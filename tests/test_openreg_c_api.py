@@ -843,7 +843,8 @@ def test_the_default_stream_has_a_handle_and_cannot_be_destroyed() -> None:
     assert handle == get_pointer("orDeviceGetDefaultStream", 0)
     assert (stream_int("orStreamGetDevice", handle), stream_int("orStreamGetPriority", handle)) == (0, 0)
     for default in (None, handle):
-        with raises("orErrorInvalidResourceHandle", "orStreamDestroy: a default or persistent stream cannot be destroyed"):
+        message = "orStreamDestroy: a default or persistent stream cannot be destroyed"
+        with raises("orErrorInvalidResourceHandle", message):
             call("orStreamDestroy", default)
     call("orStreamSynchronize", handle)
 

@@ -126,9 +126,9 @@ def check_build() -> None:
     built = build_info()
     if torch.__version__.split(".")[:2] != built.torch_version.split(".")[:2]:
         raise ImportError(
-            f"torch_openreg {built.version} was built for PyTorch {built.torch_version}, and PyTorch {torch.__version__} "
-            f"is running: a binary works with one minor version. Install the torch_openreg for this version, or rebuild "
-            f"it: {REBUILD}"
+            f"torch_openreg {built.version} was built for PyTorch {built.torch_version}, and PyTorch "
+            f"{torch.__version__} is running: a binary works with one minor version. Install the torch_openreg for "
+            f"this version, or rebuild it: {REBUILD}"
         )
 
 

@@ -129,7 +129,7 @@ void register_structured() {
 // LITERALINCLUDE START: STUB
 namespace at::native {
 
-#define OPENREG_STUB(stub)                     \
+#define OPENREG_STUB(stub)                        \
   static constexpr char name_of_##stub[] = #stub; \
   REGISTER_PRIVATEUSE1_DISPATCH(stub, (&at::openreg::CpuKernel<stub, name_of_##stub>::call))
 

@@ -50,7 +50,7 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
     at::Generator cpu;
     std::mutex mutex{}; // of what follows; leaf. A forked child is refused before
     Stream stream{Stream::DEFAULT, Device(DeviceType::PrivateUse1, 0)};
-    orEvent_t last_use = nullptr;       // one of `events`
+    orEvent_t last_use = nullptr;              // one of `events`
     std::map<DeviceIndex, orEvent_t> events{}; // an event is of one device
 
     explicit Engine(at::Generator cpu) : cpu(std::move(cpu)) {}

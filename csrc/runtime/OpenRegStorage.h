@@ -37,9 +37,9 @@ struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
     StorageImpl* twin = twin_.load(std::memory_order_acquire);
     const void* memory = data();
     return twin && memory && memory == twin_memory_.load(std::memory_order_relaxed) && twin->nbytes() == nbytes() &&
-            !is_cow(this)
-        ? twin
-        : nullptr;
+                   !is_cow(this)
+               ? twin
+               : nullptr;
   }
 
  private:

@@ -55,7 +55,8 @@ orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
       OPENREG_CHECK(orDeviceGetDefaultStream(&handle, device));
     } else {
       const CurrentDevice current(device);
-      OPENREG_CHECK(orStreamCreateWithPriority(&handle, orStreamPersistent, -static_cast<int>((id - 1) / kStreamsPerPool)));
+      OPENREG_CHECK(
+          orStreamCreateWithPriority(&handle, orStreamPersistent, -static_cast<int>((id - 1) / kStreamsPerPool)));
       trace([&](const auto& tracer) { tracer.trace_gpu_stream_creation(DeviceType::PrivateUse1, trace_id(handle)); });
     }
     streams.handles[id].store(handle, std::memory_order_release);

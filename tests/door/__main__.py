@@ -79,7 +79,8 @@ def run(mode: str, names: list[str]) -> dict[str, object]:
         for name, call, inputs in itertools.chain(calls_of_the_database(names), calls_of_the_zoo(names)):
             try:
                 result, count, wrong = watch(call, handle)
-            except (RuntimeError, ValueError, TypeError, AssertionError) as error:  # jiterator asserts that there is CUDA
+            # jiterator asserts that there is CUDA
+            except (RuntimeError, ValueError, TypeError, AssertionError) as error:
                 skipped.append(f"{name}: {error}".splitlines()[0])
                 continue
             calls += 1

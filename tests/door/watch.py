@@ -1,7 +1,7 @@
-"""Watches one call through the device's public C API (openreg_activity.h), and compares all device memory before and after.
+"""Watches one call through the device's public C API (openreg_activity.h). Compares all device memory before and after.
 
-What the call changed must have been told: a byte of memory that is in use, before the call or after it, by an operand that
-is written; a byte of a block that the call took and gave back, by the block's allocation.
+What the call changed must have been told: a byte of memory that is in use, before the call or after it, by an operand
+that is written; a byte of a block that the call took and gave back, by the block's allocation.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class KernelScope {
   void see(Device device); // of a factory
   void check_devices() const;
   bool spans_devices() const; // more than one openreg device
-  void enter(); // waits for the stream's turn
+  void enter();               // waits for the stream's turn
 
   // ---- 2. around the kernel
   // An undefined or CPU tensor comes back as it is. The first form borrows the tensor until the scope ends, because

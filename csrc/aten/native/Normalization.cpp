@@ -30,8 +30,8 @@ Results native_batch_norm(
     bool training,
     double momentum,
     double eps) {
-  auto results =
-      UnboxedOnCpu<_ops::native_batch_norm>::call(input, weight, bias, running_mean, running_var, training, momentum, eps);
+  auto results = UnboxedOnCpu<_ops::native_batch_norm>::call(
+      input, weight, bias, running_mean, running_var, training, momentum, eps);
   return training ? results : with_saved_statistics(std::move(results), *running_mean, *running_var, eps);
 }
 

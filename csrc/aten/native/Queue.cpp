@@ -57,8 +57,8 @@ struct QueuedKernel {
     const DevicePolicy& policy = policy_of(op.schema());
     for (size_t i = 0; i < stack.size(); ++i) {
       const unsigned access = !is_written(policy, arguments[i]) ? orAccessRead
-          : is_copy(op)                                        ? orAccessWrite
-                                                               : orAccessRead | orAccessWrite;
+                              : is_copy(op)                     ? orAccessWrite
+                                                                : orAccessRead | orAccessWrite;
       for_each_tensor(stack[i], [&](const Tensor& tensor) {
         if (tensor.defined()) {
           c10::openreg::visit_tensor(*tensor.unsafeGetTensorImpl(), access, visit, context);

@@ -106,8 +106,7 @@ void tellRange(orActivityKind kind, int device, orStream_t stream, const char* n
 
 using namespace openreg;
 
-orError_t orActivitySubscribe(
-    orSubscriber_t* subscriber, orActivityFn_t fn, void* userData, unsigned int kinds) {
+orError_t orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, void* userData, unsigned int kinds) {
   enter(__func__);
   if (subscriber == nullptr || fn == nullptr) {
     return fail(orErrorInvalidValue, "%s is NULL", subscriber == nullptr ? "subscriber" : "fn");

@@ -114,8 +114,7 @@ uint64_t noteHostMemory(const Work& work) {
     }
   }
   const uint64_t number = ++memory.last;
-  memory.pending.emplace(
-      number, work.what.operands != nullptr ? std::optional(std::move(ranges)) : std::nullopt);
+  memory.pending.emplace(number, work.what.operands != nullptr ? std::optional(std::move(ranges)) : std::nullopt);
   return number;
 }
 

@@ -226,5 +226,6 @@ orError_t orStreamAwaitLaunch(orStream_t stream) {
 }
 
 orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData) {
-  return deviceCall(__func__, [&] { return launch(stream, Work{Engine::hostFunction, fn, userData}, orLaunchDefault); });
+  return deviceCall(
+      __func__, [&] { return launch(stream, Work{Engine::hostFunction, fn, userData}, orLaunchDefault); });
 }

@@ -29,8 +29,8 @@ struct Work {
   Engine engine;
   orHostFn_t fn;
   void* data;
-  unsigned int kind = 0; // orActivityKind; 0: a host function
-  orKernel what{};       // for those who are told of it
+  unsigned int kind = 0;   // orActivityKind; 0: a host function
+  orKernel what{};         // for those who are told of it
   uint64_t hostMemory = 0; // in orExecutionChaos: names the host memory that it uses, see chaos.h
 };
 
@@ -73,7 +73,7 @@ struct Stream {
   bool hostKernel = false; // while busy: a kernel on a thread of the host has the turn
   int kernelsWaiting = 0;  // threads of the host whose kernels want the turn
   int turnWaiters = 0;     // these, and threads whose launches wait for kernels: all of them sleep
-  size_t activeIndex = 0; // while busy: its place in the scheduler's list
+  size_t activeIndex = 0;  // while busy: its place in the scheduler's list
   std::vector<std::pair<uint64_t, std::shared_ptr<Stream>>> blocked; // streams that wait for a mark here, and which
   std::condition_variable progress;                                  // host threads that wait ...
   uint64_t progressAt = std::numeric_limits<uint64_t>::max();        // ... and the nearest mark one of them waits for
@@ -133,8 +133,8 @@ inline Stream* findPersistent(orStream_t handle) {
   const auto number = reinterpret_cast<uintptr_t>(handle);
   const size_t index = number / (2 * kPersistentBit);
   return (number & kPersistentBit) != 0 && index < kMaxPersistent
-      ? persistentStreams[index].load(std::memory_order_acquire)
-      : nullptr;
+             ? persistentStreams[index].load(std::memory_order_acquire)
+             : nullptr;
 }
 
 void createDefaultStreams(int devices);

@@ -88,10 +88,7 @@ orError_t orLaunchKernel(orStream_t stream, orKernelInfo info, Fn&& fn, Args&&..
 }
 
 /* The same for a kernel of which nothing is told: it may read and write anything. */
-template <
-    typename Fn,
-    typename... Args,
-    typename = std::enable_if_t<!std::is_same_v<std::decay_t<Fn>, orKernelInfo>>>
+template <typename Fn, typename... Args, typename = std::enable_if_t<!std::is_same_v<std::decay_t<Fn>, orKernelInfo>>>
 orError_t orLaunchKernel(orStream_t stream, Fn&& fn, Args&&... args) {
   using Call = openreg_launch_detail::Call<std::decay_t<Fn>, std::decay_t<Args>...>;
   std::unique_ptr<Call> call(new Call{{}, {std::forward<Fn>(fn), std::forward<Args>(args)...}});
