@@ -125,6 +125,20 @@ class Worker : Choices<OwnStream, Buffer> {
     return stream;
   }
 
+  // A kernel that this thread computes, now and then with one on another stream within it.
+  void onThisThread(orStream_t stream, const std::function<void()>& compute) {
+    const orKernel kernel{"on this thread", nullptr, nullptr};
+    orKernelScope scope;
+    while (const orError_t error = orKernelBegin(&scope, stream, &kernel)) {
+      CHECK_WAIT(error); // of earlier work; the kernel has not begun
+    }
+    if (below(4) == 0 && stream != sharedStream) {
+      onThisThread(sharedStream == nullptr || below(2) == 0 ? anyStream().handle : stream, [] {});
+    }
+    compute();
+    orKernelEnd(&scope, false);
+  }
+
   static void begin(const Buffer& buffer, const OwnStream& stream) {
     for (orEvent_t event : buffer.used) {
       CHECK(orStreamWaitEvent(stream.handle, event, 0));
@@ -187,6 +201,13 @@ class Worker : Choices<OwnStream, Buffer> {
     }
     begin(to, stream);
     begin(from, stream);
+    if (below(3) == 0) {
+      onThisThread(stream.handle, [&] { stepAll(to.data, from.data, words); });
+      end(from, stream);
+      end(to, stream);
+      to.value = step(from.value);
+      return;
+    }
     const unsigned int flags = below(2) == 0 ? orLaunchMayRunInline : orLaunchDefault;
     struct Call {
       uint32_t* to;
@@ -286,7 +307,9 @@ class Worker : Choices<OwnStream, Buffer> {
   void launchShared() {
     ++sharedLaunches;
     const auto count = [](void*) { ++sharedCount; };
-    if (below(2) == 0) {
+    if (below(3) == 0) {
+      onThisThread(sharedStream, [] { ++sharedCount; });
+    } else if (below(2) == 0) {
       CHECK(orLaunchHostFunc(sharedStream, count, nullptr));
     } else {
       CHECK(orLaunch(sharedStream, count, nullptr, static_cast<unsigned int>(below(2))));
