@@ -20,7 +20,7 @@ struct TensorImpl;
 // LITERALINCLUDE END: KERNEL RULES
 namespace c10::openreg {
 
-// LITERALINCLUDE START: KERNEL
+// LITERALINCLUDE START: DOOR
 // From begin() until it goes, the calling thread has the turn of the stream: it waits for what is queued there, and other
 // threads' kernels and launches on that stream wait for it.
 class OPENREG_API Kernel {
@@ -53,7 +53,7 @@ class OPENREG_API Kernel {
   int exceptions_ = 0;
   bool begun_ = false;
 };
-// LITERALINCLUDE END: KERNEL
+// LITERALINCLUDE END: DOOR
 
 // Tells `visit` of a strided tensor on the device or in pinned memory.
 OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context);

@@ -271,6 +271,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   } else if (C10_LIKELY(!has_components(impl))) {
     cpu = make_alias(twin(impl), impl);
   } else {
+    check_memory(impl, policy_.name.c_str());
     cpu = map_components(
         *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
   }
