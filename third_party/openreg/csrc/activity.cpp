@@ -108,14 +108,14 @@ using namespace openreg;
 
 orError_t orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, void* userData, unsigned int kinds) {
   enter(__func__);
+  if (isInBadFork()) {
+    return start(); // refuses
+  }
   if (subscriber == nullptr || fn == nullptr) {
     return fail(orErrorInvalidValue, "%s is NULL", subscriber == nullptr ? "subscriber" : "fn");
   }
   if (kinds == 0 || (kinds & ~orActivityAll) != 0) {
     return fail(orErrorInvalidValue, "kinds is %u; join values of orActivityKind, or pass orActivityAll", kinds);
-  }
-  if (isInBadFork()) {
-    return start(); // refuses
   }
   auto* const added = new orSubscriber{fn, userData, kinds};
   const std::lock_guard lock(subscriptions);

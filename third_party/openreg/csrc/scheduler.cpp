@@ -386,6 +386,9 @@ orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed) {
 
 orError_t orSetWaitCallbacks(orBeforeWaitFn_t before, orAfterWaitFn_t after) {
   enter(__func__);
+  if (isInBadFork()) {
+    return start(); // refuses
+  }
   if ((before == nullptr) != (after == nullptr)) {
     return fail(orErrorInvalidValue, "%s is NULL; pass both, or neither", before == nullptr ? "before" : "after");
   }
