@@ -12,10 +12,10 @@ BIN := $(VENV)/bin
 # Everything that pip builds here shares one build folder, so that one changed file compiles one file.
 export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 
-SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc third_party torch_openreg/csrc -type f)
+SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_party torch_openreg/csrc -type f -not -name '*.pyc')
 SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
-CXX_FILES = $(shell find csrc third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
+CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
 .PHONY: demo test modes bench sweep fuzz stress minimal stubs docs look install lint format clean
 .DEFAULT_GOAL := install

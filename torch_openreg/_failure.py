@@ -9,6 +9,8 @@ from importlib.metadata import entry_points, packages_distributions, version
 from types import ModuleType
 from typing import Any, NoReturn
 
+from torch_openreg import _loader
+
 
 class BackendLoadError(RuntimeError, AttributeError):
     """Raised by every use of a device whose backend could not start; ``__cause__`` is the original exception.
@@ -22,7 +24,7 @@ def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
     # What a check finds it also says how to mend.
     remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
     failure = BackendLoadError(
-        f'The device "openreg" is not available: torch_openreg failed in {phase.__name__}: '
+        f'The device "{_loader.device_type}" is not available: torch_openreg failed in {phase.__name__}: '
         f"{type(error).__name__}: {str(error).rstrip('.')}{remedy}. `python -m torch_openreg doctor` says more."
     )
     failure.__cause__ = error

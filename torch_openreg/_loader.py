@@ -13,8 +13,9 @@ import importlib.util
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -23,12 +24,17 @@ _started = False
 REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
 DAMAGED = f": a full disk or an interrupted install may have cut it. Install torch_openreg again: {REBUILD}"
 
+OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg".'
+
 failure: Exception | None = None
 """What went wrong, with the original exception as its cause; None after a successful start."""
 
+device_type = "cuda" if os.environ.get("TORCH_OPENREG_AS") == "cuda" else "openreg"
+"""The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chose before it started."""
+
 
 def load() -> ModuleType | None:
-    """Runs the phases, once. Returns ``torch.openreg``: the device's module, or one that explains why there is none."""
+    """Runs the phases, once. Returns the device's module, or one that explains why there is none."""
     global _started, failure
     try:
         # Outside our lock: a thread inside `import torch`, which holds Python's lock of it, comes here wanting ours.
@@ -40,9 +46,9 @@ def load() -> ModuleType | None:
         return None
     with _lock:
         # A reloaded package finds its own module there.
-        if not _started and not _is_ours(getattr(torch, "openreg", None)):
+        if not _started and not _is_ours(getattr(torch, "openreg", None)) and not hasattr(torch._C, "_openreg"):
             _started = True
-            for phase in PHASES:
+            for phase in PHASES[device_type]:
                 try:
                     phase()
                 except Exception as error:
@@ -53,8 +59,11 @@ def load() -> ModuleType | None:
                     setattr(sys.modules["torch_openreg"], "openreg", _failure.stand_in(failure))  # noqa: B010
                     if _strict():
                         raise failure from error
+                    if os.environ.get("TORCH_OPENREG_AS"):
+                        # Who says "cuda" would only hear from PyTorch that it is not compiled with CUDA.
+                        warnings.warn(str(failure), RuntimeWarning, stacklevel=2)
                     break
-    return getattr(torch, "openreg", None)
+    return getattr(torch, "openreg", None) or sys.modules["torch_openreg"].openreg
 
 
 def run_as_a_tool() -> bool:
@@ -86,6 +95,9 @@ def check_environment() -> None:
     value = os.environ.get("TORCH_OPENREG_AUTOLOAD", "1")
     if value not in ("0", "1", "strict"):
         raise ValueError(f"TORCH_OPENREG_AUTOLOAD is {value!r}. Set it to 1 (the default), 0 or strict, or unset it.")
+    value = os.environ.get("TORCH_OPENREG_AS", "")
+    if value not in ("", "openreg", "cuda"):
+        raise ValueError(f"TORCH_OPENREG_AS is {value!r}. Set it to cuda, or to openreg (the default), or unset it.")
     value = os.environ.get("TORCH_OPENREG_FALLBACK", "silent")
     if value.split(",")[0] not in ("silent", "warn", "error"):
         raise ValueError(
@@ -143,6 +155,26 @@ def check_libraries() -> None:
             raise ImportError(f"{path} {found}, and the build recorded {size:,} bytes{DAMAGED}")
 
 
+def check_cuda() -> None:
+    """The name "cuda" is free: this is a CPU build of PyTorch, and this package was built with the face."""
+    import torch
+
+    from torch_openreg import _build_info
+
+    if "_C_cuda.so" not in _build_info.library_sizes:
+        raise ImportError(
+            "this torch_openreg was built without the face cuda (OPENREG_CUDA_FACE=OFF). Install one that has it, or "
+            f'{OWN_NAME}'
+        )
+    if torch._C._has_cuda:
+        built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
+        release = torch.__version__.partition("+")[0]
+        raise RuntimeError(
+            f"PyTorch {torch.__version__} is a build with {built}, whose own kernels have the name cuda. Install a CPU "
+            f"build with `pip install torch=={release} --index-url https://download.pytorch.org/whl/cpu`, or {OWN_NAME}"
+        )
+
+
 def check_owner() -> None:
     """No other backend has taken PrivateUse1, of which a process has one."""
     import torch
@@ -165,7 +197,24 @@ def check_owner() -> None:
 
 def open_libraries() -> None:
     """Opens the shared libraries; their static initialisers register the kernels, the allocators and the guard."""
+    if device_type == "cuda":
+        _open_cuda_libraries()
     from torch_openreg import _C  # noqa: F401
+
+
+def _open_cuda_libraries() -> None:
+    """The module torch_openreg._C of the other face. Both have the same functions; a process has one of them."""
+    import torch_openreg
+
+    path = os.path.join(os.path.dirname(build_info().__file__), "_C_cuda.so")
+    loader = ExtensionFileLoader("torch_openreg._C", path)
+    spec = importlib.util.spec_from_file_location("torch_openreg._C", path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    if module._cuda_hooks_failure is not None:
+        raise RuntimeError(f"PyTorch cannot be given the device's hooks: {module._cuda_hooks_failure}. {OWN_NAME}")
+    sys.modules[spec.name] = torch_openreg._C = module  # type: ignore[attr-defined]
 
 
 def claim_name() -> None:
@@ -209,6 +258,16 @@ def attach_module() -> None:
     torch._register_device_module("openreg", openreg)
 
 
+def attach_cuda() -> None:
+    """torch.cuda finds what it looks for in a build with CUDA."""
+    from torch_openreg import (
+        _cuda,
+        openreg,  # noqa: F401
+    )
+
+    _cuda.attach()
+
+
 def add_methods() -> None:
     """Tensor.openreg(), Module.openreg(), is_openreg and their like; what PyTorch's own methods and pickling lack."""
     import torch
@@ -221,15 +280,27 @@ def add_methods() -> None:
 
 
 # LITERALINCLUDE START: PHASES
-PHASES: tuple[Callable[[], None], ...] = (
-    check_platform,
-    check_environment,
-    check_build,
-    check_libraries,
-    check_owner,
-    open_libraries,
-    claim_name,
-    attach_module,
-    add_methods,
-)
+PHASES: dict[str, tuple[Callable[[], None], ...]] = {
+    "openreg": (
+        check_platform,
+        check_environment,
+        check_build,
+        check_libraries,
+        check_owner,
+        open_libraries,
+        claim_name,
+        attach_module,
+        add_methods,
+    ),
+    # PrivateUse1 stays free: another backend may have it.
+    "cuda": (
+        check_platform,
+        check_environment,
+        check_build,
+        check_cuda,
+        check_libraries,
+        open_libraries,
+        attach_cuda,
+    ),
+}
 # LITERALINCLUDE END: PHASES

@@ -24,6 +24,7 @@ if _loader.failure:  # before a library is opened that may be damaged
 
 from torch_openreg import _C
 from torch_openreg._C import _OpenRegDeviceProperties
+from torch_openreg._loader import device_type
 
 from . import _utils as _utils  # torch.load looks for it
 from ._names import SUBMODULES as _SUBMODULES
@@ -42,7 +43,10 @@ def init() -> None:
 def _lazy_init() -> None:
     """What PyTorch calls before it first uses the device."""
     global _initialized, _initializing
-    _C._init()
+    if device_type == "cuda":
+        torch.cuda.init()  # calls _C._init()
+    else:
+        _C._init()
     with _initialization_lock:
         if _initialized or _initializing:  # a queued call may use the device
             return
@@ -150,7 +154,7 @@ class device_of(device):
     """
 
     def __init__(self, obj: Any) -> None:
-        super().__init__(obj.get_device() if obj.device.type == "openreg" else -1)
+        super().__init__(obj.get_device() if obj.device.type == device_type else -1)
 
 
 def get_device_properties(device: DeviceLike | None = None) -> _OpenRegDeviceProperties:

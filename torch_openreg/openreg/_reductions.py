@@ -17,6 +17,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from torch_openreg import _C
+from torch_openreg._loader import device_type
 
 __all__ = ["ipc_collect"]
 
@@ -33,7 +34,7 @@ def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
     """What copying and pickling a generator stores. Without it both end in a SystemError for one of the device:
     PyTorch's own asks every generator but the CPU's for its offset, which a Mersenne twister does not have.
     """
-    if generator.device.type != "openreg":
+    if generator.device.type != device_type:
         return generator.__reduce__()
     return torch.Generator, (generator.device,), (generator.initial_seed(), None, generator.get_state())
 
@@ -43,7 +44,7 @@ def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
 
 # LITERALINCLUDE START: SHARED STORAGE REDUCTION
 def _reduce_storage(storage: torch.UntypedStorage) -> tuple[Any, ...]:
-    if storage.device.type != "openreg":
+    if storage.device.type != device_type:
         return reductions.reduce_storage(storage)
     return _rebuild_storage, _C._share_storage(storage, _receivers())
 

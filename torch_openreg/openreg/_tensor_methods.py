@@ -14,6 +14,7 @@ import torch
 from torch.overrides import has_torch_function_unary
 
 from torch_openreg import _C
+from torch_openreg._loader import device_type
 
 from . import current_device
 
@@ -30,7 +31,7 @@ def install() -> None:
 def _for_this_device(method: Any, original: Any) -> Any:
     @functools.wraps(original)
     def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if has_torch_function_unary(self) or self.device.type != "openreg":
+        if has_torch_function_unary(self) or self.device.type != device_type:
             return original(self, *args, **kwargs)
         return method(original, self, *args, **kwargs)
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.storage import _LegacyStorage
 
+from torch_openreg._loader import device_type
+
 
 class _TensorType(type):
     """A name that makes tensors, and that tensors are instances of; no tensor has it as its class."""
@@ -15,7 +17,7 @@ class _TensorType(type):
     dtype: torch.dtype
 
     def __call__(cls, *args: Any) -> torch.Tensor:
-        return torch.empty(0, dtype=cls.dtype, device="openreg").new(*args)
+        return torch.empty(0, dtype=cls.dtype, device=device_type).new(*args)
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, torch.Tensor) and instance.type() == f"torch.openreg.{cls.__name__}"

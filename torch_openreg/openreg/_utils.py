@@ -7,6 +7,7 @@ from typing import TypeAlias
 import torch
 
 from torch_openreg import _C
+from torch_openreg._loader import device_type
 
 DeviceLike: TypeAlias = "int | str | torch.device"
 
@@ -22,7 +23,7 @@ def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
     index = None
     if device is not None:
         device = torch.device(device)
-        if device.type != "openreg":
+        if device.type != device_type:
             raise ValueError(f"Expected an openreg device, but got: {device}")
         index = device.index
     if index is not None:

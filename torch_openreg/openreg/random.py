@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
+from torch_openreg._loader import device_type
+
 from . import _get_generator, current_device, device_count
 from ._names import SUBMODULES
 from ._utils import DeviceLike
@@ -17,7 +19,7 @@ from ._utils import DeviceLike
 __all__ = [*SUBMODULES["random"]]
 
 
-def get_rng_state(device: DeviceLike = "openreg") -> Tensor:
+def get_rng_state(device: DeviceLike = device_type) -> Tensor:
     """The state of a device's generator, 1-dimensional, uint8, on the CPU. Default: the current device.
 
     Waits for queued kernels that draw from the generator. As ``torch.cuda.get_rng_state``.
@@ -33,7 +35,7 @@ def get_rng_state_all() -> list[Tensor]:
     return [get_rng_state(index) for index in range(device_count())]
 
 
-def set_rng_state(new_state: Tensor, device: DeviceLike = "openreg") -> None:
+def set_rng_state(new_state: Tensor, device: DeviceLike = device_type) -> None:
     """Puts a device's generator into ``new_state``, which ``get_rng_state`` returned. Default: the current device.
 
     TypeError for what is not uint8, RuntimeError for another shape. As ``torch.cuda.set_rng_state``.

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torch_openreg import _C
+from torch_openreg._loader import device_type
 
 from . import device
 from ._names import SUBMODULES
@@ -25,7 +26,7 @@ class _OfThisDevice(type):
     """
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.__base__) and instance.device.type == "openreg"  # type: ignore[attr-defined, arg-type]
+        return isinstance(instance, cls.__base__) and instance.device.type == device_type  # type: ignore[attr-defined, arg-type]
 
 
 class Stream(torch.Stream, metaclass=_OfThisDevice):
@@ -38,7 +39,7 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
     def __new__(cls, device: DeviceLike | None = None, priority: int = 0, **kwargs: Any) -> torch.Stream:  # type: ignore[misc]
         if "stream_id" in kwargs:
             return torch.Stream(priority=priority, **kwargs)
-        return torch.Stream(torch.device("openreg", existing_device(device)), priority=priority)
+        return torch.Stream(torch.device(device_type, existing_device(device)), priority=priority)
 
 
 class Event(torch.Event, metaclass=_OfThisDevice):
@@ -53,7 +54,7 @@ class Event(torch.Event, metaclass=_OfThisDevice):
     def __new__(  # type: ignore[misc]
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> torch.Event:
-        return torch.Event("openreg", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+        return torch.Event(device_type, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 def current_stream(device: DeviceLike | None = None) -> torch.Stream:

@@ -25,7 +25,7 @@ using DeviceRule = void (*)(const DevicePolicy& policy, ArrayRef<SeenTensor> see
 
 struct DevicePolicy {
   std::string name;        // "aten::add.Tensor"
-  std::string method = ""; // in PyTorch's sentence, "wrapper_PrivateUse1_add_Tensor"
+  std::string method = ""; // in PyTorch's sentence: the wrapper of the kernel
   DeviceRule rule = nullptr;
   std::string argument = ""; // that the rule treats differently
   bool builtin = true;       // PyTorch's own operator, not one that somebody else defined

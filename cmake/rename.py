@@ -1,0 +1,76 @@
+"""Copies C++ sources under other names: PyTorch's hipify makes the sources of ROCm from those of CUDA in the same way.
+
+A table says what is renamed. What it has to cover is covered, or the copy is refused: a name that matches ``covers`` and
+that the table does not hold is reported with its file and line, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+class UnknownName(Exception):
+    """A name that the table should hold and does not: the message lists each one with its file and line."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What is renamed.
+
+    ``identifiers``: whole identifiers, in code, comments and texts alike. ``phrases``: any text, for what is more than one
+    identifier; they come first, the longest one before the others. ``covers``: a regular expression for the identifiers
+    that must have a new name.
+    """
+
+    identifiers: Mapping[str, str]
+    covers: str
+    phrases: Mapping[str, str] = field(default_factory=dict)
+
+    def rename(self, text: str, file: str = "<text>") -> str:
+        """``text`` under the new names. Raises UnknownName, which names ``file``."""
+        longest_first = sorted(self.phrases, key=len, reverse=True)
+        any_phrase = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        covered = re.compile(self.covers)
+        unknown = []
+
+        def rename_identifier(match: re.Match[str]) -> str:
+            name = match[0]
+            if name not in self.identifiers and covered.search(name):
+                unknown.append(f"{file}:{match.string.count(chr(10), 0, match.start()) + 1}: {name}")
+            return self.identifiers.get(name, name)
+
+        # Between the phrases, so that a phrase's replacement is not renamed again.
+        pieces, end = [], 0
+        for phrase in any_phrase.finditer(text):
+            pieces += [(text[end : phrase.start()], True), (self.phrases[phrase[0]], False)]
+            end = phrase.end()
+        pieces.append((text[end:], True))
+        line, result = 0, []
+        for piece, is_renamed in pieces:
+            padding = "\n" * line  # for the line numbers of what is not known
+            result.append(IDENTIFIER.sub(rename_identifier, padding + piece)[line:] if is_renamed else piece)
+            line += piece.count("\n")
+        if unknown:
+            raise UnknownName("\n".join(unknown))
+        return "".join(result)
+
+
+def rename_files(source: Path, target: Path, files: Iterable[str], names: Names) -> None:
+    """Writes each of ``files`` (paths in ``source``) to ``target``; one that would not change keeps its time stamp."""
+    renamed, unknown = {}, []
+    for file in files:
+        try:
+            renamed[target / file] = names.rename((source / file).read_text(), file)
+        except UnknownName as error:
+            unknown.append(str(error))
+    if unknown:
+        raise UnknownName("\n".join(unknown))
+    for path, text in renamed.items():
+        if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)

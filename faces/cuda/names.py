@@ -1,0 +1,59 @@
+"""What the sources of the device are called where its type is ``cuda``: the table from which CMake makes the second face.
+
+The sources say PrivateUse1, as those of every backend outside PyTorch do. Here is each name of PyTorch's that a backend
+inside PyTorch has instead; faces/cuda/CudaHooks.h holds what differs by more than its name.
+
+    python faces/cuda/names.py SOURCE TARGET FILE...
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "cmake"))
+
+from rename import Names, UnknownName, rename_files
+
+KEYS = ("Autocast", "Autograd", "NestedTensor", "Quantized", "Sparse", "SparseCsr")
+
+NAMES = Names(
+    covers="(?i)privateuse",
+    identifiers={
+        "PrivateUse1": "CUDA",  # DeviceType, DispatchKey, TORCH_LIBRARY_IMPL, C10_REGISTER_GUARD_IMPL
+        **{f"{key}PrivateUse1": f"{key}CUDA" for key in KEYS},
+        "PrivateUse1Bit": "CUDABit",
+        "is_privateuseone": "is_cuda",
+        "REGISTER_PRIVATEUSE1_DISPATCH": "REGISTER_CUDA_DISPATCH",
+        "registerPrivateUse1Methods": "registerCUDAMethods",
+        "wrapper_PrivateUse1_": "wrapper_CUDA_",
+        "resizePrivateUse1Bytes": "resizeBytes",
+        "_local_scalar_dense_openreg": "_local_scalar_dense_cuda",
+    },
+    phrases={
+        "<ATen/detail/PrivateUse1HooksInterface.h>": '"CudaHooks.h"',
+        "at::PrivateUse1HooksInterface": "CudaHooks",
+        "at::RegisterPrivateUse1HooksInterface": "register_cuda_hooks",
+        # PyTorch accepts it of PrivateUse1 only. Storages that PyTorch makes itself are plain ones here, as on CUDA.
+        "c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create)": "static_cast<void>(&create)",
+        # What users read. torch.openreg does not exist here; its module does.
+        "torch.openreg.": "torch_openreg.openreg.",
+        "OpenReg out of memory": "CUDA out of memory",
+        "OpenReg error": "CUDA error",
+        "synchronizing OpenReg operation": "synchronizing CUDA operation",
+        "an openreg device": "a CUDA device",
+        "any openreg device": "any CUDA device",
+        "the openreg device": "the CUDA device",
+        "an openreg tensor": "a CUDA tensor",
+        "send openreg tensor": "send CUDA tensor",
+        "on openreg tensors": "on CUDA tensors",
+        "'openreg' backend": "'CUDA' backend",
+    },
+)
+
+if __name__ == "__main__":
+    source, target, *files = sys.argv[1:]
+    try:
+        rename_files(Path(source), Path(target), files, NAMES)
+    except UnknownName as error:
+        sys.exit(f"faces/cuda/names.py has no name on CUDA for:\n{error}")

@@ -1,0 +1,38 @@
+"""torch.cuda on the face "cuda": what PyTorch's own Python finds in a build with CUDA, and not in a CPU build.
+
+PyTorch's modules ask ``torch._C`` for what their C++ offers. Here it is supplied, each name by the module of this package
+that its area has, with CUDA's meaning; then the modules that looked for it when they were imported, and made dummies, are
+executed again. Rule: PyTorch's own Python runs. A function of it is replaced only if that cannot be, and is then listed in
+REPLACED with the reason.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_openreg._cuda import _device, _memory, _streams
+
+# Attributes of torch._C.
+SUPPLIED: dict[str, Any] = {**_device.SUPPLIED, **_memory.SUPPLIED, **_streams.SUPPLIED}
+
+# Executed again, in this order: they took names from torch._C, or dummies in their place, when they were imported.
+EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.memory", "torch.cuda")
+
+# (module, name, replacement, reason)
+REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = ()
+
+
+def attach() -> None:
+    """Makes torch.cuda this device's module."""
+    for name, value in SUPPLIED.items():
+        setattr(torch._C, name, value)
+    for name in EXECUTED_AGAIN:
+        importlib.reload(sys.modules[name])
+    for module, name, replacement, _ in REPLACED:
+        setattr(importlib.import_module(module), name, replacement)
+    torch._C._openreg = True  # type: ignore[attr-defined]
