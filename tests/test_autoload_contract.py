@@ -53,7 +53,13 @@ UNAVAILABLE = 'The device "openreg" is not available: torch_openreg failed in '
 DOCTOR = " `python -m torch_openreg doctor` says more."
 AGAIN = ". Install torch_openreg again, built for this PyTorch." + DOCTOR
 
-LIBRARIES = ("_C.so", "lib/libopenreg.so", "lib/libtorch_openreg.so", "lib/libtorch_openreg_bindings.so")
+FACES = ("", "_cuda")  # the device under its own name, and as a device of type cuda
+LIBRARIES = (
+    *(f"_C{face}.so" for face in FACES),
+    "lib/libopenreg.so",
+    *(f"lib/libtorch_openreg{face}.so" for face in FACES),
+    *(f"lib/libtorch_openreg{face}_bindings.so" for face in FACES),
+)
 DAMAGED = (
     ": a full disk or an interrupted install may have cut it. Install torch_openreg again: pip install "
     f"--no-build-isolation --force-reinstall --no-deps <its sources>.{DOCTOR}"

@@ -69,11 +69,14 @@ def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:
         "torch_openreg_autoload.py",
         "torch_openreg/__init__.py",
         "torch_openreg/_C.so",
+        "torch_openreg/_C_cuda.so",
         "torch_openreg/_C.pyi",
         "torch_openreg/_build_info.py",
         "torch_openreg/py.typed",
         "torch_openreg/lib/libtorch_openreg_bindings.so",
         "torch_openreg/lib/libtorch_openreg.so",
+        "torch_openreg/lib/libtorch_openreg_cuda_bindings.so",
+        "torch_openreg/lib/libtorch_openreg_cuda.so",
         "torch_openreg/lib/libopenreg.so",
         "torch_openreg/include/openreg.h",
         "torch_openreg/include/openreg_launch.h",
@@ -86,7 +89,8 @@ def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:
 
 def test_a_wheel_records_the_sizes_of_its_libraries(installed: Environment) -> None:
     from_wheel = installed.run("from torch_openreg import _build_info; print(_build_info.library_sizes)")
-    libraries = ["_C.so", *(f"lib/lib{name}.so" for name in ("openreg", "torch_openreg", "torch_openreg_bindings"))]
+    integration = [f"torch_openreg{part}" for part in ("", "_bindings", "_cuda", "_cuda_bindings")]
+    libraries = ["_C.so", "_C_cuda.so", *(f"lib/lib{name}.so" for name in ("openreg", *integration))]
     assert from_wheel == f"{ {name: (installed.package / name).stat().st_size for name in libraries} }\n"
 
 
