@@ -85,7 +85,8 @@ def test_the_build_stops_at_a_name_that_the_face_cuda_lacks(tmp_path: Path) -> N
 
 def test_every_row_of_the_table_is_needed() -> None:
     names = runpy.run_path(str(FACE))["NAMES"]
-    text = "".join(file.read_text() for folder in ("csrc", "torch_openreg/csrc") for file in (ROOT / folder).rglob("*.*"))
+    folders = [ROOT / "csrc", ROOT / "torch_openreg" / "csrc"]
+    text = "".join(file.read_text() for folder in folders for file in folder.rglob("*.*"))
     known = set(re.findall(r"[A-Za-z_]\w*", text))
     assert [name for name in names.identifiers if name not in known] == []
     assert [phrase for phrase in names.phrases if phrase not in text] == []
