@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from clients.__main__ import summary, suites
+from clients.__main__ import suites, summary
 from clients.runner import CPU, FACES, Suite, run_file
 
 ROOT = Path(__file__).parents[1]
