@@ -52,13 +52,6 @@ def back_to_inline() -> Iterator[None]:
 
 
 @pytest.fixture
-def stream() -> Iterator[int]:
-    handle = get_pointer("orStreamCreate")
-    yield handle
-    call("orStreamDestroy", handle)
-
-
-@pytest.fixture
 def other() -> Iterator[int]:
     handle = get_pointer("orStreamCreate")
     yield handle
