@@ -206,7 +206,8 @@ void KernelScope::enter() {
 // At the begin the arguments, and at the end what the kernel wrote instead of them, and its results.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const SeenTensor& each : seen_) {
-    const unsigned access = is_written(policy_, *each.argument) ? orAccessRead | orAccessWrite : orAccessRead;
+    const unsigned access =
+        is_written(policy_, *each.argument, training_) ? orAccessRead | orAccessWrite : orAccessRead;
     for_each_component(share_tensor(each.tensor), [&](const TensorImpl& part) {
       if (part.device().is_privateuseone()) {
         c10::openreg::visit_tensor(part, access, visit, context);

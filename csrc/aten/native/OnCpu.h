@@ -35,6 +35,8 @@ decltype(auto) see(KernelScope& scope, const T& value, const c10::Argument& argu
     for (const Tensor& tensor : value) {
       scope.see(tensor, argument);
     }
+  } else if constexpr (std::is_same_v<T, bool>) {
+    scope.see(value, argument);
   }
 }
 
