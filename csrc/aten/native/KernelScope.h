@@ -135,7 +135,7 @@ class KernelScope {
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<SeenTensor, 6> seen_;
   c10::SmallVector<Adopted, 2> adopted_;
-  c10::openreg::Kernel kernel_;
+  std::optional<c10::openreg::Kernel> kernel_;
   std::optional<c10::openreg::KernelAllocations> allocations_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
   using Index = ska::flat_hash_map<const TensorImpl*, size_t>;

@@ -177,6 +177,10 @@ struct Unboxed<Op, route, Result(Args...)> {
     if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
       return Boxed<Op>::call(args...);
     }
+    if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
+      const c10::openreg::OperatorName name(full_name<Op>());
+      return route(args...);
+    }
     return route(args...);
   }
 };

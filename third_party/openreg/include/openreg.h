@@ -358,12 +358,11 @@ typedef struct orKernel {
 /* A kernel on the calling thread. The caller provides the memory; the contents are the library's. */
 typedef struct orKernelScope {
   struct orKernelScope* outer;
+  void* turn;
+  uint64_t id;
   const orKernel* kernel;
-  void* state;
   orStream_t stream;
   int device;
-  uint64_t id;
-  bool hasTurn;
 } orKernelScope;
 
 /* `kernel` must stay valid until orKernelEnd, which the same thread calls, also if the kernel failed. Kernels of a thread
