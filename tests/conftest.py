@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -135,3 +135,13 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
     """Runs code in a fresh process of this environment; keyword arguments are environment variables."""
 
     return lambda code, **environment: run([sys.executable, "-c", code], tmp_path, environment)
+
+
+@pytest.fixture
+def stream() -> Iterator[int]:
+    """A stream of the C API."""
+    from openreg_c import call, get_pointer  # starts nothing, but loads the library
+
+    handle = get_pointer("orStreamCreate")
+    yield handle
+    call("orStreamDestroy", handle)

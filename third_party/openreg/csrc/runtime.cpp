@@ -32,6 +32,7 @@ std::mutex startMutex; // guards the two changes from "not yet" to "done" above
           state = State::badFork;
           orInlineFlag = false;
           forgetWindows();
+          forgetStreams();
         }
       });
 }
