@@ -33,7 +33,6 @@ class DeviceProp(ctypes.Structure):
         ("canMapHostMemory", ctypes.c_bool),
         ("concurrentKernels", ctypes.c_bool),
         ("streamPrioritiesSupported", ctypes.c_bool),
-        ("uuid", ctypes.c_ubyte * 16),
     )
 
 

@@ -2,7 +2,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -115,8 +114,6 @@ orError_t orGetDeviceProperties(orDeviceProp* prop, int device) {
     prop->unifiedAddressing = true;
     prop->canMapHostMemory = true;
     prop->streamPrioritiesSupported = true;
-    const auto uuid = deviceUuid(environment().visible[device]);
-    std::copy(uuid.begin(), uuid.end(), prop->uuid);
     // concurrentKernels stays false: one thread runs the kernels of all streams.
     return orSuccess;
   });

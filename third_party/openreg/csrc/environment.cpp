@@ -32,7 +32,7 @@ std::string describe(const char* variable, std::string_view value, const char* a
   return std::string(variable) + "=\"" + std::string(value) + "\" is not valid: expected " + allowed;
 }
 
-// As NVML writes a UUID: "GPU-6f70656e-7265-6700-0000-000000000000" is the first device's.
+// As NVML writes a UUID: "GPU-4f70656e-5265-6700-0000-000000000000" is the first device's.
 std::string uuidText(int index) {
   std::string text = "GPU";
   int position = 0;
@@ -222,7 +222,7 @@ void readChaosSeed(std::string_view text, Environment& environment) {
 } // namespace
 
 std::array<unsigned char, 16> deviceUuid(int index) {
-  return {'o', 'p', 'e', 'n', 'r', 'e', 'g', 0, 0, 0, 0, 0, 0, 0, 0, static_cast<unsigned char>(index)};
+  return {'O', 'p', 'e', 'n', 'R', 'e', 'g', 0, 0, 0, 0, 0, 0, 0, 0, static_cast<unsigned char>(index)};
 }
 
 Environment readEnvironment(bool cudaVariables) {

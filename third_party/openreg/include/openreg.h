@@ -88,7 +88,6 @@ typedef struct orDeviceProp {
   bool canMapHostMemory;   /* kernels may dereference pinned host memory: true */
   bool concurrentKernels;  /* kernels of different streams may overlap: false */
   bool streamPrioritiesSupported;
-  unsigned char uuid[16]; /* of this device in every process, whichever devices are visible there */
 } orDeviceProp;
 
 /* For a user who calls the devices CUDA's: CUDA_VISIBLE_DEVICES selects devices, too, by CUDA's own rules: indices, or
