@@ -11,7 +11,7 @@ from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -92,16 +92,30 @@ class Row(NamedTuple):
     text: str
 
 
+def modules() -> list[str]:
+    """The public submodules of ``torch.cuda``."""
+    return [info.name for info in pkgutil.iter_modules(torch.cuda.__path__) if not info.name.startswith("_")]
+
+
 def names() -> list[str]:
     """The public names of ``torch.cuda`` and of its public submodules, these with the submodule's name before them."""
-    modules: list[tuple[str, ModuleType]] = [("", torch.cuda)]
-    for info in pkgutil.iter_modules(torch.cuda.__path__):
-        if not info.name.startswith("_"):
-            modules.append((f"{info.name}.", importlib.import_module(f"torch.cuda.{info.name}")))
-    result = {prefix[:-1] for prefix, _ in modules[1:]} | set(DOCUMENTED)
-    for prefix, module in modules:
-        result.update(prefix + name for name in getattr(module, "__all__", None) or _own_names(module))
+    result = {*modules(), *DOCUMENTED, *torch.cuda.__all__}
+    for module in modules():
+        found = importlib.import_module(f"torch.cuda.{module}")
+        result.update(f"{module}.{name}" for name in getattr(found, "__all__", None) or _own_names(found))
     return sorted(result, key=lambda name: ("." in name, name))
+
+
+def public_names() -> list[str]:
+    """``names()``, and those of ``torch.backends.cuda`` and ``torch.backends.cudnn``, which begin with "backends."."""
+    cudnn: Any = torch.backends.cudnn  # an object in the module's place, whose class has the settings
+    settings = [name for name in vars(type(cudnn)) if not name.startswith("_")]
+    functions = [name for name in _own_names(cudnn.m) if name != type(cudnn).__name__]
+    return [
+        *names(),
+        *(f"backends.cuda.{name}" for name in torch.backends.cuda.__all__),
+        *(f"backends.cudnn.{name}" for name in functions + settings),
+    ]
 
 
 def _own_names(module: ModuleType) -> list[str]:
@@ -143,15 +157,25 @@ def rows() -> list[Row]:
     return result
 
 
+def as_cuda(name: str) -> str:
+    """What a name does where the device is called cuda: "works" or "refuses"."""
+    import cuda_face_rows
+
+    return "works" if cuda_face_rows.row_of(name) in cuda_face_rows.WORKS else "refuses"
+
+
 def page() -> str:
     """docs/cuda-surface.md."""
+    import cuda_face_rows
+
     table = rows()
     count = Counter(row.status for row in table)
     version = ".".join(torch.__version__.split(".")[:2])
     lines = [
         "# torch.cuda, name by name",
         "",
-        f"All public names of `torch.cuda` and its public submodules in PyTorch {version}, and what the device has.",
+        f"All public names of `torch.cuda` and its public submodules in PyTorch {version}, and what the device has: by",
+        "its own name, in `torch.openreg`, and by the name cuda (`TORCH_OPENREG_AS=cuda`), which has all of them.",
         "`python -m tests.cuda_surface` writes this page; a test compares it with both modules.",
         "",
         "| | names |",
@@ -161,15 +185,43 @@ def page() -> str:
         f"| not there, for the reason given | {count['absent']} |",
         f"| together | {len(table)} |",
     ]
+    works = sum(as_cuda(row.name) == "works" for row in table)
+    lines += [
+        "",
+        "| | names |",
+        "|---|---:|",
+        f"| by the name cuda: works, with CUDA's meaning | {works} |",
+        f"| raises what CUDA raises where a library is missing, or a sentence that says what is not there | "
+        f"{len(table) - works} |",
+    ]
     same = ", ".join(f"`{row.name}`" for row in table if row.status == "same")
+    refused = [row.name for row in table if row.status == "same" and as_cuda(row.name) == "refuses"]
     lines += ["", "## The same name", "", f"{same}."]
+    if refused:
+        lines += ["", "By the name cuda these refuse: " + ", ".join(f"`{name}`" for name in refused) + "."]
     for status, title, head in (("instead", "Another call", "call"), ("absent", "Not there", "why")):
-        lines += ["", f"## {title}", "", f"| torch.cuda | {head} |", "|---|---|"]
-        grouped: dict[str, list[str]] = {}
+        lines += ["", f"## {title}", "", f"| torch.cuda | {head} | by the name cuda |", "|---|---|---|"]
+        grouped: dict[tuple[str, str], list[str]] = {}
         for row in table:
             if row.status == status:
-                grouped.setdefault(f"`{row.text}`" if status == "instead" else row.text, []).append(f"`{row.name}`")
-        lines += [f"| {', '.join(group)} | {text} |" for text, group in grouped.items()]
+                text = f"`{row.text}`" if status == "instead" else row.text
+                grouped.setdefault((text, as_cuda(row.name)), []).append(f"`{row.name}`")
+        lines += [f"| {', '.join(group)} | {text} | {cuda} |" for (text, cuda), group in grouped.items()]
+    lines += [
+        "",
+        "## What refuses by the name cuda",
+        "",
+        "Of `torch.cuda`, `torch.backends.cuda` and `torch.backends.cudnn`, with what each raises. The call",
+        "that raises it is in `tests/cuda_face_rows.py`.",
+        "",
+        "| name | raises |",
+        "|---|---|",
+    ]
+    refusals: dict[str, list[str]] = {}
+    for name in public_names():
+        if as_cuda(name) == "refuses":
+            refusals.setdefault(cuda_face_rows.REFUSES[cuda_face_rows.row_of(name)][1], []).append(f"`{name}`")
+    lines += [f"| {', '.join(group)} | {text} |" for text, group in refusals.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+import cuda_face_rows
 import cuda_surface
 import pytest
 import torch
@@ -76,3 +82,31 @@ def test_the_page_is_what_the_modules_say() -> None:
         pytest.skip("the page describes PyTorch 2.13; the tests above hold for this version too")
     message = "Write the page anew: python -m tests.cuda_surface"
     assert cuda_surface.PAGE.read_text() == cuda_surface.page(), message
+
+
+# ---- by the name cuda
+
+
+@pytest.fixture(scope="module")
+def cuda_face() -> dict[str, dict[str, str]]:
+    """The rows of all names, and what happened when they were tried, in one process."""
+    script = Path(cuda_face_rows.__file__)
+    environment = os.environ | {"TORCH_OPENREG_AS": "cuda", "OPENREG_DEVICE_COUNT": "2"}
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=300)
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def test_every_name_of_torch_cuda_has_a_row_for_the_face_cuda(cuda_face: dict[str, dict[str, str]]) -> None:
+    assert cuda_face["rows"].keys() == set(cuda_surface.public_names())
+    assert len(cuda_face["rows"]) > 270
+
+
+def test_every_row_has_a_name(cuda_face: dict[str, dict[str, str]]) -> None:
+    assert set(cuda_face["rows"].values()) == cuda_face_rows.WORKS.keys() | cuda_face_rows.REFUSES.keys()
+    assert not cuda_face_rows.WORKS.keys() & cuda_face_rows.REFUSES.keys()
+
+
+@pytest.mark.parametrize("name", [*cuda_face_rows.WORKS, *cuda_face_rows.REFUSES])
+def test_a_name_does_on_the_face_cuda_what_its_row_says(name: str, cuda_face: dict[str, dict[str, str]]) -> None:
+    assert cuda_face["answers"][name] == ""

@@ -156,13 +156,13 @@ def test_the_current_device_belongs_to_the_thread() -> None:
 
 def test_properties_name_and_capability() -> None:
     properties = openreg.get_device_properties(1)
-    assert properties.name == openreg.get_device_name() == "OpenReg Simulated Accelerator"
+    assert properties.name == openreg.get_device_name() == "OpenReg simulated accelerator"
     assert properties.total_memory == openreg.mem_get_info(1)[1]
     assert openreg.get_device_capability("openreg:1") == (properties.major, properties.minor)
     assert repr(properties) == (
-        "_OpenRegDeviceProperties(name='OpenReg Simulated Accelerator', "
-        f"major={properties.major}, minor={properties.minor}, "
-        f"total_memory={properties.total_memory >> 20}MB, multi_processor_count={properties.multi_processor_count})"
+        "_OpenRegDeviceProperties(name='OpenReg simulated accelerator', major=8, minor=0, "
+        f"total_memory={properties.total_memory >> 20}MB, multi_processor_count=108, "
+        "uuid=4f70656e-5265-6700-0000-000000000001, pci_bus_id=2, pci_device_id=0, pci_domain_id=0, L2_cache_size=40MB)"
     )
 
 

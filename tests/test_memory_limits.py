@@ -353,6 +353,20 @@ def test_expandable_segments_are_taken_with_a_warning() -> None:
     assert result.stderr.count("expandable_segments not supported on this platform") == 1
 
 
+# c10/cuda/CUDAAllocatorConfig.h, getKeys: programs for CUDA set them.
+@pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+@pytest.mark.parametrize(("backend", "warnings"), [("native", 0), ("cudaMallocAsync", 1)])
+def test_keys_that_only_cuda_has_are_taken(variable: str, backend: str, warnings: int) -> None:
+    code = "import torch; torch.empty(1, device='openreg')"
+    settings = f"pinned_use_cuda_host_register:True,backend:{backend},throw_on_cudamalloc_oom:False"
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {variable: settings}, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    sentence = "the allocator backend cudaMallocAsync is not available; the device uses its own, native"
+    assert result.stderr.count(sentence) == result.stderr.count("Warning") == warnings
+
+
 SPLITS = """
 import torch
 def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device="openreg")

@@ -262,13 +262,31 @@ def test_a_device_that_does_not_exist_is_an_error(device: int) -> None:
 def test_device_properties_describe_the_device() -> None:
     properties = DeviceProp()
     call("orGetDeviceProperties", ctypes.byref(properties), 0)
-    assert properties.name == b"OpenReg Simulated Accelerator"
+    assert properties.name == b"OpenReg simulated accelerator"
     assert properties.totalGlobalMem == memory_info()[1]
-    assert (properties.major, properties.minor) == (get_int("orGetApiVersion"), 0)
-    assert properties.multiProcessorCount == len(os.sched_getaffinity(0))
+    # An A100's: CUDA's programming guide, technical specifications for compute capability 8.0.
+    assert (properties.major, properties.minor, properties.multiProcessorCount) == (8, 0, 108)
+    assert (properties.warpSize, properties.maxThreadsPerBlock) == (32, 1024)
+    assert (properties.maxThreadsPerMultiProcessor, properties.regsPerMultiprocessor) == (2048, 65536)
+    shared = properties.sharedMemPerBlock, properties.sharedMemPerBlockOptin, properties.sharedMemPerMultiprocessor
+    assert shared == (48 << 10, 163 << 10, 164 << 10)
+    assert (properties.l2CacheSize, properties.memoryBusWidth) == (40 << 20, 5120)
+    assert (properties.clockRate, properties.memoryClockRate) == (1410000, 1215000)
+    assert not properties.integrated and not properties.isMultiGpuBoard
     assert (properties.unifiedAddressing, properties.canMapHostMemory) == (True, True)
     assert (properties.asyncEngineCount, properties.concurrentKernels) == (1, False)
     assert properties.streamPrioritiesSupported
+
+
+def test_two_devices_differ_in_their_uuid_and_their_place_on_the_bus() -> None:
+    both = [DeviceProp(), DeviceProp()]
+    for device, properties in enumerate(both):
+        call("orGetDeviceProperties", ctypes.byref(properties), device)
+    assert [bytes(properties.uuid) for properties in both] == [
+        b"OpenReg" + bytes(8) + b"\x00",
+        b"OpenReg" + bytes(8) + b"\x01",
+    ]
+    assert [(p.pciDomainID, p.pciBusID, p.pciDeviceID) for p in both] == [(0, 1, 0), (0, 2, 0)]
 
 
 def test_each_device_reaches_every_other_but_not_itself() -> None:

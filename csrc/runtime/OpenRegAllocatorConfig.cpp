@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <unordered_set>
 
 #include "OpenRegBlockPool.h"
 
@@ -16,7 +17,25 @@ using c10::CachingAllocator::AcceleratorAllocatorConfig;
 // Read at every allocation, so kept apart from the divisions themselves.
 std::atomic<bool> divides_powers_of_two{false};
 
-void after_settings_changed(const std::string&) {
+// What CUDA's allocator has beside the shared keys and what decides about speed only: PYTORCH_CUDA_ALLOC_CONF, which
+// PyTorch reads for every accelerator, may hold them.
+const std::unordered_set<std::string> kKeysOfCuda{
+    "backend",
+    "graph_capture_record_stream_reuse",
+    "pinned_free_catch_all",
+    "pinned_num_register_threads",
+    "pinned_reserve_segment_size_mb",
+    "pinned_use_cuda_host_register",
+    "release_lock_on_cudamalloc",
+    "throw_on_cudamalloc_oom"};
+
+void after_settings_changed(const std::string& settings) {
+  const c10::CachingAllocator::ConfigTokenizer tokens(settings);
+  for (size_t i = 0; i + 2 < tokens.size(); ++i) {
+    if (tokens[i] == "backend" && tokens[i + 2] != "native") {
+      TORCH_WARN_ONCE("the allocator backend ", tokens[i + 2], " is not available; the device uses its own, native");
+    }
+  }
   if (AcceleratorAllocatorConfig::use_expandable_segments()) {
     TORCH_WARN_ONCE("expandable_segments not supported on this platform");
   }
@@ -27,7 +46,7 @@ void after_settings_changed(const std::string&) {
 
 // With a hook there, PyTorch refuses keys that neither it nor the hook knows.
 const bool registered = [] {
-  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(&after_settings_changed, {});
+  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(&after_settings_changed, kKeysOfCuda);
   return true;
 }();
 

@@ -20,10 +20,17 @@ void throw_error(orError_t error, const char* call) {
     case orErrorNotSupported:
       TORCH_CHECK_NOT_IMPLEMENTED(false, message);
     case orErrorInitializationError:
+      TORCH_CHECK(
+          false,
+          "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, you must use the "
+          "'spawn' start method");
     case orErrorInvalidConfiguration:
       TORCH_CHECK(false, message);
     default:
-      TORCH_CHECK(false, "OpenReg error: ", message, " (", orGetErrorName(error), " from ", call, ")");
+      throw c10::AcceleratorError(
+          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+          static_cast<int32_t>(error),
+          c10::str("OpenReg error: ", message, " (", orGetErrorName(error), " from ", call, ")"));
   }
 }
 

@@ -88,7 +88,9 @@ bool OpenRegGuardImpl::queryStream(const Stream& stream) const {
 void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {
   note_synchronization();
   const orStream_t queue = stream_handle(stream);
-  trace([&](const auto& tracer) { tracer.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, trace_id(queue)); });
+  trace([&](const auto& tracer) {
+    tracer.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, trace_id(stream, queue));
+  });
   OPENREG_CHECK(orStreamSynchronize(queue));
 }
 
@@ -114,7 +116,7 @@ void OpenRegGuardImpl::record(
   }
   OPENREG_CHECK(orEventRecord(handle, queue));
   trace([&](const auto& tracer) {
-    tracer.trace_gpu_event_record(DeviceType::PrivateUse1, trace_id(handle), trace_id(queue));
+    tracer.trace_gpu_event_record(DeviceType::PrivateUse1, trace_id(handle), trace_id(stream, queue));
   });
 }
 
@@ -123,7 +125,7 @@ void OpenRegGuardImpl::block(void* event, const Stream& stream) const {
     const orStream_t queue = stream_handle(stream);
     OPENREG_CHECK(orStreamWaitEvent(queue, static_cast<orEvent_t>(event), 0));
     trace([&](const auto& tracer) {
-      tracer.trace_gpu_event_wait(DeviceType::PrivateUse1, trace_id(event), trace_id(queue));
+      tracer.trace_gpu_event_wait(DeviceType::PrivateUse1, trace_id(event), trace_id(stream, queue));
     });
   }
 }

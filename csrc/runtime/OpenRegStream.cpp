@@ -113,6 +113,23 @@ orStream_t stream_handle(Stream stream) {
   return C10_LIKELY(handle != nullptr) ? handle : create(streams, device, id);
 }
 
+Stream stream_of_handle(orStream_t handle, DeviceIndex device) {
+  check_device_index(device);
+  if (!handle) {
+    return default_stream(device);
+  }
+  const auto& handles = streams_of(device).handles;
+  const auto found = std::find(handles.begin(), handles.end(), handle);
+  TORCH_CHECK(
+      found != handles.end(),
+      "Expected a stream that PyTorch made on device ",
+      static_cast<int>(device),
+      ", but got the address ",
+      static_cast<void*>(handle),
+      ".");
+  return make_stream(device, found - handles.begin());
+}
+
 orEvent_t create_event(Stream stream, unsigned int flags) {
   orEvent_t event = nullptr;
   const CurrentDevice current(stream.device_index());

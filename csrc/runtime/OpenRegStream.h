@@ -26,6 +26,10 @@ OPENREG_API Stream stream_from_pool(DeviceIndex device, int priority = 0);
 // The device's own handle, made at first use. Throws for an id that no function above has given out.
 OPENREG_API orStream_t stream_handle(Stream stream);
 
+// The stream that has this handle; null is the default stream. Throws if it is none of the streams above: PyTorch can use
+// no other.
+OPENREG_API Stream stream_of_handle(orStream_t handle, DeviceIndex device);
+
 // A new event of the stream's device, not yet recorded; the caller destroys it. `flags` as orEventCreateWithFlags().
 OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDisableTiming);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Stream.h>
 #include <c10/core/impl/GPUTrace.h>
 
 // Tells PyTorch's tracer, on which tools such as a race detector are built (torch/cuda/_sanitizer.py), what the host
@@ -16,6 +17,11 @@ void trace(const Fn& fn) {
 
 inline uintptr_t trace_id(const void* handle) {
   return reinterpret_cast<uintptr_t>(handle);
+}
+
+// The default stream is 0, as on CUDA: PyTorch's sanitizer takes it as known.
+inline uintptr_t trace_id(const Stream& stream, const void* handle) {
+  return stream.id() == 0 ? 0 : trace_id(handle);
 }
 
 } // namespace c10::openreg

@@ -1,3 +1,21 @@
 #include "CudaHooks.h"
 
-const char* c10::openreg::cuda_hooks_failure = nullptr;
+#include <array>
+
+namespace c10::openreg {
+
+const char* cuda_hooks_failure = nullptr;
+
+std::atomic<int64_t>& max_fft_plans(DeviceIndex device) {
+  static auto& sizes = *[] {
+    auto* const all = new std::array<std::atomic<int64_t>, 64>; // OPENREG_DEVICE_COUNT's limit
+    for (auto& size : *all) {
+      size = 4096; // CUDA's default
+    }
+    return all;
+  }();
+  check_device_index(device);
+  return sizes[device];
+}
+
+} // namespace c10::openreg

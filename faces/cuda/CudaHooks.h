@@ -3,6 +3,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Allocator.h>
 
+#include <atomic>
 #include <typeinfo>
 
 #include "runtime/OpenRegException.h"
@@ -10,6 +11,9 @@
 
 // What CUDA's hooks have beside those of every accelerator.
 namespace c10::openreg {
+
+// The size that the program has set for the cache of a device's FFT plans.
+OPENREG_API std::atomic<int64_t>& max_fft_plans(DeviceIndex device);
 
 struct CudaHooks : public at::CUDAHooksInterface {
   bool hasCUDA() const override {
@@ -29,6 +33,21 @@ struct CudaHooks : public at::CUDAHooksInterface {
   }
   at::Allocator* getCUDADeviceAllocator() const override {
     return c10::GetAllocator(DeviceType::CUDA);
+  }
+  // Nothing keeps plans: a cache of any size is an empty one.
+  int64_t cuFFTGetPlanCacheMaxSize(DeviceIndex device) const override {
+    return max_fft_plans(device);
+  }
+  void cuFFTSetPlanCacheMaxSize(DeviceIndex device, int64_t size) const override {
+    TORCH_CHECK(size >= 0, "cuFFT plan cache size must be non-negative, but got ", size);
+    max_fft_plans(device) = size;
+  }
+  int64_t cuFFTGetPlanCacheSize(DeviceIndex device) const override {
+    max_fft_plans(device); // refuses a wrong device
+    return 0;
+  }
+  void cuFFTClearPlanCache(DeviceIndex device) const override {
+    max_fft_plans(device);
   }
   std::string showConfig() const override {
     return "  - Simulated CUDA devices of torch_openreg (TORCH_OPENREG_AS=cuda)\n";

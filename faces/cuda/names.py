@@ -29,6 +29,8 @@ NAMES = Names(
         "wrapper_PrivateUse1_": "wrapper_CUDA_",
         "resizePrivateUse1Bytes": "resizeBytes",
         "_local_scalar_dense_openreg": "_local_scalar_dense_cuda",
+        "_OpenRegDeviceProperties": "_CudaDeviceProperties",
+        "_OpenRegUuid": "_CUuuid",
     },
     phrases={
         "<ATen/detail/PrivateUse1HooksInterface.h>": '"CudaHooks.h"',
@@ -39,6 +41,9 @@ NAMES = Names(
         # What users read. torch.openreg does not exist here; its module does.
         "torch.openreg.": "torch_openreg.openreg.",
         "OpenReg out of memory": "CUDA out of memory",
+        '". Device "': '". GPU "',
+        "Cannot re-initialize OpenReg": "Cannot re-initialize CUDA",
+        "To use OpenReg with": "To use CUDA with",
         "OpenReg error": "CUDA error",
         "synchronizing OpenReg operation": "synchronizing CUDA operation",
         "an openreg device": "a CUDA device",

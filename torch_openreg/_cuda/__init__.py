@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 
-from torch_openreg._cuda import _device, _memory, _streams
+from torch_openreg._cuda import _device, _memory, _missing, _streams
 
 # Attributes of torch._C.
-SUPPLIED: dict[str, Any] = {**_device.SUPPLIED, **_memory.SUPPLIED, **_streams.SUPPLIED}
+SUPPLIED: dict[str, Any] = {**_device.SUPPLIED, **_memory.SUPPLIED, **_streams.SUPPLIED, **_missing.SUPPLIED}
 
 # Executed again, in this order: they took names from torch._C, or dummies in their place, when they were imported.
-EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.memory", "torch.cuda")
+EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.nvtx", "torch.cuda.memory", "torch.cuda")
 
 # (module, name, replacement, reason)
-REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = ()
+REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (*_missing.REPLACED,)
 
 
 def attach() -> None:

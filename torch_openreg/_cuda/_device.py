@@ -1,7 +1,10 @@
-"""Devices: what torch/csrc/cuda/Module.cpp offers about them."""
+"""Devices: what torch/csrc/cuda/Module.cpp and shared/cudart.cpp offer about them."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -9,46 +12,151 @@ import torch
 
 from torch_openreg import _C
 
+_DEBUG_MODES = (0, 1, 2)
+
 
 def _init() -> None:
     """Called by torch.cuda._lazy_init(), before the calls that were queued until then."""
+    if _C._count_devices() == 0:
+        raise RuntimeError("No CUDA GPUs are available")
     _C._init()
-    torch.cuda.default_generators = tuple(
-        _C._get_default_generator(index) for index in range(_C._get_device_count())
-    )
+    if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+        _C._set_execution_mode(0, 0)  # inline: a launch has run when its call returns
+    torch.cuda._get_device_properties = _C._get_device_properties
+    torch.cuda.default_generators = tuple(_C._get_default_generator(index) for index in range(_C._get_device_count()))
+
+
+def _set_device(device: int) -> None:
+    torch.cuda.init()
+    _C._set_device(device)
+
+
+def _exchange_device(device: int) -> int:
+    if device < 0:
+        return -1
+    torch.cuda.init()
+    return _C._exchangeDevice(device)
 
 
 def _synchronize() -> None:
     torch.accelerator.synchronize()
 
 
-class _Cudart(ModuleType):
-    """What torch.cuda.cudart() returns, as far as PyTorch's own Python asks."""
+def _arch_flags() -> str | None:
+    """The kernels run on every device that there is: PyTorch "was built for" its architecture."""
+    if not _C._get_device_count():
+        return None
+    properties = _C._get_device_properties(0)
+    return f"sm_{properties.major}{properties.minor}"
 
-    class cudaError:
-        success = 0
+
+def _has_primary_context(device: int) -> bool:
+    return torch.cuda.is_initialized() and 0 <= device < _C._get_device_count()
+
+
+def _set_sync_debug_mode(mode: int) -> None:
+    if mode not in _DEBUG_MODES:
+        raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
+    _C._set_sync_debug_mode(mode)
+
+
+class _CudaError(int):
+    """A code of CUDA's runtime API: any integer, of which ``success`` has a name."""
+
+    success: _CudaError
+
+
+_CudaError.success = _CudaError(0)
+_NOT_SUPPORTED = _CudaError(801)
+
+
+class _Cudart(ModuleType):
+    """What torch.cuda.cudart() returns: as much of CUDA's runtime API as PyTorch gives to Python."""
+
+    cudaError = _CudaError
 
     def __init__(self) -> None:
         super().__init__("torch._C._cudart", "The simulated device's share of CUDA's runtime API.")
 
     @staticmethod
+    def cudaGetErrorString(error: int) -> str:
+        """The text of a code; the device's codes have the values of CUDA's."""
+        return _C._error_string(error)
+
+    @staticmethod
     def cudaMemGetInfo(device: int) -> tuple[int, int]:
         """Free and total memory of a device, in bytes."""
-        return torch.accelerator.get_memory_info(device)  # type: ignore[attr-defined]
+        return torch.accelerator.get_memory_info(device)
+
+    @staticmethod
+    def cudaProfilerStart() -> int:
+        """Success, as without a profiler that waits for it."""
+        return _CudaError.success
+
+    @staticmethod
+    def cudaProfilerStop() -> int:
+        """Success, as without a profiler that waits for it."""
+        return _CudaError.success
+
+    @staticmethod
+    def cudaStreamCreate(pointer: int) -> int:
+        """Writes a stream's handle to the host's address ``pointer``. The stream is one of PyTorch's pool."""
+        ctypes.c_void_p.from_address(pointer).value = torch.cuda.Stream().cuda_stream
+        return _CudaError.success
+
+    @staticmethod
+    def cudaStreamDestroy(stream: int) -> int:
+        """Success: the streams of the pool stay."""
+        return _CudaError.success
+
+    @staticmethod
+    def cudaHostRegister(pointer: int, size: int, flags: int) -> int:
+        """Not supported: pinned memory is what the device has allocated."""
+        return _NOT_SUPPORTED
+
+    @staticmethod
+    def cudaHostUnregister(pointer: int) -> int:
+        """Not supported."""
+        return _NOT_SUPPORTED
+
+
+class _Nvtx(ModuleType):
+    """torch._C._nvtx: ranges are accepted, and nobody reads them, as on CUDA without a profiler.
+
+    The numbers are those that NVTX returns then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("torch._C._nvtx", "NVTX without a profiler.")
+
+    rangePushA: Callable[[str], int] = staticmethod(lambda message: -2)  # NVTX_NO_PUSH_POP_TRACKING
+    rangePop: Callable[[], int] = staticmethod(lambda: -2)
+    rangeStartA: Callable[[str], int] = staticmethod(lambda message: 0)
+    rangeEnd: Callable[[int], None] = staticmethod(lambda range_id: None)
+    markA: Callable[[str], None] = staticmethod(lambda message: None)
+    deviceRangeStart: Callable[[str, int], object] = staticmethod(lambda message, stream: None)
+    deviceRangeEnd: Callable[[object, int], None] = staticmethod(lambda handle, stream: None)
 
 
 SUPPLIED: dict[str, Any] = {
     "_has_cuda": True,
     "_cudart": _Cudart(),
+    "_nvtx": _Nvtx(),
+    "_CudaDeviceProperties": _C._CudaDeviceProperties,
+    "_CUuuid": _C._CUuuid,
     "_cuda_init": _init,
     "_cuda_getDeviceCount": _C._get_device_count,
     "_cuda_getDevice": _C._get_device,
-    "_cuda_setDevice": _C._set_device,
-    "_cuda_exchangeDevice": _C._exchangeDevice,
-    "_cuda_maybeExchangeDevice": _C._exchangeDevice,
+    "_cuda_setDevice": _set_device,
+    "_cuda_exchangeDevice": _exchange_device,
+    "_cuda_maybeExchangeDevice": _exchange_device,
     "_cuda_isInBadFork": _C._isInBadFork,
+    "_cuda_hasPrimaryContext": _has_primary_context,
+    "_cuda_getArchFlags": _arch_flags,
+    "_cuda_getCompiledVersion": lambda: 0,  # torch.version.cuda is None
     "_cuda_synchronize": _synchronize,
     "_cuda_canDeviceAccessPeer": _C._can_device_access_peer,
-    "_cuda_set_sync_debug_mode": _C._set_sync_debug_mode,
+    "_cuda_set_sync_debug_mode": _set_sync_debug_mode,
     "_cuda_get_sync_debug_mode": _C._get_sync_debug_mode,
+    "_cuda_sleep": _C._sleep,
 }

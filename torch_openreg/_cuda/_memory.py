@@ -7,17 +7,127 @@ from typing import Any
 import torch
 
 from torch_openreg import _C
+from torch_openreg._cuda._missing import refusal
 
 
 def _empty_cache() -> None:
     torch._C._accelerator_emptyCache()
 
 
+def _memory_stats(device: int) -> dict[str, Any]:
+    _C._check_device_index(device)
+    return torch._C._accelerator_getDeviceStats(device) | _C._more_memory_stats(device)
+
+
+def _memory_snapshot(which: tuple[int, int, bool] | None) -> dict[str, Any]:
+    """Of everything (None, or the pool (0, 0)), or of one pool; with the traces or without."""
+    pool, with_traces = (which[:2], which[2]) if which else ((0, 0), True)
+    snapshot = _C._memory_snapshot(pool, with_traces)
+    snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = snapshot["allocator_settings"]["PYTORCH_ALLOC_CONF"]
+    return snapshot
+
+
+def _record_memory_history(
+    enabled: str | None,
+    context: str | None,
+    stacks: str,
+    max_entries: int,
+    clear_history: bool,
+    compile_context: bool,
+    global_record_annotations: bool,
+    skip_actions: list[str],
+) -> None:
+    """``compile_context`` (torch.compile's) and ``global_record_annotations`` (the profiler's) have no effect."""
+    _C._record_memory_history(enabled, context, stacks, max_entries, clear_history, skip_actions)
+
+
+def _record_memory_history_legacy(
+    enabled: bool,
+    record_context: bool,
+    max_entries: int,
+    record_all_contexts: bool,
+    with_cpp: bool,
+    clear_history: bool,
+    compile_context: bool,
+    global_record_annotations: bool,
+    skip_actions: list[str],
+) -> None:
+    _C._record_memory_history(
+        "all" if enabled else None,
+        "all" if record_all_contexts else "state" if record_context else None,
+        "all" if with_cpp else "python",
+        max_entries,
+        clear_history,
+        skip_actions,
+    )
+
+
+class _MemPool(_C._MemPool):
+    allocator = None
+
+    def __init__(
+        self, allocator: object = None, is_user_created: bool = True, use_on_oom: bool = False, no_split: bool = False
+    ) -> None:
+        if allocator is not None:
+            _other_allocator()
+        torch.cuda.init()
+        super().__init__(use_on_oom, no_split)
+
+
+def _graph_pool_handle() -> tuple[int, int]:
+    return _C._MemPool(False, False).id  # pools and handles never have the same number
+
+
+class _CUDAAllocator:
+    """The allocator, as torch.cuda.memory._get_current_allocator() shows it."""
+
+
+_other_allocator = refusal(
+    "torch.cuda.CUDAPluggableAllocator is not available: the simulated device has one allocator, its own."
+)
+_uncached = refusal(
+    "torch.cuda.caching_allocator_enable(False) is not available: "
+    "the simulated device has no allocator without a cache."
+)
+
+
+def _enable_cache(value: bool) -> None:
+    if not value:
+        _uncached()
+
+
 SUPPLIED: dict[str, Any] = {
     "_cuda_emptyCache": _empty_cache,
-    "_cuda_setMemoryFraction": _C._set_memory_fraction,
-    "_cuda_getMemoryFraction": _C._get_memory_fraction,
+    "_cuda_memoryStats": _memory_stats,
     "_cuda_resetPeakMemoryStats": torch._C._accelerator_resetPeakStats,
     "_cuda_resetAccumulatedMemoryStats": torch._C._accelerator_resetAccumulatedStats,
+    "_cuda_setMemoryFraction": _C._set_memory_fraction,
+    "_cuda_getMemoryFraction": _C._get_memory_fraction,
+    "_cuda_hostMemoryStats": _C._host_memory_stats,
+    "_cuda_resetAccumulatedHostMemoryStats": _C._reset_accumulated_host_memory_stats,
+    "_cuda_resetPeakHostMemoryStats": _C._reset_peak_host_memory_stats,
+    "_cuda_memorySnapshot": _memory_snapshot,
+    "_cuda_record_memory_history": _record_memory_history,
+    "_cuda_record_memory_history_legacy": _record_memory_history_legacy,
+    "_cuda_isHistoryEnabled": _C._is_memory_history_enabled,
+    "_cuda_allocationTraceback": _C._allocation_traceback,
+    "_cuda_setMemoryMetadata": _C._set_memory_metadata,
+    "_cuda_getMemoryMetadata": _C._get_memory_metadata,
+    "_cuda_attach_out_of_memory_observer": _C._attach_out_of_memory_observer,
+    "_cuda_cudaCachingAllocator_raw_alloc": _C._allocate_on_stream,
+    "_cuda_cudaCachingAllocator_raw_delete": _C._caching_allocator_delete,
+    "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
+    "_cuda_cudaCachingAllocator_enable": _enable_cache,
+    "_MemPool": _MemPool,
+    "_graph_pool_handle": _graph_pool_handle,
+    "_cuda_beginAllocateToPool": _C._begin_allocate_to_pool,
+    "_cuda_beginAllocateCurrentThreadToPool": _C._begin_allocate_current_thread_to_pool,
+    "_cuda_beginAllocateCurrentStreamToPool": _C._begin_allocate_current_stream_to_pool,
+    "_cuda_endAllocateToPool": _C._end_allocate_to_pool,
+    "_cuda_releasePool": _C._release_pool,
     "_cuda_getAllocatorBackend": lambda: "native",
+    "_cuda_CUDAAllocator": _CUDAAllocator,
+    "_cuda_getAllocator": _CUDAAllocator,
+    "_cuda_customAllocator": _other_allocator,
+    "_cuda_changeCurrentAllocator": _other_allocator,
 }

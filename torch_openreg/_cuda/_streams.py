@@ -1,4 +1,8 @@
-"""Streams and events: what torch/csrc/cuda/Stream.cpp and Event.cpp offer."""
+"""Streams and events: what torch/csrc/cuda/Stream.cpp and Event.cpp offer.
+
+As there, the classes are subclasses of torch.Stream and torch.Event; torch.cuda.Stream and torch.cuda.Event are
+subclasses of them.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +13,56 @@ import torch
 from torch_openreg import _C
 
 
-def _current_stream(device: int) -> tuple[int, int, int]:
-    stream = torch.accelerator.current_stream(device)
+def _describe(stream: torch.Stream) -> tuple[int, int, int]:
     return stream.stream_id, stream.device_index, stream.device_type
+
+
+def _current_stream(device: int) -> tuple[int, int, int]:
+    return _describe(torch.accelerator.current_stream(device))
+
+
+def _current_raw_stream(device: int) -> int:
+    return _C._stream_pointer(torch.accelerator.current_stream(device))
 
 
 def _default_stream(device: int) -> tuple[int, int, int]:
-    stream = _C._get_default_stream(device)
-    return stream.stream_id, stream.device_index, stream.device_type
+    return _describe(_C._get_default_stream(device))
+
+
+def _stream_from_external(pointer: int, device: int) -> tuple[int, int, int]:
+    return _describe(_C._stream_of_pointer(pointer, device))
 
 
 def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
-    torch.accelerator.set_stream(
-        torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
-    )
+    torch.accelerator.set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
 
 
 class _CudaStreamBase(torch.Stream):
     def __new__(  # type: ignore[misc]
         cls, priority: int = 0, stream_id: int = 0, device_index: int = 0, device_type: int = 0, stream_ptr: int = 0
     ) -> _CudaStreamBase:
+        if stream_ptr:
+            if priority:
+                raise RuntimeError("Priority was explicitly set for a external stream")
+            stream_id, device_index, device_type = _stream_from_external(stream_ptr, _C._get_device())
         if stream_id or device_index or device_type:
             return super().__new__(cls, stream_id=stream_id, device_index=device_index, device_type=device_type)
         return super().__new__(cls, torch.device("cuda", _C._get_device()), priority=priority)
+
+    @property
+    def cuda_stream(self) -> int:
+        """The handle, a cudaStream_t: 0 for a default stream."""
+        return _C._stream_pointer(self)
+
+    @property
+    def priority(self) -> int:
+        """Lower numbers are more urgent."""
+        return _C._stream_priority(self)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The least and the most urgent priority."""
+        return _C._stream_priority_range()
 
 
 class _CudaEventBase(torch.Event):
@@ -40,11 +71,27 @@ class _CudaEventBase(torch.Event):
     ) -> _CudaEventBase:
         return super().__new__(cls, "cuda", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
+    @property
+    def cuda_event(self) -> int:
+        """The handle, a cudaEvent_t: 0 until the event is first recorded."""
+        return self.event_id
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device of the stream that recorded the event; None until one has."""
+        return super().device if self.event_id else None
+
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Milliseconds between the two records."""
+        return _C._elapsed_time(self, end_event)
+
 
 SUPPLIED: dict[str, Any] = {
     "_CudaStreamBase": _CudaStreamBase,
     "_CudaEventBase": _CudaEventBase,
     "_cuda_getCurrentStream": _current_stream,
+    "_cuda_getCurrentRawStream": _current_raw_stream,
     "_cuda_getDefaultStream": _default_stream,
+    "_cuda_getStreamFromExternal": _stream_from_external,
     "_cuda_setStream": _set_stream,
 }

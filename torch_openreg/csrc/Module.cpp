@@ -137,13 +137,49 @@ void record_launch_sites(bool enabled) {
   at::openreg::set_launch_site(enabled ? &python_line : nullptr);
 }
 
+std::string to_string(const orUuid& uuid) {
+  std::string text;
+  for (const unsigned char byte : uuid.bytes) {
+    if (text.size() == 8 || text.size() == 13 || text.size() == 18 || text.size() == 23) {
+      text += '-';
+    }
+    constexpr const char* kDigits = "0123456789abcdef";
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
 void add_device_properties(py::module_& module) {
+  py::class_<orUuid>(module, "_OpenRegUuid")
+      .def_property_readonly(
+          "bytes",
+          [](const orUuid& uuid) { return std::vector<uint8_t>(std::begin(uuid.bytes), std::end(uuid.bytes)); })
+      .def("__str__", &to_string);
+  const auto name = [](const orDeviceProp& p) { return std::string(p.name); };
   py::class_<orDeviceProp>(module, "_OpenRegDeviceProperties")
-      .def_property_readonly("name", [](const orDeviceProp& p) { return std::string(p.name); })
+      .def_property_readonly("name", name)
+      .def_property_readonly("gcnArchName", name) // ROCm's; a build with CUDA has the name there
+      .def_readonly("uuid", &orDeviceProp::uuid)
       .def_readonly("major", &orDeviceProp::major)
       .def_readonly("minor", &orDeviceProp::minor)
       .def_readonly("multi_processor_count", &orDeviceProp::multiProcessorCount)
       .def_readonly("total_memory", &orDeviceProp::totalGlobalMem)
+      .def_readonly("warp_size", &orDeviceProp::warpSize)
+      .def_readonly("max_threads_per_block", &orDeviceProp::maxThreadsPerBlock)
+      .def_readonly("max_threads_per_multi_processor", &orDeviceProp::maxThreadsPerMultiProcessor)
+      .def_readonly("regs_per_multiprocessor", &orDeviceProp::regsPerMultiprocessor)
+      .def_readonly("shared_memory_per_block", &orDeviceProp::sharedMemPerBlock)
+      .def_readonly("shared_memory_per_block_optin", &orDeviceProp::sharedMemPerBlockOptin)
+      .def_readonly("shared_memory_per_multiprocessor", &orDeviceProp::sharedMemPerMultiprocessor)
+      .def_readonly("L2_cache_size", &orDeviceProp::l2CacheSize)
+      .def_readonly("clock_rate", &orDeviceProp::clockRate)
+      .def_readonly("memory_clock_rate", &orDeviceProp::memoryClockRate)
+      .def_readonly("memory_bus_width", &orDeviceProp::memoryBusWidth)
+      .def_readonly("pci_domain_id", &orDeviceProp::pciDomainID)
+      .def_readonly("pci_bus_id", &orDeviceProp::pciBusID)
+      .def_readonly("pci_device_id", &orDeviceProp::pciDeviceID)
+      .def_property_readonly("is_integrated", [](const orDeviceProp& p) { return int(p.integrated); })
+      .def_property_readonly("is_multi_gpu_board", [](const orDeviceProp& p) { return int(p.isMultiGpuBoard); })
       .def("__repr__", [](const orDeviceProp& p) {
         return c10::str(
             "_OpenRegDeviceProperties(name='",
@@ -153,10 +189,20 @@ void add_device_properties(py::module_& module) {
             ", minor=",
             p.minor,
             ", total_memory=",
-            p.totalGlobalMem / (1024 * 1024),
+            p.totalGlobalMem >> 20,
             "MB, multi_processor_count=",
             p.multiProcessorCount,
-            ")");
+            ", uuid=",
+            to_string(p.uuid),
+            ", pci_bus_id=",
+            p.pciBusID,
+            ", pci_device_id=",
+            p.pciDeviceID,
+            ", pci_domain_id=",
+            p.pciDomainID,
+            ", L2_cache_size=",
+            p.l2CacheSize >> 20,
+            "MB)");
       });
 }
 

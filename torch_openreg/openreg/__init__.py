@@ -23,7 +23,6 @@ if _loader.failure:  # before a library is opened that may be damaged
     raise _loader.failure.with_traceback(None)
 
 from torch_openreg import _C
-from torch_openreg._C import _OpenRegDeviceProperties
 from torch_openreg._loader import device_type
 
 from . import _utils as _utils  # torch.load looks for it
@@ -158,9 +157,10 @@ class device_of(device):
 
 
 def get_device_properties(device: DeviceLike | None = None) -> _OpenRegDeviceProperties:
-    """Name, ``total_memory`` (bytes), ``multi_processor_count``, ``major`` and ``minor`` of a device.
+    """What a device is. Default: the current device. As ``torch.cuda.get_device_properties``.
 
-    Default: the current device. As ``torch.cuda.get_device_properties``.
+    ``name`` and ``total_memory`` (bytes) are the device's own; the other numbers, such as ``multi_processor_count``,
+    ``major`` and ``minor``, are those of the GPU that it stands for.
     """
     _lazy_init()
     return _C._get_device_properties(existing_device(device))
@@ -172,7 +172,7 @@ def get_device_name(device: DeviceLike | None = None) -> str:
 
 
 def get_device_capability(device: DeviceLike | None = None) -> tuple[int, int]:
-    """Major and minor version of the device. Default: the current device. As ``torch.cuda.get_device_capability``."""
+    """Compute capability, major and minor. Default: the current device. As ``torch.cuda.get_device_capability``."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
@@ -250,6 +250,8 @@ __all__ = [
 
 
 if TYPE_CHECKING:
+    from torch_openreg._C import _OpenRegDeviceProperties
+
     from ._names import *  # noqa: F403
 
     default_generators: tuple[torch.Generator, ...]

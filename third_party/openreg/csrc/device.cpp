@@ -1,8 +1,6 @@
 #include "device.h"
 
-#include <sched.h>
-
-#include <cstdio>
+#include <algorithm>
 #include <utility>
 
 #include "error.h"
@@ -28,10 +26,36 @@ orError_t requireAnyDevice() {
   return orSuccess;
 }
 
-int processorCount() {
-  cpu_set_t processors;
-  return sched_getaffinity(0, sizeof(processors), &processors) == 0 ? CPU_COUNT(&processors) : 1;
-}
+// An A100's numbers, until the user can choose what a device stands for.
+constexpr orDeviceProp kProperties{
+    .name = "OpenReg simulated accelerator",
+    .uuid = {},
+    .totalGlobalMem = 0,
+    .major = 8,
+    .minor = 0,
+    .multiProcessorCount = 108,
+    .warpSize = 32,
+    .maxThreadsPerBlock = 1024,
+    .maxThreadsPerMultiProcessor = 2048,
+    .regsPerMultiprocessor = 65536,
+    .sharedMemPerBlock = 48 << 10,
+    .sharedMemPerBlockOptin = 163 << 10,
+    .sharedMemPerMultiprocessor = 164 << 10,
+    .l2CacheSize = 40 << 20,
+    .clockRate = 1410000,
+    .memoryClockRate = 1215000,
+    .memoryBusWidth = 5120,
+    .pciDomainID = 0,
+    .pciBusID = 0,
+    .pciDeviceID = 0,
+    .integrated = false,
+    .isMultiGpuBoard = false,
+    .asyncEngineCount = 1,
+    .unifiedAddressing = true,
+    .canMapHostMemory = true,
+    .concurrentKernels = false, // one thread runs the kernels of all streams
+    .streamPrioritiesSupported = true,
+};
 
 } // namespace
 
@@ -105,16 +129,11 @@ orError_t orGetDeviceProperties(orDeviceProp* prop, int device) {
     if (orError_t error = requireDevice("device", device); error != orSuccess) {
       return error;
     }
-    *prop = orDeviceProp{};
-    std::snprintf(prop->name, sizeof(prop->name), "OpenReg Simulated Accelerator");
+    *prop = kProperties;
     prop->totalGlobalMem = environment().deviceMemory;
-    prop->major = OPENREG_API_VERSION;
-    prop->multiProcessorCount = processorCount();
-    prop->asyncEngineCount = 1;
-    prop->unifiedAddressing = true;
-    prop->canMapHostMemory = true;
-    prop->streamPrioritiesSupported = true;
-    // concurrentKernels stays false: one thread runs the kernels of all streams.
+    const int index = environment().visible[device];
+    std::ranges::copy(deviceUuid(index), prop->uuid.bytes);
+    prop->pciBusID = index + 1;
     return orSuccess;
   });
 }

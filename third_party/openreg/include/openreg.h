@@ -78,16 +78,36 @@ OPENREG_EXPORT const char* orGetLastErrorMessage(void);
 
 /* ---- Devices ----------------------------------------------------------------------------------------------------- */
 
+typedef struct orUuid {
+  unsigned char bytes[16];
+} orUuid_t;
+
+/* Capacity and behaviour are this device's. The other numbers are those of the GPU that it stands for (an NVIDIA A100
+ * with 40 GB); nothing here behaves by them. */
 typedef struct orDeviceProp {
-  char name[64];           /* "OpenReg Simulated Accelerator" */
-  size_t totalGlobalMem;   /* bytes: the capacity, OPENREG_DEVICE_MEMORY */
-  int major, minor;        /* the API version, 0 */
-  int multiProcessorCount; /* the host's processors that this process may use */
-  int asyncEngineCount;    /* copies that may overlap kernels and other streams' copies: 1 */
-  bool unifiedAddressing;  /* a pointer tells its device: true */
-  bool canMapHostMemory;   /* kernels may dereference pinned host memory: true */
-  bool concurrentKernels;  /* kernels of different streams may overlap: false */
-  bool streamPrioritiesSupported;
+  char name[64];         /* "OpenReg simulated accelerator" */
+  orUuid_t uuid;         /* the same in every process */
+  size_t totalGlobalMem; /* bytes: the capacity, OPENREG_DEVICE_MEMORY */
+  int major, minor;      /* compute capability */
+  int multiProcessorCount;
+  int warpSize;
+  int maxThreadsPerBlock;
+  int maxThreadsPerMultiProcessor;
+  int regsPerMultiprocessor;
+  size_t sharedMemPerBlock;          /* bytes */
+  size_t sharedMemPerBlockOptin;     /* bytes, for a kernel that asks for more than sharedMemPerBlock */
+  size_t sharedMemPerMultiprocessor; /* bytes */
+  int l2CacheSize;                   /* bytes */
+  int clockRate, memoryClockRate;    /* kHz */
+  int memoryBusWidth;                /* bits */
+  int pciDomainID, pciBusID, pciDeviceID;
+  bool integrated;                /* part of the host, with which it shares memory */
+  bool isMultiGpuBoard;           /* one of several devices on a board */
+  int asyncEngineCount;           /* copies that may overlap kernels and other streams' copies: 1 */
+  bool unifiedAddressing;         /* a pointer tells its device: true */
+  bool canMapHostMemory;          /* kernels may dereference pinned host memory: true */
+  bool concurrentKernels;         /* kernels of different streams may overlap: false */
+  bool streamPrioritiesSupported; /* true */
 } orDeviceProp;
 
 /* For a user who calls the devices CUDA's: CUDA_VISIBLE_DEVICES selects devices, too, by CUDA's own rules: indices, or

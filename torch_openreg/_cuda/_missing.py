@@ -1,0 +1,104 @@
+"""What the device does not have: each in the form in which programs expect a missing feature, with a sentence.
+
+NotImplementedError is a RuntimeError, which is what PyTorch raises for a library that is not there. Not here: what
+PyTorch's own Python answers for a build without a library (NCCL, cuDNN, GPUDirect Storage, green contexts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+def refusal(sentence: str) -> Callable[..., NoReturn]:
+    """A function that takes any arguments and raises NotImplementedError with ``sentence``."""
+
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise NotImplementedError(sentence)
+
+    return refuse
+
+
+class _CUDAGraph:
+    __new__ = refusal("torch.cuda.CUDAGraph is not available: the simulated device cannot capture graphs.")
+
+
+_no_blas = "is not available: the simulated device computes with the CPU's kernels, without cuBLAS."
+_no_tunable = refusal(
+    "torch.cuda.tunable is not available: it chooses among the GEMMs of cuBLAS, "
+    "which the simulated device does not have."
+)
+
+
+def _enable_tunable(value: bool) -> None:
+    if value:
+        _no_tunable()
+
+
+SUPPLIED: dict[str, Any] = {
+    "_CUDAGraph": _CUDAGraph,
+    "_cuda_isCurrentStreamCapturing": lambda: False,
+    "_cuda_getCurrentBlasHandle": refusal(f"torch.cuda.current_blas_handle() {_no_blas}"),
+    "_cuda_getCurrentSolverHandle": refusal(
+        "torch.cuda.current_solver_handle() is not available: the simulated device computes with the CPU's kernels, "
+        "without cuSOLVER."
+    ),
+    "_cuda_clearCublasWorkspaces": lambda: None,
+    **{
+        f"_cuda_{verb}{library}WorkspaceSize": refusal(f"The workspace of {library} {_no_blas}")
+        for verb in ("get", "set", "reset")
+        for library in ("Cublas", "CublasLt")
+    },
+    "_cuda_jiterator_compile_and_launch_kernel": refusal(
+        "torch.cuda.jiterator is not available: it compiles CUDA's C++, which the simulated device does not run."
+    ),
+    # Off, as on CUDA until it is enabled; to switch it off again is fine.
+    "_cuda_tunableop_enable": _enable_tunable,
+    "_cuda_tunableop_is_enabled": lambda: False,
+    "_cuda_tunableop_tuning_enable": _enable_tunable,
+    "_cuda_tunableop_tuning_is_enabled": lambda: False,
+    "_cuda_record_untuned_enable": _enable_tunable,
+    "_cuda_record_untuned_is_enabled": lambda: False,
+    **{
+        f"_cuda_tunableop_{name}": _no_tunable
+        for name in (
+            "get_filename",
+            "get_max_tuning_duration",
+            "get_max_tuning_iterations",
+            "get_results",
+            "get_rotating_buffer_size",
+            "get_validators",
+            "read_file",
+            "set_filename",
+            "set_max_tuning_duration",
+            "set_max_tuning_iterations",
+            "set_numerical_check_tolerances",
+            "set_rotating_buffer_size",
+        )
+    },
+}
+
+
+def _list_gpu_processes(device: Any = None) -> str:
+    return "pynvml module not found, please install nvidia-ml-py"
+
+
+def _get_pynvml_handler(device: Any = None) -> NoReturn:
+    raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed or it can't be imported.")
+
+
+_NVML = "NVML knows the GPUs of the machine, and these devices are none of them: as where it is not installed"
+
+# Rows of _cuda.REPLACED.
+REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
+    ("torch.cuda", "_device_count_nvml", lambda: -1, _NVML),
+    ("torch.cuda", "_get_pynvml_handler", _get_pynvml_handler, _NVML),
+    ("torch.cuda", "list_gpu_processes", _list_gpu_processes, _NVML),
+    ("torch.cuda.memory", "list_gpu_processes", _list_gpu_processes, _NVML),
+    (
+        "torch.backends.cudnn",
+        "is_acceptable",
+        lambda tensor: False,
+        "each recurrent network on the device would be told to rebuild PyTorch with cuDNN, which would not help",
+    ),
+)
