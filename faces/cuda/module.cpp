@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "CudaHooks.h"
+#include "Storage.h"
 
 namespace py = pybind11;
 using torch::wrap_pybind_function;
@@ -14,5 +15,6 @@ PyMODINIT_FUNC PyInit__C() {
   PyObject* const made = openreg_init_module();
   auto module = py::reinterpret_borrow<py::module_>(made);
   module.attr("_cuda_hooks_failure") = c10::openreg::cuda_hooks_failure;
+  add_storage(module);
   return made;
 }
