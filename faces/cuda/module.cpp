@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "CudaHooks.h"
+#include "Storage.h"
 #include "openreg_launch.h"
 #include "runtime/OpenRegDeviceAllocator.h"
 #include "runtime/OpenRegStream.h"
@@ -113,5 +114,6 @@ PyMODINIT_FUNC PyInit__C() {
   module.def("_allocate_on_stream", wrap_pybind_function(&allocate_on_stream));
   module.def("_begin_allocate_to_pool", wrap_pybind_function(&begin_allocate_to_pool));
   module.def("_begin_allocate_current_stream_to_pool", wrap_pybind_function(&begin_allocate_current_stream_to_pool));
+  add_storage(module);
   return made;
 }

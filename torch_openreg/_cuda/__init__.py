@@ -9,22 +9,29 @@ REPLACED with the reason.
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from torch_openreg._cuda import _device, _memory, _missing, _streams
+from torch_openreg._cuda import _comm, _device, _memory, _missing, _storage, _streams
 
 # Attributes of torch._C.
-SUPPLIED: dict[str, Any] = {**_device.SUPPLIED, **_memory.SUPPLIED, **_streams.SUPPLIED, **_missing.SUPPLIED}
+SUPPLIED: dict[str, Any] = {
+    **_comm.SUPPLIED,
+    **_device.SUPPLIED,
+    **_memory.SUPPLIED,
+    **_missing.SUPPLIED,
+    **_storage.SUPPLIED,
+    **_streams.SUPPLIED,
+}
 
 # Executed again, in this order: they took names from torch._C, or dummies in their place, when they were imported.
 EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.nvtx", "torch.cuda.memory", "torch.cuda")
 
-# (module, name, replacement, reason)
-REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (*_missing.REPLACED,)
+# (module, or module:class; name; replacement; reason)
+REPLACED: tuple[tuple[str, str, Any, str], ...] = (*_missing.REPLACED, *_storage.REPLACED)
 
 
 def attach() -> None:
@@ -33,6 +40,7 @@ def attach() -> None:
         setattr(torch._C, name, value)
     for name in EXECUTED_AGAIN:
         importlib.reload(sys.modules[name])
-    for module, name, replacement, _ in REPLACED:
-        setattr(importlib.import_module(module), name, replacement)
+    for owner, name, replacement, _ in REPLACED:
+        setattr(pkgutil.resolve_name(owner), name, replacement)
+    _storage.install()
     torch._C._openreg = True  # type: ignore[attr-defined]

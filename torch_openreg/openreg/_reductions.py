@@ -25,8 +25,9 @@ __all__ = ["ipc_collect"]
 def install() -> None:
     """Tells Python's pickling of them. Objects of other devices are left to PyTorch."""
     copyreg.pickle(torch.Generator, _reduce_generator)
-    # Tensors of every layout, parameters and typed storages are made of these, and PyTorch reduces them.
-    ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
+    if device_type == "openreg":  # PyTorch knows how CUDA tensors travel: torch_openreg/_cuda/_storage.py
+        # Tensors of every layout, parameters and typed storages are made of these, and PyTorch reduces them.
+        ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
 
 
 # LITERALINCLUDE START: GENERATOR PICKLE

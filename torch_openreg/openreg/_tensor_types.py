@@ -1,4 +1,7 @@
-"""Legacy types: ``torch.openreg.FloatTensor``, ``torch.openreg.FloatStorage`` and their like. As in ``torch.cuda``."""
+"""Legacy types: ``torch.openreg.FloatTensor``, ``torch.openreg.FloatStorage`` and their like. As in ``torch.cuda``.
+
+On the face "cuda", where PyTorch has its own, tensors and storages are instances of both.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,18 @@ class _TensorType(type):
         return torch.empty(0, dtype=cls.dtype, device=device_type).new(*args)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch.Tensor) and instance.type() == f"torch.openreg.{cls.__name__}"
+        return isinstance(instance, torch.Tensor) and instance.type() == f"torch.{device_type}.{cls.__name__}"
 
 
 def _tensor_type(name: str, dtype: torch.dtype) -> Any:
     doc = f"``{name}(*sizes)`` or ``{name}(data)``: a {dtype} tensor on the current device. As ``torch.cuda.{name}``."
-    return _TensorType(name, (), {"__module__": "torch.openreg", "__doc__": doc, "dtype": dtype})
+    return _TensorType(name, (), {"__module__": f"torch.{device_type}", "__doc__": doc, "dtype": dtype})
 
 
 def _storage_type(name: str, dtype: torch.dtype) -> Any:
     doc = f"``{name}(size)`` or ``{name}(data)``: a {dtype} storage on the current device. As ``torch.cuda.{name}``."
     # PyTorch reads the device from __module__, and _dtype where it must not warn that typed storages are deprecated.
-    attributes = {"__module__": "torch.openreg", "__doc__": doc, "dtype": dtype, "_dtype": dtype}
+    attributes = {"__module__": f"torch.{device_type}", "__doc__": doc, "dtype": dtype, "_dtype": dtype}
     return types.new_class(name, (_LegacyStorage,), exec_body=lambda namespace: namespace.update(attributes))
 
 

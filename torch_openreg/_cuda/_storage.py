@@ -1,0 +1,150 @@
+"""Storages, their types, sharing and DLPack: what torch/csrc offers about them for CUDA, and a CPU build compiled out."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import UntypedStorage
+
+from torch_openreg import _C
+from torch_openreg.openreg import _reductions
+
+NOT_FOR_OTHERS = (
+    "The memory of a simulated CUDA device can only be used by PyTorch: there is no GPU that another library could read "
+    "it from. Copy the tensor to host memory first: tensor.cpu()."
+)
+
+
+# ---- torch.UntypedStorage, as torch/csrc/Storage.cpp and StorageMethods.cpp have it with CUDA
+
+
+def _new(cls: type[UntypedStorage], *args: Any, device: Any = None, **options: Any) -> UntypedStorage:
+    if isinstance(device, (str, int, torch.device)) and torch.device(device).type == "cuda" and not options:
+        torch.cuda._lazy_init()
+        with torch.cuda.device(device):
+            return torch._C.StorageBase.__new__(cls, *args, allocator=_C._allocator_address())
+    if device is not None:
+        options["device"] = device
+    return torch._C.StorageBase.__new__(cls, *args, **options)
+
+
+def _resize_(self: UntypedStorage, size: int) -> UntypedStorage:
+    if self.device.type != "cuda" or not isinstance(size, int) or size < 0:
+        return torch._C.StorageBase.resize_(self, size)
+    _C._resize_storage(self, size)
+    return self
+
+
+# ---- Sharing: torch.multiprocessing sends the eight values of _share_cuda_()
+#
+# They are this device's own, in CUDA's places: the handle of the counter says which slot of shared memory the message has
+# (csrc/runtime/OpenRegSharing.h). No event is sent, since _share_cuda_() has waited for the stream.
+
+
+def _share_cuda_(self: UntypedStorage) -> tuple[Any, ...]:
+    device, memory, offset, size, slots, slot, number = _C._share_storage(self, _reductions._receivers())
+    counter = device.to_bytes(8, "little") + number.to_bytes(8, "little") + slots
+    return device, memory or None, size, offset, counter, slot, b"", False
+
+
+def _from_counter(counter: bytes, slot: int, memory: bytes = b"", offset: int = 0, size: int = 0) -> tuple[Any, ...]:
+    device, number = (int.from_bytes(counter[start : start + 8], "little") for start in (0, 8))
+    return device, memory, offset, size, counter[16:], slot, number
+
+
+def _new_shared_cuda(
+    cls: type[UntypedStorage],
+    device: int,
+    memory: bytes,
+    size: int,
+    offset: int,
+    counter: bytes,
+    slot: int,
+    event: bytes,
+    must_wait: bool,
+) -> UntypedStorage:
+    return _C._open_storage(_from_counter(counter, slot, memory, offset, size))
+
+
+def _release_ipc_counter_cuda(cls: type[UntypedStorage], counter: bytes, slot: int) -> None:
+    _C._release_storage(_from_counter(counter, slot))
+
+
+# ---- DLPack and other interfaces that hand out addresses
+
+
+def _closed(to_dlpack: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(to_dlpack)
+    def call(*args: Any, **options: Any) -> Any:
+        return _C._close_capsule(to_dlpack(*args, **options))
+
+    return call
+
+
+_to_dlpack = _closed(torch._C._to_dlpack)
+_to_dlpack_versioned = _closed(torch._C._to_dlpack_versioned)  # type: ignore[attr-defined]
+
+
+_torch_from_dlpack = torch._C._from_dlpack
+_torch_dlpack = torch.Tensor.__dlpack__
+
+
+def _from_dlpack(capsule: Any) -> torch.Tensor:
+    return _torch_from_dlpack(_C._open_capsule(capsule))
+
+
+@functools.wraps(_torch_dlpack)
+def _dlpack(self: torch.Tensor, **options: Any) -> Any:
+    # Who names a stream is a library that uses a GPU, or torch.from_dlpack().
+    if (
+        options.get("stream", -1) not in (None, -1)
+        and self.device.type == "cuda"
+        and not sys._getframe(1).f_globals.get("__name__", "").startswith("torch.")
+    ):
+        raise BufferError(NOT_FOR_OTHERS)
+    return _torch_dlpack(self, **options)
+
+
+class _CudaArrayInterface(property):
+    """AttributeError, so that hasattr() is False and libraries take what they take for the CPU."""
+
+    def __get__(self, tensor: Any, owner: type | None = None) -> Any:
+        if tensor is not None and tensor.is_cuda and not tensor.is_sparse:
+            raise AttributeError(NOT_FOR_OTHERS)
+        return super().__get__(tensor, owner)
+
+
+def install() -> None:
+    """What is neither an attribute of torch._C nor a function: classes written in C, and Python's registry of pickling."""
+    for tensor_type in torch._tensor_classes:
+        if tensor_type.is_cuda:  # torch.cuda.FloatTensor and its like: every build has them, and a CPU build refuses them
+            _C._enable_constructor(tensor_type)
+    _reductions.install()
+
+
+SUPPLIED: dict[str, Any] = {
+    "_cuda_ipc_collect": _reductions.ipc_collect,
+    "_to_dlpack": _to_dlpack,
+    "_to_dlpack_versioned": _to_dlpack_versioned,
+    "_from_dlpack": _from_dlpack,
+    "_set_default_tensor_type": _C._set_default_tensor_type,
+}
+
+_COMPILED_OUT = "a method of torch._C.StorageBase whose part for CUDA is compiled out"
+_ADDRESS = "it would give an address of the simulated device to a library that takes it for a GPU's"
+
+REPLACED: tuple[tuple[str, str, Any, str], ...] = (
+    ("torch:UntypedStorage", "__new__", staticmethod(_new), _COMPILED_OUT),
+    ("torch:UntypedStorage", "resize_", _resize_, _COMPILED_OUT),
+    ("torch:UntypedStorage", "_share_cuda_", _share_cuda_, _COMPILED_OUT),
+    ("torch:UntypedStorage", "_new_shared_cuda", classmethod(_new_shared_cuda), _COMPILED_OUT),
+    ("torch:UntypedStorage", "_release_ipc_counter_cuda", classmethod(_release_ipc_counter_cuda), _COMPILED_OUT),
+    ("torch.utils.dlpack", "to_dlpack", _to_dlpack, "taken from torch._C at import"),
+    ("torch", "to_dlpack", _to_dlpack, "taken from torch._C at import"),
+    ("torch:Tensor", "__dlpack__", _dlpack, _ADDRESS),
+    ("torch:Tensor", "__cuda_array_interface__", _CudaArrayInterface(torch.Tensor.__cuda_array_interface__.fget), _ADDRESS),
+)
