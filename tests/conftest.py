@@ -26,6 +26,12 @@ T = TypeVar("T")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--device",
+        metavar="TYPE",
+        help="the type of the device under test (default: TEST_DEVICE, else openreg). cuda: this package's device under "
+        "that name, where it is installed; else PyTorch's own",
+    )
+    parser.addoption(
         "--execution",
         choices=("inline", "async", "chaos"),
         help="run the tests in this execution mode of the device (default: OPENREG_EXECUTION, else inline)",
@@ -33,8 +39,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # All in the environment: torch is not imported yet, and child processes inherit it.
     if mode := config.getoption("--execution"):
-        os.environ["OPENREG_EXECUTION"] = mode  # read when the device starts, and by child processes
+        os.environ["OPENREG_EXECUTION"] = mode
+    if device := config.getoption("--device"):
+        os.environ["TEST_DEVICE"] = device
+    # Which face the device shows is decided while torch is imported.
+    face = "cuda" if os.environ.get("TEST_DEVICE") == "cuda" else None
+    if "torch" in sys.modules and face != os.environ.get("TORCH_OPENREG_AS"):
+        raise pytest.UsageError(
+            "--device comes too late: torch is imported already. Find out who did it with `python -X importtime`."
+        )
+    os.environ.pop("TORCH_OPENREG_AS", None)
+    if face:
+        os.environ["TORCH_OPENREG_AS"] = face
+    config.addinivalue_line(
+        "markers",
+        "only_on(device, reason): a test of what this type of device alone has; skipped if another one is under test",
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    under_test = os.environ.get("TEST_DEVICE", "openreg")
+    for marker in item.iter_markers("only_on"):
+        if marker.args[0] != under_test:
+            pytest.skip(f"only on the device {marker.args[0]}: {marker.kwargs['reason']}")
 
 
 class Environment:

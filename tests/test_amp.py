@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from comparison import DEVICE, assert_same
 from torch import Tensor
 
+from torch_openreg import openreg
 from torch_openreg._cli import train_digits
 
 MODULE = torch.get_device_module(DEVICE)
@@ -101,7 +102,7 @@ def test_autocast_of_the_device_leaves_cpu_tensors_alone_and_the_other_way_round
 
 
 def test_every_operator_that_cuda_casts_is_cast() -> None:
-    torch.openreg.init()  # registers them
+    openreg.init()  # registers them
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
 
     def cast_by(key: str) -> set[str]:

@@ -33,7 +33,7 @@ DeviceIndex OpenRegHooks::deviceCount() const {
 }
 
 DeviceIndex OpenRegHooks::getCurrentDevice() const {
-  return current_device();
+  return openreg::current_device(); // CUDA's hooks have a function of that name, which calls this one
 }
 
 void OpenRegHooks::setCurrentDevice(DeviceIndex device) const {
@@ -54,7 +54,7 @@ const at::Generator& OpenRegHooks::getDefaultGenerator(DeviceIndex device) const
 
 at::Generator OpenRegHooks::getNewGenerator(DeviceIndex device) const {
   if (device < 0) {
-    device = current_device();
+    device = getCurrentDevice();
   }
   check_device_index(device);
   return at::make_generator<OpenRegGeneratorImpl>(device);

@@ -38,6 +38,10 @@ NAMES = Names(
         "c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create)": "static_cast<void>(&create)",
         # What users read. torch.openreg does not exist here; its module does.
         "torch.openreg.": "torch_openreg.openreg.",
+        '"Expected a generator of the openreg device, but got one of ", other->device(), "."': '"Expected a CUDA Generator"',
+        '"The device index is out of range. It must be': (
+            r'"CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\nIt must be'
+        ),
         "OpenReg out of memory": "CUDA out of memory",
         "OpenReg error": "CUDA error",
         "synchronizing OpenReg operation": "synchronizing CUDA operation",
