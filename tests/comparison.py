@@ -32,7 +32,7 @@ PRELUDE = (
 
 def out_of_range(index: int, count: int) -> str:
     """The sentence about the index of a device that is not there, as a pattern."""
-    # CUDA's begins with the text of cudaErrorInvalidDevice (c10/cuda/CUDAException.cpp, c10/cuda/CUDAMiscFunctions.cpp).
+    # CUDA's begins with the text of cudaErrorInvalidDevice (c10/cuda/CUDAMiscFunctions.cpp).
     about = {
         "openreg": r"The device index is out of range\. ",
         "cuda": r"CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs\?\n",

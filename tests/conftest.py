@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from faces import environment_of
 
 T = TypeVar("T")
 
@@ -28,8 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--device",
         metavar="TYPE",
-        help="the type of the device under test (default: TEST_DEVICE, else openreg). cuda: this package's device under "
-        "that name, where it is installed; else PyTorch's own",
+        help="the type of the device under test (default: TEST_DEVICE, else openreg). cuda is this package's device "
+        "under that name where it is installed, and else PyTorch's own",
     )
     parser.addoption(
         "--execution",
@@ -39,20 +40,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # All in the environment: torch is not imported yet, and child processes inherit it.
+    # In the environment, which child processes inherit.
     if mode := config.getoption("--execution"):
         os.environ["OPENREG_EXECUTION"] = mode
-    if device := config.getoption("--device"):
-        os.environ["TEST_DEVICE"] = device
-    # Which face the device shows is decided while torch is imported.
-    face = "cuda" if os.environ.get("TEST_DEVICE") == "cuda" else None
-    if "torch" in sys.modules and face != os.environ.get("TORCH_OPENREG_AS"):
+    device = config.getoption("--device") or os.environ.get("TEST_DEVICE", "openreg")
+    environment = environment_of(device)
+    if "torch" in sys.modules and os.environ.get("TORCH_OPENREG_AS", "") != environment["TORCH_OPENREG_AS"]:
         raise pytest.UsageError(
-            "--device comes too late: torch is imported already. Find out who did it with `python -X importtime`."
+            f"--device {device}: torch is imported already, so the device has its type. Leave out the plugin that "
+            "imports it, or set TORCH_OPENREG_AS as well."
         )
-    os.environ.pop("TORCH_OPENREG_AS", None)
-    if face:
-        os.environ["TORCH_OPENREG_AS"] = face
+    os.environ.update(environment)
     config.addinivalue_line(
         "markers",
         "only_on(device, reason): a test of what this type of device alone has; skipped if another one is under test",
@@ -60,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    under_test = os.environ.get("TEST_DEVICE", "openreg")
+    under_test = os.environ["TEST_DEVICE"]
     for marker in item.iter_markers("only_on"):
         if marker.args[0] != under_test:
             pytest.skip(f"only on the device {marker.args[0]}: {marker.kwargs['reason']}")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from comparison import DEVICE, DEVICE_0, DEVICE_1, PRELUDE, out_of_range
+from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME, PRELUDE, out_of_range
 
 from torch_openreg import openreg
 
@@ -217,13 +217,15 @@ def test_a_lazy_call_that_fails_says_where_it_was_made(run_python: Run) -> None:
         for use in (openreg.synchronize, lambda: torch.ones(1, device=DEVICE)):
             try:
                 use()
-            except openreg.DeferredOpenRegCallError as error:
-                message, _, place = str(error).partition("OpenReg call was originally invoked at:")
-                print(message.strip(), "in queue" in place, repr(error.__cause__), openreg.is_initialized())
+            except Exception as error:
+                message, _, place = str(error).partition(" call was originally invoked at:")
+                print(type(error).__name__, message.strip(), "in queue" in place)
+                print(repr(error.__cause__), openreg.is_initialized())
     """
     result = run_python(PRELUDE + textwrap.dedent(code))
+    error = {"openreg": "DeferredOpenRegCallError", "cuda": "DeferredCudaCallError"}[DEVICE]
     line = (
-        "OpenReg call failed lazily at initialization with error: division by zero True "
+        f"{error} {NAME} call failed lazily at initialization with error: division by zero\n\n{NAME} True\n"
         "ZeroDivisionError('division by zero') False\n"
     )
     assert (result.stdout, result.stderr) == (2 * line, "")

@@ -39,8 +39,8 @@ def refused(name: str) -> pytest.RaisesExc[NotImplementedError]:
         NotImplementedError,
         match="^"
         + re.escape(
-            f"The operator '{name}' has no kernel of its own on the {DEVICE} device, and {MODULE_NAME}.fallback refuses "
-            f"to run the CPU's in its place. To allow it, add '{name}' to the `allow` list of "
+            f"The operator '{name}' has no kernel of its own on the {DEVICE} device, and {MODULE_NAME}.fallback "
+            f"refuses to run the CPU's in its place. To allow it, add '{name}' to the `allow` list of "
             f"{MODULE_NAME}.fallback.set_policy, or to TORCH_OPENREG_FALLBACK."
         )
         + "$",
