@@ -19,8 +19,9 @@ OURS = DEVICE == "openreg" or hasattr(torch._C, "_openreg")
 DEVICE_0 = f"{DEVICE}:0"
 DEVICE_1 = f"{DEVICE}:1"
 
-# The device's name in its sentences.
+# The device's name in its sentences, as that of a product and as that of a kind of device or tensor.
 NAME = {"openreg": "OpenReg", "cuda": "CUDA"}.get(DEVICE, DEVICE)
+KIND = "CUDA" if DEVICE == "cuda" else DEVICE
 MODULE_NAME = "torch.openreg" if DEVICE == "openreg" else "torch_openreg.openreg"
 
 # The first line of programs that run in a process of their own: the same names as in a test.

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from faces import environment_of
+from faces import face_of
 
 T = TypeVar("T")
 
@@ -39,18 +39,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def device_under_test() -> str:
+    return os.environ.get("TEST_DEVICE", "openreg")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # In the environment, which child processes inherit.
     if mode := config.getoption("--execution"):
         os.environ["OPENREG_EXECUTION"] = mode
-    device = config.getoption("--device") or os.environ.get("TEST_DEVICE", "openreg")
-    environment = environment_of(device)
-    if "torch" in sys.modules and os.environ.get("TORCH_OPENREG_AS", "") != environment["TORCH_OPENREG_AS"]:
+    if device := config.getoption("--device"):
+        os.environ["TEST_DEVICE"] = device
+    face = face_of(device_under_test())
+    if "torch" in sys.modules and os.environ.get("TORCH_OPENREG_AS", "") != face:
         raise pytest.UsageError(
-            f"--device {device}: torch is imported already, so the device has its type. Leave out the plugin that "
-            "imports it, or set TORCH_OPENREG_AS as well."
+            f"--device {device_under_test()}: torch is imported already, so the device has its type. Leave out the "
+            "plugin that imports it, or set TORCH_OPENREG_AS as well."
         )
-    os.environ.update(environment)
+    os.environ["TORCH_OPENREG_AS"] = face
     config.addinivalue_line(
         "markers",
         "only_on(device, reason): a test of what this type of device alone has; skipped if another one is under test",
@@ -58,9 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    under_test = os.environ["TEST_DEVICE"]
     for marker in item.iter_markers("only_on"):
-        if marker.args[0] != under_test:
+        if marker.args[0] != device_under_test():
             pytest.skip(f"only on the device {marker.args[0]}: {marker.kwargs['reason']}")
 
 

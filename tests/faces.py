@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def environment_of(device: str) -> dict[str, str]:
-    """The variables of a process that tests devices of this type, and of its child processes."""
-    return {"TEST_DEVICE": device, "TORCH_OPENREG_AS": "cuda" if device == "cuda" else ""}
+def face_of(device: str) -> str:
+    """The value of TORCH_OPENREG_AS in a process that tests devices of this type."""
+    return "cuda" if device == "cuda" else ""

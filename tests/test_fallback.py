@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from comparison import DEVICE, MODULE_NAME, PRELUDE, assert_same
+from comparison import DEVICE, KIND, MODULE_NAME, PRELUDE, assert_same
 
 from torch_openreg import openreg
 
@@ -39,7 +39,7 @@ def refused(name: str) -> pytest.RaisesExc[NotImplementedError]:
         NotImplementedError,
         match="^"
         + re.escape(
-            f"The operator '{name}' has no kernel of its own on the {DEVICE} device, and {MODULE_NAME}.fallback "
+            f"The operator '{name}' has no kernel of its own on the {KIND} device, and {MODULE_NAME}.fallback "
             f"refuses to run the CPU's in its place. To allow it, add '{name}' to the `allow` list of "
             f"{MODULE_NAME}.fallback.set_policy, or to TORCH_OPENREG_FALLBACK."
         )
@@ -58,7 +58,7 @@ def warned(call: Callable[[], object]) -> list[str]:
 
 def sentence(name: str) -> str:
     return (
-        f"The operator '{name}' has no kernel of its own on the {DEVICE} device and falls back to the CPU's. "
+        f"The operator '{name}' has no kernel of its own on the {KIND} device and falls back to the CPU's. "
         f"This is said once per operator; {MODULE_NAME}.fallback counts the calls."
     )
 

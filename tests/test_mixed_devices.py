@@ -23,7 +23,7 @@ import pytest
 import torch
 import torchgen
 import yaml
-from comparison import DEVICE, DEVICE_0, DEVICE_1, PRELUDE, assert_same
+from comparison import DEVICE_0, DEVICE_1, KIND, PRELUDE, assert_same
 from mixed_devices_oracle import overload
 from torch import Tensor
 from torchgen.api.types import DispatcherSignature, NativeSignature
@@ -244,9 +244,7 @@ def has_oracle(name: str) -> bool:
     return answers is not None and not any("Meta" in a or "meta tensor" in a for a in answers.values())
 
 
-ADDCMUL = "CPU Scalar support for {} argument is not supported when calling addcmul on " + (
-    f"{'CUDA' if DEVICE == 'cuda' else DEVICE} tensors."
-)
+ADDCMUL = f"CPU Scalar support for {{}} argument is not supported when calling addcmul on {KIND} tensors."
 SWAP = " However, CPU Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms."
 
 

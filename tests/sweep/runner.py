@@ -23,7 +23,7 @@ from typing import Any
 TESTS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TESTS))
 
-from faces import environment_of  # noqa: E402
+from faces import face_of  # noqa: E402
 
 WORKER = (sys.executable, "-m", "sweep.worker")
 
@@ -46,7 +46,7 @@ class Worker:
     def __init__(self, command: Sequence[str], settings: Record, start_timeout: float = 120) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker may die)
         stderr = None if settings.get("verbose") else self._log
-        environment = os.environ | environment_of(settings.get("device", "openreg"))
+        environment = os.environ | {"TORCH_OPENREG_AS": face_of(settings.get("device", "openreg"))}
         self._process = subprocess.Popen(
             command, cwd=TESTS, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
         )
