@@ -17,7 +17,7 @@ SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
 CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
-.PHONY: demo test modes bench sweep fuzz stress minimal stubs docs look install lint format clean
+.PHONY: demo test modes bench sweep fuzz clients stress minimal stubs docs look install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -42,6 +42,10 @@ sweep: install
 
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+# Other people's test suites on the device; ARGS="--sources FOLDER" says where their repositories are checked out.
+clients: install
+	$(BIN)/python -m tests.clients $(ARGS)
 
 # The device library and the allocators under load, plain and with both sanitizers, in every execution mode;
 # ARGS="--seconds 5 --seed 1".

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -88,9 +88,10 @@ class Environment:
         """Installs what is installed in the outer environment, editable or not, as a regular distribution."""
         spec = importlib.util.find_spec("torch_openreg")
         assert spec is not None and spec.submodule_search_locations, "torch_openreg is not installed"
-        entry_point = importlib.util.find_spec("torch_openreg_autoload")
-        assert entry_point is not None and entry_point.origin
-        shutil.copy(entry_point.origin, self.site_packages)
+        for name in ("torch_openreg_autoload", "torch_openreg_options", "torch_openreg_pytest"):
+            module = importlib.util.find_spec(name)
+            assert module is not None and module.origin
+            shutil.copy(module.origin, self.site_packages)
         for folder in spec.submodule_search_locations:
             shutil.copytree(
                 folder, self.package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "csrc")
@@ -166,3 +167,13 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
     """Runs code in a fresh process of this environment; keyword arguments are environment variables."""
 
     return lambda code, **environment: run([sys.executable, "-c", code], tmp_path, environment)
+
+
+@pytest.fixture
+def stream() -> Iterator[int]:
+    """A stream of the C API."""
+    from openreg_c import call, get_pointer  # starts nothing, but loads the library
+
+    handle = get_pointer("orStreamCreate")
+    yield handle
+    call("orStreamDestroy", handle)

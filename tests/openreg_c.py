@@ -79,12 +79,11 @@ class Kernel(ctypes.Structure):
 class KernelScope(ctypes.Structure):
     _fields_ = (
         ("outer", POINTER),
+        ("turn", POINTER),
+        ("id", ctypes.c_uint64),
         ("kernel", POINTER),
-        ("state", POINTER),
         ("stream", POINTER),
         ("device", ctypes.c_int),
-        ("id", ctypes.c_uint64),
-        ("hasTurn", ctypes.c_bool),
     )
 
 

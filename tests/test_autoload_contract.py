@@ -53,7 +53,13 @@ UNAVAILABLE = 'The device "openreg" is not available: torch_openreg failed in '
 DOCTOR = " `python -m torch_openreg doctor` says more."
 AGAIN = ". Install torch_openreg again, built for this PyTorch." + DOCTOR
 
-LIBRARIES = ("_C.so", "lib/libopenreg.so", "lib/libtorch_openreg.so", "lib/libtorch_openreg_bindings.so")
+FACES = ("", "_cuda")  # the device under its own name, and as a device of type cuda
+LIBRARIES = (
+    *(f"_C{face}.so" for face in FACES),
+    "lib/libopenreg.so",
+    *(f"lib/libtorch_openreg{face}.so" for face in FACES),
+    *(f"lib/libtorch_openreg{face}_bindings.so" for face in FACES),
+)
 DAMAGED = (
     ": a full disk or an interrupted install may have cut it. Install torch_openreg again: pip install "
     f"--no-build-isolation --force-reinstall --no-deps <its sources>.{DOCTOR}"
@@ -359,16 +365,22 @@ def test_an_exception_in_a_later_phase_is_explained_at_first_use(environment: En
     with (environment.package / "_loader.py").open("a") as loader:
         loader.write(f"\n\ndef broken() -> None:\n    {phase}()\n    raise KeyError('injected')\n\n")
         loader.write(f"broken.__name__ = '{phase}'\n")
-        loader.write(f"PHASES = tuple(broken if phase is {phase} else phase for phase in PHASES)\n")
+        loader.write(f"phases = PHASES['openreg']\n")
+        loader.write(f"PHASES = {{'openreg': tuple(broken if phase is {phase} else phase for phase in phases)}}\n")
     assert first_use(environment) == (f"{UNAVAILABLE}{phase}: KeyError: 'injected'{AGAIN}", "KeyError('injected')")
 
 
 def test_no_phase_is_without_a_test_of_its_failure() -> None:
     from torch_openreg import _loader
 
-    assert [phase.__name__ for phase in _loader.PHASES] == [
+    assert [phase.__name__ for phase in _loader.PHASES["openreg"]] == [
         *("check_platform", "check_environment", "check_build", "check_libraries", "check_owner"),
         *("open_libraries", "claim_name", "attach_module", "add_methods"),
+    ]
+    # Its own failures are in test_cuda_face_start.py.
+    assert [phase.__name__ for phase in _loader.PHASES["cuda"]] == [
+        *("check_platform", "check_environment", "check_build", "check_cuda", "check_libraries"),
+        *("open_libraries", "attach_cuda"),
     ]
 
 

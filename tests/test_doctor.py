@@ -179,13 +179,32 @@ def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(
     assert result.stderr == (
         "torch-openreg doctor: argument --timeout: invalid float value: 'soon': all options ignored\n"
     )
-    head, *table, verdict = [line for line in result.stdout.splitlines() if line]
+    first, head, *table, verdict = [line for line in result.stdout.splitlines() if line]
+    assert first == "Device: openreg, simulated by torch_openreg."
     assert head.startswith("Python   3.") and table[0].startswith("PyTorch  ")
     assert table[1].split() == ["backend", "distribution", "result", "time", "modules", "libraries", "PrivateUse1"]
     assert {line.split()[0]: line.split()[3] for line in table[2:]} == {"torch_openreg": "ok", "torch_fine": "ok"}
     assert verdict.startswith("`import torch` works here, in ") and verdict.endswith(" s, with device 'openreg'.")
     assert "\033" not in result.stdout
     assert result.returncode == 0
+
+
+def test_the_first_line_says_that_cuda_is_simulated(clinic: Environment) -> None:
+    result = doctor(clinic, TORCH_OPENREG_AS="cuda")
+    first, *_, verdict = result.stdout.splitlines()
+    assert first == "Device: cuda, simulated by torch_openreg (TORCH_OPENREG_AS=cuda). This is not a GPU."
+    assert verdict.startswith("`import torch` works here, in ") and verdict.endswith(" s, with device 'cuda'.")
+    assert (result.returncode, result.stderr) == (0, "") and "TORCH_OPENREG_AS=cuda\n" in result.stdout
+
+
+def test_a_face_that_fails_is_a_backend_that_finds_no_device(clinic: Environment) -> None:
+    result = doctor(clinic, TORCH_OPENREG_AS="gpu")
+    assert result.returncode == 1
+    assert result.stdout.startswith("Device: none of torch_openreg, which ")
+    assert (
+        'loads, but finds no device: The device "openreg" is not available: torch_openreg failed in check_environment: '
+        "ValueError: TORCH_OPENREG_AS is 'gpu'. Set it to cuda, or to openreg (the default), or unset it\n"
+    ) in result.stdout
 
 
 def test_our_own_failure_is_reported_in_our_own_words(environment: Environment) -> None:
@@ -220,6 +239,11 @@ def test_a_torch_that_cannot_be_imported_is_reported(clinic: Environment, tmp_pa
     (tmp_path / "torch" / "version.py").write_text("__version__ = '2.99.0'\ncuda: Optional[str] = '13.0'\n")
     result = doctor(clinic, PYTHONPATH=str(tmp_path))
     assert (result.returncode, result.stderr) == (1, "")
+    assert result.stdout.startswith(
+        "Device: none of torch_openreg, which `import torch` does not load here, or which fails.\n"
+        "TORCH_OPENREG_AS=cuda needs a CPU build of PyTorch: pip install torch==2.99.0+cpu --index-url "
+        "https://download.pytorch.org/whl/cpu\n"
+    )
     assert f"PyTorch  2.99.0 (CUDA 13.0)  {tmp_path}/torch\n" in result.stdout
     assert "`import torch` without any backend: missing library: libc10.so\n" in result.stdout
     assert result.stdout.endswith("`import torch` fails here: missing library: libc10.so\n")
@@ -242,4 +266,6 @@ def test_a_missing_torch_is_reported_in_colour_on_a_terminal_and_an_unknown_opti
     assert (process.returncode, errors) == (1, "torch-openreg doctor: unknown, ignored: --frobnicate\n")
     assert "\033[1mPyTorch\033[0m  not installed\r\n" in output
     assert "`import torch` without any backend\033[0m: \033[31mPyTorch is not installed\033[0m\r\n" in output
-    assert "  To do: Install torch.\r\n" in output
+    assert (
+        "  To do: Install a CPU build: pip install torch --index-url https://download.pytorch.org/whl/cpu\r\n" in output
+    )

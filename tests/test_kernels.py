@@ -200,3 +200,30 @@ for strided in (False, True):
         OPENREG_CHAOS_SEED="5",
     )
     assert (result.returncode, result.stdout) == (0, "['nan']\n['nan']\n"), result.stderr
+
+
+@MODES
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", ["native_batch_norm", "native_batch_norm.out", "_native_batch_norm_legit"])
+def test_running_statistics_are_written_in_training_only(mode: str, training: bool, name: str) -> None:
+    operator, _, overload = name.partition(".")
+    x, mean, var = (
+        torch.randn(3, 4, 2, device="openreg"),
+        torch.zeros(4, device="openreg"),
+        torch.ones(4, device="openreg"),
+    )
+    results = {key: torch.empty(0, device="openreg") for key in ("out", "save_mean", "save_invstd")} if overload else {}
+    call = getattr(getattr(torch.ops.aten, operator), overload or "default")
+    with torch.openreg.execution_mode(mode), c.Observer(c.KERNEL) as observer:
+        call(x, None, None, mean, var, training, 0.1, 1e-5, **results)
+        torch.openreg.synchronize()
+    accesses = {
+        (begin, access)
+        for event in observer.events
+        if event[5] == f"aten::{name}" and event[1] == c.BEGIN
+        for begin, _, access in event[7]
+        if begin in (mean.data_ptr(), var.data_ptr())
+    }
+    expected = c.READ | c.WRITE if training else c.READ
+    assert accesses == {(mean.data_ptr(), expected), (var.data_ptr(), expected)}
+    assert mean.any() == training

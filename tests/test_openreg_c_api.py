@@ -69,13 +69,6 @@ def pinned_memory() -> Iterator[int]:
 
 
 @pytest.fixture
-def stream() -> Iterator[int]:
-    handle = get_pointer("orStreamCreate")
-    yield handle
-    call("orStreamDestroy", handle)
-
-
-@pytest.fixture
 def event() -> Iterator[int]:
     handle = get_pointer("orEventCreateWithFlags", 1)
     yield handle

@@ -52,13 +52,6 @@ def back_to_inline() -> Iterator[None]:
 
 
 @pytest.fixture
-def stream() -> Iterator[int]:
-    handle = get_pointer("orStreamCreate")
-    yield handle
-    call("orStreamDestroy", handle)
-
-
-@pytest.fixture
 def other() -> Iterator[int]:
     handle = get_pointer("orStreamCreate")
     yield handle
@@ -371,18 +364,20 @@ def test_a_failure_of_queued_work_is_told_to_the_next_kernel_once(tmp_path: Path
 def test_a_forked_child_is_refused_and_ends_what_it_was_in() -> None:
     code = """
     import os
+    persistent = get_pointer("orStreamCreateWithPriority", PERSISTENT, 0)
     scope, what = KernelScope(), Kernel(b"k", OperandsFn(), None)
-    call("orKernelBegin", ctypes.byref(scope), None, ctypes.byref(what))
+    call("orKernelBegin", ctypes.byref(scope), persistent, ctypes.byref(what))
     pid = os.fork()
     if pid == 0:
         lib.orKernelEnd(ctypes.byref(scope), False)
         inner = KernelScope()
-        print(lib.orKernelBegin(ctypes.byref(inner), None, ctypes.byref(what)), flush=True)
+        for stream in (None, persistent):
+            print(lib.orKernelBegin(ctypes.byref(inner), stream, ctypes.byref(what)), flush=True)
         os._exit(0)
     print(os.waitpid(pid, 0)[1])
     lib.orKernelEnd(ctypes.byref(scope), False)
     """
-    assert output_of(code) == "3\n0"
+    assert output_of(code) == "3\n3\n0"
 
 
 # ---- waiting gives up what the program holds

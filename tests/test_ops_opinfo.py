@@ -174,6 +174,10 @@ def test_parts_can_be_left_out_of_the_comparison() -> None:
     assert checks.compare(a, b, "cpu", ["strides"])[0] == "different"
     assert checks.compare([a, a], [a, a.clone()], "cpu", ["sharing"])[0] == "bitwise"
     assert checks.compare([a, a], [a, a.clone()], "cpu")[0] == "different"
+    empty = torch.empty(0)
+    assert checks.compare([a, a], [a, empty], "cpu", ["empty"])[0] == "bitwise"
+    assert checks.compare([a, a], [b, empty], "cpu", ["empty"])[0] == "different"
+    assert checks.compare([a, empty], [a, a], "cpu", ["empty"])[0] == "different"
 
 
 def test_a_result_that_is_better_than_its_exception_is_reported_as_stale() -> None:

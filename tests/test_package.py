@@ -67,8 +67,11 @@ def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:
         names = set(archive.namelist())
     assert {
         "torch_openreg_autoload.py",
+        "torch_openreg_options.py",
+        "torch_openreg_pytest.py",
         "torch_openreg/__init__.py",
         "torch_openreg/_C.so",
+        "torch_openreg/_C_cuda.so",
         "torch_openreg/_C.pyi",
         "torch_openreg/_build_info.py",
         "torch_openreg/py.typed",
@@ -81,12 +84,15 @@ def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:
         "torch_openreg/share/cmake/torch_openreg/torch_openregConfig.cmake",
     } <= names
     assert not [name for name in names if name.endswith((".cpp", ".c", ".in", "CMakeLists.txt"))]
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"torch_openreg", "torch_openreg_autoload.py"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {
+        *("torch_openreg", "torch_openreg_autoload.py", "torch_openreg_options.py", "torch_openreg_pytest.py")
+    }
 
 
 def test_a_wheel_records_the_sizes_of_its_libraries(installed: Environment) -> None:
     from_wheel = installed.run("from torch_openreg import _build_info; print(_build_info.library_sizes)")
-    libraries = ["_C.so", *(f"lib/lib{name}.so" for name in ("openreg", "torch_openreg", "torch_openreg_bindings"))]
+    names = ("openreg", "torch_openreg", "torch_openreg_bindings", "torch_openreg_cuda", "torch_openreg_cuda_bindings")
+    libraries = ["_C.so", "_C_cuda.so", *(f"lib/lib{name}.so" for name in names)]
     assert from_wheel == f"{ {name: (installed.package / name).stat().st_size for name in libraries} }\n"
 
 
@@ -115,11 +121,11 @@ def test_an_installed_wheel_runs_where_there_is_no_compiler(installed: Environme
 
 
 def test_the_libraries_carry_no_path_of_the_machine_that_built_them(installed: Environment) -> None:
-    for library in [installed.package / "_C.so", *(installed.package / "lib").iterdir()]:
+    for library in [*installed.package.glob("*.so"), *(installed.package / "lib").iterdir()]:
         entries = run_tool("readelf", "--dynamic", library).splitlines()
         assert not [line for line in entries if ("RPATH" in line or "RUNPATH" in line) and "[$ORIGIN" not in line]
         names = [line.split("[")[1].rstrip("]") for line in entries if "SONAME" in line]
-        assert names in ([library.name], []) and (names or library.name == "_C.so")
+        assert names in ([library.name], []) and (names or library.name in ("_C.so", "_C_cuda.so"))
 
 
 def test_version_and_paths_are_public(installed: Environment, wheel: Path) -> None:

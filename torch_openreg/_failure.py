@@ -23,8 +23,9 @@ def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
     """The sentence that users see: the phase that failed, why, and what to do."""
     # What a check finds it also says how to mend.
     remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
+    simulated = "simulated " if _loader.device_type == "cuda" else ""  # a build of PyTorch with CUDA has a real one
     failure = BackendLoadError(
-        f'The device "{_loader.device_type}" is not available: torch_openreg failed in {phase.__name__}: '
+        f'The {simulated}device "{_loader.device_type}" is not available: torch_openreg failed in {phase.__name__}: '
         f"{type(error).__name__}: {str(error).rstrip('.')}{remedy}. `python -m torch_openreg doctor` says more."
     )
     failure.__cause__ = error
@@ -100,6 +101,8 @@ def stand_in(failure: BackendLoadError) -> ModuleType:
     import torch
 
     module = _FailedModule(failure)
+    if _loader.device_type == "cuda":
+        return module  # PrivateUse1 and its name stay free, and PyTorch answers for cuda
     torch.serialization.register_package(0, lambda storage: None, module._deserialize)
     if getattr(torch, "openreg", None) is not sys.modules.get("torch_openreg.openreg"):
         return module  # somebody else's; without a failure so late that ours is there, both are None

@@ -29,7 +29,8 @@ OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg"
 failure: Exception | None = None
 """What went wrong, with the original exception as its cause; None after a successful start."""
 
-device_type = "cuda" if os.environ.get("TORCH_OPENREG_AS") == "cuda" else "openreg"
+asked_face = os.environ.get("TORCH_OPENREG_AS", "")
+device_type = "cuda" if asked_face == "cuda" else "openreg"
 """The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chose before it started."""
 
 
@@ -59,10 +60,16 @@ def load() -> ModuleType | None:
                     setattr(sys.modules["torch_openreg"], "openreg", _failure.stand_in(failure))  # noqa: B010
                     if _strict():
                         raise failure from error
-                    if os.environ.get("TORCH_OPENREG_AS"):
+                    if asked_face:
                         # Who says "cuda" would only hear from PyTorch that it is not compiled with CUDA.
-                        warnings.warn(str(failure), RuntimeWarning, stacklevel=2)
+                        _warn(str(failure))
                     break
+        elif os.environ.get("TORCH_OPENREG_AS", "") != asked_face:
+            _warn(
+                f"TORCH_OPENREG_AS was changed from {asked_face!r} to {os.environ.get('TORCH_OPENREG_AS', '')!r} after "
+                f'`import torch`, and this process keeps the device "{device_type}". Set it before Python starts, or use '
+                "`python -m torch_openreg run --as ...`."
+            )
     return getattr(torch, "openreg", None) or sys.modules["torch_openreg"].openreg
 
 
@@ -76,8 +83,22 @@ def run_as_a_tool() -> bool:
     return module == ["torch_openreg"] or os.path.basename(sys.argv[0] if sys.argv else "") == "torch-openreg"
 
 
+def cpu_build(version: str | None) -> str:
+    """The command that installs a CPU build of this version of PyTorch, or of the newest."""
+    # Without "+cpu", pip is content with an installed build of that release that has CUDA.
+    wanted = f"torch=={version.partition('+')[0]}+cpu" if version else "torch"
+    return f"pip install {wanted} --index-url https://download.pytorch.org/whl/cpu"
+
+
 def _strict() -> bool:
     return os.environ.get("TORCH_OPENREG_AUTOLOAD") == "strict"
+
+
+def _warn(message: str) -> None:
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:  # `python -W error`, which must not make `import torch` fail
+        print(f"RuntimeWarning: {message}", file=sys.stderr)
 
 
 def _is_ours(module: object) -> bool:
@@ -168,10 +189,9 @@ def check_cuda() -> None:
         )
     if torch._C._has_cuda:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
-        release = torch.__version__.partition("+")[0]
         raise RuntimeError(
-            f"PyTorch {torch.__version__} is a build with {built}, whose own kernels have the name cuda. Install a CPU "
-            f"build with `pip install torch=={release} --index-url https://download.pytorch.org/whl/cpu`, or {OWN_NAME}"
+            f"PyTorch {torch.__version__} is a build with {built}, where the name cuda belongs to real GPUs. Install a "
+            f"CPU build with `{cpu_build(torch.__version__)}`, or {OWN_NAME}"
         )
 
 

@@ -1,5 +1,7 @@
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_native_batch_norm_legit_ops.h>
 #include <ATen/ops/abs_ops.h>
+#include <ATen/ops/native_batch_norm_ops.h>
 #include <torch/library.h>
 
 #include "native/Attention.h"
@@ -34,8 +36,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);
   m.impl("_thnn_fused_gru_cell", _thnn_fused_gru_cell);
   m.impl("_thnn_fused_gru_cell_backward", _thnn_fused_gru_cell_backward);
-  m.impl("native_batch_norm", native_batch_norm);
-  m.impl("_native_batch_norm_legit", _native_batch_norm_legit);
+  m.impl("native_batch_norm", BatchNorm<at::_ops::native_batch_norm>::call);
+  m.impl("_native_batch_norm_legit", BatchNorm<at::_ops::_native_batch_norm_legit>::call);
   m.impl("zero_", zero_);
   m.impl("native_dropout", native_dropout);
   m.impl("native_dropout_backward", native_dropout_backward);

@@ -162,7 +162,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     }
     stream_handle(stream); // refuses a stream of another device type
     const std::lock_guard lock(mutex());
-    Block* block = block_at(data.get());
+    Block* block = find_block(data.get());
     if (!block) {
       return; // memory of another owner, as an imported DLPack tensor: its owner keeps it alive
     }
@@ -316,7 +316,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   std::shared_ptr<GatheredContext> context_of(const void* address) override {
     const std::lock_guard lock(mutex());
-    const Block* block = block_at(address);
+    const Block* block = find_block(address);
     return block && block->allocated ? block->context : nullptr;
   }
 
@@ -331,7 +331,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
         note_free(pointer);
       }
       const std::lock_guard lock(mutex_);
-      put_temporary(block_at(pointer));
+      put_temporary(find_block(pointer));
     }
   }
 
@@ -407,6 +407,11 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     return found == blocks_.end() ? nullptr : found->second;
   }
 
+  // The same, for all but give_back(), into which the compiler puts the search if nobody else has it.
+  C10_NOINLINE Block* find_block(const void* pointer) {
+    return block_at(pointer);
+  }
+
   static Stream stream_of(const Block* block) {
     return Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, block->device), block->pool->stream);
   }
@@ -444,15 +449,19 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     return cache.shared;
   }
 
-  BlockPool& pool_of(DeviceCache& cache, PoolSet& set, StreamId stream, size_t size) {
-    if (C10_UNLIKELY(set.streams.size() <= static_cast<size_t>(stream))) {
+  C10_NOINLINE void add_pools(DeviceCache& cache, PoolSet& set, StreamId stream) {
+    if (set.streams.size() <= static_cast<size_t>(stream)) {
       set.streams.resize(stream + 1);
     }
-    auto& pools = set.streams[stream];
-    if (C10_UNLIKELY(!pools)) {
-      pools =
-          std::make_unique<StreamPools>(stream, &set, set.of_temporaries ? &cache.unreported : &cache.stats, &blocks_);
+    set.streams[stream] =
+        std::make_unique<StreamPools>(stream, &set, set.of_temporaries ? &cache.unreported : &cache.stats, &blocks_);
+  }
+
+  BlockPool& pool_of(DeviceCache& cache, PoolSet& set, StreamId stream, size_t size) {
+    if (C10_UNLIKELY(set.streams.size() <= static_cast<size_t>(stream) || !set.streams[stream])) {
+      add_pools(cache, set, stream);
     }
+    const auto& pools = set.streams[stream];
     return size <= kSmallLimit ? pools->small : pools->large;
   }
 
@@ -882,7 +891,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     orStream_t stream = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      if (const Block* block = block_at(pointer)) {
+      if (const Block* block = find_block(pointer)) {
         size = block->size;
         stream = block->pool->owner->of_temporaries ? nullptr : stream_handle(stream_of(block));
       }

@@ -37,14 +37,21 @@ DeviceIndex current_device() {
   return static_cast<DeviceIndex>(device);
 }
 
-void check_device_index(int64_t device) {
+// Asked at every allocation: the sentence is made out of line.
+C10_NOINLINE static void throw_index_error(int64_t device) {
   TORCH_CHECK(
-      0 <= device && device < device_count(),
+      false,
       "The device index is out of range. It must be in [0, ",
       static_cast<int>(device_count()),
       "), but got ",
       device,
       ".");
+}
+
+void check_device_index(int64_t device) {
+  if (C10_UNLIKELY(device < 0 || device >= device_count())) {
+    throw_index_error(device);
+  }
 }
 
 void set_device(DeviceIndex device) {

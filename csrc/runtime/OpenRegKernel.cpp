@@ -35,8 +35,8 @@ void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit
   visit(&operand, context);
 }
 
-const char* OperatorName::get() {
-  return operator_name;
+const char* OperatorName::get_or(const char* name) {
+  return operator_name != nullptr ? operator_name : name;
 }
 
 const char* OperatorName::exchange(const char* name) {

@@ -21,37 +21,30 @@ struct TensorImpl;
 namespace c10::openreg {
 
 // LITERALINCLUDE START: DOOR
-// From begin() until it goes, the calling thread has the turn of the stream: it waits for what is queued there, and other
+// As long as it lives, the calling thread has the turn of the stream: it waits for what is queued there, and other
 // threads' kernels and launches on that stream wait for it.
 class OPENREG_API Kernel {
  public:
   using Operands = void (*)(void* data, orOperandFn_t visit, void* context);
 
-  Kernel() = default;
-  Kernel(const Kernel&) = delete;
-  Kernel& operator=(const Kernel&) = delete;
-  ~Kernel() {
-    if (begun_) {
-      orKernelEnd(&scope_, orIsObserved(orActivityKernel) && std::uncaught_exceptions() > exceptions_);
-    }
-  }
-
   // `name`: the operator's, or the kernel's own; it stays. `operands` tells of the bytes that the kernel reads and writes,
   // and is asked only if somebody listens: at the begin, and at the end about the results.
-  void begin(orStream_t stream, const char* name, Operands operands, void* data) {
-    what_ = {name, operands, data};
+  Kernel(orStream_t stream, const char* name, Operands operands, void* data) : what_{name, operands, data} {
     OPENREG_CHECK(orKernelBegin(&scope_, stream, &what_));
-    begun_ = true;
     if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
       exceptions_ = std::uncaught_exceptions();
     }
   }
+  ~Kernel() {
+    orKernelEnd(&scope_, orIsObserved(orActivityKernel) && std::uncaught_exceptions() > exceptions_);
+  }
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
 
  private:
   orKernelScope scope_;
   orKernel what_;
   int exceptions_ = 0;
-  bool begun_ = false;
 };
 // LITERALINCLUDE END: DOOR
 
@@ -62,30 +55,22 @@ OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOpera
 // listens.
 class OPENREG_API OperatorName {
  public:
-  explicit OperatorName(const char* (*name)()) {
-    if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
-      previous_ = exchange(name());
-      active_ = true;
-    }
-  }
+  explicit OperatorName(const char* name) : previous_(exchange(name)) {}
   ~OperatorName() {
-    if (C10_UNLIKELY(active_)) {
-      exchange(previous_);
-    }
+    exchange(previous_);
   }
   OperatorName(const OperatorName&) = delete;
   OperatorName& operator=(const OperatorName&) = delete;
 
-  // Null: none.
-  static const char* current() {
-    return C10_UNLIKELY(orIsObserved(orActivityKernel)) ? get() : nullptr;
+  // `name` if none is kept.
+  static const char* current_or(const char* name) {
+    return C10_UNLIKELY(orIsObserved(orActivityKernel)) ? get_or(name) : name;
   }
 
  private:
-  const char* previous_ = nullptr;
-  bool active_ = false;
+  const char* const previous_;
 
-  static const char* get();
+  static const char* get_or(const char* name);
   static const char* exchange(const char* name);
 };
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <limits>
 #include <mutex>
+#include <type_traits>
 
 namespace c10::openreg {
 namespace {
@@ -25,8 +26,9 @@ struct DeviceStreams {
 };
 
 DeviceStreams& streams_of(DeviceIndex device) {
-  static auto* all = new std::array<DeviceStreams, kMaxDevices>; // leaked: queues may outlive static destructors
-  return (*all)[device];
+  static_assert(std::is_trivially_destructible_v<DeviceStreams>); // queues may outlive static destructors
+  static constinit std::array<DeviceStreams, kMaxDevices> all;
+  return all[device];
 }
 
 // Bytes, so that all the library's thread-local variables fit into the room that the loader keeps for libraries that are

@@ -3,6 +3,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <openreg.h>
+
 #include "CudaHooks.h"
 
 namespace py = pybind11;
@@ -11,6 +13,7 @@ using torch::wrap_pybind_function;
 extern "C" PyObject* openreg_init_module();
 
 PyMODINIT_FUNC PyInit__C() {
+  orReadCudaVariables();
   PyObject* const made = openreg_init_module();
   auto module = py::reinterpret_borrow<py::module_>(made);
   module.attr("_cuda_hooks_failure") = c10::openreg::cuda_hooks_failure;

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -94,12 +95,18 @@ def _as_precise(actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tenso
 
 def compare(actual: Any, expected: Any, device: str, lenient: Sequence[str] = (), exact: Any = None) -> tuple[str, str]:
     """How a result agrees with the CPU's, and the first thing in which it does not. `lenient` names what is not
-    compared: "values", "strides", "sharing" of memory. `exact` is the result in float64, to hold both against."""
+    compared: "values", "strides", "sharing" of memory, or results that are "empty" on the CPU. `exact` is the result in
+    float64, to hold both against."""
     actual_leaves, actual_spec = tree_flatten(actual)
     expected_leaves, expected_spec = tree_flatten(expected)
     exact_leaves = expected_leaves if exact is None else leaves(exact)
     if actual_spec != expected_spec:
         return DIFFERENT, f"the result is {_outline(actual)}, the CPU's {_outline(expected)}"
+    if "empty" in lenient:
+        kept = [not (isinstance(e, torch.Tensor) and e.numel() == 0) for e in expected_leaves]
+        actual_leaves, expected_leaves, exact_leaves = (
+            [*itertools.compress(flat, kept)] for flat in (actual_leaves, expected_leaves, exact_leaves)
+        )
     status, detail = BITWISE, ""
     for a, e, wide in zip(actual_leaves, expected_leaves, exact_leaves, strict=True):
         if not isinstance(e, torch.Tensor):

@@ -26,7 +26,7 @@ AGREES = ("bitwise", "raises")
 # "tolerance": within torch.testing.assert_close; "precision": as close to the result in float64 as the CPU's is.
 COLUMNS = (*AGREES, "tolerance", "precision", "different", "error", "crash", "hang", "skipped")
 # What an exception can leave out of the comparison.
-PARTS = ("values", "strides", "sharing")
+PARTS = ("values", "strides", "sharing", "empty")
 
 
 @dataclass(frozen=True)

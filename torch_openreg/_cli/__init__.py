@@ -20,7 +20,11 @@ COMMANDS = {
     "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
     "doctor": "which backends `import torch` loads in this environment, which fail, why, and what to do",
     "ops": "the route that each operator takes on the device: its own kernel, the fallback, a composition",
+    "run": "execute a program with other devices: `run --as cuda train.py` gives it simulated CUDA devices",
 }
+# Commands that import torch when they need it: the doctor's report must come out where that hangs or aborts, and what
+# `run` sets must be set before.
+WITHOUT_TORCH = ("doctor", "run")
 
 # Modules that only some commands use -> the packages they come from; the extra `demo` names all of them.
 EXTRAS = {"rich": "rich", "sklearn": "scikit-learn", "numpy": "numpy", "matplotlib": "matplotlib"}
@@ -43,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     chosen = parser.parse_args(arguments)
-    if chosen.command != "doctor":  # whose report must come out where `import torch` hangs or aborts
+    if chosen.command not in WITHOUT_TORCH:
         _loader.load()
     try:
         return importlib.import_module(f"torch_openreg._cli.{chosen.command}").main(chosen.arguments)

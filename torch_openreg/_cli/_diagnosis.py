@@ -23,6 +23,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from torch_openreg import _loader
+
 LEAVE_OUT = "or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 
 # The last cause's text -> what it means, and what to do. {0}, {1}: the groups; {torch}, {distribution}.
@@ -233,7 +235,7 @@ class Doctor:
                 groups = [demangle(group) for group in found.groups()]
                 return Failure(cause.format(*groups), remedy.format(*groups, **names), details)
         if kind == "ModuleNotFoundError" and name == "torch":
-            return Failure("PyTorch is not installed", "Install torch.", details)
+            return Failure("PyTorch is not installed", f"Install a CPU build: {_loader.cpu_build(None)}", details)
         if kind == "ModuleNotFoundError" and name == re.split("[.:]", backend.value)[0]:
             return Failure(
                 f"stale entry point: {backend.value!r} names the module {name!r}, which is not installed",
@@ -276,13 +278,14 @@ class Doctor:
             "environment": {
                 name: value
                 for name, value in sorted(os.environ.items())
-                if re.fullmatch(r"TORCH_DEVICE_BACKEND_AUTOLOAD|(TORCH_)?OPENREG_\w+|LD_(LIBRARY_PATH|PRELOAD)", name)
+                if re.fullmatch(r"TORCH_DEVICE_BACKEND_AUTOLOAD|CUDA_VISIBLE_DEVICES|(TORCH_)?OPENREG_\w+|LD_(LIBRARY_PATH|PRELOAD)", name)
             },
             "backends": [asdict(backend) for backend in backends],
             "conflicts": conflicts,
             "import_torch": {
                 "seconds": whole.facts("imported").get("seconds"),
                 "privateuse1": whole.facts("end").get("privateuse1"),
+                "simulated": whole.facts("end").get("simulated"),
                 "failure": None if whole.complete else asdict(self.explain(whole, guilty(whole, backends) or torch)),
             },
             "healthy": whole.complete and not conflicts and all(backend.result == "ok" for backend in backends),

@@ -54,7 +54,7 @@ class Probe:
             import torch
 
             self.tell("imported", seconds=time.perf_counter() - start)
-            self.tell("end", privateuse1=claimed(torch))
+            self.tell("end", privateuse1=claimed(torch), simulated=simulated())
         except BaseException as error:  # SystemExit too
             self.tell("error", **describe(error))
         # Not what other people's exit handlers do.
@@ -111,8 +111,10 @@ class Watched:
                 libraries=sorted(libraries() - before[1]),
                 privateuse1=claimed(torch),
             )
-            for name in sorted(set(vars(torch)) - before[2]):
-                self.probe.ask(getattr(torch, name))
+            modules = [getattr(torch, name) for name in sorted(set(vars(torch)) - before[2])]
+            # As the device "cuda", ours gives torch no new module, but returns one.
+            for module in modules if result is None or result in modules else [*modules, result]:
+                self.probe.ask(module)
             return result
 
         return call
@@ -121,6 +123,12 @@ class Watched:
 def claimed(torch: Any) -> str | None:
     name = torch._C._get_privateuse1_backend_name()
     return None if name == "privateuseone" else name
+
+
+def simulated() -> str | None:
+    """The type of torch_openreg's devices in this process, or None if there are none."""
+    loader = sys.modules.get("torch_openreg._loader")
+    return loader.device_type if loader and loader.failure is None else None
 
 
 def libraries() -> set[str]:

@@ -13,7 +13,17 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from torch_openreg import _loader
 from torch_openreg._cli._diagnosis import Doctor
+
+
+def device_line(simulated: str | None) -> str:
+    """The first line: nobody may take the device for a GPU."""
+    if simulated == "cuda":
+        return "Device: cuda, simulated by torch_openreg (TORCH_OPENREG_AS=cuda). This is not a GPU."
+    if simulated:
+        return f"Device: {simulated}, simulated by torch_openreg."
+    return "Device: none of torch_openreg, which `import torch` does not load here, or which fails."
 
 
 class Printer:
@@ -31,6 +41,9 @@ class Printer:
     def show(self, report: dict[str, Any]) -> None:
         torch, whole = report["torch"], report["import_torch"]
         build = f"{torch['version']} ({torch['build']})" if torch["version"] else "not installed"
+        print(self.paint(device_line(whole["simulated"]), "bold"))
+        if torch["version"] and torch["build"] != "CPU only":
+            print(f"TORCH_OPENREG_AS=cuda needs a CPU build of PyTorch: {_loader.cpu_build(torch['version'])}")
         print(f"{self.paint('Python', 'bold')}   {report['python']['version']}  {report['python']['executable']}")
         print(f"{self.paint('PyTorch', 'bold')}  {build}  {torch['folder'] or ''}".rstrip())
         for name, value in report["environment"].items():
@@ -83,7 +96,7 @@ class Printer:
         if whole["failure"]:
             print(self.paint(f"`import torch` fails here: {whole['failure']['cause']}", "red"))
         else:
-            device = whole["privateuse1"]
+            device = whole["privateuse1"] or whole["simulated"]
             loaded = f"device {device!r}" if device else "no PrivateUse1 device"
             print(self.paint(f"`import torch` works here, in {whole['seconds']:.2f} s, with {loaded}.", "green"))
 

@@ -120,8 +120,7 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stre
     visit_all(*self, orAccessWrite);
     visit_all(*source, orAccessRead);
   };
-  c10::openreg::Kernel kernel;
-  kernel.begin(
+  const c10::openreg::Kernel kernel(
       c10::openreg::stream_handle(stream),
       kAnywhere.name.c_str(),
       visit_operands,

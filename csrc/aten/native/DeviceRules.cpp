@@ -24,7 +24,9 @@ bool is_written(const SeenTensor& each) {
 }
 
 // (aten/src/ATen/native/Normalization.cpp)
-constexpr std::string_view kHiddenWrites[] = {
+constexpr std::string_view kBatchNorms[] = {
+    "aten::_native_batch_norm_legit",
+    "aten::_native_batch_norm_legit.out",
     "aten::batch_norm_update_stats",
     "aten::native_batch_norm",
     "aten::native_batch_norm.out",
@@ -309,15 +311,18 @@ const DevicePolicy& policy_of(const c10::FunctionSchema& schema) {
                       builtin,
                       depends_on_data(schema),
                       only_writes(schema),
-                      std::find(std::begin(kHiddenWrites), std::end(kHiddenWrites), name) != std::end(kHiddenWrites))
+                      std::find(std::begin(kBatchNorms), std::end(kBatchNorms), name) != std::end(kBatchNorms))
                   .first->second;
   }
   return *policy;
 }
 
-bool is_written(const DevicePolicy& policy, const c10::Argument& argument) {
+bool is_written(const DevicePolicy& policy, const c10::Argument& argument, bool training) {
+  if (policy.keeps_statistics && argument.name().starts_with("running_")) {
+    return training;
+  }
   const auto* alias = argument.alias_info();
-  return (alias && alias->isWrite()) || (policy.hides_writes && argument.name().starts_with("running_"));
+  return alias && alias->isWrite();
 }
 
 void for_each_policy(const std::function<void(const DevicePolicy&)>& fn) {

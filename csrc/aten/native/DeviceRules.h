@@ -27,16 +27,17 @@ struct DevicePolicy {
   std::string name;        // "aten::add.Tensor"
   std::string method = ""; // in PyTorch's sentence: the wrapper of the kernel
   DeviceRule rule = nullptr;
-  std::string argument = ""; // that the rule treats differently
-  bool builtin = true;       // PyTorch's own operator, not one that somebody else defined
-  bool reads_data = false;   // its results, or their shapes, depend on the data: CUDA's kernel makes the host wait
-  bool only_writes = false;  // its results are arguments: it is in-place or out=
-  bool hides_writes = false; // it also writes running_mean and running_var, which its schema does not mark
+  std::string argument = "";     // that the rule treats differently
+  bool builtin = true;           // PyTorch's own operator, not one that somebody else defined
+  bool reads_data = false;       // its results, or their shapes, depend on the data: CUDA's kernel makes the host wait
+  bool only_writes = false;      // its results are arguments: it is in-place or out=
+  bool keeps_statistics = false; // batch normalization: it writes running_mean and running_var in training only
   mutable FallbackUse fallback = {};
 };
 
-// Whether the operator writes that argument. A few schemas do not say it of the statistics that batch normalization keeps.
-bool is_written(const DevicePolicy& policy, const c10::Argument& argument);
+// Whether the operator writes that argument. The schema says so, but not of the statistics that batch normalization keeps:
+// some schemas never mark them, others always. `training` is the call's argument of that name, true if there is none.
+bool is_written(const DevicePolicy& policy, const c10::Argument& argument, bool training);
 
 // Of an operator by its schema: made once, then a look-up by address.
 const DevicePolicy& policy_of(const c10::FunctionSchema& schema);

@@ -14,7 +14,6 @@ Tensor abs(const Tensor& self) {
   if (!self.is_floating_point()) { // of complex numbers the result is real
     return OnCpu<_ops::abs>::call(self);
   }
-  const c10::openreg::OperatorName name(&full_name<_ops::abs>);
   Tensor result;
   auto iterator = TensorIterator::unary_op(result, self);
   at::native::abs_stub(DeviceType::PrivateUse1, iterator);

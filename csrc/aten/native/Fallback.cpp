@@ -70,6 +70,8 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     for_each_tensor(value, [&](const Tensor& tensor) { scope.see(tensor, arguments[i]); });
     if (value.isDevice()) {
       scope.see(value.toDevice());
+    } else if (value.isBool()) {
+      scope.see(value.toBool(), arguments[i]);
     }
   }
   if (C10_UNLIKELY(!c10::openreg::executes_inline()) && policy.builtin && cpu_key == c10::DispatchKey::CPU) {

@@ -128,21 +128,31 @@ void check_missing_memory(const c10::TensorImpl& tensor, const char* kernel) {
   }
 }
 
+// The thread's, or one that nobody reads, if autograd is to have its own threads.
+C10_NOINLINE static c10::AutogradState* autograd_state() {
+  static const bool own_threads = [] {
+    const char* value = std::getenv("TORCH_OPENREG_AUTOGRAD_THREADS");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  static c10::AutogradState unread = [] {
+    c10::AutogradState state = c10::AutogradState::get_tls_state();
+    state.set_multithreading_enabled(false);
+    return state;
+  }();
+  return own_threads ? &unread : &c10::AutogradState::get_tls_state();
+}
+
 // A backward must not run on autograd's own thread for the device, as CUDA's does: CPU kernels on a second thread make a
 // second OpenMP team, and libgomp then lets *all* teams of the process sleep between parallel regions, which slowed a
 // forward of 13 us to 96 us, on the CPU device too. So a thread that computes on the device runs its backward itself.
 // TORCH_OPENREG_AUTOGRAD_THREADS=1 brings CUDA's arrangement back. Set at every kernel, because InferenceMode and others
 // save and restore the state that holds it.
 void run_backward_on_this_thread() {
-  static const bool own_threads = [] {
-    const char* value = std::getenv("TORCH_OPENREG_AUTOGRAD_THREADS");
-    return value != nullptr && std::string_view(value) == "1";
-  }();
   thread_local c10::AutogradState* state = nullptr; // kept, because to ask for it is a call
   if (C10_UNLIKELY(!state)) {
-    state = &c10::AutogradState::get_tls_state();
+    state = autograd_state();
   }
-  if (!own_threads && state->get_multithreading_enabled()) {
+  if (C10_UNLIKELY(state->get_multithreading_enabled())) {
     state->set_multithreading_enabled(false);
   }
 }
@@ -196,7 +206,7 @@ void KernelScope::enter() {
     const auto operands = [](void* scope, orOperandFn_t visit, void* context) {
       static_cast<const KernelScope*>(scope)->visit_operands(visit, context);
     };
-    kernel_.begin(c10::openreg::current_stream_handle(device_), policy_.name.c_str(), operands, this);
+    kernel_.emplace(c10::openreg::current_stream_handle(device_), policy_.name.c_str(), operands, this);
   }
   // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
   allocations_.emplace(cpu_result_ || !policy_.builtin ? -1 : device_, policy_.only_writes);
@@ -206,7 +216,8 @@ void KernelScope::enter() {
 // At the begin the arguments, and at the end what the kernel wrote instead of them, and its results.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const SeenTensor& each : seen_) {
-    const unsigned access = is_written(policy_, *each.argument) ? orAccessRead | orAccessWrite : orAccessRead;
+    const unsigned access =
+        is_written(policy_, *each.argument, training_) ? orAccessRead | orAccessWrite : orAccessRead;
     for_each_component(share_tensor(each.tensor), [&](const TensorImpl& part) {
       if (part.device().is_privateuseone()) {
         c10::openreg::visit_tensor(part, access, visit, context);

@@ -74,6 +74,11 @@ class KernelScope {
     }
   }
   void see(Device device); // of a factory
+  void see(bool flag, const c10::Argument& argument) {
+    if (C10_UNLIKELY(policy_.keeps_statistics && argument.name() == "training")) {
+      training_ = flag;
+    }
+  }
   void check_devices() const;
   bool spans_devices() const; // more than one openreg device
   void enter();               // waits for the stream's turn
@@ -126,10 +131,11 @@ class KernelScope {
   bool mixed_ = false;      // not all on one openreg device
   bool cpu_result_ = false; // device=cpu was asked for
   bool has_cow_ = false;    // an operand is copy-on-write
+  bool training_ = true;    // see is_written()
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<SeenTensor, 6> seen_;
   c10::SmallVector<Adopted, 2> adopted_;
-  c10::openreg::Kernel kernel_;
+  std::optional<c10::openreg::Kernel> kernel_;
   std::optional<c10::openreg::KernelAllocations> allocations_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
   using Index = ska::flat_hash_map<const TensorImpl*, size_t>;

@@ -40,9 +40,14 @@ void fill_if_deterministic(Tensor& tensor) {
   }
 }
 
+// Once in a process, as for every device.
+C10_NOINLINE void warn_of_complex_half() {
+  (void)at::detail::empty_cpu({0}, kComplexHalf);
+}
+
 Tensor make_tensor(size_t bytes, caffe2::TypeMeta dtype, c10::DeviceIndex device) {
   if (C10_UNLIKELY(dtype == caffe2::TypeMeta::Make<c10::complex<c10::Half>>())) {
-    (void)at::detail::empty_cpu({0}, kComplexHalf); // warns, once in a process, as for every device
+    warn_of_complex_half();
   }
   return at::detail::make_tensor<TensorImpl>(c10::Storage(make_storage(bytes, device)), kKeys, dtype);
 }
@@ -199,11 +204,10 @@ Scalar _local_scalar_dense(const Tensor& self) {
   check_memory(*self.unsafeGetTensorImpl(), "aten::_local_scalar_dense");
   c10::openreg::note_synchronization();
   OPENREG_CHECK(orStreamSynchronize(c10::openreg::stream_handle(c10::openreg::current_stream(self.device().index()))));
-  c10::openreg::Kernel kernel;
   const auto operands = [](void* self, orOperandFn_t visit, void* context) {
     c10::openreg::visit_tensor(*static_cast<const TensorImpl*>(self), orAccessRead, visit, context);
   };
-  kernel.begin(
+  const c10::openreg::Kernel kernel(
       c10::openreg::current_stream_handle(self.device().index()),
       "aten::_local_scalar_dense",
       operands,

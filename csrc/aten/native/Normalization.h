@@ -1,29 +1,38 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "OnCpu.h"
 
-// Batch normalisation that saves the statistics that it used, as CUDA's does. The CPU's kernel saves none where it uses
+// Batch normalization that saves the statistics that it used, as CUDA's does. The CPU's kernel saves none where it uses
 // the running statistics, and PyTorch's meta kernels expect that of the CPU alone.
 namespace at::openreg {
 
-std::tuple<Tensor, Tensor, Tensor> native_batch_norm(
-    const Tensor& input,
-    const std::optional<Tensor>& weight,
-    const std::optional<Tensor>& bias,
-    const std::optional<Tensor>& running_mean,
-    const std::optional<Tensor>& running_var,
-    bool training,
-    double momentum,
-    double eps);
+using BatchNormResults = std::tuple<Tensor, Tensor, Tensor>; // the output, the mean, 1 / the standard deviation
 
-std::tuple<Tensor, Tensor, Tensor> _native_batch_norm_legit(
-    const Tensor& input,
-    const std::optional<Tensor>& weight,
-    const std::optional<Tensor>& bias,
-    Tensor& running_mean,
-    Tensor& running_var,
-    bool training,
-    double momentum,
-    double eps);
+// Replaces the empty statistics in `results`.
+BatchNormResults with_saved_statistics(
+    BatchNormResults&& results, const Tensor& running_mean, const Tensor& running_var, double eps);
+
+// Op(input, weight, bias, running_mean, running_var, training, momentum, eps)
+template <class Op, class Schema = typename Op::schema>
+struct BatchNorm;
+
+template <class Op, class... Args>
+struct BatchNorm<Op, BatchNormResults(Args...)> {
+  static BatchNormResults call(Args... args) {
+    auto results = UnboxedOnCpu<Op>::call(args...);
+    const auto& [input, weight, bias, running_mean, running_var, training, momentum, eps] =
+        std::forward_as_tuple(args...);
+    return training ? results
+                    : with_saved_statistics(std::move(results), tensor_of(running_mean), tensor_of(running_var), eps);
+  }
+
+ private:
+  static const Tensor& tensor_of(const Tensor& tensor) {
+    return tensor;
+  }
+  static const Tensor& tensor_of(const std::optional<Tensor>& tensor) {
+    return *tensor;
+  }
+};
 
 } // namespace at::openreg

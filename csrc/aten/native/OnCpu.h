@@ -35,6 +35,8 @@ decltype(auto) see(KernelScope& scope, const T& value, const c10::Argument& argu
     for (const Tensor& tensor : value) {
       scope.see(tensor, argument);
     }
+  } else if constexpr (std::is_same_v<T, bool>) {
+    scope.see(value, argument);
   }
 }
 
@@ -174,6 +176,10 @@ struct Unboxed<Op, route, Result(Args...)> {
   static Result call(Args... args) {
     if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
       return Boxed<Op>::call(args...);
+    }
+    if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
+      const c10::openreg::OperatorName name(full_name<Op>());
+      return route(args...);
     }
     return route(args...);
   }

@@ -55,10 +55,12 @@ struct QueuedKernel {
   void visit_operands(orOperandFn_t visit, void* context) const {
     const auto& arguments = op.schema().arguments();
     const DevicePolicy& policy = policy_of(op.schema());
+    const auto training = policy.keeps_statistics ? op.schema().argumentIndexWithName("training") : std::nullopt;
+    const bool trains = !training || stack[*training].toBool();
     for (size_t i = 0; i < stack.size(); ++i) {
-      const unsigned access = !is_written(policy, arguments[i]) ? orAccessRead
-                              : is_copy(op)                     ? orAccessWrite
-                                                                : orAccessRead | orAccessWrite;
+      const unsigned access = !is_written(policy, arguments[i], trains) ? orAccessRead
+                              : is_copy(op)                             ? orAccessWrite
+                                                                        : orAccessRead | orAccessWrite;
       for_each_tensor(stack[i], [&](const Tensor& tensor) {
         if (tensor.defined()) {
           c10::openreg::visit_tensor(*tensor.unsafeGetTensorImpl(), access, visit, context);

@@ -3,7 +3,6 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
 
-#include "../../runtime/OpenRegKernel.h"
 #include "Minimal.h"
 #include "OnCpu.h"
 
@@ -87,9 +86,8 @@ const T& argument(const T& value) {
   return value;
 }
 
-template <class Kernel, class Op, class... Args>
+template <class Kernel, class... Args>
 void compute(Tensor& output, const Args&... args) {
-  const c10::openreg::OperatorName name(&full_name<Op>);
   Structured<Kernel> kernel(output);
   kernel.meta(argument(args)...);
   kernel.impl(argument(args)..., output);
@@ -106,7 +104,7 @@ struct OnDevice<Kernel, Op, Tensor(Args...)> {
       return OnCpu<Op>::call(args...);
     }
     Tensor output;
-    compute<Kernel, Op>(output, args...);
+    compute<Kernel>(output, args...);
     return output;
   }
 };
@@ -118,7 +116,7 @@ struct OnDevice<Kernel, Op, Tensor&(Tensor&, Args...)> {
     if (!uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
       return OnCpu<Op>::call(self, args...);
     }
-    compute<Kernel, Op>(self, self, args...);
+    compute<Kernel>(self, self, args...);
     return self;
   }
 };
@@ -133,7 +131,7 @@ struct OnDevice<Kernel, Op, Tensor&(const Tensor&, Args...)> {
     const auto all = std::forward_as_tuple(self, args...);
     Tensor& output = std::get<sizeof...(Args)>(all);
     [&]<size_t... input>(std::index_sequence<input...>) {
-      compute<Kernel, Op>(output, std::get<input>(all)...);
+      compute<Kernel>(output, std::get<input>(all)...);
     }(std::make_index_sequence<sizeof...(Args)>());
     return output;
   }
@@ -174,7 +172,6 @@ struct Shared<Op, kernel, Result(Args...)> {
     if (!(alike.accepts(args) && ...)) {
       return OnCpu<Op>::call(args...);
     }
-    const c10::openreg::OperatorName name(&full_name<Op>);
     return kernel(args...);
   }
 };

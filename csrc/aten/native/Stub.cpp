@@ -25,24 +25,33 @@ void visit_operands(void* data, orOperandFn_t visit, void* context) {
   }
 }
 
+orStream_t stream_of(const TensorIteratorBase& iterator) {
+  run_backward_on_this_thread();
+  return c10::openreg::current_stream_handle(iterator.device().index());
+}
+
+// The number of `x + 2`.
+C10_NOINLINE void cast_number(OperandInfo& operand, ScalarType dtype) {
+  operand.exchange_tensor(c10::MaybeOwned<TensorBase>::owned(operand.tensor().to(dtype)));
+  operand.current_dtype = operand.target_dtype = dtype;
+  operand.data = operand.tensor_base().mutable_data_ptr();
+}
+
 } // namespace
 
 // LITERALINCLUDE START: STUB BODY PREPARE
-void begin_kernel(c10::openreg::Kernel& kernel, const char* name, TensorIteratorBase& iterator) {
-  run_backward_on_this_thread();
-  const char* const op = c10::openreg::OperatorName::current();
-  kernel.begin(
-      c10::openreg::current_stream_handle(iterator.device().index()), op ? op : name, &visit_operands, &iterator);
+IteratorKernel::IteratorKernel(const char* name, TensorIteratorBase& iterator)
+    : kernel_(stream_of(iterator), c10::openreg::OperatorName::current_or(name), &visit_operands, &iterator) {
   for (int i = 0; i < iterator.ntensors(); ++i) {
     OperandInfo& operand = iterator.operand(i);
     if (operand.device->is_privateuseone()) {
-      check_memory(*operand.tensor_base().unsafeGetTensorImpl(), "an elementwise kernel");
-      operand.data = orGetKernelPointer(operand.data);
-    } else if (operand.current_dtype != iterator.common_dtype()) { // the number of `x + 2`
-      const ScalarType dtype = iterator.common_dtype();
-      operand.exchange_tensor(c10::MaybeOwned<TensorBase>::owned(operand.tensor().to(dtype)));
-      operand.current_dtype = operand.target_dtype = dtype;
-      operand.data = operand.tensor_base().mutable_data_ptr();
+      void* const data = orGetKernelPointer(operand.data);
+      if (C10_UNLIKELY(data == operand.data)) { // no device memory
+        check_memory(*operand.tensor_base().unsafeGetTensorImpl(), "an elementwise kernel");
+      }
+      operand.data = data;
+    } else if (operand.current_dtype != iterator.common_dtype()) {
+      cast_number(operand, iterator.common_dtype());
     }
   }
 }

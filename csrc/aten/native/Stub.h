@@ -14,9 +14,15 @@
 namespace at::openreg {
 
 // LITERALINCLUDE START: STUB BODY
-// Begins the kernel. Points the iterator's device operands to the kernel window and casts a number to the type that is
-// computed in, as TensorIterator does for the CPU.
-void begin_kernel(c10::openreg::Kernel& kernel, const char* name, TensorIteratorBase& iterator);
+// A kernel on the iterator's operands. Points those on the device to the kernel window and casts a number to the type that
+// is computed in, as TensorIterator does for the CPU.
+class IteratorKernel {
+ public:
+  IteratorKernel(const char* name, TensorIteratorBase& iterator);
+
+ private:
+  c10::openreg::Kernel kernel_;
+};
 
 // The CPU's kernel of a stub, for operands on the device.
 template <auto& stub, const char* name, class Kernel = typename std::remove_reference_t<decltype(stub)>::FnPtr>
@@ -25,8 +31,7 @@ struct CpuKernel;
 template <auto& stub, const char* name, class Iterator, class... Args>
 struct CpuKernel<stub, name, void (*)(Iterator&, Args...)> {
   static void call(Iterator& iterator, Args... args) {
-    c10::openreg::Kernel kernel;
-    begin_kernel(kernel, name, iterator);
+    const IteratorKernel kernel(name, iterator);
     stub(kCPU, iterator, args...);
   }
 };

@@ -19,9 +19,9 @@ size_t chaosChoice(size_t count);
 void chaosPause();
 
 // To be called when work is queued. Pinned memory that the work will only write gets 0xFF bytes at once, so that a host
-// that reads it too early does not find the old contents, which may be what it expects. Not if work that is pending may
-// still use that memory: then the 0xFF bytes come when the work starts. Returns a number for forgetHostMemory(), which
-// is called when the work is done; 0: nothing to forget.
+// that reads it too early does not find the old contents, which may be what it expects. Pinned memory that pending work may
+// still use gets none here: a copy poisons its destination, pinned or not, once more when it starts, and a kernel does not.
+// Returns a number for forgetHostMemory(), which is called when the work is done; 0: nothing to forget.
 uint64_t noteHostMemory(const Work& work);
 void forgetHostMemory(uint64_t number);
 

@@ -18,11 +18,14 @@ orError_t requireAnyDevice() {
   if (!environment().error.empty()) {
     return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());
   }
-  return environment().visibleCount != 0 ? orSuccess
-                                         : fail(
-                                               orErrorNoDevice,
-                                               "no device is visible: OPENREG_VISIBLE_DEVICES hides all %d",
-                                               environment().deviceCount);
+  if (environment().visible.empty()) {
+    return fail(
+        orErrorNoDevice,
+        "no device is visible: %s hides all %d",
+        environment().visibleVariable,
+        environment().deviceCount);
+  }
+  return orSuccess;
 }
 
 int processorCount() {
@@ -41,16 +44,17 @@ int exchangeDevice(int device) {
 }
 
 orError_t requireDevice(const char* parameter, int device) {
-  const int count = environment().visibleCount;
+  const int count = static_cast<int>(environment().visible.size());
   if (device >= 0 && device < count) {
     return orSuccess;
   }
   return fail(
       orErrorInvalidDevice,
-      "%s is %d, but must be from 0 to %d; OPENREG_DEVICE_COUNT and OPENREG_VISIBLE_DEVICES give the number of devices",
+      "%s is %d, but must be from 0 to %d; OPENREG_DEVICE_COUNT and %s give the number of devices",
       parameter,
       device,
-      count - 1);
+      count - 1,
+      environment().visibleVariable);
 }
 
 } // namespace openreg
@@ -65,7 +69,7 @@ orError_t orGetDeviceCount(int* count) {
   if (!environment().error.empty()) {
     return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());
   }
-  *count = environment().visibleCount;
+  *count = static_cast<int>(environment().visible.size());
   return orSuccess;
 }
 

@@ -5,9 +5,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <iterator>
+#include <limits>
+#include <numeric>
 #include <optional>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 namespace openreg {
 namespace {
@@ -28,6 +30,21 @@ std::optional<Integer> parseInteger(std::string_view text) {
 
 std::string describe(const char* variable, std::string_view value, const char* allowed) {
   return std::string(variable) + "=\"" + std::string(value) + "\" is not valid: expected " + allowed;
+}
+
+// As NVML writes a UUID: "GPU-4f70656e-5265-6700-0000-000000000000" is the first device's.
+std::string uuidText(int index) {
+  std::string text = "GPU";
+  int position = 0;
+  for (const unsigned char byte : deviceUuid(index)) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    if (position == 0 || position == 4 || position == 6 || position == 8 || position == 10) {
+      text += '-';
+    }
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+    ++position;
+  }
+  return text;
 }
 
 void readDeviceCount(std::string_view text, Environment& environment) {
@@ -62,31 +79,125 @@ void readDeviceMemory(std::string_view text, Environment& environment) {
   environment.deviceMemory = static_cast<size_t>(*amount) * unit;
 }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr const char* kSpaces = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpaces) + 1);
+}
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> items;
+  while (true) {
+    const size_t comma = text.find(',');
+    items.push_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) {
+      return items;
+    }
+    text.remove_prefix(comma + 1);
+  }
+}
+
+template <typename T>
+bool contains(const std::vector<T>& values, T value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+bool isUuid(std::string_view text) {
+  return text.substr(0, 4) == "GPU-";
+}
+
 // As CUDA_VISIBLE_DEVICES: an index that does not exist (-1 is the usual one) hides itself and all that follow. Unlike
 // CUDA, which takes what it cannot read as such an index and hides every device when one is repeated, both are errors.
-// Devices are alike, so that only their number matters, not which of them are visible.
 void readVisibleDevices(std::string_view text, Environment& environment) {
   constexpr const char* kAllowed =
       "different device indices separated by commas (for example 0,1), or an empty value to hide every device";
-  std::vector<long long> visible;
-  bool ended = text.find_first_not_of(' ') == std::string_view::npos;
-  for (std::string_view rest = text; !ended;) {
-    const size_t comma = rest.find(',');
-    std::string_view item = rest.substr(0, comma);
-    item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
-    item = item.substr(0, item.find_last_not_of(' ') + 1);
-    const auto index = parseInteger(item);
-    if (!index || std::find(visible.begin(), visible.end(), *index) != visible.end()) {
+  environment.visible.clear();
+  if (trimmed(text).empty()) {
+    return;
+  }
+  for (const std::string_view item : split(text)) {
+    const auto index = parseInteger(trimmed(item));
+    if (index && (*index < 0 || *index >= environment.deviceCount)) {
+      return;
+    }
+    if (!index || contains(environment.visible, static_cast<int>(*index))) {
       environment.error = describe("OPENREG_VISIBLE_DEVICES", text, kAllowed);
       return;
     }
-    ended = *index < 0 || *index >= environment.deviceCount || comma == std::string_view::npos;
-    if (*index >= 0 && *index < environment.deviceCount) {
-      visible.push_back(*index);
-    }
-    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+    environment.visible.push_back(static_cast<int>(*index));
   }
-  environment.visibleCount = static_cast<int>(visible.size());
+}
+
+// The integer that an item of CUDA_VISIBLE_DEVICES begins with, as strtoul reads it: "1gpu" is 1. Negative: none.
+long long leadingIndex(std::string_view item) {
+  item = trimmed(item);
+  if (item.substr(0, 1) == "+") {
+    item.remove_prefix(1);
+  }
+  long long index = -1;
+  const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
+  return error == std::errc::result_out_of_range ? std::numeric_limits<long long>::max() : index;
+}
+
+// The device whose UUID is the only one that begins with `item`, or -1.
+int indexOfUuid(std::string_view item, int deviceCount) {
+  int found = -1;
+  for (int index = 0; index < deviceCount; ++index) {
+    if (uuidText(index).compare(0, item.size(), item) == 0) {
+      if (found != -1) {
+        return -1;
+      }
+      found = index;
+    }
+  }
+  return found;
+}
+
+std::vector<int> readIndices(std::string_view text, int deviceCount) {
+  std::vector<long long> indices;
+  for (const std::string_view item : split(text)) {
+    const long long index = leadingIndex(item);
+    if (contains(indices, index)) {
+      return {};
+    }
+    if (index < 0) {
+      break;
+    }
+    indices.push_back(index);
+  }
+  const auto end = std::find_if(indices.begin(), indices.end(), [&](long long index) { return index >= deviceCount; });
+  return {indices.begin(), end};
+}
+
+std::vector<int> readUuids(std::string_view text, int deviceCount) {
+  std::vector<std::string_view> uuids;
+  for (const std::string_view item : split(text)) {
+    if (contains(uuids, item)) {
+      return {};
+    }
+    if (!isUuid(item)) {
+      break;
+    }
+    uuids.push_back(item);
+  }
+  std::vector<int> indices;
+  for (const std::string_view uuid : uuids) {
+    const int index = indexOfUuid(uuid, deviceCount);
+    if (contains(indices, index)) {
+      return {};
+    }
+    if (index < 0) {
+      break;
+    }
+    indices.push_back(index);
+  }
+  return indices;
+}
+
+// CUDA's rules, as PyTorch's _parse_visible_devices and _transform_uuid_to_ordinals (torch/cuda/__init__.py) have them:
+// nothing is an error; what is repeated hides every device; the first item that is no device ends the list.
+std::vector<int> readCudaVisibleDevices(std::string_view text, int deviceCount) {
+  return isUuid(text) ? readUuids(text, deviceCount) : readIndices(text, deviceCount);
 }
 
 void readExecutionMode(std::string_view text, Environment& environment) {
@@ -110,17 +221,33 @@ void readChaosSeed(std::string_view text, Environment& environment) {
 
 } // namespace
 
-Environment readEnvironment() {
+std::array<unsigned char, 16> deviceUuid(int index) {
+  return {'O', 'p', 'e', 'n', 'R', 'e', 'g', 0, 0, 0, 0, 0, 0, 0, 0, static_cast<unsigned char>(index)};
+}
+
+Environment readEnvironment(bool cudaVariables) {
   Environment environment;
   if (const char* text = std::getenv("OPENREG_DEVICE_COUNT")) {
     readDeviceCount(text, environment);
   }
-  environment.visibleCount = environment.deviceCount;
+  environment.visible.resize(environment.deviceCount);
+  std::iota(environment.visible.begin(), environment.visible.end(), 0);
   if (const char* text = std::getenv("OPENREG_DEVICE_MEMORY"); text && environment.error.empty()) {
     readDeviceMemory(text, environment);
   }
-  if (const char* text = std::getenv("OPENREG_VISIBLE_DEVICES"); text && environment.error.empty()) {
-    readVisibleDevices(text, environment);
+  const char* const own = std::getenv("OPENREG_VISIBLE_DEVICES");
+  if (own && environment.error.empty()) {
+    readVisibleDevices(own, environment);
+  }
+  const char* const cudas = cudaVariables ? std::getenv("CUDA_VISIBLE_DEVICES") : nullptr;
+  if (cudas && environment.error.empty()) {
+    std::vector<int> visible = readCudaVisibleDevices(cudas, environment.deviceCount);
+    if (own && visible != environment.visible) {
+      environment.error = std::string("CUDA_VISIBLE_DEVICES=\"") + cudas + "\" and OPENREG_VISIBLE_DEVICES=\"" + own +
+          "\" select different devices: unset one of them";
+    }
+    environment.visible = std::move(visible);
+    environment.visibleVariable = "CUDA_VISIBLE_DEVICES";
   }
   if (const char* text = std::getenv("OPENREG_EXECUTION"); text && environment.error.empty()) {
     readExecutionMode(text, environment);

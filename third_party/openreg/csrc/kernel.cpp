@@ -57,7 +57,17 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
   }
 }
 
-orError_t beginSlowly(orKernelScope* scope, orStream_t handle, const orKernel* kernel) {
+// Fills in what only those who listen need. Out of line, as the others below: what they keep in registers would be saved
+// and restored by every kernel.
+[[gnu::noinline]] orError_t tellKernelBegin(orKernelScope* scope, const Stream& stream, const orKernel* kernel) {
+  scope->kernel = kernel;
+  scope->stream = stream.handle;
+  scope->device = stream.device;
+  scope->id = tellBegin(orActivityKernel, scope->device, scope->stream, *kernel);
+  return orSuccess;
+}
+
+[[gnu::noinline]] orError_t beginSlowly(orKernelScope* scope, orStream_t handle, const orKernel* kernel) {
   return deviceCall("orKernelBegin", [&]() -> orError_t {
     if (scope == nullptr || kernel == nullptr) {
       return fail(orErrorInvalidValue, "%s is NULL", scope == nullptr ? "scope" : "kernel");
@@ -66,17 +76,17 @@ orError_t beginSlowly(orKernelScope* scope, orStream_t handle, const orKernel* k
     if (!stream) {
       return orErrorInvalidResourceHandle;
     }
-    *scope = {thisThread.kernel, kernel, stream.get(), stream->handle, stream->device, 0, false};
+    bool hasTurn = false;
     std::optional<Failure> failure;
     if (!hasTurnHere(*stream) && !isRunningHere(*stream)) {
       Locked locked;
       ++stream->kernelsWaiting;
-      scope->hasTurn = claimWhen(locked, stream, [&] { return isIdle(*stream); });
+      hasTurn = claimWhen(locked, stream, [&] { return isIdle(*stream); });
       --stream->kernelsWaiting;
       if (stream->turnWaiters > 0) {
         locked.wakeLater(stream); // a launch that waited because this kernel did
       }
-      if (scope->hasTurn) {
+      if (hasTurn) {
         if (scheduler->mode != orExecutionInline) {
           failure = takeFailure(*stream);
         }
@@ -91,12 +101,15 @@ orError_t beginSlowly(orKernelScope* scope, orStream_t handle, const orKernel* k
     if (failure) {
       return report(std::move(failure));
     }
+    *scope = {};
+    scope->outer = thisThread.kernel;
+    scope->turn = hasTurn ? stream.get() : nullptr;
     thisThread.kernel = scope;
-    return orSuccess;
+    return orIsObserved(orActivityKernel) ? tellKernelBegin(scope, *stream, kernel) : orSuccess;
   });
 }
 
-void endSlowly(Stream* ended) {
+[[gnu::noinline]] void endSlowly(Stream* ended) {
   if (isInBadFork()) {
     return;
   }
@@ -141,7 +154,7 @@ void claimBetweenKernels(Locked& locked, const StreamPtr& stream) {
 
 bool hasTurnHere(const Stream& stream) {
   for (const orKernelScope* scope = thisThread.kernel; scope != nullptr; scope = scope->outer) {
-    if (scope->hasTurn && scope->state == &stream) {
+    if (scope->turn == &stream) {
       return true;
     }
   }
@@ -152,35 +165,46 @@ bool hasTurnHere(const Stream& stream) {
 
 using namespace openreg;
 
+namespace {
+
+void end(orKernelScope* scope) {
+  thisThread.kernel = scope->outer;
+  if (auto* const stream = static_cast<Stream*>(scope->turn)) {
+    stream->holder.store(nullptr, std::memory_order_relaxed);
+    Turn expected = Turn::taken;
+    if (!stream->turn.compare_exchange_strong(expected, Turn::free, std::memory_order_release)) [[unlikely]] {
+      endSlowly(stream);
+    }
+  }
+}
+
+[[gnu::noinline]] void tellAndEnd(orKernelScope* scope, bool failed) {
+  if (scope->id != 0) {
+    tellEnd(orActivityKernel, scope->device, scope->stream, *scope->kernel, scope->id, failed);
+  }
+  end(scope);
+}
+
+} // namespace
+
 orError_t orKernelBegin(orKernelScope* scope, orStream_t handle, const orKernel* kernel) {
-  Stream* const stream = findPersistent(handle);
+  Stream* const stream = findPersistent(handle); // none in a forked child
   Turn expected = Turn::free;
-  if (stream != nullptr && isStarted() &&
-      stream->turn.compare_exchange_strong(expected, Turn::taken, std::memory_order_acquire)) [[likely]] {
-    stream->holder.store(&thisThread, std::memory_order_relaxed);
-    *scope = {thisThread.kernel, kernel, stream, handle, stream->device, 0, true};
-    thisThread.kernel = scope;
-  } else if (orError_t error = beginSlowly(scope, handle, kernel); error != orSuccess) {
-    return error;
+  if (stream == nullptr || !stream->turn.compare_exchange_strong(expected, Turn::taken, std::memory_order_acquire))
+      [[unlikely]] {
+    return beginSlowly(scope, handle, kernel);
   }
-  if (orIsObserved(orActivityKernel)) {
-    scope->id = tellBegin(orActivityKernel, scope->device, scope->stream, *kernel);
-  }
-  return orSuccess;
+  stream->holder.store(&thisThread, std::memory_order_relaxed);
+  scope->outer = thisThread.kernel;
+  scope->turn = stream;
+  scope->id = 0;
+  thisThread.kernel = scope;
+  return orIsObserved(orActivityKernel) ? tellKernelBegin(scope, *stream, kernel) : orSuccess;
 }
 
 void orKernelEnd(orKernelScope* scope, bool failed) {
-  if (orIsObserved(orActivityKernel) && scope->id != 0) {
-    tellEnd(orActivityKernel, scope->device, scope->stream, *scope->kernel, scope->id, failed);
+  if (orIsObserved(orActivityKernel)) {
+    return tellAndEnd(scope, failed);
   }
-  thisThread.kernel = scope->outer;
-  if (!scope->hasTurn) {
-    return;
-  }
-  auto* const stream = static_cast<Stream*>(scope->state);
-  stream->holder.store(nullptr, std::memory_order_relaxed);
-  Turn expected = Turn::taken;
-  if (!stream->turn.compare_exchange_strong(expected, Turn::free, std::memory_order_release)) [[unlikely]] {
-    endSlowly(stream);
-  }
+  end(scope);
 }

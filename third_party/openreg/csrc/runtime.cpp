@@ -18,6 +18,7 @@ enum class State { notStarted, started, badFork };
 
 std::atomic<State> state{State::notStarted};
 std::atomic<const Environment*> theEnvironment{nullptr};
+std::atomic<bool> cudaVariables{false}; // see orReadCudaVariables
 std::mutex startMutex; // guards the two changes from "not yet" to "done" above
 
 // fork() waits for a start that is under way in another thread, so that a child finds the simulator either started or
@@ -32,6 +33,7 @@ std::mutex startMutex; // guards the two changes from "not yet" to "done" above
           state = State::badFork;
           orInlineFlag = false;
           forgetWindows();
+          forgetStreams();
         }
       });
 }
@@ -44,7 +46,7 @@ const Environment& environment() {
     const std::lock_guard lock(startMutex);
     known = theEnvironment.load(std::memory_order_relaxed);
     if (known == nullptr) {
-      known = new Environment(readEnvironment()); // never deleted: atexit handlers and destructors may still call
+      known = new Environment(readEnvironment(cudaVariables)); // never deleted: atexit handlers and destructors may still call
       theEnvironment.store(known, std::memory_order_release);
     }
   }
@@ -66,21 +68,23 @@ orError_t start() {
   if (!asked.error.empty()) {
     return fail(orErrorInvalidConfiguration, "%s", asked.error.c_str());
   }
-  if (asked.visibleCount == 0) {
+  const int visibleCount = static_cast<int>(asked.visible.size());
+  if (visibleCount == 0) {
     return fail(
         orErrorNoDevice,
-        "no device is visible: OPENREG_VISIBLE_DEVICES hides all %d; unset it to see them",
+        "no device is visible: %s hides all %d; unset it to see them",
+        asked.visibleVariable,
         asked.deviceCount);
   }
   const std::lock_guard lock(startMutex);
   if (state == State::started) {
     return orSuccess;
   }
-  if (orError_t error = reserveWindows(asked.visibleCount, asked.deviceMemory); error != orSuccess) {
+  if (orError_t error = reserveWindows(visibleCount, asked.deviceMemory); error != orSuccess) {
     return error;
   }
-  createDeviceMemory(asked.visibleCount, asked.deviceMemory);
-  createDefaultStreams(asked.visibleCount);
+  createDeviceMemory(visibleCount, asked.deviceMemory);
+  createDefaultStreams(visibleCount);
   startScheduler(asked.executionMode, asked.chaosSeed);
   installFaultHandler();
   state.store(State::started, std::memory_order_release);
@@ -96,6 +100,10 @@ bool isInBadFork() {
 }
 
 } // namespace openreg
+
+void orReadCudaVariables(void) {
+  openreg::cudaVariables = true;
+}
 
 bool orIsInBadFork(void) {
   return openreg::isInBadFork();

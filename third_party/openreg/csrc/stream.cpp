@@ -74,6 +74,13 @@ void createDefaultStreams(int devices) {
   }
 }
 
+void forgetStreams() {
+  const size_t count = std::min(streams->persistent.load(), kMaxPersistent);
+  for (size_t index = 0; index < count; ++index) {
+    persistentStreams[index].store(nullptr, std::memory_order_relaxed);
+  }
+}
+
 std::shared_ptr<Stream> resolveStream(orStream_t stream) {
   if (stream == nullptr) {
     return refer(streams->defaults[currentDevice()]);

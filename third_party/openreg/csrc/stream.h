@@ -139,6 +139,9 @@ inline Stream* findPersistent(orStream_t handle) {
 
 void createDefaultStreams(int devices);
 
+// In a forked child: no handle of a persistent stream is found any more, so that every call asks start(), which refuses.
+void forgetStreams();
+
 // The stream behind a handle; NULL is the current device's default stream. Null after a failure that fail() recorded.
 std::shared_ptr<Stream> resolveStream(orStream_t stream);
 

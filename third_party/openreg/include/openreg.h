@@ -90,6 +90,12 @@ typedef struct orDeviceProp {
   bool streamPrioritiesSupported;
 } orDeviceProp;
 
+/* For a user who calls the devices CUDA's: CUDA_VISIBLE_DEVICES selects devices, too, by CUDA's own rules: indices, or
+ * beginnings of UUIDs ("GPU-..."); what is repeated hides every device, and what is no device ends the list. Where
+ * OPENREG_VISIBLE_DEVICES is set as well and selects others, every call is orErrorInvalidConfiguration. Comes before any
+ * call that reads the environment. */
+OPENREG_EXPORT void orReadCudaVariables(void);
+
 /* The number of visible devices; 0 is orSuccess here. */
 OPENREG_EXPORT orError_t orGetDeviceCount(int* count);
 OPENREG_EXPORT orError_t orSetDevice(int device);
@@ -222,8 +228,9 @@ typedef enum orExecutionMode {
   orExecutionAsync = 1,  /* queued, except for what may run inline: see orLaunchMayRunInline */
   /* To make missing synchronisation show: everything is queued, streams take turns at random whatever their priority,
    * each piece of work is delayed before it starts and before it counts as done (at random; half of the delays are 0,
-   * the others at most 0.5 ms), and a copy fills its destination with 0xFF bytes (NaN for floating point) when it
-   * starts, and waits once more before it writes it. */
+   * the others at most 0.5 ms), and what a copy will write is filled with 0xFF bytes (NaN for floating point) before: when
+   * the copy starts, which then waits once more. Pinned memory that work will only write, a copy or a kernel, is filled
+   * already in the call that queues the work, unless other pending work may use that memory. */
   orExecutionChaos = 2,
 } orExecutionMode;
 
@@ -357,12 +364,11 @@ typedef struct orKernel {
 /* A kernel on the calling thread. The caller provides the memory; the contents are the library's. */
 typedef struct orKernelScope {
   struct orKernelScope* outer;
+  void* turn;
+  uint64_t id;
   const orKernel* kernel;
-  void* state;
   orStream_t stream;
   int device;
-  uint64_t id;
-  bool hasTurn;
 } orKernelScope;
 
 /* `kernel` must stay valid until orKernelEnd, which the same thread calls, also if the kernel failed. Kernels of a thread

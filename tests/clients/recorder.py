@@ -1,0 +1,54 @@
+"""A pytest plugin that writes one line of JSON for each test that begins and for each that ends.
+
+A run that crashes is started again with the same file of records: what has a record is not run a second time, and the
+test that had begun when the process died is known. Imports nothing but pytest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+RECORDS = os.environ["OPENREG_CLIENTS_RECORDS"]
+
+
+def record(**what: Any) -> None:
+    with open(RECORDS, "a") as file:
+        file.write(json.dumps(what) + "\n")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    known = set()
+    if os.path.exists(RECORDS):
+        with open(RECORDS) as file:
+            known = {json.loads(line)["id"] for line in file}
+    remaining = [item for item in items if item.nodeid not in known]
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in known])
+    items[:] = remaining
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    record(id=item.nodeid, outcome="crashed")  # until it has another outcome
+    return (yield)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        cause = ""
+        if report.outcome == "skipped":
+            cause = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(getattr(report, "wasxfail", ""))
+        elif report.outcome == "failed":
+            crash = getattr(report.longrepr, "reprcrash", None)
+            cause = crash.message if crash else str(report.longrepr)
+        record(id=report.nodeid, outcome=report.outcome, cause=cause[:500])
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        record(id=report.nodeid, outcome="failed", cause=str(report.longrepr).strip().splitlines()[-1][:500])

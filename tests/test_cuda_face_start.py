@@ -1,0 +1,376 @@
+"""How TORCH_OPENREG_AS=cuda is switched on, what stops it, which devices it shows, and how such a process ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import plugins
+import pytest
+import torch
+from conftest import Environment, at_once, run
+
+USE = "x = torch.ones(2, device='cuda'); print(x.is_cuda, (x + x).cpu().tolist())"
+USED = "True [2.0, 2.0]\n"
+# The CPU, and what a program asks before it uses a GPU.
+ON_THE_CPU = "print(torch.ones(2).sum().item(), torch.cuda.is_available(), torch.cuda.device_count())"
+DOCTOR = " `python -m torch_openreg doctor` says more."
+OWN_NAME = ' unset TORCH_OPENREG_AS and use the device by its own name, "openreg".'
+
+
+def warning_of(environment: Environment, code: str, *options: str, **variables: str) -> tuple[str, str]:
+    """The output and the one warning of a program in which the start fails."""
+    result = environment.start(code, *options, **{"TORCH_OPENREG_AS": "cuda", **variables})
+    assert result.returncode == 0, result.stderr
+    (message,) = re.findall(r"RuntimeWarning: (.*)\n", result.stderr)
+    return result.stdout, message
+
+
+# ---- The variable ----------------------------------------------------------------------------------------------------
+
+
+def test_the_variable_gives_a_device_of_type_cuda_and_leaves_privateuse1_alone(shared_environment: Environment) -> None:
+    code = f"import torch; {USE}; print(torch._C._get_privateuse1_backend_name(), hasattr(torch, 'openreg'))"
+    assert shared_environment.run(code, TORCH_OPENREG_AS="cuda") == f"{USED}privateuseone False\n"
+
+
+def test_openreg_and_an_empty_value_are_the_devices_own_name(shared_environment: Environment) -> None:
+    code = "import torch; print(torch.ones(2, device='openreg').device, torch.cuda.is_available())"
+    runs = [partial(shared_environment.run, code, TORCH_OPENREG_AS=value) for value in ("", "openreg")]
+    assert at_once(*runs) == ["openreg:0 False\n"] * 2
+
+
+def test_without_autoload_the_face_comes_with_the_import_by_hand(shared_environment: Environment) -> None:
+    code = f"import torch; {ON_THE_CPU}; import os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch_openreg; {USE}"
+    assert shared_environment.run(code, TORCH_OPENREG_AUTOLOAD="0") == f"2.0 False 0\n{USED}"
+
+
+def test_a_variable_that_comes_after_import_torch_is_told_where_torch_openreg_is_asked(
+    shared_environment: Environment,
+) -> None:
+    code = f"""
+import os, torch
+os.environ["TORCH_OPENREG_AS"] = "cuda"
+{ON_THE_CPU}
+import torch_openreg_autoload
+assert torch_openreg_autoload._autoload() is torch.openreg
+"""
+    output, message = warning_of(shared_environment, code, TORCH_OPENREG_AS="")
+    assert output == "2.0 False 0\n"
+    assert message == (
+        "TORCH_OPENREG_AS was changed from '' to 'cuda' after `import torch`, and this process keeps the device "
+        '"openreg". Set it before Python starts, or use `python -m torch_openreg run --as ...`.'
+    )
+
+
+# ---- What stops it, in one sentence ----------------------------------------------------------------------------------
+
+UNKNOWN = (
+    'The device "openreg" is not available: torch_openreg failed in check_environment: ValueError: TORCH_OPENREG_AS is '
+    f"'gpu'. Set it to cuda, or to openreg (the default), or unset it.{DOCTOR}"
+)
+
+
+def test_an_unknown_face_is_named(shared_environment: Environment) -> None:
+    code = f"import torch; {ON_THE_CPU}"
+    assert warning_of(shared_environment, code, TORCH_OPENREG_AS="gpu") == ("2.0 False 0\n", UNKNOWN)
+
+
+def test_where_warnings_are_errors_import_torch_works_and_says_it(shared_environment: Environment) -> None:
+    result = shared_environment.start(f"import torch; {ON_THE_CPU}", "-W", "error", TORCH_OPENREG_AS="gpu")
+    assert (result.returncode, result.stdout) == (0, "2.0 False 0\n")
+    assert result.stderr == f"RuntimeWarning: {UNKNOWN}\n"
+
+
+def test_strict_raises_it(shared_environment: Environment) -> None:
+    result = shared_environment.start("import torch", TORCH_OPENREG_AS="gpu", TORCH_OPENREG_AUTOLOAD="strict")
+    assert result.returncode == 1 and UNKNOWN in result.stderr
+
+
+def leave_the_face_out(environment: Environment) -> None:
+    """What a build with OPENREG_CUDA_FACE=OFF installs."""
+    info = environment.package / "_build_info.py"
+    for name in ("_C_cuda.so", "lib/libtorch_openreg_cuda.so", "lib/libtorch_openreg_cuda_bindings.so"):
+        (environment.package / name).unlink()
+        text, found = re.subn(rf'\s*"{name}": \d+,?|(?<=[{{ ])\'{name}\': \d+,? ?', "", info.read_text())
+        assert found == 1
+        info.write_text(text)
+
+
+def test_a_build_without_the_face_says_so_and_keeps_the_other(environment: Environment) -> None:
+    leave_the_face_out(environment)
+    assert warning_of(environment, f"import torch; {ON_THE_CPU}") == (
+        "2.0 False 0\n",
+        'The simulated device "cuda" is not available: torch_openreg failed in check_cuda: ImportError: this '
+        "torch_openreg was built without the face cuda (OPENREG_CUDA_FACE=OFF). Install one that has it, or"
+        f"{OWN_NAME}{DOCTOR}",
+    )
+    assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"
+
+
+# PyTorch loads it before ours, which comes last. What check_cuda() reads is what a build with CUDA has there.
+BUILD_WITH_CUDA = """
+def _autoload():
+    import torch
+    torch._C._has_cuda = True
+    torch.version.cuda = "13.0"
+    torch.__version__ = torch.__version__.partition("+")[0] + "+cu130"
+    {gpu}
+"""
+A_GPU = "torch.cuda.is_available = lambda: True; torch.cuda.device_count = lambda: 1"
+
+
+@pytest.mark.parametrize(("gpu", "output"), [("", "2.0 False 0\n"), (A_GPU, "2.0 True 1\n")], ids=["no GPU", "a GPU"])
+def test_a_build_of_pytorch_with_cuda_keeps_its_name(environment: Environment, gpu: str, output: str) -> None:
+    entry_point = "[torch.backends]\nwith_cuda = with_cuda:_autoload\n"
+    environment.add_distribution("with_cuda", BUILD_WITH_CUDA.format(gpu=gpu), entry_point)
+    no_library = "assert 'openreg' not in open('/proc/self/maps').read()"
+    no_claim = "assert torch._C._get_privateuse1_backend_name() == 'privateuseone' and not hasattr(torch, 'openreg')"
+    release = torch.__version__.partition("+")[0]
+    assert warning_of(environment, f"import torch; {ON_THE_CPU}; {no_library}; {no_claim}") == (
+        output,
+        'The simulated device "cuda" is not available: torch_openreg failed in check_cuda: RuntimeError: PyTorch '
+        f"{release}+cu130 is a build with CUDA 13.0, where the name cuda belongs to real GPUs. Install a CPU build with "
+        f"`pip install torch=={release}+cpu --index-url https://download.pytorch.org/whl/cpu`, or{OWN_NAME}{DOCTOR}",
+    )
+    # The way out that is at hand.
+    assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"
+
+
+def test_after_a_failure_the_module_explains_and_the_cpu_works(environment: Environment) -> None:
+    (environment.package / "_C_cuda.so").unlink()
+    code = """
+import torch
+from torch_openreg import openreg
+print(openreg.is_available(), torch.accelerator.is_available(), torch.ones(2).sum().item())
+try: openreg.synchronize()
+except RuntimeError as error: print(error)
+"""
+    output, message = warning_of(environment, code)
+    assert output == f"False False 2.0\n{message}\n"
+    assert message.startswith(
+        'The simulated device "cuda" is not available: torch_openreg failed in check_libraries: ImportError: '
+        f"{environment.package}/_C_cuda.so is missing, and the build recorded "
+    )
+
+
+def test_another_backend_may_have_privateuse1(environment: Environment, owner_library: Path) -> None:
+    plugins.install(environment, "torch_owner")
+    shutil.copy(owner_library, environment.site_packages / "libtorch_owner.so")
+    code = f"import torch; {USE}; print(torch._C._get_privateuse1_backend_name(), torch.owner.device_count())"
+    assert environment.run(code, TORCH_OPENREG_AS="cuda") == f"{USED}owner 1\n"
+
+
+# ---- torch-openreg run -----------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys, torch
+print(sys.argv[1:], torch.cuda.is_available(), torch.cuda.device_count(), os.environ.get("OPENREG_EXECUTION"))
+print(sys.flags.dev_mode, __name__, os.path.basename(sys.argv[0]))
+sys.exit(3)
+"""
+
+
+def run_command(folder: Path, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, *options, "-m", "torch_openreg", "run", *arguments], folder, {})
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def test_run_executes_a_script_with_its_arguments(program: Path) -> None:
+    result = run_command(program, "--as", "cuda", "program.py", "--as", "x", "-m", "--", "y")
+    assert (result.returncode, result.stderr) == (3, "")
+    assert result.stdout == "['--as', 'x', '-m', '--', 'y'] True 2 None\nFalse __main__ program.py\n"
+
+
+def test_run_executes_a_module_and_gives_on_the_options_of_python(program: Path) -> None:
+    options = ("--as=cuda", "--device-count=3", "--execution=chaos", "--seed=7")
+    result = run_command(program, *options, "-m", "program", "--help", options=("-X", "dev", "-W", "ignore"))
+    assert (result.returncode, result.stderr) == (3, "")
+    assert result.stdout == "['--help'] True 3 chaos\nTrue __main__ program.py\n"
+
+
+def test_run_is_a_console_script_too(program: Path) -> None:
+    script = Path(sys.executable).with_name("torch-openreg")
+    result = run([script, "run", "--as", "cuda", "--device-count", "1", "program.py"], program, {})
+    assert (result.returncode, result.stdout) == (3, "[] True 1 None\nFalse __main__ program.py\n")
+
+
+def test_run_without_options_changes_nothing(program: Path) -> None:
+    assert run_command(program, "program.py").stdout == "[] False 0 None\nFalse __main__ program.py\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--as", "gpu", "x.py"), "argument --as: it is 'gpu', but must be cuda or openreg\n"),
+        (("--device-count", "0", "x.py"), "argument --device-count: it is '0', but must be a number from 1 to 64\n"),
+        (("--device-count", "two", "x.py"), "argument --device-count: it is 'two', but must be a number from 1 to 64\n"),
+        (("--execution", "fast", "x.py"), "argument --execution: it is 'fast', but must be inline or async or chaos\n"),
+        (("--as", "cuda"), "the following arguments are required: SCRIPT, ARGUMENTS\n"),
+        (("--as", "cuda", "missing.py"), "can't open file '{folder}/missing.py': [Errno 2] No such file or directory\n"),
+    ],
+    ids=str,
+)
+def test_run_says_what_is_wrong(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    result = run_command(tmp_path, *arguments)
+    assert result.returncode == 2 and result.stderr.endswith(sentence.format(folder=tmp_path))
+
+
+def test_run_explains_itself(tmp_path: Path) -> None:
+    result = run_command(tmp_path, "--help")
+    assert result.returncode == 0
+    assert result.stdout.startswith(
+        "usage: torch-openreg run [OPTIONS] SCRIPT [ARGUMENTS]\n"
+        "       torch-openreg run [OPTIONS] -m MODULE [ARGUMENTS]\n"
+    )
+    assert "--as cuda|openreg" in result.stdout and "TORCH_OPENREG_AS" in result.stdout
+
+
+# ---- Which devices ---------------------------------------------------------------------------------------------------
+
+DEVICES = """
+import os, torch
+for value in {values}:
+    os.environ["CUDA_VISIBLE_DEVICES"] = value
+    pid = os.fork()  # PyTorch and the device read the variable once
+    if not pid:
+        try:
+            print(repr(value), torch.cuda.device_count(), torch._C._cuda_getDeviceCount(), flush=True)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+"""
+UUID = "GPU-4f70656e-5265-6700-0000-00000000000{}"
+# With three devices: how many are visible, and which they are.
+VISIBLE = {
+    "0": (0,), "2,0": (2, 0), " 1 , 2 ": (1, 2), "0,1,2": (0, 1, 2), "+1": (1,),
+    "": (), "-1": (), "3": (), "0,-1,1": (0,), "1,7,0": (1,), "none": (), "0,x,1": (0,), "1gpu2,2ampere": (1, 2),
+    "0,0": (), "0,1,0": (), "1,99999999999999999999": (1,),
+    UUID.format(1): (1,), f"{UUID.format(2)},{UUID.format(0)}": (2, 0), "GPU-": (), "GPU-4f70": (),
+    f"{UUID.format(1)},{UUID.format(1)}": (), f"{UUID.format(1)},GPU-1": (1,), f"{UUID.format(1)},0": (1,),
+    f"{UUID.format(1)},GPU-7,GPU-7": (), UUID.format(9): (), "GPU-4F70656E": (), "MIG-1": (),
+}  # fmt: skip
+
+
+def pytorchs_own(value: str, uuids: list[str]) -> list[int]:
+    """The devices that torch.cuda takes to be visible where NVML tells how many there are: torch/cuda/__init__.py."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = value
+    try:
+        visible = torch.cuda._parse_visible_devices()
+    finally:
+        os.environ.pop("CUDA_VISIBLE_DEVICES")
+        if before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+    if visible and isinstance(visible[0], str):
+        # _device_count_nvml() leaves MIG to the driver, which has no such device here.
+        return torch.cuda._transform_uuid_to_ordinals(visible, uuids) if visible[0].startswith("GPU-") else []
+    beyond = next((place for place, index in enumerate(visible) if index >= len(uuids)), len(visible))
+    return list(visible[:beyond])
+
+
+def test_the_table_of_visible_devices_is_pytorchs_own() -> None:
+    uuids = [UUID.format(index) for index in range(3)]
+    assert {value: tuple(pytorchs_own(value, uuids)) for value in VISIBLE} == VISIBLE
+
+
+def test_cuda_visible_devices_selects_as_cuda_does(shared_environment: Environment) -> None:
+    code = DEVICES.format(values=list(VISIBLE))
+    output = shared_environment.run(code, TORCH_OPENREG_AS="cuda", OPENREG_DEVICE_COUNT="3")
+    assert output == "".join(f"{value!r} {len(devices)} {len(devices)}\n" for value, devices in VISIBLE.items())
+
+
+def test_cuda_visible_devices_may_be_set_until_the_first_use_and_decides_for_good(
+    shared_environment: Environment,
+) -> None:
+    code = """
+import os, torch
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+torch.cuda.init()
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+print(torch.cuda.device_count())
+"""
+    assert shared_environment.run(code, TORCH_OPENREG_AS="cuda") == "1\n"
+
+
+def test_on_the_other_face_cuda_visible_devices_is_ignored(shared_environment: Environment) -> None:
+    code = "import torch; print(torch.openreg.device_count())"
+    assert shared_environment.run(code, CUDA_VISIBLE_DEVICES="") == "2\n"
+
+
+def test_both_variables_may_agree_but_not_differ(shared_environment: Environment) -> None:
+    code = "import torch; print(torch.cuda.device_count())"
+    agree = {"OPENREG_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": " 1"}
+    assert shared_environment.run(code, TORCH_OPENREG_AS="cuda", **agree) == "1\n"
+    alone = {"OPENREG_VISIBLE_DEVICES": "0"}
+    assert shared_environment.run(code, TORCH_OPENREG_AS="cuda", **alone) == "1\n"
+    differ = {"OPENREG_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}
+    result = shared_environment.start(code, TORCH_OPENREG_AS="cuda", **differ)
+    assert (result.returncode, result.stdout) == (0, "0\n")
+    assert (
+        'UserWarning: torch_openreg finds no device: orGetDeviceCount: CUDA_VISIBLE_DEVICES="1" and '
+        'OPENREG_VISIBLE_DEVICES="0" select different devices: unset one of them'
+    ) in result.stderr
+
+
+# ---- How the process ends --------------------------------------------------------------------------------------------
+
+IN_FLIGHT = """
+import torch
+stream = torch.cuda.Stream()
+x = torch.rand(400, 400, device="cuda", requires_grad=True)
+with torch.cuda.stream(stream):
+    for _ in range(20):
+        y = (x @ x).sum()
+    y.backward()
+host = torch.empty(400, 400).pin_memory()
+host.copy_(x.detach(), non_blocking=True)
+event = torch.cuda.Event()
+event.record()
+"""
+FORKED = """
+import os, torch
+x = torch.ones(2, device="cuda")
+if os.fork() == 0:
+    import sys
+    sys.exit(0)  # with everything that Python does at the end
+print(os.wait()[1], (x + x).cpu().tolist())
+"""
+FORKED_BEFORE = """
+import os, torch
+if os.fork() == 0:
+    (torch.ones(2, device="cuda") + 1).cpu()
+    raise SystemExit(0)
+print(os.wait()[1], torch.ones(2, device="cuda").cpu().tolist())
+"""
+ENDS = {
+    "nothing but the import": ("import torch", ""),
+    "a tensor": (f"import torch; {USE}", USED),
+    "work in flight": (IN_FLIGHT, ""),
+    "a forked child": (FORKED, "0 [2.0, 2.0]\n"),
+    "a child forked before the first use": (FORKED_BEFORE, "0 [1.0, 1.0]\n"),
+}
+
+
+@pytest.mark.parametrize(("code", "output"), ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize("execution", ["inline", "async", "chaos"])
+def test_the_interpreter_ends_in_silence(
+    shared_environment: Environment, code: str, output: str, execution: str
+) -> None:
+    variables = {"TORCH_OPENREG_AS": "cuda", "OPENREG_EXECUTION": execution}
+    # In development mode Python checks its memory and reports what is not closed; PyTorch's own imports warn there.
+    plain, development = at_once(
+        partial(shared_environment.run, code, **variables),
+        partial(shared_environment.run, code, "-X", "dev", "-W", "ignore", **variables),
+    )
+    assert plain == development == output

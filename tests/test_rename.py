@@ -1,0 +1,92 @@
+"""The table of names from which the second face of the device is made, and what applies it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FACE = ROOT / "faces" / "cuda" / "names.py"
+
+sys.path.insert(0, str(ROOT / "cmake"))
+from rename import Names, UnknownName, rename_files  # noqa: E402
+
+NAMES = Names(
+    identifiers={"PrivateUse1": "Acme", "is_privateuseone": "is_acme"},
+    phrases={"an openreg device": "an acme device", "at::PrivateUse1Hooks": "PrivateUse1Hooks"},
+    covers="(?i)privateuse",
+)
+
+
+def test_identifiers_are_renamed_whole_wherever_they_stand() -> None:
+    text = 'f(PrivateUse1, x.is_privateuseone()); // PrivateUse1\n"PrivateUse1", MyPrivateLine'
+    assert NAMES.rename(text) == 'f(Acme, x.is_acme()); // Acme\n"Acme", MyPrivateLine'
+
+
+def test_a_phrase_comes_first_and_what_replaces_it_stays() -> None:
+    assert NAMES.rename("an openreg device at::PrivateUse1Hooks PrivateUse1") == (
+        "an acme device PrivateUse1Hooks Acme"
+    )
+    longer = Names(identifiers={}, phrases={"a": "1", "ab": "2"}, covers="(?!)")
+    assert longer.rename("ab a") == "2 1"
+
+
+def test_a_name_that_the_table_lacks_is_refused_with_its_line() -> None:
+    with pytest.raises(UnknownName, match=re.escape("a.cpp:2: AutogradPrivateUse1\na.cpp:4: PRIVATEUSE1_KERNEL")):
+        NAMES.rename("one\nAutogradPrivateUse1\nan openreg device\nPRIVATEUSE1_KERNEL PrivateUse1", "a.cpp")
+
+
+def test_a_file_that_would_not_change_is_not_written_again(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "folder").mkdir(parents=True)
+    (source / "folder" / "a.h").write_text("PrivateUse1")
+    (source / "b.h").write_text("one")
+    files = ["folder/a.h", "b.h"]
+    rename_files(source, target, files, NAMES)
+    assert [(target / file).read_text() for file in files] == ["Acme", "one"]
+    written = [(target / file).stat().st_mtime_ns for file in files]
+    (source / "b.h").write_text("two")
+    rename_files(source, target, files, NAMES)
+    assert (target / "folder" / "a.h").stat().st_mtime_ns == written[0]
+    assert (target / "b.h").read_text() == "two"
+
+
+def test_nothing_is_written_if_a_name_is_unknown(tmp_path: Path) -> None:
+    for file, text in (("a.h", "fine"), ("b.h", "SparsePrivateUse1")):
+        (tmp_path / file).write_text(text)
+    with pytest.raises(UnknownName, match=re.escape("b.h:1: SparsePrivateUse1")):
+        rename_files(tmp_path, tmp_path / "target", ["a.h", "b.h"], NAMES)
+    assert not (tmp_path / "target").exists()
+
+
+def test_no_name_of_privateuse1_is_left_in_the_face_cuda() -> None:
+    names = runpy.run_path(str(FACE))["NAMES"]
+    files = [*ROOT.glob("csrc/**/*.cpp"), *ROOT.glob("csrc/**/*.h"), *ROOT.glob("torch_openreg/csrc/*.cpp")]
+    files = [file for file in files if file.name not in ("OpenRegAutocast.cpp", "OpenRegBackendMeta.cpp")]
+    assert len(files) > 70
+    for file in files:
+        assert not re.search("(?i)privateuse", names.rename(file.read_text(), file.name)), file
+
+
+def test_the_build_stops_at_a_name_that_the_face_cuda_lacks(tmp_path: Path) -> None:
+    (tmp_path / "new.cpp").write_text("\nauto key = DispatchKey::FuncTorchPrivateUse1;\n")
+    command = [sys.executable, FACE, tmp_path, tmp_path / "target", "new.cpp"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (
+        1,
+        "faces/cuda/names.py has no name on CUDA for:\nnew.cpp:2: FuncTorchPrivateUse1\n",
+    )
+
+
+def test_every_row_of_the_table_is_needed() -> None:
+    names = runpy.run_path(str(FACE))["NAMES"]
+    folders = [ROOT / "csrc", ROOT / "torch_openreg" / "csrc"]
+    text = "".join(file.read_text() for folder in folders for file in folder.rglob("*.*"))
+    known = set(re.findall(r"[A-Za-z_]\w*", text))
+    assert [name for name in names.identifiers if name not in known] == []
+    assert [phrase for phrase in names.phrases if phrase not in text] == []

@@ -1,0 +1,43 @@
+"""``torch-openreg run``: executes a program with the settings of the simulated devices that the options give.
+
+This process becomes ``python program ...`` with the environment variables set, so that everything is as if the user had
+set them; what is wrong with the program's name, Python itself says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from torch_openreg_options import OPTIONS, metavar, reader
+
+
+def main(argv: Sequence[str]) -> NoReturn:
+    """Does not return: the program's exit status is that of the command."""
+    parser = argparse.ArgumentParser(
+        prog="torch-openreg run",
+        usage="%(prog)s [OPTIONS] SCRIPT [ARGUMENTS]\n       %(prog)s [OPTIONS] -m MODULE [ARGUMENTS]",
+        description="Runs a Python program with the environment variables that the options set.",
+        epilog="example: torch-openreg run --as cuda --device-count 4 train.py --epochs 2",
+        allow_abbrev=False,
+    )
+    for name, variable, allowed, text in OPTIONS:
+        parser.add_argument(
+            f"--{name}", dest=variable, metavar=metavar(allowed), type=reader(allowed), help=f"{text}; sets {variable}"
+        )
+    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as with `python -m`")
+    parser.add_argument("program", metavar="SCRIPT", help="what `python` takes: a file, a folder or an archive")
+    parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="the program's own arguments")
+    options = parser.parse_args(argv)
+    for _, variable, *_ in OPTIONS:
+        if (value := getattr(options, variable)) is not None:
+            os.environ[variable] = value
+    # Python's own options, as in `python -X dev -m torch_openreg run ...`, hold for the program too.
+    python = sys.orig_argv[1 : -len(sys.argv)]
+    if python[-1:] == ["-m"]:
+        python.pop()
+    module = ["-m"] if options.is_module else []
+    os.execv(sys.executable, [sys.executable, *python, *module, options.program, *options.arguments])
