@@ -26,10 +26,12 @@ demo: install
 test: $(VENV)/.integrations $(VENV)/.docs
 	$(BIN)/python -m pytest $(ARGS)
 
-# The tests of semantics, in every execution mode.
+# The tests of semantics, on both faces of the device and in every execution mode.
 modes: install
-	for mode in inline async chaos; do \
-	  $(BIN)/python -m pytest --execution $$mode $(SEMANTICS) $(ARGS) || exit 1; \
+	for device in openreg cuda; do \
+	  for mode in inline async chaos; do \
+	    $(BIN)/python -m pytest --device $$device --execution $$mode $(SEMANTICS) $(ARGS) || exit 1; \
+	  done; \
 	done
 
 bench: install

@@ -1,7 +1,7 @@
 """What every test compares with: the device under test, and what it means that two results are the same.
 
-The device's name comes from ``TEST_DEVICE`` (default ``openreg``), so that the tests of semantics also run on a real
-accelerator: ``TEST_DEVICE=cuda pytest tests/test_copy.py``.
+The device's name comes from ``pytest --device`` (default ``openreg``), so that the tests of semantics run on both faces
+of the device, and on a real accelerator: ``pytest --device cuda tests/test_copy.py``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,31 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = os.environ.get("TEST_DEVICE", "openreg")
+# It is this package's, under one of its two names, and not a GPU.
+OURS = DEVICE == "openreg" or hasattr(torch._C, "_openreg")
 DEVICE_0 = f"{DEVICE}:0"
 DEVICE_1 = f"{DEVICE}:1"
+
+# The device's name in its sentences, as that of a product and as that of a kind of device or tensor.
+NAME = {"openreg": "OpenReg", "cuda": "CUDA"}.get(DEVICE, DEVICE)
+KIND = "CUDA" if DEVICE == "cuda" else DEVICE
+MODULE_NAME = "torch.openreg" if DEVICE == "openreg" else "torch_openreg.openreg"
+
+# The first line of programs that run in a process of their own: the same names as in a test.
+PRELUDE = (
+    "import torch; from torch_openreg import openreg; "
+    f"DEVICE, DEVICE_0, DEVICE_1 = {DEVICE!r}, {DEVICE_0!r}, {DEVICE_1!r}\n"
+)
+
+
+def out_of_range(index: int, count: int) -> str:
+    """The sentence about the index of a device that is not there, as a pattern."""
+    # CUDA's begins with the text of cudaErrorInvalidDevice (c10/cuda/CUDAMiscFunctions.cpp).
+    about = {
+        "openreg": r"The device index is out of range\. ",
+        "cuda": r"CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs\?\n",
+    }[DEVICE]
+    return rf"{about}It must be in \[0, {count}\), but got {index}\."
 
 
 def place(tree: Any, device: str) -> Any:

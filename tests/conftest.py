@@ -20,11 +20,18 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from faces import face_of
 
 T = TypeVar("T")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device",
+        metavar="TYPE",
+        help="the type of the device under test (default: TEST_DEVICE, else openreg). cuda is this package's device "
+        "under that name where it is installed, and else PyTorch's own",
+    )
     parser.addoption(
         "--execution",
         choices=("inline", "async", "chaos"),
@@ -32,9 +39,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def device_under_test() -> str:
+    return os.environ.get("TEST_DEVICE", "openreg")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    # In the environment, which child processes inherit.
     if mode := config.getoption("--execution"):
-        os.environ["OPENREG_EXECUTION"] = mode  # read when the device starts, and by child processes
+        os.environ["OPENREG_EXECUTION"] = mode
+    if device := config.getoption("--device"):
+        os.environ["TEST_DEVICE"] = device
+    face = face_of(device_under_test())
+    if "torch" in sys.modules and os.environ.get("TORCH_OPENREG_AS", "") != face:
+        raise pytest.UsageError(
+            f"--device {device_under_test()}: torch is imported already, so the device has its type. Leave out the "
+            "plugin that imports it, or set TORCH_OPENREG_AS as well."
+        )
+    os.environ["TORCH_OPENREG_AS"] = face
+    config.addinivalue_line(
+        "markers",
+        "only_on(device, reason): a test of what this type of device alone has; skipped if another one is under test",
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("only_on"):
+        if marker.args[0] != device_under_test():
+            pytest.skip(f"only on the device {marker.args[0]}: {marker.kwargs['reason']}")
 
 
 class Environment:

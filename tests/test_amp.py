@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from comparison import DEVICE, assert_same
 from torch import Tensor
 
+from torch_openreg import openreg
 from torch_openreg._cli import train_digits
 
 MODULE = torch.get_device_module(DEVICE)
@@ -100,8 +101,9 @@ def test_autocast_of_the_device_leaves_cpu_tensors_alone_and_the_other_way_round
         assert (ones(2, 2) @ ones(2, 2)).dtype is torch.float32
 
 
+@pytest.mark.only_on("openreg", reason="CUDA's lists are PyTorch's own")
 def test_every_operator_that_cuda_casts_is_cast() -> None:
-    torch.openreg.init()  # registers them
+    openreg.init()  # registers them
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
 
     def cast_by(key: str) -> set[str]:
@@ -153,6 +155,7 @@ def test_the_cache_is_gone_after_the_outermost_region() -> None:
         assert (ones(2, 3) @ weight)[0, 0].item() == 6
 
 
+@pytest.mark.only_on("openreg", reason="torch.autocast takes any dtype for cuda (torch/amp/autocast_mode.py)")
 def test_an_unsupported_dtype_warns_and_disables_autocast() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -173,6 +176,7 @@ def test_binary_cross_entropy_is_refused() -> None:
         F.binary_cross_entropy(ones(3), ones(3))
 
 
+@pytest.mark.only_on("openreg", reason="PyTorch does not ask torch.cuda")
 def test_supported_dtypes() -> None:
     assert set(MODULE.get_amp_supported_dtype()) >= {torch.float16, torch.bfloat16}
     assert torch.amp.is_autocast_available(DEVICE_TYPE)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.nn.functional as F
-from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
+from comparison import DEVICE, DEVICE_0, DEVICE_1, OURS, assert_same, out_of_range
 from torch import Tensor
 
 MODULE = torch.get_device_module(DEVICE)
@@ -297,7 +297,7 @@ def test_a_mix_that_cuda_accepts_is_accepted(call: Callable[[str], object]) -> N
 # ---- Devices, sizes, memory ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="the sentence is this device's")
+@pytest.mark.skipif(not OURS, reason="the sentence is this device's")
 @pytest.mark.parametrize(
     "call",
     [
@@ -312,7 +312,7 @@ def test_a_mix_that_cuda_accepts_is_accepted(call: Callable[[str], object]) -> N
 )
 def test_a_device_index_out_of_range_is_refused(call: Callable[[str], object]) -> None:
     count = MODULE.device_count()
-    message = rf"^The device index is out of range\. It must be in \[0, {count}\), but got 99\.$"
+    message = f"^{out_of_range(99, count)}$"
     with pytest.raises(RuntimeError, match=message):
         call(f"{DEVICE}:99")
 
@@ -356,7 +356,7 @@ def test_a_wrong_shape_is_refused_with_the_cpus_sentence(call: Callable[[], obje
         call()
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="a device assertion ends a CUDA process")
+@pytest.mark.skipif(not OURS, reason="a device assertion ends a CUDA process")
 @pytest.mark.parametrize(
     "call",
     [
@@ -444,7 +444,7 @@ def _first_use(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="the variables are this device's")
+@pytest.mark.skipif(not OURS, reason="the variables are this device's")
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -464,7 +464,7 @@ def test_a_bad_environment_value_is_named_with_what_is_allowed(variable: str, va
     assert f"'{value}'" in last or f'"{value}"' in last, last
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="the variables are this device's")
+@pytest.mark.skipif(not OURS, reason="the variables are this device's")
 @pytest.mark.parametrize(("count", "memory"), [("1", "64M"), ("3", "1G"), ("2", str(1 << 30))])
 def test_a_good_environment_value_is_obeyed(count: str, memory: str) -> None:
     result = _first_use(OPENREG_DEVICE_COUNT=count, OPENREG_DEVICE_MEMORY=memory)

@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from comparison import DEVICE_0, DEVICE_1, assert_same
+from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME, PRELUDE, assert_same
 from openreg_c import HostFn, call
+
+from torch_openreg import openreg
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MODES = ("inline", "async", "chaos")
@@ -26,14 +28,14 @@ QUEUEING = ("async", "chaos")
 
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> Iterator[str]:
-    with torch.openreg.execution_mode(request.param, seed=7):
+    with openreg.execution_mode(request.param, seed=7):
         yield request.param
         torch.accelerator.synchronize()
 
 
 @pytest.fixture(params=QUEUEING)
 def queueing(request: pytest.FixtureRequest) -> Iterator[str]:
-    with torch.openreg.execution_mode(request.param, seed=7):
+    with openreg.execution_mode(request.param, seed=7):
         yield request.param
         torch.accelerator.synchronize()
 
@@ -64,37 +66,37 @@ def new(*values: float) -> torch.Tensor:
 
 
 def test_the_mode_is_a_function_and_a_context_manager() -> None:
-    before = torch.openreg.get_execution_mode()
-    with torch.openreg.execution_mode("chaos", seed=3):
-        assert torch.openreg.get_execution_mode() == "chaos"
-        with torch.openreg.execution_mode("async"):
-            assert torch.openreg.get_execution_mode() == "async"
-        assert torch.openreg.get_execution_mode() == "chaos"
-    assert torch.openreg.get_execution_mode() == before
-    torch.openreg.execution_mode("async")
-    assert torch.openreg.get_execution_mode() == "async"
-    torch.openreg.execution_mode(before)
+    before = openreg.get_execution_mode()
+    with openreg.execution_mode("chaos", seed=3):
+        assert openreg.get_execution_mode() == "chaos"
+        with openreg.execution_mode("async"):
+            assert openreg.get_execution_mode() == "async"
+        assert openreg.get_execution_mode() == "chaos"
+    assert openreg.get_execution_mode() == before
+    openreg.execution_mode("async")
+    assert openreg.get_execution_mode() == "async"
+    openreg.execution_mode(before)
 
 
 def test_the_mode_is_restored_when_an_error_leaves_it() -> None:
-    before = torch.openreg.get_execution_mode()
-    with pytest.raises(KeyError), torch.openreg.execution_mode("async"):
+    before = openreg.get_execution_mode()
+    with pytest.raises(KeyError), openreg.execution_mode("async"):
         raise KeyError
-    assert torch.openreg.get_execution_mode() == before
+    assert openreg.get_execution_mode() == before
 
 
 def test_another_mode_is_refused() -> None:
-    before = torch.openreg.get_execution_mode()
+    before = openreg.get_execution_mode()
     with pytest.raises(
         ValueError, match=r"^Expected an execution mode of 'inline', 'async', 'chaos', but got 'turbo'$"
     ):
-        torch.openreg.execution_mode("turbo")
-    assert torch.openreg.get_execution_mode() == before
+        openreg.execution_mode("turbo")
+    assert openreg.get_execution_mode() == before
 
 
 def test_changing_the_mode_waits_for_what_is_queued(queueing: str) -> None:
     x = new(1, 2)
-    with torch.openreg.execution_mode("async"):
+    with openreg.execution_mode("async"):
         for _ in range(100):
             x = x + 1
     assert torch.accelerator.current_stream().query()
@@ -102,7 +104,7 @@ def test_changing_the_mode_waits_for_what_is_queued(queueing: str) -> None:
 
 
 def test_the_environment_chooses_the_mode(run_python: Run) -> None:
-    show = "import torch; print(torch.openreg.get_execution_mode())"
+    show = PRELUDE + "print(openreg.get_execution_mode())"
     assert run_python(show, OPENREG_EXECUTION="chaos").stdout == "chaos\n"
 
 
@@ -137,14 +139,14 @@ def test_an_operator_returns_before_it_has_run(
 
 
 def test_inline_an_operator_has_run_when_it_returns() -> None:
-    with torch.openreg.execution_mode("inline"):
+    with openreg.execution_mode("inline"):
         x = new(3, 1, 2) + 1
         assert torch.accelerator.current_stream().query()
         assert_same(x, torch.tensor([4.0, 2.0, 3.0]))
 
 
 def test_which_operators_are_queued_can_be_asked() -> None:
-    queueable = torch.openreg._C._is_queueable
+    queueable = openreg._C._is_queueable
     for name, overload in (("add", "Tensor"), ("add_", "Tensor"), ("add", "out"), ("mm", ""), ("sort", "stable")):
         assert queueable(f"aten::{name}", overload), name
     for name, overload in (("nonzero", ""), ("equal", ""), ("masked_select", ""), ("view", ""), ("no_such", "")):
@@ -283,7 +285,7 @@ def test_a_pinned_block_is_not_used_again_before_its_copy_has_run(queueing: str)
     assert_same(x, torch.tensor([1.0, 2.0, 3.0]))
 
 
-@pytest.mark.skipif(torch.openreg.device_count() < 2, reason="needs two devices")
+@pytest.mark.skipif(openreg.device_count() < 2, reason="needs two devices")
 @pytest.mark.parametrize("convert", [False, True], ids=["plain", "converting"])
 def test_a_copy_between_devices_waits_for_both(queueing: str, convert: bool) -> None:
     x, there = new(1, 2, 3), torch.zeros(3, device=DEVICE_1, dtype=torch.float64 if convert else torch.float32)
@@ -314,7 +316,7 @@ def fail() -> None:
 
 WAITS: dict[str, Callable[[], object]] = {
     "the device": torch.accelerator.synchronize,
-    "torch.openreg": lambda: torch.openreg.synchronize(),
+    "the module": lambda: openreg.synchronize(),
     "the stream": lambda: torch.accelerator.current_stream().synchronize(),
     "an event": lambda: torch.accelerator.current_stream().record_event().synchronize(),
     "item": lambda: torch.ones((), device=DEVICE_0).item(),
@@ -346,34 +348,34 @@ def test_a_result_that_its_kernel_leaves_conjugated_has_the_right_values(mode: s
         solution = torch.linalg.lu_solve(*operands, left=left, adjoint=adjoint)
         return [out, solution, torch.linalg.solve(solution, operands[2], left=left)]
 
-    for actual, expected in zip(solve("openreg"), solve("cpu"), strict=True):
+    for actual, expected in zip(solve(DEVICE), solve("cpu"), strict=True):
         assert actual.is_conj() == expected.is_conj()
         assert torch.equal(actual.cpu(), expected)
 
 
 def test_a_dot_product_of_conjugates_is_lazily_conjugated(mode: str) -> None:
     x = torch.tensor([1 + 2j, 3 - 1j])
-    actual, expected = torch.dot(x.to("openreg").conj(), x.to("openreg").conj()), torch.dot(x.conj(), x.conj())
+    actual, expected = torch.dot(x.to(DEVICE).conj(), x.to(DEVICE).conj()), torch.dot(x.conj(), x.conj())
     assert actual.is_conj() and expected.is_conj()
     assert torch.equal(actual.cpu(), expected)
 
 
 def test_an_output_that_is_resized_warns_once(mode: str) -> None:
-    x = torch.ones(3, device="openreg")
+    x = torch.ones(3, device=DEVICE)
     with pytest.warns(UserWarning, match="^An output with one or more elements was resized") as caught:
-        torch.add(x, x, out=torch.ones(2, device="openreg"))
+        torch.add(x, x, out=torch.ones(2, device=DEVICE))
     assert len(caught) == 1
 
 
 def test_an_empty_output_that_is_an_input_is_read_before_it_is_resized(mode: str) -> None:
-    x = torch.empty(1, 0, 3, device="openreg")
+    x = torch.empty(1, 0, 3, device=DEVICE)
     torch.sum(x, 1, out=x)
-    torch.openreg.synchronize()
+    openreg.synchronize()
     assert_same(x, torch.zeros(1, 3))
 
 
 def test_inline_a_failure_is_an_error_of_the_call() -> None:
-    with torch.openreg.execution_mode("inline"):
+    with openreg.execution_mode("inline"):
         with pytest.raises(RuntimeError, match="^index 7 is out of bounds for dimension 0 with size 3$"):
             fail()
         torch.accelerator.synchronize()
@@ -419,7 +421,7 @@ def test_query_reports_no_failure(queueing: str) -> None:
 
 
 def test_a_failure_names_the_line_that_launched_it_if_asked(queueing: str) -> None:
-    torch.openreg.record_launch_sites()
+    openreg.record_launch_sites()
     try:
         fail()
         line = fail.__code__.co_firstlineno + 1
@@ -427,7 +429,7 @@ def test_a_failure_names_the_line_that_launched_it_if_asked(queueing: str) -> No
         with pytest.raises(RuntimeError, match=where):
             torch.accelerator.synchronize()
     finally:
-        torch.openreg.record_launch_sites(False)
+        openreg.record_launch_sites(False)
     fail()
     with pytest.raises(RuntimeError, match=OUT_OF_BOUNDS):
         torch.accelerator.synchronize()
@@ -435,10 +437,9 @@ def test_a_failure_names_the_line_that_launched_it_if_asked(queueing: str) -> No
 
 def test_the_environment_asks_for_launch_sites(run_python: Run) -> None:
     code = (
-        "import torch\n"
-        "x = torch.ones(3, device='openreg')\n"
-        "y = x.gather(0, torch.tensor([7]).to('openreg'))\n"
-        "try:\n    torch.openreg.synchronize()\n"
+        PRELUDE + "x = torch.ones(3, device=DEVICE)\n"
+        "y = x.gather(0, torch.tensor([7]).to(DEVICE))\n"
+        "try:\n    openreg.synchronize()\n"
         "except RuntimeError as error:\n    print(error)"
     )
     result = run_python(code, OPENREG_EXECUTION="async", TORCH_OPENREG_LAUNCH_TRACEBACK="1")
@@ -446,7 +447,7 @@ def test_the_environment_asks_for_launch_sites(run_python: Run) -> None:
         "index 7 is out of bounds for dimension 0 with size 3 (raised by aten::gather, launched at <string>:3 in "
         "<module>)\n"
     )
-    result = run_python("import torch; torch.ones(1, device='openreg')", TORCH_OPENREG_LAUNCH_TRACEBACK="yes")
+    result = run_python(PRELUDE + "torch.ones(1, device=DEVICE)", TORCH_OPENREG_LAUNCH_TRACEBACK="yes")
     assert (
         "ValueError: TORCH_OPENREG_LAUNCH_TRACEBACK is 'yes'. Set it to 0 (the default) or 1, or unset it."
         in result.stderr
@@ -474,20 +475,20 @@ def test_random_operators_draw_in_the_order_of_their_launch_on_any_stream(mode: 
     host = torch.get_rng_state()
     seen = draw()
     torch.set_rng_state(host)
-    with torch.openreg.execution_mode("inline"):
+    with openreg.execution_mode("inline"):
         expected = draw()
     for here, there in zip(seen, expected, strict=True):
         assert torch.equal(here, there)
 
 
 def test_the_generators_state_is_that_after_all_launches(mode: str) -> None:
-    torch.openreg.manual_seed(5)
+    openreg.manual_seed(5)
     x = torch.empty(100_000, device=DEVICE_0)
     for _ in range(3):
         x.normal_()
-    state = torch.openreg.get_rng_state()
+    state = openreg.get_rng_state()
     first = torch.rand(5, device=DEVICE_0)
-    torch.openreg.set_rng_state(state)
+    openreg.set_rng_state(state)
     assert_same(torch.rand(5, device=DEVICE_0), first.cpu())
     torch.manual_seed(5)
     host = torch.Generator().manual_seed(5)
@@ -503,7 +504,7 @@ def test_the_generators_state_is_that_after_all_launches(mode: str) -> None:
 
 def handed_over(wait: bool, seed: int) -> torch.Tensor:
     """What a second stream reads of what the first one writes, in chaos mode."""
-    with torch.openreg.execution_mode("chaos", seed):
+    with openreg.execution_mode("chaos", seed):
         producer, consumer = torch.Stream(DEVICE_0), torch.Stream(DEVICE_0)
         source = torch.ones(1000).pin_memory()
         buffer = torch.zeros(1000, device=DEVICE_0)
@@ -529,7 +530,7 @@ def test_in_chaos_a_missing_wait_gives_garbage() -> None:
 
 def test_in_chaos_a_missing_synchronize_gives_garbage() -> None:
     def read(wait: bool, seed: int) -> bool:
-        with torch.openreg.execution_mode("chaos", seed):
+        with openreg.execution_mode("chaos", seed):
             x = torch.ones(1000, device=DEVICE_0)
             torch.accelerator.synchronize()
             pinned = torch.zeros(1000).pin_memory()
@@ -681,7 +682,7 @@ def train() -> list[torch.Tensor]:
 
 def test_training_gives_the_same_numbers_in_every_mode(queueing: str) -> None:
     seen = train()
-    with torch.openreg.execution_mode("inline"):
+    with openreg.execution_mode("inline"):
         expected = train()
     for here, there in zip(seen, expected, strict=True):
         assert torch.equal(here, there)
@@ -715,8 +716,8 @@ NOT_SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
 
 @pytest.fixture
 def sync_debug_mode() -> Iterator[Callable[[int | str], None]]:
-    yield torch.openreg.set_sync_debug_mode
-    torch.openreg.set_sync_debug_mode("default")
+    yield openreg.set_sync_debug_mode
+    openreg.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("operation", SYNCHRONIZING.values(), ids=SYNCHRONIZING)
@@ -725,10 +726,10 @@ def test_a_hidden_wait_is_an_error_or_a_warning(
 ) -> None:
     x = new(1, 2, 3)
     sync_debug_mode("error")
-    with pytest.raises(RuntimeError, match="^called a synchronizing OpenReg operation$"):
+    with pytest.raises(RuntimeError, match=f"^called a synchronizing {NAME} operation$"):
         operation(x)
     sync_debug_mode("warn")
-    with pytest.warns(UserWarning, match="^called a synchronizing OpenReg operation"):
+    with pytest.warns(UserWarning, match=f"^called a synchronizing {NAME} operation"):
         operation(x)
     sync_debug_mode("default")
     with warnings.catch_warnings():
@@ -746,13 +747,13 @@ def test_what_does_not_wait_is_none(
 
 
 def test_the_sync_debug_mode_is_named_or_numbered(sync_debug_mode: Callable[[int | str], None]) -> None:
-    assert torch.openreg.get_sync_debug_mode() == 0
+    assert openreg.get_sync_debug_mode() == 0
     for number, name in enumerate(("default", "warn", "error")):
         sync_debug_mode(name)
-        assert torch.openreg.get_sync_debug_mode() == number
+        assert openreg.get_sync_debug_mode() == number
         sync_debug_mode(0)
         sync_debug_mode(number)
-        assert torch.openreg.get_sync_debug_mode() == number
+        assert openreg.get_sync_debug_mode() == number
     with pytest.raises(RuntimeError, match="^invalid value of debug_mode, expected one of `default`, `warn`, `error`$"):
         sync_debug_mode("loud")
     with pytest.raises(RuntimeError, match="^invalid value of debug_mode, expected one of 0,1,2$"):
@@ -762,8 +763,8 @@ def test_the_sync_debug_mode_is_named_or_numbered(sync_debug_mode: Callable[[int
 # ---- Processes -----------------------------------------------------------------------------------------------------
 
 QUEUE_A_LOT = (
-    "import torch, os, sys\n"
-    "a = torch.rand(400, 400, device='openreg')\n"
+    PRELUDE + "import os, sys\n"
+    "a = torch.rand(400, 400, device=DEVICE)\n"
     "b = [a]\n"
     "for _ in range(300): b.append((b[-1] @ a).clamp(max=1))\n"
 )
@@ -792,18 +793,17 @@ def test_a_fork_with_work_queued_leaves_both_processes_well(run_python: Run, mod
     )
     result = run_python(code, OPENREG_EXECUTION=mode)
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == "Cannot re-initialize OpenReg in forked subprocess. To u\nTrue\n"
+    assert result.stdout == f"Cannot re-initialize {NAME} in forked subprocess. To u"[:55] + "\nTrue\n"
 
 
 def test_pytorchs_tracer_is_told_of_streams_and_events(run_python: Run) -> None:
     code = """
-import torch
-trace, seen = torch.openreg._gpu_trace, []
+trace, seen = openreg._gpu_trace, []
 for name in dir(trace):
     if name.startswith("register_callback_for_"):
         getattr(trace, name)(lambda *ids, what=name[len("register_callback_for_"):]: seen.append((what, *ids)))
 torch._C._activate_gpu_trace()
-first, second = torch.Stream("openreg"), torch.Stream("openreg")
+first, second = torch.Stream(DEVICE), torch.Stream(DEVICE)
 event = first.record_event()
 a, b = first.native_handle, second.native_handle
 second.wait_event(event)
@@ -817,7 +817,7 @@ for what, *ids in seen:
     if not what.startswith("memory"):
         print(what, *(names.get(i, i) for i in ids))
 """
-    result = run_python(code)
+    result = run_python(PRELUDE + code)
     assert result.stderr == ""
     assert result.stdout.splitlines() == [
         "event_creation event",

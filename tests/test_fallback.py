@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from comparison import DEVICE, assert_same
+from comparison import DEVICE, KIND, MODULE_NAME, PRELUDE, assert_same
 
-fallback = torch.openreg.fallback
+from torch_openreg import openreg
+
+fallback = openreg.fallback
 
 # Operators without a kernel of the device's own.
 HISTC, BINCOUNT = "aten::histc", "aten::bincount"
@@ -37,9 +39,9 @@ def refused(name: str) -> pytest.RaisesExc[NotImplementedError]:
         NotImplementedError,
         match="^"
         + re.escape(
-            f"The operator '{name}' has no kernel of its own on the openreg device, and torch.openreg.fallback refuses "
-            f"to run the CPU's in its place. To allow it, add '{name}' to the `allow` list of "
-            "torch.openreg.fallback.set_policy, or to TORCH_OPENREG_FALLBACK."
+            f"The operator '{name}' has no kernel of its own on the {KIND} device, and {MODULE_NAME}.fallback "
+            f"refuses to run the CPU's in its place. To allow it, add '{name}' to the `allow` list of "
+            f"{MODULE_NAME}.fallback.set_policy, or to TORCH_OPENREG_FALLBACK."
         )
         + "$",
     )
@@ -56,8 +58,8 @@ def warned(call: Callable[[], object]) -> list[str]:
 
 def sentence(name: str) -> str:
     return (
-        f"The operator '{name}' has no kernel of its own on the openreg device and falls back to the CPU's. "
-        "This is said once per operator; torch.openreg.fallback counts the calls."
+        f"The operator '{name}' has no kernel of its own on the {KIND} device and falls back to the CPU's. "
+        f"This is said once per operator; {MODULE_NAME}.fallback counts the calls."
     )
 
 
@@ -250,9 +252,7 @@ def test_another_policy_is_refused_and_changes_nothing() -> None:
 
 # ---- TORCH_OPENREG_FALLBACK ----------------------------------------------------------------------------------------
 
-SHOW = (
-    "import torch; print(*torch.openreg.fallback.get_policy()); print(torch.histc(torch.ones(3, device='openreg'), 3))"
-)
+SHOW = PRELUDE + "print(*openreg.fallback.get_policy()); print(torch.histc(torch.ones(3, device=DEVICE), 3))"
 
 
 def test_the_environment_sets_the_policy(run_python: Callable[..., object]) -> None:
@@ -271,9 +271,7 @@ def test_the_environment_sets_the_policy(run_python: Callable[..., object]) -> N
 def test_a_value_of_the_environment_that_makes_no_sense_is_said_at_the_first_use(
     run_python: Callable[..., object],
 ) -> None:
-    result = run_python(
-        "import torch; torch.ones(1); print('alive'); torch.openreg.synchronize()", TORCH_OPENREG_FALLBACK="loud"
-    )
+    result = run_python(PRELUDE + "torch.ones(1); print('alive'); openreg.synchronize()", TORCH_OPENREG_FALLBACK="loud")
     assert result.stdout == "alive\n"
     assert (
         "ValueError: TORCH_OPENREG_FALLBACK is 'loud'. Set it to silent (the default), warn or error, which operators "

@@ -8,18 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from comparison import NAME, PRELUDE
 from conftest import run
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 BAD_FORK = (
-    "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, "
+    f"Cannot re-initialize {NAME} in forked subprocess. To use {NAME} with multiprocessing, "
     "you must use the 'spawn' start method"
 )
 
 # What the child prints comes through a pipe of its own; its exit status is the process's.
 FORK = """
-import os, sys, torch
+import os, sys
 {parent}
 pid = os.fork()
 if pid == 0:
@@ -34,9 +35,9 @@ assert {parent_still_works}
 """
 
 
-def fork(run_python: Run, child: str, parent: str = "x = torch.ones(4, device='openreg')") -> str:
-    still = "(torch.ones(4, device='openreg') * 2).cpu().tolist() == [2.0] * 4"
-    result = run_python(FORK.format(parent=parent, child=child, parent_still_works=still))
+def fork(run_python: Run, child: str, parent: str = "x = torch.ones(4, device=DEVICE)") -> str:
+    still = "(torch.ones(4, device=DEVICE) * 2).cpu().tolist() == [2.0] * 4"
+    result = run_python(PRELUDE + FORK.format(parent=parent, child=child, parent_still_works=still))
     assert (result.returncode, result.stderr) == (0, ""), result.stderr
     return result.stdout
 
@@ -44,14 +45,14 @@ def fork(run_python: Run, child: str, parent: str = "x = torch.ones(4, device='o
 @pytest.mark.parametrize(
     "use",
     [
-        "torch.ones(2, device='openreg')",
-        "torch.ones(2).to('openreg:1')",
+        "torch.ones(2, device=DEVICE)",
+        "torch.ones(2).to(DEVICE_1)",
         "x + 1",
         "x.cpu()",
         "print(x)",
-        "torch.openreg.synchronize()",
-        "torch.openreg.init()",
-        "torch.openreg.mem_get_info()",
+        "openreg.synchronize()",
+        "openreg.init()",
+        "openreg.mem_get_info()",
         "torch.accelerator.synchronize()",
     ],
 )
@@ -60,22 +61,22 @@ def test_using_the_device_in_a_forked_child_is_refused_in_cudas_words(run_python
 
 
 def test_the_child_of_a_parent_that_only_initialised_is_refused_too(run_python: Run) -> None:
-    output = fork(run_python, "torch.ones(2, device='openreg')", parent="torch.openreg.init()")
+    output = fork(run_python, "torch.ones(2, device=DEVICE)", parent="openreg.init()")
     assert output == f"{BAD_FORK}\nchild exited with 0\n"
 
 
 def test_a_forked_child_knows_that_it_is_one(run_python: Run) -> None:
-    child = "o = torch.openreg; print(o._is_in_bad_fork(), o.is_initialized(), o.device_count(), flush=True)"
+    child = "o = openreg; print(o._is_in_bad_fork(), o.is_initialized(), o.device_count(), flush=True)"
     assert fork(run_python, child) == "True False 2\nchild exited with 0\n"
 
 
 def test_a_forked_child_may_drop_what_it_inherited(run_python: Run) -> None:
     parent = """
-x = torch.ones(4, device='openreg')
+x = torch.ones(4, device=DEVICE)
 y = x[1:]
 pinned = torch.ones(4).pin_memory()
-stream = torch.openreg.Stream()
-event = torch.openreg.Event()
+stream = openreg.Stream()
+event = openreg.Event()
 event.record(stream)
 """
     assert fork(run_python, "del x, y, pinned, stream, event", parent) == "child exited with 0\n"
@@ -87,26 +88,24 @@ def test_a_forked_child_uses_the_cpu_and_seeds_as_before(run_python: Run) -> Non
 
 
 def test_a_forked_child_reads_pinned_memory(run_python: Run) -> None:
-    parent = "x = torch.ones(4, device='openreg'); pinned = torch.ones(2).pin_memory()"
+    parent = "x = torch.ones(4, device=DEVICE); pinned = torch.ones(2).pin_memory()"
     assert fork(run_python, "print(pinned.tolist(), flush=True)", parent) == "[1.0, 1.0]\nchild exited with 0\n"
 
 
-@pytest.mark.parametrize(
-    "parent", ["", "torch.manual_seed(0)", "torch.openreg.is_available()", "torch.openreg.device_count()"]
-)
+@pytest.mark.parametrize("parent", ["", "torch.manual_seed(0)", "openreg.is_available()", "openreg.device_count()"])
 def test_a_fork_before_the_first_use_leaves_the_device_to_the_child(run_python: Run, parent: str) -> None:
-    child = "print(torch.ones(2, device='openreg').cpu().tolist(), flush=True)"
+    child = "print(torch.ones(2, device=DEVICE).cpu().tolist(), flush=True)"
     assert fork(run_python, child, parent) == "[1.0, 1.0]\nchild exited with 0\n"
 
 
 CHILD = """
-import sys, torch, torch.multiprocessing as mp
+import sys, torch.multiprocessing as mp
 
 def work(queue):
-    queue.put((torch.arange(3.0, device="openreg:1") + 1).cpu().tolist())
+    queue.put((torch.arange(3.0, device=DEVICE_1) + 1).cpu().tolist())
 
 if __name__ == "__main__":
-    x = torch.ones(2, device="openreg")
+    x = torch.ones(2, device=DEVICE)
     context = mp.get_context(sys.argv[1])
     queue = context.SimpleQueue()
     process = context.Process(target=work, args=(queue,))
@@ -120,18 +119,17 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_children_that_are_not_forked_from_us_use_the_device(tmp_path: Path, method: str) -> None:
     # Such children import the program again, so it is a file.
-    (tmp_path / "program.py").write_text(CHILD)
+    (tmp_path / "program.py").write_text(PRELUDE + CHILD)
     result = run([sys.executable, "program.py", method], tmp_path, {})
     assert (result.returncode, result.stdout) == (0, "[1.0, 2.0, 3.0]\n0\n"), result.stderr
 
 
 def test_a_dataloader_with_forked_workers_feeds_the_device(run_python: Run) -> None:
     code = """
-import torch
 from torch.utils.data import DataLoader, TensorDataset
-x = torch.ones(2, device="openreg")
+x = torch.ones(2, device=DEVICE)
 data = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=2, pin_memory=True)
-print([batch.to("openreg", non_blocking=True).sum().item() for (batch,) in data])
+print([batch.to(DEVICE, non_blocking=True).sum().item() for (batch,) in data])
 """
-    result = run_python(code)
+    result = run_python(PRELUDE + code)
     assert (result.returncode, result.stdout, result.stderr) == (0, "[6.0, 22.0]\n", "")

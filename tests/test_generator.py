@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
+from comparison import DEVICE, DEVICE_0, DEVICE_1, OURS, PRELUDE, assert_same
 from torch import Tensor
 
 MODULE = torch.get_device_module(DEVICE)
 TWO_DEVICES = pytest.mark.skipif(MODULE.device_count() < 2, reason="needs two devices")
 
 # The numbers are the CPU's on this device only; the states' rules are CUDA's too.
-SAME_NUMBERS = pytest.mark.skipif(DEVICE != "openreg", reason="another device draws other numbers")
+SAME_NUMBERS = pytest.mark.skipif(not OURS, reason="another device draws other numbers")
 
 Draw = Callable[..., object]
 
@@ -223,14 +223,18 @@ def test_a_generator_is_copied_in_a_program_that_does_nothing_else(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     result = run_python(
-        "import torch, copy; print(copy.deepcopy(torch.Generator('openreg').manual_seed(5)).initial_seed())"
+        PRELUDE + "import copy; print(copy.deepcopy(torch.Generator(DEVICE).manual_seed(5)).initial_seed())"
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "5\n", "")
 
 
 @SAME_NUMBERS
 def test_a_state_cannot_be_shared_with_the_cpus_generator() -> None:
-    with pytest.raises(RuntimeError, match=r"^Expected a generator of the openreg device, but got one of cpu\.$"):
+    sentence = {
+        "openreg": r"^Expected a generator of the openreg device, but got one of cpu\.$",
+        "cuda": "^Expected a CUDA Generator$",  # aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, graphsafe_set_state
+    }[DEVICE]
+    with pytest.raises(RuntimeError, match=sentence):
         torch.Generator(DEVICE).graphsafe_set_state(torch.Generator())
 
 

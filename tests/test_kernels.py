@@ -14,8 +14,10 @@ from pathlib import Path
 import openreg_c as c
 import pytest
 import torch
+from comparison import DEVICE, PRELUDE
 
 from tests.door.watch import native_handle, watch
+from torch_openreg import openreg
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -38,11 +40,11 @@ def test_nothing_that_computes_passes_beside_the_door(mode: str) -> None:
 
 @pytest.fixture
 def stream() -> torch.Stream:
-    return torch.openreg.Stream()
+    return openreg.Stream()
 
 
 def test_a_write_beside_the_door_is_found(stream: torch.Stream) -> None:
-    x = torch.zeros(100, device="openreg")
+    x = torch.zeros(100, device=DEVICE)
 
     def beside() -> None:
         ctypes.memset(c.lib.orGetKernelPointer(x.data_ptr()), 1, 400)
@@ -56,7 +58,7 @@ def test_a_write_beside_the_door_is_found(stream: torch.Stream) -> None:
 
 
 def test_a_write_beyond_the_operands_is_found(stream: torch.Stream) -> None:
-    x = torch.zeros(100, device="openreg")
+    x = torch.zeros(100, device=DEVICE)
     handle = native_handle(stream)
 
     def kernel(end: int) -> Callable[[], None]:
@@ -78,20 +80,20 @@ def test_a_write_beyond_the_operands_is_found(stream: torch.Stream) -> None:
 
 
 def test_a_kernel_on_another_stream_is_found(stream: torch.Stream) -> None:
-    x = torch.zeros(100, device="openreg")
-    current = native_handle(torch.openreg.current_stream())
+    x = torch.zeros(100, device=DEVICE)
+    current = native_handle(openreg.current_stream())
     _, kernels, faults = watch(lambda: x.add_(1), native_handle(stream))
     assert (kernels, faults) == (1, [f"aten::add_.Tensor ran on stream {current}, not on {native_handle(stream)}"])
 
 
 def test_every_route_tells_the_operator_and_its_operands(stream: torch.Stream) -> None:
-    x = torch.arange(12.0, device="openreg").reshape(3, 4)
-    first, second = x[:, :2], torch.empty(3, 2, device="openreg")
+    x = torch.arange(12.0, device=DEVICE).reshape(3, 4)
+    first, second = x[:, :2], torch.empty(3, 2, device=DEVICE)
 
     def of(fn: Callable[[], object]) -> tuple[str, set[tuple[int, int, int]]]:
         with c.Observer(c.KERNEL | c.COPY | c.FILL) as observer:
             fn()
-            torch.openreg.synchronize()
+            openreg.synchronize()
         names = {event[5] for event in observer.events}
         assert len(names) == 1
         return names.pop(), {item for event in observer.events for item in event[7]}
@@ -129,7 +131,7 @@ def test_every_route_tells_the_operator_and_its_operands(stream: torch.Stream) -
 
 def test_two_threads_on_one_stream_lose_no_update() -> None:
     for _ in range(5):
-        x = torch.zeros(50_000, device="openreg")
+        x = torch.zeros(50_000, device=DEVICE)
         start = threading.Barrier(2)
 
         def work(x: torch.Tensor = x, start: threading.Barrier = start) -> None:
@@ -147,12 +149,13 @@ def test_two_threads_on_one_stream_lose_no_update() -> None:
 
 def test_an_operator_waits_for_a_custom_kernel_of_another_thread_on_its_stream(run_python: Run) -> None:
     result = run_python(
-        """
-import ctypes, threading, torch
+        PRELUDE
+        + """
+import ctypes, threading
 from torch_openreg import _C
 import openreg_c as c
-x = torch.zeros(1, device="openreg")
-stream = ctypes.c_void_p(torch.openreg.current_stream().native_handle).value
+x = torch.zeros(1, device=DEVICE)
+stream = ctypes.c_void_p(openreg.current_stream().native_handle).value
 began, order = threading.Event(), []
 def kernel(_):
     began.set()
@@ -174,20 +177,20 @@ print(order)
 
 def test_chaos_shows_a_read_before_a_copy_to_a_buffer_of_zeros_has_ended(run_python: Run) -> None:
     result = run_python(
-        """
-import torch
+        PRELUDE
+        + """
 early = set()
 for strided in (False, True):
     for _ in range(20):
-        x = torch.full((64, 64), 3.0, device="openreg")
+        x = torch.full((64, 64), 3.0, device=DEVICE)
         buffer = torch.zeros(64, 64).pin_memory()
-        torch.openreg.synchronize()
+        openreg.synchronize()
         source = x.t()[:, ::2] if strided else x
         target = buffer[:, ::2] if strided else buffer
         target.copy_(source, non_blocking=True)
         seen = target.clone()
         early |= {str(v) for v in seen.unique().tolist()} | ({"nan"} if seen.isnan().any() else set())
-        torch.openreg.synchronize()
+        openreg.synchronize()
         assert target.eq(3).all()
         if strided:
             assert buffer[:, 1::2].eq(0).all()

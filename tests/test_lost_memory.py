@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from comparison import DEVICE, DEVICE_1, assert_same
+from comparison import DEVICE, DEVICE_1, NAME, assert_same
 from torch import Tensor
 
 
@@ -56,7 +56,7 @@ USES: dict[str, Callable[[Tensor], object]] = {
 def test_using_its_memory_raises_and_the_device_stays_usable(use: Callable[[Tensor], object]) -> None:
     x = without_memory()
     sentence = (
-        r"^OpenReg error: an illegal memory access was encountered \(orErrorIllegalAddress from "
+        rf"^{NAME} error: an illegal memory access was encountered \(orErrorIllegalAddress from "
         r"(aten::\w+(\.\w+)?|an elementwise kernel): "
         r"the storage of an operand with 16 elements was resized to 0 bytes\)$"
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
+from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME, OURS, PRELUDE, assert_same
 
 MODULE = torch.get_device_module(DEVICE)
 MIB = 1 << 20
@@ -128,12 +128,12 @@ def test_emptying_the_cache_gives_the_pages_back_to_the_system() -> None:
     assert resident() - before < 4 * MIB
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="the heading names the device")
+@pytest.mark.skipif(not OURS, reason="the heading names the device")
 def test_the_summary_is_cudas_table() -> None:
     a = torch.empty(3 * MIB, dtype=torch.uint8, device=DEVICE)
     lines = MODULE.memory_summary().splitlines()
     assert {len(line) for line in lines} == {77}
-    assert lines[1].strip("| ") == f"PyTorch OpenReg memory summary, device ID {MODULE.current_device()}"
+    assert lines[1].strip("| ") == f"PyTorch {NAME} memory summary, device ID {MODULE.current_device()}"
     rows = {line.split("|")[1].strip(): line.split("|")[2:6] for line in lines if line.count("|") == 6}
     assert rows["GPU reserved memory"][0].split()[1] in ("KiB", "MiB")
     assert len(rows) == 14  # 11 rows, the heading, and the two pools under the same labels
@@ -152,22 +152,21 @@ def test_the_profiler_sees_allocations_and_frees() -> None:
 
 
 TRACED = """
-import torch
 from torch.cuda import _gpu_trace as trace
 seen = []
 trace.register_callback_for_memory_allocation(lambda address: seen.append(("allocated", address)))
 trace.register_callback_for_memory_deallocation(lambda address: seen.append(("freed", address)))
 torch._C._activate_gpu_trace()
-x = torch.empty(100, device="openreg")
+x = torch.empty(100, device=DEVICE)
 address = x.data_ptr()
 del x
 print(seen == [("allocated", address), ("freed", address)])
 """
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="names the device")
+@pytest.mark.skipif(not OURS, reason="names the device")
 def test_the_sanitizers_callbacks_see_allocations_and_frees() -> None:
-    result = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-c", PRELUDE + TRACED], capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
 
 
@@ -227,26 +226,25 @@ def test_a_loop_over_out_of_memory_recovers() -> None:
 
 
 SMALL_DEVICE = """
-import torch
-held = [torch.ones(8 << 20, dtype=torch.uint8, device="openreg") for _ in range(6)]
+held = [torch.ones(8 << 20, dtype=torch.uint8, device=DEVICE) for _ in range(6)]
 torch.accelerator.reset_peak_memory_stats()
 try:
-    torch.ones(32 << 20, dtype=torch.uint8, device="openreg")
+    torch.ones(32 << 20, dtype=torch.uint8, device=DEVICE)
 except torch.OutOfMemoryError as error:
     print(error)
 print(torch.accelerator.memory_allocated() >> 20, torch.accelerator.memory_stats()["num_ooms"])
 x = held.pop()
 del x
-print(torch.ones(8 << 20, dtype=torch.uint8, device="openreg")[-1].item(), all(t[0].item() == 1 for t in held))
-print(torch.ones(40 << 20, dtype=torch.uint8, device="openreg:1")[-1].item())
+print(torch.ones(8 << 20, dtype=torch.uint8, device=DEVICE)[-1].item(), all(t[0].item() == 1 for t in held))
+print(torch.ones(40 << 20, dtype=torch.uint8, device=DEVICE_1)[-1].item())
 """
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="the capacity is set in this device's environment")
+@pytest.mark.skipif(not OURS, reason="the capacity is set in this device's environment")
 def test_a_full_device_says_so_and_stays_usable() -> None:
     environment = {**os.environ, "OPENREG_DEVICE_MEMORY": "64M"}
     result = subprocess.run(
-        [sys.executable, "-c", SMALL_DEVICE], env=environment, capture_output=True, text=True, cwd="/"
+        [sys.executable, "-c", PRELUDE + SMALL_DEVICE], env=environment, capture_output=True, text=True, cwd="/"
     )
     assert result.returncode == 0, result.stderr
     error, *rest = result.stdout.splitlines()

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from comparison import DEVICE, DEVICE_1, PRELUDE
 
-from torch_openreg import _C
+from torch_openreg import _C, openreg
 from torch_openreg.openreg import memory
 
 MIB = 1 << 20
@@ -23,7 +24,7 @@ MIB = 1 << 20
 @pytest.fixture
 def _history() -> Iterator[None]:
     gc.collect()
-    torch.openreg.empty_cache()
+    openreg.empty_cache()
     memory._record_memory_history(stacks="python", clear_history=True)
     yield
     memory._record_memory_history(None, clear_history=True)
@@ -46,9 +47,9 @@ def block_of(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def test_a_snapshot_accounts_for_every_byte() -> None:
-    kept = [torch.empty(size, device="openreg") for size in (1, 1000, 300_000, 3_000_000, 30_000_000)]
-    stats, segments = torch.openreg.memory_stats(), memory.memory_snapshot()
-    segments = [segment for segment in segments if segment["device"] == torch.openreg.current_device()]
+    kept = [torch.empty(size, device=DEVICE) for size in (1, 1000, 300_000, 3_000_000, 30_000_000)]
+    stats, segments = openreg.memory_stats(), memory.memory_snapshot()
+    segments = [segment for segment in segments if segment["device"] == openreg.current_device()]
     assert sum(s["total_size"] for s in segments) == stats["reserved_bytes.all.current"]
     assert sum(s["allocated_size"] for s in segments) == stats["allocated_bytes.all.current"]
     assert sum(s["active_size"] for s in segments) == stats["active_bytes.all.current"]
@@ -63,8 +64,8 @@ def test_a_snapshot_accounts_for_every_byte() -> None:
 
 
 def test_a_block_that_another_stream_still_uses_awaits_its_free() -> None:
-    stream = torch.Stream("openreg")
-    tensor = torch.ones(MIB, device="openreg")
+    stream = torch.Stream(DEVICE)
+    tensor = torch.ones(MIB, device=DEVICE)
     tensor.record_stream(stream)
     segment = segment_of(tensor)["address"]
     address = tensor.data_ptr()
@@ -73,14 +74,14 @@ def test_a_block_that_another_stream_still_uses_awaits_its_free() -> None:
     states = {block["address"]: block["state"] for block in found["blocks"]}
     assert states[address] == "active_awaiting_free"
     stream.synchronize()
-    again = torch.ones(MIB, device="openreg")  # an allocation looks which events have passed
+    again = torch.ones(MIB, device=DEVICE)  # an allocation looks which events have passed
     assert again.data_ptr() == address
 
 
 @pytest.mark.usefixtures("_history")
 def test_the_history_tells_what_happened_and_where() -> None:
     line = sys._getframe().f_lineno + 1
-    tensor = torch.empty(3 * MIB, dtype=torch.uint8, device="openreg")
+    tensor = torch.empty(3 * MIB, dtype=torch.uint8, device=DEVICE)
     address = tensor.data_ptr()
     del tensor
     entries = trace()
@@ -100,7 +101,7 @@ def test_the_history_tells_what_happened_and_where() -> None:
 
 @pytest.mark.usefixtures("_history")
 def test_memory_in_use_knows_where_it_was_allocated() -> None:
-    tensor = torch.empty(100, device="openreg")
+    tensor = torch.empty(100, device=DEVICE)
     frames = block_of(tensor)["frames"]
     assert frames == memory._allocation_traceback(tensor.untyped_storage().data_ptr())
     assert (frames[0]["filename"], frames[0]["name"]) == (__file__, "test_memory_in_use_knows_where_it_was_allocated")
@@ -109,15 +110,15 @@ def test_memory_in_use_knows_where_it_was_allocated() -> None:
 
 def test_without_a_history_nothing_is_recorded() -> None:
     memory._record_memory_history(None, clear_history=True)
-    tensor = torch.empty(100, device="openreg")
-    assert memory._snapshot()["device_traces"] == [[] for _ in range(torch.openreg.device_count())]
+    tensor = torch.empty(100, device=DEVICE)
+    assert memory._snapshot()["device_traces"] == [[] for _ in range(openreg.device_count())]
     assert block_of(tensor)["frames"] == []
     assert memory._allocation_traceback(tensor.data_ptr()) is None
 
 
 def test_the_history_can_be_short_selective_and_without_traces() -> None:
     memory._record_memory_history(stacks="python", context=None, max_entries=3, clear_history=True)
-    kept = [torch.empty(100, device="openreg") for _ in range(10)]
+    kept = [torch.empty(100, device=DEVICE) for _ in range(10)]
     entries = memory._snapshot()["device_traces"][0]
     assert [entry["action"] for entry in entries] == ["alloc", "alloc", "snapshot"]
     assert [entry["frames"] for entry in entries] == [[], [], []]
@@ -127,7 +128,7 @@ def test_the_history_can_be_short_selective_and_without_traces() -> None:
     kept.pop()
     entries = memory._snapshot()["device_traces"][0]
     assert [entry["action"] for entry in entries] == ["free_completed"]
-    kept = [torch.empty(100, device="openreg")]
+    kept = [torch.empty(100, device=DEVICE)]
     assert block_of(kept[0])["frames"] != []
     memory._record_memory_history(None, clear_history=True)
 
@@ -135,10 +136,10 @@ def test_the_history_can_be_short_selective_and_without_traces() -> None:
 @pytest.mark.usefixtures("_history")
 def test_entries_carry_the_threads_metadata() -> None:
     memory._set_memory_metadata("forward")
-    kept = [torch.empty(100, device="openreg")]
+    kept = [torch.empty(100, device=DEVICE)]
     assert memory._get_memory_metadata() == "forward"
     memory._set_memory_metadata("")
-    kept.append(torch.empty(100, device="openreg"))
+    kept.append(torch.empty(100, device=DEVICE))
     assert [entry["user_metadata"] for entry in trace() if entry["action"] == "alloc"] == ["forward", ""]
 
 
@@ -160,9 +161,9 @@ def test_wrong_options_of_the_history_are_refused(arguments: dict[str, Any], mes
 
 @pytest.mark.usefixtures("_history")
 def test_other_devices_have_a_history_of_their_own() -> None:
-    if torch.openreg.device_count() < 2:
+    if openreg.device_count() < 2:
         pytest.skip("needs two devices")
-    tensor = torch.empty(100, device="openreg:1")
+    tensor = torch.empty(100, device=DEVICE_1)
     assert trace(0) == []
     (entry,) = (entry for entry in trace(1) if entry["action"] == "alloc")
     assert entry["addr"] == tensor.data_ptr()
@@ -170,7 +171,7 @@ def test_other_devices_have_a_history_of_their_own() -> None:
 
 @pytest.mark.usefixtures("_history")
 def test_gradients_are_in_the_history_too() -> None:
-    weight = torch.randn(64, 64, device="openreg", requires_grad=True)
+    weight = torch.randn(64, 64, device=DEVICE, requires_grad=True)
     (weight @ weight).sum().backward()
     actions = Counter(entry["action"] for entry in trace())
     assert actions["alloc"] >= 4 and actions["alloc"] > actions["free_completed"]
@@ -179,18 +180,18 @@ def test_gradients_are_in_the_history_too() -> None:
 # ---- what reads them: python -m torch.cuda._memory_viz
 
 WORKLOAD = """
-import sys, torch
-from torch.openreg import memory
+import sys
+from torch_openreg.openreg import memory
 memory._record_memory_history(stacks="python")
 def model():
-    weight = torch.randn(1024, 1024, device="openreg", requires_grad=True)
+    weight = torch.randn(1024, 1024, device=DEVICE, requires_grad=True)
     (weight @ weight).relu().sum().backward()
     return weight
 kept = model()
 memory._dump_snapshot(sys.argv[1])
-more = torch.empty(40 << 20, dtype=torch.uint8, device="openreg")
+more = torch.empty(40 << 20, dtype=torch.uint8, device=DEVICE)
 try:
-    torch.empty(1 << 40, dtype=torch.uint8, device="openreg")
+    torch.empty(1 << 40, dtype=torch.uint8, device=DEVICE)
 except torch.OutOfMemoryError:
     pass
 memory._dump_snapshot(sys.argv[2])
@@ -212,7 +213,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("snapshots")
     before, after = folder / "before.pickle", folder / "after.pickle"
     script = folder / "workload.py"
-    script.write_text(WORKLOAD)
+    script.write_text(PRELUDE + WORKLOAD)
     subprocess.run([sys.executable, script, before, after], check=True, capture_output=True)
     return before, after
 

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from comparison import DEVICE, DEVICE_0, NAME, PRELUDE
+
+from torch_openreg import openreg
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -18,18 +21,22 @@ GIB = 1 << 30
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
     gc.collect()
-    torch.openreg.empty_cache()
+    openreg.empty_cache()
     yield
 
 
 def bytes_of(size: int) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.uint8, device="openreg")
+    return torch.empty(size, dtype=torch.uint8, device=DEVICE)
 
 
 def output_of(code: str, **environment: str) -> list[str]:
     """The lines that `code` prints, in a process with a history of its own."""
     result = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", PRELUDE + code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()
@@ -39,41 +46,40 @@ def output_of(code: str, **environment: str) -> list[str]:
 
 
 def test_a_process_cannot_reserve_more_than_its_fraction() -> None:
-    assert torch.openreg.get_per_process_memory_fraction() == 1.0
-    total = torch.openreg.mem_get_info()[1]
+    assert openreg.get_per_process_memory_fraction() == 1.0
+    total = openreg.mem_get_info()[1]
     try:
-        torch.openreg.set_per_process_memory_fraction((torch.openreg.memory_reserved() + 64 * MIB) / total)
+        openreg.set_per_process_memory_fraction((openreg.memory_reserved() + 64 * MIB) / total)
         kept = bytes_of(60 * MIB)
         with pytest.raises(torch.OutOfMemoryError, match=" allowed; Of the allocated memory "):
             bytes_of(20 * MIB)
-        assert torch.openreg.mem_get_info()[0] > 20 * MIB  # the device had room
+        assert openreg.mem_get_info()[0] > 20 * MIB  # the device had room
         del kept
         assert bytes_of(40 * MIB).nbytes == 40 * MIB  # what was cached went back first
-        torch.openreg.set_per_process_memory_fraction(0.0, torch.openreg.device_count() - 1)
-        assert torch.openreg.get_per_process_memory_fraction(torch.openreg.device_count() - 1) == 0.0
+        openreg.set_per_process_memory_fraction(0.0, openreg.device_count() - 1)
+        assert openreg.get_per_process_memory_fraction(openreg.device_count() - 1) == 0.0
     finally:
-        for device in range(torch.openreg.device_count()):
-            torch.openreg.set_per_process_memory_fraction(1.0, device)
+        for device in range(openreg.device_count()):
+            openreg.set_per_process_memory_fraction(1.0, device)
 
 
 def test_a_fraction_is_a_float_from_0_to_1() -> None:
     with pytest.raises(TypeError, match=r"^Invalid type for fraction argument, must be `float`$"):
-        torch.openreg.set_per_process_memory_fraction(1)
+        openreg.set_per_process_memory_fraction(1)
     for fraction in (-0.5, 1.5):
         with pytest.raises(ValueError, match=rf"^Invalid fraction value: {fraction}\. Allowed range: 0~1$"):
-            torch.openreg.set_per_process_memory_fraction(fraction)
+            openreg.set_per_process_memory_fraction(fraction)
 
 
 OBSERVED = """
-import torch
-from torch.openreg import memory
+from torch_openreg.openreg import memory
 def observer(*arguments):
-    print(*arguments, torch.openreg.memory_stats()["num_ooms"])
-    torch.empty(1 << 20, dtype=torch.uint8, device="openreg")  # the allocator is not locked
+    print(*arguments, openreg.memory_stats()["num_ooms"])
+    torch.empty(1 << 20, dtype=torch.uint8, device=DEVICE)  # the allocator is not locked
 memory._attach_out_of_memory_observer(observer)
 for size in (4 << 30, 1 << 40):
     try:
-        torch.empty(size, dtype=torch.uint8, device="openreg:1")
+        torch.empty(size, dtype=torch.uint8, device=DEVICE_1)
     except torch.OutOfMemoryError as error:
         print(error)
 """
@@ -83,8 +89,8 @@ def test_observers_see_the_failure_before_the_program_does() -> None:
     lines = output_of(OBSERVED, OPENREG_DEVICE_MEMORY="1G")
     assert lines[0] == f"1 {4 * GIB} {GIB} {GIB} 1"  # the device counted it already
     assert lines[1] == (
-        "OpenReg out of memory. Tried to allocate 4.00 GiB. Device 1 has a total capacity of 1.00 GiB of which "
-        "1.00 GiB is free. This process has 0 bytes memory in use. Of the allocated memory 0 bytes is allocated by "
+        f"{NAME} out of memory. Tried to allocate 4.00 GiB. {'GPU' if DEVICE == 'cuda' else 'Device'} 1 has a total "
+        "capacity of 1.00 GiB of which 1.00 GiB is free. This process has 0 bytes memory in use. Of the allocated memory 0 bytes is allocated by "
         "PyTorch, and "
         "0 bytes is reserved by PyTorch but unallocated. Free tensors, use a smaller batch, or set "
         "OPENREG_DEVICE_MEMORY higher."
@@ -95,7 +101,7 @@ def test_observers_see_the_failure_before_the_program_does() -> None:
 def test_more_than_an_exabyte_is_refused_before_anything_else() -> None:
     with pytest.raises(torch.OutOfMemoryError) as error:
         bytes_of(1 << 61)
-    assert str(error.value) == "OpenReg out of memory. Tried to allocate more than 1EB memory."
+    assert str(error.value) == f"{NAME} out of memory. Tried to allocate more than 1EB memory."
 
 
 # ---- temporaries of kernels
@@ -108,8 +114,8 @@ def full_device() -> Iterator[Callable[[], object]]:
 
     def fill() -> None:
         torch.accelerator.synchronize()
-        free, total = torch.openreg.mem_get_info()
-        torch.openreg.set_per_process_memory_fraction((total - free) / total)
+        free, total = openreg.mem_get_info()
+        openreg.set_per_process_memory_fraction((total - free) / total)
         size = 64 * MIB
         while size >= 512:
             try:
@@ -118,23 +124,23 @@ def full_device() -> Iterator[Callable[[], object]]:
                 size //= 2
 
     yield fill
-    torch.openreg.set_per_process_memory_fraction(1.0)
+    openreg.set_per_process_memory_fraction(1.0)
 
 
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_a_full_device_has_room_for_what_a_kernel_writes_into(mode: str, full_device: Callable[[], object]) -> None:
-    with torch.openreg.execution_mode(mode):
-        integers = torch.arange(1 << 20, dtype=torch.int32, device="openreg")
-        single = torch.full((1 << 20,), 0.5, device="openreg")
-        double = torch.full((1 << 20,), 0.25, dtype=torch.float64, device="openreg")
-        sums, empty = torch.empty_like(single), torch.empty(0, device="openreg")
+    with openreg.execution_mode(mode):
+        integers = torch.arange(1 << 20, dtype=torch.int32, device=DEVICE)
+        single = torch.full((1 << 20,), 0.5, device=DEVICE)
+        double = torch.full((1 << 20,), 0.25, dtype=torch.float64, device=DEVICE)
+        sums, empty = torch.empty_like(single), torch.empty(0, device=DEVICE)
         full_device()
-        refused = torch.openreg.memory_stats()["num_ooms"]
+        refused = openreg.memory_stats()["num_ooms"]
         integers.add_(1).mul_(2).remainder_(1009)
         single.add_(double)  # on the CPU in double precision, which takes two temporaries of 8 MiB
         torch.add(single, double, out=sums)
         torch._foreach_mul_([single, sums], 2)
-        assert torch.openreg.memory_stats()["num_ooms"] == refused
+        assert openreg.memory_stats()["num_ooms"] == refused
         with pytest.raises(torch.OutOfMemoryError):  # it would have to grow
             torch.add(single, double, out=empty)
         with pytest.raises(torch.OutOfMemoryError):
@@ -145,27 +151,27 @@ def test_a_full_device_has_room_for_what_a_kernel_writes_into(mode: str, full_de
 
 
 def test_temporaries_of_queued_kernels_are_device_memory_that_is_used_again() -> None:
-    with torch.openreg.execution_mode("async"):
-        single = torch.zeros(1 << 21, device="openreg")
-        double = torch.ones(1 << 21, dtype=torch.float64, device="openreg")
+    with openreg.execution_mode("async"):
+        single = torch.zeros(1 << 21, device=DEVICE)
+        double = torch.ones(1 << 21, dtype=torch.float64, device=DEVICE)
         torch.accelerator.synchronize()
-        torch.openreg.reset_peak_memory_stats()
-        before = torch.openreg.memory_allocated(), torch.openreg.memory_reserved()
+        openreg.reset_peak_memory_stats()
+        before = openreg.memory_allocated(), openreg.memory_reserved()
         single.add_(double)
         torch.accelerator.synchronize()
-        reserved = torch.openreg.memory_reserved()
+        reserved = openreg.memory_reserved()
         assert reserved - before[1] == 32 * MIB  # two of 16 MiB
         for _ in range(5):
             single.add_(double)
         torch.accelerator.synchronize()
-        assert torch.openreg.memory_reserved() == reserved
-        assert torch.openreg.memory_allocated() == torch.openreg.max_memory_allocated() == before[0]
-        free, total = torch.openreg.mem_get_info()
-        torch.openreg.set_per_process_memory_fraction((total - free) / total)
+        assert openreg.memory_reserved() == reserved
+        assert openreg.memory_allocated() == openreg.max_memory_allocated() == before[0]
+        free, total = openreg.mem_get_info()
+        openreg.set_per_process_memory_fraction((total - free) / total)
         try:
             assert bytes_of(32 * MIB).nbytes == reserved - before[1]  # they made room
         finally:
-            torch.openreg.set_per_process_memory_fraction(1.0)
+            openreg.set_per_process_memory_fraction(1.0)
     assert single.unique().tolist() == [6.0]
 
 
@@ -173,8 +179,8 @@ def test_temporaries_of_queued_kernels_are_device_memory_that_is_used_again() ->
 
 
 def test_a_pool_keeps_its_memory_apart() -> None:
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
+    pool = openreg.MemPool()
+    with openreg.use_mem_pool(pool):
         inside = bytes_of(3 * MIB)
         assert pool.use_count() == 2
     assert pool.use_count() == 1
@@ -184,43 +190,43 @@ def test_a_pool_keeps_its_memory_apart() -> None:
     assert segment["address"] == inside.data_ptr()
     assert not segment["address"] <= outside.data_ptr() < segment["address"] + segment["total_size"]
     key = "reserved_bytes_by_private_pools.{}_{}.all.current".format(*pool.id)
-    assert torch.openreg.memory_stats()[key] == segment["total_size"]
+    assert openreg.memory_stats()[key] == segment["total_size"]
 
     address = inside.data_ptr()
     del inside
-    torch.openreg.empty_cache()  # the pool is in use: it keeps its memory
+    openreg.empty_cache()  # the pool is in use: it keeps its memory
     assert bytes_of(3 * MIB).data_ptr() != address
-    with torch.openreg.use_mem_pool(pool):
+    with openreg.use_mem_pool(pool):
         assert bytes_of(3 * MIB).data_ptr() == address
     del outside
 
 
 def test_a_pools_memory_goes_back_with_the_pool_and_its_tensors() -> None:
-    reserved = torch.openreg.memory_reserved()
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
+    reserved = openreg.memory_reserved()
+    pool = openreg.MemPool()
+    with openreg.use_mem_pool(pool):
         tensor = bytes_of(30 * MIB)
     del pool
-    torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() == reserved + 30 * MIB
+    openreg.empty_cache()
+    assert openreg.memory_reserved() == reserved + 30 * MIB
     del tensor
-    torch.openreg.empty_cache()
-    assert torch.openreg.memory_reserved() == reserved
+    openreg.empty_cache()
+    assert openreg.memory_reserved() == reserved
 
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
+    pool = openreg.MemPool()
+    with openreg.use_mem_pool(pool):
         bytes_of(30 * MIB)
-    assert torch.openreg.memory_reserved() == reserved + 30 * MIB
+    assert openreg.memory_reserved() == reserved + 30 * MIB
     del pool  # gives back what is free
-    assert torch.openreg.memory_reserved() == reserved
+    assert openreg.memory_reserved() == reserved
 
 
 def test_a_pool_that_goes_waits_for_no_kernel_and_takes_no_failure() -> None:
-    with torch.openreg.execution_mode("async"):
-        side, pool = torch.Stream("openreg:0"), torch.openreg.MemPool()
-        x, index = torch.ones(3, device="openreg"), torch.tensor([7]).to("openreg")
-        reserved = torch.openreg.memory_reserved()
-        with torch.openreg.use_mem_pool(pool):
+    with openreg.execution_mode("async"):
+        side, pool = torch.Stream(DEVICE_0), openreg.MemPool()
+        x, index = torch.ones(3, device=DEVICE), torch.tensor([7]).to(DEVICE)
+        reserved = openreg.memory_reserved()
+        with openreg.use_mem_pool(pool):
             tensor = bytes_of(30 * MIB)
         tensor.record_stream(side)
         with side:
@@ -228,15 +234,15 @@ def test_a_pool_that_goes_waits_for_no_kernel_and_takes_no_failure() -> None:
         del tensor, pool
         with pytest.raises(RuntimeError, match="^index 7 is out of bounds for dimension 0 with size 3"):
             side.synchronize()
-        torch.openreg.empty_cache()
-        assert torch.openreg.memory_reserved() <= reserved
+        openreg.empty_cache()
+        assert openreg.memory_reserved() <= reserved
 
 
 def test_only_this_thread_allocates_from_the_pool() -> None:
     from threading import Thread
 
-    pool, elsewhere = torch.openreg.MemPool(), []
-    with torch.openreg.use_mem_pool(pool):
+    pool, elsewhere = openreg.MemPool(), []
+    with openreg.use_mem_pool(pool):
         thread = Thread(target=lambda: elsewhere.append(bytes_of(3 * MIB)))
         thread.start()
         thread.join()
@@ -245,38 +251,37 @@ def test_only_this_thread_allocates_from_the_pool() -> None:
 
 
 def test_kernels_allocate_their_results_from_the_pool() -> None:
-    a = torch.ones(MIB, device="openreg")
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
+    a = torch.ones(MIB, device=DEVICE)
+    pool = openreg.MemPool()
+    with openreg.use_mem_pool(pool):
         b = a * 2 + 1
     assert sum(segment["allocated_size"] for segment in pool.snapshot()) == b.nbytes
     assert b.sum().item() == 3 * MIB
 
 
 def test_a_pool_is_not_entered_twice() -> None:
-    pool = torch.openreg.MemPool()
-    with torch.openreg.use_mem_pool(pool):
-        again = torch.openreg.use_mem_pool(pool)
+    pool = openreg.MemPool()
+    with openreg.use_mem_pool(pool):
+        again = openreg.use_mem_pool(pool)
         with pytest.raises(RuntimeError, match=r"^beginAllocateToPool: already recording to mempool_id"), again:
             pass
         assert pool.use_count() == 2
     with pytest.raises(NotImplementedError, match=r"^torch\.openreg\.MemPool takes no allocator"):
-        torch.openreg.MemPool(allocator=object())
+        openreg.MemPool(allocator=object())
 
 
 def test_a_pool_without_splits_has_a_segment_for_each_tensor() -> None:
-    pool = torch.openreg.MemPool(no_split=True)
-    with torch.openreg.use_mem_pool(pool):
+    pool = openreg.MemPool(no_split=True)
+    with openreg.use_mem_pool(pool):
         kept = [bytes_of(1000) for _ in range(3)]
     assert [len(segment["blocks"]) for segment in pool.snapshot()] == [1, 1, 1]
     assert len(kept) == 3
 
 
 LAST_RESORT = """
-import torch
-def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device="openreg")
-pool = torch.openreg.MemPool(use_on_oom=%s)
-with torch.openreg.use_mem_pool(pool):
+def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device=DEVICE)
+pool = openreg.MemPool(use_on_oom=%s)
+with openreg.use_mem_pool(pool):
     empty(48)
 try:
     print(empty(40).nbytes >> 20)
@@ -294,13 +299,12 @@ def test_a_pool_may_help_out_when_memory_runs_out() -> None:
 # ---- PYTORCH_ALLOC_CONF and OPENREG_ALLOC_CONF
 
 ROUNDED = """
-import torch
 for size in (1000, 1 << 20, 5 << 20, 100 << 20):
-    before = torch.openreg.memory_allocated()
-    x = torch.empty(size + 1, dtype=torch.uint8, device="openreg")
-    print(torch.openreg.memory_allocated() - before)
+    before = openreg.memory_allocated()
+    x = torch.empty(size + 1, dtype=torch.uint8, device=DEVICE)
+    print(openreg.memory_allocated() - before)
     del x
-print(torch.openreg.memory_reserved() >> 20, torch._C._accelerator_getAllocatorSettings())
+print(openreg.memory_reserved() >> 20, torch._C._accelerator_getAllocatorSettings())
 """
 
 
@@ -331,10 +335,9 @@ def test_settings_that_make_no_sense_are_refused(settings: str, message: str) ->
 
 
 REFUSED = """
-import torch
 for _ in range(2):
     try:
-        torch.empty(1, device="openreg")
+        torch.empty(1, device=DEVICE)
     except ValueError as error:
         print(error)
 """
@@ -346,7 +349,7 @@ def test_an_environment_that_makes_no_sense_fails_the_first_allocation() -> None
 
 
 def test_expandable_segments_are_taken_with_a_warning() -> None:
-    code = "import torch; torch.empty(1, device='openreg'); torch.empty(1, device='openreg')"
+    code = PRELUDE + "torch.empty(1, device=DEVICE); torch.empty(1, device=DEVICE)"
     environment = os.environ | {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert result.returncode == 0
@@ -368,21 +371,20 @@ def test_keys_that_only_cuda_has_are_taken(variable: str, backend: str, warnings
 
 
 SPLITS = """
-import torch
-def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device="openreg")
-print(torch.openreg.memory_stats().get("max_split_size"))
+def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device=DEVICE)
+print(openreg.memory_stats().get("max_split_size"))
 x = empty(60); address = x.data_ptr(); del x
 small = empty(15); print(small.data_ptr() == address)       # would cut the block: it gets a segment of its own
 near = empty(50); print(near.data_ptr() == address)         # 10 MiB are wasted: less than max_non_split_rounding_mb
-stats = torch.openreg.memory_stats()
+stats = openreg.memory_stats()
 print(stats["max_split_size"] >> 20, stats["oversize_allocations.current"], stats["oversize_segments.current"])
 del near
 far = empty(35); print(far.data_ptr() == address)
 kept = [small, far, empty(60)]
 del kept[2]
-print(torch.openreg.memory_stats()["num_alloc_retries"], torch.openreg.memory_reserved() >> 20)
+print(openreg.memory_stats()["num_alloc_retries"], openreg.memory_reserved() >> 20)
 another = empty(65)                                          # the free oversize block goes, the rest of the cache stays
-print(torch.openreg.memory_stats()["num_alloc_retries"], torch.openreg.memory_stats()["num_device_free"])
+print(openreg.memory_stats()["num_alloc_retries"], openreg.memory_stats()["num_device_free"])
 """
 
 
@@ -392,13 +394,12 @@ def test_blocks_above_max_split_size_are_not_cut() -> None:
 
 
 COLLECTED = """
-import torch
-def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device="openreg")
+def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device=DEVICE)
 empty(30)
 for _ in range(3): empty(40)
-print(torch.openreg.memory_reserved() >> 20)
+print(openreg.memory_reserved() >> 20)
 x = empty(46)
-print(torch.openreg.memory_reserved() >> 20, torch.openreg.memory_stats()["num_alloc_retries"])
+print(openreg.memory_reserved() >> 20, openreg.memory_stats()["num_alloc_retries"])
 """
 
 
@@ -411,20 +412,19 @@ def test_above_the_threshold_the_memory_that_is_free_for_longest_goes_back() -> 
 # ---- OPENREG_POISON
 
 POISONED = """
-import torch
 for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.float8_e4m3fn):
-    x = torch.empty(1000, dtype=dtype, device="openreg")
+    x = torch.empty(1000, dtype=dtype, device=DEVICE)
     print(x.float().isnan().all().item() if dtype == torch.float8_e4m3fn else x.isnan().all().item(), end=" ")
-print(torch.empty(10, dtype=torch.int64, device="openreg").unique().tolist())
+print(torch.empty(10, dtype=torch.int64, device=DEVICE).unique().tolist())
 def settle():                       # an allocation looks which streams have passed; then the memory is filled
-    torch.openreg.synchronize(); torch.empty(1, device="openreg"); torch.openreg.synchronize()
-x = torch.zeros(1 << 20, device="openreg"); address = x.data_ptr(); del x; settle()
-y = torch.empty(1 << 20, device="openreg"); print(y.data_ptr() == address, y.isnan().all().item())
-side = torch.Stream("openreg")
-z = torch.zeros(1 << 20, device="openreg"); address = z.data_ptr(); z.record_stream(side); del z; settle()
-w = torch.empty(1 << 20, device="openreg"); print(w.data_ptr() == address, w.isnan().all().item())
-a, b = torch.randn(64, 64, device="openreg", requires_grad=True), torch.randn(64, 64)
-c = torch.nn.functional.conv2d(a[None, None], b[None, None, :3, :3].to("openreg"))
+    openreg.synchronize(); torch.empty(1, device=DEVICE); openreg.synchronize()
+x = torch.zeros(1 << 20, device=DEVICE); address = x.data_ptr(); del x; settle()
+y = torch.empty(1 << 20, device=DEVICE); print(y.data_ptr() == address, y.isnan().all().item())
+side = torch.Stream(DEVICE)
+z = torch.zeros(1 << 20, device=DEVICE); address = z.data_ptr(); z.record_stream(side); del z; settle()
+w = torch.empty(1 << 20, device=DEVICE); print(w.data_ptr() == address, w.isnan().all().item())
+a, b = torch.randn(64, 64, device=DEVICE, requires_grad=True), torch.randn(64, 64)
+c = torch.nn.functional.conv2d(a[None, None], b[None, None, :3, :3].to(DEVICE))
 c.sort(dim=-1).values.cumsum(0).exp().sum().backward()
 print(a.grad.isfinite().all().item())
 """
@@ -438,8 +438,7 @@ def test_poisoned_memory_holds_nan_until_it_is_written(mode: str) -> None:
 
 def test_without_poison_memory_is_left_alone() -> None:
     code = """
-import torch
-x = torch.full((1 << 20,), 7.0, device="openreg"); del x
-print(torch.empty(1 << 20, device="openreg").unique().tolist())
+x = torch.full((1 << 20,), 7.0, device=DEVICE); del x
+print(torch.empty(1 << 20, device=DEVICE).unique().tolist())
 """
     assert output_of(code, OPENREG_POISON="0") == ["[7.0]"]

@@ -10,9 +10,10 @@ import subprocess
 import sys
 
 import pytest
+from comparison import PRELUDE
 
 STRESS = """
-import gc, random, sys, threading, time, torch
+import gc, random, sys, threading, time
 SEED, SECONDS, THREADS = int(sys.argv[1]), float(sys.argv[2]), 8
 torch.set_num_threads(1)
 deadline = time.monotonic() + SECONDS
@@ -21,7 +22,7 @@ mailbox, mailbox_lock = [], threading.Lock()
 
 def work(number):
     pick = random.Random(SEED + number)
-    streams = [torch.Stream(f"openreg:{i % 2}") for i in range(4)]
+    streams = [torch.Stream(f"{DEVICE}:{i % 2}") for i in range(4)]
     kept = []                                   # (tensor, its value everywhere, the stream that wrote it last)
 
     def use(tensor, writer, stream):            # as a CUDA program must
@@ -57,7 +58,7 @@ def work(number):
                 tensor, value, writer = pick.choice(kept)
                 with writer:
                     step = pick.choice((1, 2))  # a strided copy runs on the launching thread
-                    peer = tensor[::step].to(f"openreg:{1 - tensor.device.index}")
+                    peer = tensor[::step].to(f"{DEVICE}:{1 - tensor.device.index}")
                 kept.append((peer, value, torch.accelerator.current_stream(peer.device)))
                 writer.synchronize()
             elif choice < 0.85:
@@ -90,8 +91,8 @@ threads = [threading.Thread(target=guarded, args=(i,)) for i in range(THREADS)]
 mailbox.clear(); gc.collect()
 for device in (0, 1):
     torch.accelerator.synchronize(device)
-    torch.empty(1, device=f"openreg:{device}")
-print(failures, [torch.openreg.memory_allocated(device) for device in (0, 1)], min(actions) > 10, sum(refused) > 0)
+    torch.empty(1, device=f"{DEVICE}:{device}")
+print(failures, [openreg.memory_allocated(device) for device in (0, 1)], min(actions) > 10, sum(refused) > 0)
 """
 
 
@@ -99,7 +100,7 @@ print(failures, [torch.openreg.memory_allocated(device) for device in (0, 1)], m
 def test_threads_on_several_streams_and_devices_lose_no_value_and_no_memory(mode: str) -> None:
     seed = str(int.from_bytes(os.urandom(4), "little"))
     result = subprocess.run(
-        [sys.executable, "-c", STRESS, seed, "3"],
+        [sys.executable, "-c", PRELUDE + STRESS, seed, "3"],
         env=os.environ | {"OPENREG_EXECUTION": mode, "OPENREG_DEVICE_MEMORY": "48M", "OPENREG_CHAOS_SEED": seed},
         capture_output=True,
         text=True,
@@ -111,26 +112,25 @@ def test_threads_on_several_streams_and_devices_lose_no_value_and_no_memory(mode
 
 # Each device holds a part of a batch, the sum goes round the devices, peer by peer.
 RING = """
-import torch
-count = torch.openreg.device_count()
+count = openreg.device_count()
 torch.manual_seed(0)
 x, w = torch.randint(-9, 10, (64, 64)).double(), torch.randint(-9, 10, (64, 64)).double()
-parts = [part.to(f"openreg:{i}") for i, part in enumerate(x.chunk(count))]
-weights = [w.to(f"openreg:{i}", non_blocking=True) for i in range(count)]
+parts = [part.to(f"{DEVICE}:{i}") for i, part in enumerate(x.chunk(count))]
+weights = [w.to(f"{DEVICE}:{i}", non_blocking=True) for i in range(count)]
 results = [part @ weight for part, weight in zip(parts, weights)]
-total = torch.zeros(64, dtype=torch.double, device="openreg:0")
+total = torch.zeros(64, dtype=torch.double, device=DEVICE_0)
 for result in results:
     total = total.to(result.device) + result.sum(0)
-print([torch.openreg.memory_allocated(i) > 0 for i in range(count)] == [True] * count)
+print([openreg.memory_allocated(i) > 0 for i in range(count)] == [True] * count)
 print(torch.equal(torch.cat([r.cpu() for r in results]), x @ w), torch.equal(total.cpu(), (x @ w).sum(0)))
-print(total.device.index, torch.openreg.can_device_access_peer(0, 1) if count > 1 else None)
+print(total.device.index, openreg.can_device_access_peer(0, 1) if count > 1 else None)
 """
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_the_same_program_runs_on_any_number_of_devices(devices: int) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", RING],
+        [sys.executable, "-c", PRELUDE + RING],
         env=os.environ | {"OPENREG_DEVICE_COUNT": str(devices)},
         capture_output=True,
         text=True,

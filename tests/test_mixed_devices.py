@@ -23,7 +23,7 @@ import pytest
 import torch
 import torchgen
 import yaml
-from comparison import DEVICE_0, DEVICE_1, assert_same
+from comparison import DEVICE_0, DEVICE_1, KIND, PRELUDE, assert_same
 from mixed_devices_oracle import overload
 from torch import Tensor
 from torchgen.api.types import DispatcherSignature, NativeSignature
@@ -244,7 +244,7 @@ def has_oracle(name: str) -> bool:
     return answers is not None and not any("Meta" in a or "meta tensor" in a for a in answers.values())
 
 
-ADDCMUL = "CPU Scalar support for {} argument is not supported when calling addcmul on openreg tensors."
+ADDCMUL = f"CPU Scalar support for {{}} argument is not supported when calling addcmul on {KIND} tensors."
 SWAP = " However, CPU Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms."
 
 
@@ -525,11 +525,10 @@ def test_an_accepted_mix_gives_the_cpus_result() -> None:
 
 
 WITH_WORK_QUEUED = """
-import torch
-x, big = torch.zeros(3, device="openreg:0"), torch.rand(700, 700, device="openreg:1")
-true, i = torch.ones(3, dtype=torch.bool, device="openreg:0"), torch.zeros(1, dtype=torch.int64, device="openreg:0")
+x, big = torch.zeros(3, device=DEVICE_0), torch.rand(700, 700, device=DEVICE_1)
+true, i = torch.ones(3, dtype=torch.bool, device=DEVICE_0), torch.zeros(1, dtype=torch.int64, device=DEVICE_0)
 def late(value):  # a scalar that is computed behind other work, on the other device
-    scalar = torch.zeros((), device="openreg:1")
+    scalar = torch.zeros((), device=DEVICE_1)
     for _ in range(3):
         big @ big
     return scalar.add_(value)
@@ -543,7 +542,7 @@ for value in (2.0, 3.0, 4.0):
 
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_a_scalar_of_the_other_device_is_waited_for(mode: str, run_python: Callable[..., Any]) -> None:
-    result = run_python(WITH_WORK_QUEUED, OPENREG_EXECUTION=mode)
+    result = run_python(PRELUDE + WITH_WORK_QUEUED, OPENREG_EXECUTION=mode)
     assert (result.returncode, result.stderr) == (0, "")
 
 

@@ -38,7 +38,7 @@ def records(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Confi
             results=tmp_path_factory.mktemp("sweep") / "results.jsonl",
             jobs=os.cpu_count() or 1,
         )
-        report.show(result, report.load_exceptions())
+        report.show(result, report.load_exceptions(DEVICE))
     yield result
 
 
@@ -57,12 +57,12 @@ def test_at_least_99_percent_of_a_suite_agree_with_the_cpu(records: list[runner.
 
 
 def test_every_case_that_disagrees_is_listed_with_a_reason(records: list[runner.Record]) -> None:
-    bad = report.unlisted(records, report.load_exceptions())
+    bad = report.unlisted(records, report.load_exceptions(DEVICE))
     assert not bad, _lines(bad)
 
 
 def test_every_listed_exception_is_still_needed(records: list[runner.Record]) -> None:
-    assert report.stale(records, report.load_exceptions()) == []
+    assert report.stale(records, report.load_exceptions(DEVICE)) == []
 
 
 # ---- The harness itself ------------------------------------------------------------------------------------------
@@ -151,8 +151,10 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_an_exception_without_a_reason_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "exceptions.toml"
     path.write_text('[[exception]]\ncases = ["op/a/*/*"]\nallow = "different"\nreason = " "\n')
-    with pytest.raises(ValueError, match="an exception has cases, allow and reason, and nothing else"):
-        report.load_exceptions(path)
+    with pytest.raises(
+        ValueError, match="an exception has cases, allow and reason, perhaps a device, and nothing else"
+    ):
+        report.load_exceptions(DEVICE, path)
 
 
 @pytest.mark.parametrize(

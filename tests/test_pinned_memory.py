@@ -10,7 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from comparison import DEVICE, PRELUDE
 from torch.utils.data import DataLoader, TensorDataset
+
+from torch_openreg import openreg
 
 MIB = 1 << 20
 
@@ -18,7 +21,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def _empty() -> Iterator[None]:
     gc.collect()
-    torch.openreg.synchronize()
+    openreg.synchronize()
     torch.accelerator.empty_host_cache()
     yield
 
@@ -35,15 +38,15 @@ def test_what_is_pinned_says_so() -> None:
     assert copy[3:].is_pinned() and copy.untyped_storage().is_pinned()
     assert copy.pin_memory().data_ptr() == copy.data_ptr()
     assert torch.zeros(3, pin_memory=True).is_pinned()
-    assert copy.to("openreg").to("cpu").is_pinned() is False
+    assert copy.to(DEVICE).to("cpu").is_pinned() is False
 
 
 def test_the_statistics_have_cudas_keys_and_add_up() -> None:
-    torch.openreg.reset_accumulated_host_memory_stats()
-    torch.openreg.reset_peak_host_memory_stats()
-    before = torch.openreg.host_memory_stats()
+    openreg.reset_accumulated_host_memory_stats()
+    openreg.reset_peak_host_memory_stats()
+    before = openreg.host_memory_stats()
     a, b = pinned(3 * MIB), pinned(100)  # rounded up to powers of two
-    stats = torch.openreg.host_memory_stats()
+    stats = openreg.host_memory_stats()
     assert list(stats) == sorted(stats)
     groups = ("allocations", "allocated_bytes", "active_requests", "active_bytes")
     metrics = ("allocated", "current", "freed", "peak")
@@ -57,11 +60,11 @@ def test_the_statistics_have_cudas_keys_and_add_up() -> None:
     assert stats["allocated_bytes.current"] - before["allocated_bytes.current"] == 4 * MIB + 128
     assert (stats["num_host_alloc"], stats["num_host_free"], stats["host_alloc_time.count"]) == (2, 0, 2)
     del a, b
-    stats = torch.openreg.host_memory_stats()
+    stats = openreg.host_memory_stats()
     assert stats["active_bytes.current"] == before["active_bytes.current"]
     assert stats["allocated_bytes.current"] - before["allocated_bytes.current"] == 4 * MIB + 128
     torch.accelerator.empty_host_cache()
-    stats = torch.openreg.host_memory_stats()
+    stats = openreg.host_memory_stats()
     assert stats["allocated_bytes.current"] == before["allocated_bytes.current"]
     assert (stats["num_host_free"], stats["host_free_time.count"]) == (2, 2)
 
@@ -86,15 +89,14 @@ def test_freed_memory_is_handed_out_again() -> None:
     address = first.data_ptr()
     del first
     assert pinned(MIB).data_ptr() == address
-    assert torch.openreg.host_memory_stats()["allocations.current"] >= 1
+    assert openreg.host_memory_stats()["allocations.current"] >= 1
 
 
 REUSED = """
-import torch
 n = 1 << 20
-stream = torch.Stream("openreg")
-target = torch.zeros(n, device="openreg", dtype=torch.int32)
-torch.openreg.synchronize()
+stream = torch.Stream(DEVICE)
+target = torch.zeros(n, device=DEVICE, dtype=torch.int32)
+openreg.synchronize()
 wrong = reused = 0
 addresses = set()
 for turn in range(60):
@@ -115,7 +117,7 @@ print(wrong, reused > 0)
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_memory_that_a_stream_still_reads_is_not_handed_out(mode: str) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", REUSED],
+        [sys.executable, "-c", PRELUDE + REUSED],
         env=os.environ | {"OPENREG_EXECUTION": mode},
         capture_output=True,
         text=True,
@@ -130,7 +132,7 @@ def test_a_data_loader_pins_its_batches(workers: int) -> None:
     seen = []
     for inputs, labels in DataLoader(data, batch_size=4, pin_memory=True, num_workers=workers):
         assert inputs.is_pinned() and labels.is_pinned()
-        moved = inputs.to("openreg", non_blocking=True)
+        moved = inputs.to(DEVICE, non_blocking=True)
         assert moved.sum(1).cpu().equal(inputs.sum(1))
         seen += labels.tolist()
     assert seen == list(range(16))

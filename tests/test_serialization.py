@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
+from comparison import DEVICE, DEVICE_0, DEVICE_1, OURS, assert_same
 from conftest import Environment
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -228,7 +228,7 @@ LOAD = "import sys, torch; print(torch.load(sys.argv[1]))"
 LOAD_TO_CPU = "import sys, torch; print(torch.load(sys.argv[1], map_location='cpu').tolist())"
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="the number of devices is set in this device's environment")
+@pytest.mark.skipif(not OURS, reason="the number of devices is set in this device's environment")
 @TWO_DEVICES
 def test_a_checkpoint_of_a_device_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "second.pt"
@@ -240,7 +240,7 @@ def test_a_checkpoint_of_a_device_that_is_not_there(tmp_path: Path) -> None:
     assert _in_process(LOAD_TO_CPU, path, OPENREG_DEVICE_COUNT="1").stdout == "[0.0, 1.0, 2.0]\n"
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="without this backend the name is unknown")
+@pytest.mark.skipif(not OURS, reason="without this backend the name is unknown")
 def test_a_checkpoint_without_the_backend_loads_on_the_cpu(tmp_path: Path) -> None:
     path = tmp_path / "device.pt"
     torch.save(torch.arange(3.0, device=DEVICE), path)
@@ -254,7 +254,7 @@ def test_a_checkpoint_without_the_backend_loads_on_the_cpu(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="the number of devices is set in this device's environment")
+@pytest.mark.skipif(not OURS, reason="the number of devices is set in this device's environment")
 def test_a_checkpoint_of_a_device_where_none_is_visible(tmp_path: Path) -> None:
     path = tmp_path / "device.pt"
     torch.save(torch.arange(3.0, device=DEVICE), path)
@@ -268,7 +268,7 @@ def test_a_checkpoint_of_a_device_where_none_is_visible(tmp_path: Path) -> None:
     assert _in_process(LOAD_TO_CPU, path, OPENREG_VISIBLE_DEVICES="").stdout == "[0.0, 1.0, 2.0]\n"
 
 
-@pytest.mark.skipif(DEVICE != "openreg", reason="this package is left out")
+@pytest.mark.skipif(not OURS, reason="this package is left out")
 def test_a_checkpoint_where_the_package_is_not_installed(tmp_path: Path) -> None:
     environment = Environment(tmp_path / "environment")
     (environment.site_packages / "outer.pth").unlink()

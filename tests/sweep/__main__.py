@@ -99,7 +99,7 @@ def sweep(
     cases = [case for case in cases if any(fnmatchcase(case["name"], pattern) for pattern in ops)]
     if samples:
         cases = [{**case, "most": samples} for case in cases]
-    report.apply_exceptions(cases, report.load_exceptions())
+    report.apply_exceptions(cases, report.load_exceptions(device))
     store = runner.Results(results, {"torch": version, "device": device}, fresh=fresh)
 
     def is_done(case: runner.Record) -> bool:
@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("sweep: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
-    exceptions = report.load_exceptions()
+    exceptions = report.load_exceptions(options["device"])
     bad = report.unlisted(records, exceptions)
     for record in records:
         if not report.agrees(record):

@@ -44,15 +44,24 @@ class Exception_:
         return status == self.allow or (status, self.allow) == ("tolerance", "precision")
 
 
-def load_exceptions(path: Path = EXCEPTIONS) -> list[Exception_]:
-    """The entries of the exceptions file. Raises ValueError for one without a reason or with an unknown status."""
+def load_exceptions(device: str, path: Path = EXCEPTIONS) -> list[Exception_]:
+    """The entries of the exceptions file for a device: all that name no other one.
+
+    Raises ValueError for one without a reason or with an unknown status.
+    """
     entries = tomllib.loads(path.read_text()).get("exception", [])
     for entry in entries:
-        if set(entry) != {"cases", "allow", "reason"} or not entry["reason"].strip():
-            raise ValueError(f"{path.name}: an exception has cases, allow and reason, and nothing else: {entry}")
+        if set(entry) - {"device"} != {"cases", "allow", "reason"} or not entry["reason"].strip():
+            raise ValueError(
+                f"{path.name}: an exception has cases, allow and reason, perhaps a device, and nothing else: {entry}"
+            )
         if entry["allow"] not in (*COLUMNS, *PARTS):
             raise ValueError(f"{path.name}: allow is one of {', '.join((*COLUMNS, *PARTS))}, not {entry['allow']}")
-    return [Exception_(tuple(entry["cases"]), entry["allow"], entry["reason"]) for entry in entries]
+    return [
+        Exception_(tuple(entry["cases"]), entry["allow"], entry["reason"])
+        for entry in entries
+        if entry.get("device", device) == device
+    ]
 
 
 def apply_exceptions(cases: list[Record], exceptions: list[Exception_]) -> None:

@@ -21,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TESTS))
+
+from faces import face_of  # noqa: E402
+
 WORKER = (sys.executable, "-m", "sweep.worker")
 
 # Case and result, as they stand in the results file.
@@ -42,8 +46,9 @@ class Worker:
     def __init__(self, command: Sequence[str], settings: Record, start_timeout: float = 120) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker may die)
         stderr = None if settings.get("verbose") else self._log
+        environment = os.environ | {"TORCH_OPENREG_AS": face_of(settings.get("device", "openreg"))}
         self._process = subprocess.Popen(
-            command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+            command, cwd=TESTS, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
         )
         self.cases_run = 0
         self.greeting = self.ask(settings, start_timeout)

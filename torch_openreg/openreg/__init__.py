@@ -42,10 +42,7 @@ def init() -> None:
 def _lazy_init() -> None:
     """What PyTorch calls before it first uses the device."""
     global _initialized, _initializing
-    if device_type == "cuda":
-        torch.cuda.init()  # calls _C._init()
-    else:
-        _C._init()
+    _C._init()
     with _initialization_lock:
         if _initialized or _initializing:  # a queued call may use the device
             return
@@ -94,6 +91,12 @@ class DeferredOpenRegCallError(Exception):
 def is_initialized() -> bool:
     """Whether the device has started, and can be used in this process. As ``torch.cuda.is_initialized``."""
     return _initialized and not _is_in_bad_fork()
+
+
+if device_type == "cuda":  # PyTorch starts its devices by the functions of torch.cuda, which know what is queued there
+    init, _lazy_init, _lazy_call = torch.cuda.init, torch.cuda._lazy_init, torch.cuda._lazy_call
+    is_initialized = torch.cuda.is_initialized
+    DeferredOpenRegCallError = torch.cuda.DeferredCudaCallError  # type: ignore[assignment, misc]
 
 
 def _is_in_bad_fork() -> bool:

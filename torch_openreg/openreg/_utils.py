@@ -24,7 +24,8 @@ def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
     if device is not None:
         device = torch.device(device)
         if device.type != device_type:
-            raise ValueError(f"Expected an openreg device, but got: {device}")
+            expected = "a cuda" if device_type == "cuda" else "an openreg"
+            raise ValueError(f"Expected {expected} device, but got: {device}")
         index = device.index
     if index is not None:
         return index

@@ -9,6 +9,8 @@ import torch
 from torch.amp import autocast as _autocast
 from torch.amp.grad_scaler import GradScaler as _GradScaler
 
+from torch_openreg._loader import device_type
+
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_amp_supported_dtype"]
 
 
@@ -21,15 +23,15 @@ class autocast(_autocast):
     """``torch.autocast("openreg", ...)``, with the arguments ``enabled``, ``dtype`` and ``cache_enabled`` of there."""
 
     def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.float16, cache_enabled: bool = True) -> None:
-        super().__init__("openreg", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+        super().__init__(device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
 class GradScaler(_GradScaler):
     """``torch.amp.GradScaler("openreg", ...)``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__("openreg", *args, **kwargs)
+        super().__init__(device_type, *args, **kwargs)
 
 
-custom_fwd = functools.partial(torch.amp.custom_fwd, device_type="openreg")
-custom_bwd = functools.partial(torch.amp.custom_bwd, device_type="openreg")
+custom_fwd = functools.partial(torch.amp.custom_fwd, device_type=device_type)
+custom_bwd = functools.partial(torch.amp.custom_bwd, device_type=device_type)

@@ -1,0 +1,8 @@
+"""Which face the device shows in a process: chosen in its environment, before torch is imported."""
+
+from __future__ import annotations
+
+
+def face_of(device: str) -> str:
+    """The value of TORCH_OPENREG_AS in a process that tests devices of this type."""
+    return "cuda" if device == "cuda" else ""

@@ -1,0 +1,160 @@
+"""The device under the name "cuda": what PyTorch's core decides by that name, and the tests of semantics there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweep import report
+from sweep.__main__ import sweep
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+ROOT = Path(__file__).parent.parent
+
+
+def output_of(run_python: Run, code: str) -> Any:
+    """What a program on this face prints, read as JSON."""
+    result = run_python("import json, torch\n" + code, TORCH_OPENREG_AS="cuda")
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def test_operators_that_pytorch_composes_in_another_way_for_cuda_agree_with_the_cpu(tmp_path: Path) -> None:
+    # Convolution.cpp, select_conv_backend: is_cuda(); LossCTC.cpp, ctc_loss: _use_cudnn_ctc_loss; attention.cpp.
+    names = ["conv*", "ctc_loss", "scaled_dot_product_attention", "batch_norm", "dropout*", "embedding_bag", "rms_norm"]
+    records = sweep(
+        device="cuda",
+        suites=["op"],
+        ops=[f"nn.functional.{name}" for name in names],
+        dtypes=["default"],
+        variants=["forward", "backward"],
+        samples=40,
+        results=tmp_path / "results.jsonl",
+    )
+    assert len(records) > 25
+    assert [report.line(record) for record in report.unlisted(records, report.load_exceptions("cuda"))] == []
+
+
+DEPTHWISE = """
+calls = {}
+for dims in (1, 2, 3):
+    for transposed in (False, True):
+        convolve = getattr(torch.nn.functional, f"conv{'_transpose' if transposed else ''}{dims}d")
+        for groups, dilation in ((4, 1), (4, 2), (1, 2), (2, 1)):
+            torch.manual_seed(0)
+            weight = torch.randn(4, 4 // groups, *[3] * dims)
+            operands = [torch.randn(2, 4, *[8] * dims), weight, torch.randn(4)]
+            results = []
+            for device in ("cpu", "cuda"):
+                leaves = [t.detach().to(device).requires_grad_() for t in operands]
+                output = convolve(*leaves, groups=groups, dilation=dilation)
+                output.square().sum().backward()
+                results.append([output.detach().cpu(), *(t.grad.cpu() for t in leaves)])
+            calls[f"{dims} {transposed} {groups} {dilation}"] = all(map(torch.equal, *results))
+print(json.dumps(calls))
+"""
+
+
+def test_depthwise_dilated_and_transposed_convolutions_are_the_cpus_bit_for_bit(run_python: Run) -> None:
+    calls = output_of(run_python, DEPTHWISE)
+    assert len(calls) == 24 and all(calls.values()), calls
+
+
+SWITCHES = """
+from torch.nn.attention import SDPBackend, sdpa_kernel
+answers = {}
+for backend in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH", "OVERRIDEABLE"):
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        q = torch.ones(1, 2, 4, 8, device="cuda", dtype=dtype, requires_grad=True)
+        try:
+            with sdpa_kernel(getattr(SDPBackend, backend)):
+                torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()
+            answer = "ok"
+        except RuntimeError as error:
+            answer = str(error)
+        answers.setdefault(backend, []).append(answer)
+print(json.dumps(answers))
+"""
+
+
+def test_attention_obeys_the_switches_of_cudas_kernels_and_refuses_in_their_words(run_python: Run) -> None:
+    # aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: flash attention takes half precision (check_tensor_dtype in
+    # can_use_flash_attention), the memory-efficient one float32 too, none float64; select_sdp_backend has the sentence.
+    none = "No available kernel. Aborting execution."
+    assert output_of(run_python, SWITCHES) == {
+        "FLASH_ATTENTION": ["ok", none, none],
+        "EFFICIENT_ATTENTION": ["ok", "ok", none],
+        "CUDNN_ATTENTION": [none, none, none],
+        "MATH": ["ok"] * 3,
+        "OVERRIDEABLE": ["ok"] * 3,
+    }
+
+
+def test_attention_says_that_everything_is_off_as_cuda_says_it(run_python: Run) -> None:
+    code = """
+for name in ("flash", "mem_efficient", "math", "cudnn"):
+    getattr(torch.backends.cuda, f"enable_{name}_sdp")(False)
+torch._C._set_sdp_use_overrideable(False)
+q = torch.ones(1, 2, 4, 8, device="cuda")
+try:
+    torch.nn.functional.scaled_dot_product_attention(q, q, q)
+except RuntimeError as error:
+    print(json.dumps(str(error)))
+"""
+    # aten/src/ATen/native/transformers/cuda/attention.cu, _fused_sdp_choice_cuda
+    assert output_of(run_python, code) == (
+        "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math "
+        "kernel and the fused kernels."
+    )
+
+
+def test_a_generator_of_the_current_device_is_made(run_python: Run) -> None:
+    # The hooks called themselves without end.
+    code = """
+torch.cuda.set_device(1)
+print(json.dumps([str(torch.Generator("cuda").device), torch.Generator("cuda:0").manual_seed(5).initial_seed()]))
+"""
+    assert output_of(run_python, code) == ["cuda:1", 5]
+
+
+@pytest.mark.parametrize(
+    "use", ["torch.empty(1, device='cuda:2')", "torch.cuda.set_device(2)", "torch.ones(1).cuda(2)"]
+)
+def test_an_index_without_a_device_has_cudas_text(run_python: Run, use: str) -> None:
+    # c10/cuda/CUDAException.cpp: "CUDA error: " and cudaGetErrorString(cudaErrorInvalidDevice);
+    # c10/cuda/CUDAMiscFunctions.cpp: the second line.
+    code = f"""
+try:
+    {use}
+except RuntimeError as error:
+    print(json.dumps(str(error).splitlines()[:2]))
+"""
+    assert output_of(run_python, code) == [
+        "CUDA error: invalid device ordinal",
+        "GPU device may be out of range, do you have enough GPUs?",
+    ]
+
+
+def test_tests_run_on_this_face_in_every_mode() -> None:
+    files = ["tests/test_copy.py", "tests/test_views.py", "tests/test_streams_events.py"]
+    for mode in ("inline", "async", "chaos"):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cuda"]
+        result = subprocess.run(
+            [*command, "--execution", mode, *files], cwd=ROOT, capture_output=True, text=True, timeout=600
+        )
+        assert result.returncode == 0, result.stdout[-3000:]
+
+
+def test_the_option_is_refused_where_torch_is_imported_already(tmp_path: Path) -> None:
+    (tmp_path / "early.py").write_text("import torch\n")
+    command = [sys.executable, "-m", "pytest", "-p", "early", "--device", "cuda", "--co", "-q", "tests/test_copy.py"]
+    result = subprocess.run(
+        command, cwd=ROOT, env={"PYTHONPATH": str(tmp_path), "PATH": ""}, capture_output=True, text=True
+    )
+    assert result.returncode == 4
+    assert "ERROR: --device cuda: torch is imported already, so the device has its type." in result.stderr
