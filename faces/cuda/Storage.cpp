@@ -2,6 +2,7 @@
 #include "Storage.h"
 
 #include <ATen/dlpack.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Storage.h>
