@@ -23,7 +23,9 @@ def succeeds(run_python: Run, tmp_path: Path) -> Callable[..., None]:
             "import runpy; runpy.run_path('program.py', run_name='__main__')",
             **{"TORCH_OPENREG_AS": "cuda", **environment},
         )
-        assert (result.returncode, result.stdout, result.stderr) == (0, "done\n", "")
+        # "USDT: ... profiler_start": PyTorch's profiler says so for any device.
+        said = "".join(line for line in result.stderr.splitlines(True) if not line.startswith("USDT:"))
+        assert (result.returncode, result.stdout, said) == (0, "done\n", "")
 
     return run
 
@@ -136,19 +138,19 @@ DATA_PARALLEL = """
             assert x.device == self.scale.device == self.layers[0].weight.device
             return self.layers(x) * self.scale * factor
 
-    one = Model().cuda()
+    one = Model().double().cuda()  # so that rounding does not hide a wrong row
     two = nn.DataParallel(copy.deepcopy(one))
     assert two.device_ids == [0, 1]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (one, two)]
     for step in range(4):
-        x, y = torch.randn(10, 6), torch.randn(10, 3, device="cuda")
+        x, y = torch.randn(10, 6).double(), torch.randn(10, 3, device="cuda")
         outputs = []
         for model, optimizer in zip((one, two), optimizers):
             optimizer.zero_grad()
             output = model(x.cuda() if model is one or step % 2 else x, factor=0.5)
             assert output.device == torch.device("cuda:0")
             outputs.append(output)
-            (output - y).pow(2).sum().backward()
+            (output - y).pow(2).mean().backward()
             optimizer.step()
         # A row depends on no other row, but matrix products of other sizes may add in another order.
         torch.testing.assert_close(*outputs)
@@ -159,11 +161,11 @@ DATA_PARALLEL = """
     # The parts of it, one by one.
     replicas = nn.parallel.replicate(one, [0, 1])
     assert [replica.scale.device.index for replica in replicas] == [0, 1]
-    inputs = nn.parallel.scatter(torch.randn(4, 6), [0, 1])
+    inputs = nn.parallel.scatter(torch.randn(4, 6).double(), [0, 1])
     outputs = nn.parallel.parallel_apply(replicas, inputs)
     gathered = nn.parallel.gather(outputs, 1)
     assert gathered.device == torch.device("cuda:1") and gathered.shape == (4, 3)
-    assert nn.parallel.data_parallel(one, torch.randn(4, 6).cuda(), [0, 1]).shape == (4, 3)
+    assert nn.parallel.data_parallel(one, torch.randn(4, 6).double().cuda(), [0, 1]).shape == (4, 3)
     integers = nn.DataParallel(nn.Embedding(5, 4).cuda())
     assert integers(torch.arange(5, device="cuda")).shape == (5, 4)
 """
@@ -176,7 +178,8 @@ def test_data_parallel_on_two_devices_equals_one(succeeds: Callable[..., None], 
 
 
 def test_what_training_loops_use(succeeds: Callable[..., None]) -> None:
-    succeeds("""
+    succeeds(
+        """
         import torch
         from torch import nn
         from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -190,10 +193,12 @@ def test_what_training_loops_use(succeeds: Callable[..., None]) -> None:
         packed = pack_padded_sequence(x.cuda(), torch.tensor([5, 3]))
         assert packed.is_cuda and packed.batch_sizes.device.type == "cpu"
         result, lengths_too = pad_packed_sequence(lstm.cuda()(packed)[0])
-        assert torch.equal(result.cpu(), expected) and torch.equal(lengths, lengths_too)
+        torch.testing.assert_close(result.cpu(), expected)  # the fused cell of the device rounds differently
+        assert torch.equal(lengths, lengths_too)
         assert packed.cpu().cuda(1).data.device == torch.device("cuda:1")
         try:
             pack_padded_sequence(x.cuda(), torch.tensor([5, 3]).cuda())
+            raise SystemExit("no error")
         except RuntimeError as error:
             assert str(error) == "'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor"
 
@@ -212,7 +217,10 @@ def test_what_training_loops_use(succeeds: Callable[..., None]) -> None:
         with torch.random.fork_rng():
             torch.rand(3, device="cuda:0"), torch.rand(3, device="cuda:1")
         assert all(torch.equal(a, b) for a, b in zip(state, torch.cuda.get_rng_state_all()))
-    """)
+        """,
+        # torch/backends/cudnn/__init__.py, is_acceptable(): what PyTorch says where that library is missing
+        PYTHONWARNINGS="ignore:PyTorch was compiled without cuDNN",
+    )
 
 
 def test_grad_scalers_skip_a_step_that_overflowed(succeeds: Callable[..., None]) -> None:

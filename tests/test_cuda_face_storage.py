@@ -275,6 +275,7 @@ def test_legacy_storage_types(succeeds: Callable[..., None]) -> None:
 # ---- Other processes -------------------------------------------------------------------------------------------------
 
 WORKER = """
+from multiprocessing.reduction import ForkingPickler
 import torch
 
 def work(requests, replies):
@@ -287,7 +288,7 @@ def work(requests, replies):
             replies.put((type(thing).__name__, str(thing.device), thing.requires_grad, thing.untyped_storage()._cdata))
         else:
             try:
-                torch.multiprocessing.reductions.ForkingPickler.dumps(kept[-1])
+                ForkingPickler.dumps(kept[-1])
             except RuntimeError as error:
                 replies.put(str(error))
     replies.put(torch.arange(3.0, device="cuda:1"))
@@ -348,7 +349,8 @@ def test_what_a_program_shares_by_hand(succeeds: Callable[..., None]) -> None:
         assert (device, size, type(handle), type(counter), type(event)) == (1, 12, bytes, bytes, bytes)
         assert isinstance(offset, int) and isinstance(counter_offset, int) and must_wait is False
         assert torch.zeros(0, device="cuda").untyped_storage()._share_cuda_()[1] is None
-        assert error_of(torch.multiprocessing.reductions.ForkingPickler.dumps, a.untyped_storage()) == (
+        from multiprocessing.reduction import ForkingPickler
+        assert error_of(ForkingPickler.dumps, a.untyped_storage()) == (
             "RuntimeError: Cannot pickle CUDA storage; try pickling a CUDA tensor instead")
     """)
 

@@ -11,8 +11,13 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _flatten_sparse_tensors, _reorder_tensors_as, _take_tensors
-from torch._utils import _unflatten_dense_tensors
+from torch._utils import (
+    _flatten_dense_tensors,
+    _flatten_sparse_tensors,
+    _reorder_tensors_as,
+    _take_tensors,
+    _unflatten_dense_tensors,
+)
 
 Streams: TypeAlias = "Sequence[torch.Stream | None] | None"
 

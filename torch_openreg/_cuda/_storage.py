@@ -121,7 +121,9 @@ class _CudaArrayInterface(property):
 def install() -> None:
     """What is neither an attribute of torch._C nor a function: classes written in C, and Python's registry of pickling."""
     for tensor_type in torch._tensor_classes:
-        if tensor_type.is_cuda:  # torch.cuda.FloatTensor and its like: every build has them, and a CPU build refuses them
+        if (
+            tensor_type.is_cuda
+        ):  # torch.cuda.FloatTensor and its like: every build has them, and a CPU build refuses them
             _C._enable_constructor(tensor_type)
     _reductions.install()
 
@@ -146,5 +148,10 @@ REPLACED: tuple[tuple[str, str, Any, str], ...] = (
     ("torch.utils.dlpack", "to_dlpack", _to_dlpack, "taken from torch._C at import"),
     ("torch", "to_dlpack", _to_dlpack, "taken from torch._C at import"),
     ("torch:Tensor", "__dlpack__", _dlpack, _ADDRESS),
-    ("torch:Tensor", "__cuda_array_interface__", _CudaArrayInterface(torch.Tensor.__cuda_array_interface__.fget), _ADDRESS),
+    (
+        "torch:Tensor",
+        "__cuda_array_interface__",
+        _CudaArrayInterface(torch.Tensor.__cuda_array_interface__.fget),
+        _ADDRESS,
+    ),
 )
