@@ -1,4 +1,4 @@
-"""The face "cuda": programs that only say "cuda" run unchanged. Each in a process of its own, with TORCH_OPENREG_AS=cuda."""
+"""The face "cuda": programs that only say "cuda" run unchanged, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ TRAINING = """
     loader = DataLoader(TensorDataset(images, labels), batch_size=16, pin_memory=True)
 
     def make():
-        return nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(0.1), nn.Linear(288, 2))
+        features = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+        return nn.Sequential(features, nn.Flatten(), nn.Dropout(0.1), nn.Linear(288, 2))
 
     model = make().cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -206,7 +207,10 @@ def test_what_training_loops_use(succeeds: Callable[..., None]) -> None:
         model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 1)).cuda()
         a = torch.randn(8, 4, device="cuda", requires_grad=True)
         grads = []
-        for run in (model, lambda a: checkpoint(model, a, use_reentrant=False), lambda a: checkpoint(model, a, use_reentrant=True)):
+        def checkpointed(reentrant):
+            return lambda a: checkpoint(model, a, use_reentrant=reentrant)
+
+        for run in (model, checkpointed(False), checkpointed(True)):
             torch.cuda.manual_seed(3)
             run(a).sum().backward()
             grads.append(a.grad)
@@ -228,7 +232,8 @@ def test_grad_scalers_skip_a_step_that_overflowed(succeeds: Callable[..., None])
         """
         import torch
 
-        for make in (lambda: torch.amp.GradScaler("cuda", init_scale=4.0), lambda: torch.cuda.amp.GradScaler(init_scale=4.0)):
+        old, new = torch.cuda.amp.GradScaler, lambda **options: torch.amp.GradScaler("cuda", **options)
+        for make in (lambda: old(init_scale=4.0), lambda: new(init_scale=4.0)):
             w = torch.nn.Parameter(torch.ones(2, device="cuda"))
             optimizer, scaler = torch.optim.SGD([w], lr=1.0), make()
             for value, expected, scale in [(1.0, 0.0, 4.0), (float("inf"), 0.0, 2.0), (-1.0, 1.0, 2.0)]:
@@ -250,10 +255,11 @@ def test_optimizers_take_the_form_that_pytorch_chooses_for_cuda(succeeds: Callab
     succeeds("""
         import copy, inspect, warnings
         import torch
-        from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices, _get_fused_kernels_supported_devices
+        from torch.utils import _foreach_utils as kernels
 
         warnings.simplefilter("ignore")
-        assert "cuda" in _get_foreach_kernels_supported_devices() and "cuda" in _get_fused_kernels_supported_devices()
+        assert "cuda" in kernels._get_foreach_kernels_supported_devices()
+        assert "cuda" in kernels._get_fused_kernels_supported_devices()
         called = []
 
         class Listen(torch.utils._python_dispatch.TorchDispatchMode):

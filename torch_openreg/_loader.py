@@ -164,7 +164,7 @@ def check_cuda() -> None:
     if "_C_cuda.so" not in _build_info.library_sizes:
         raise ImportError(
             "this torch_openreg was built without the face cuda (OPENREG_CUDA_FACE=OFF). Install one that has it, or "
-            f"{OWN_NAME}"
+            f'{OWN_NAME}'
         )
     if torch._C._has_cuda:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"

@@ -13,7 +13,9 @@ from torch_openreg import _C
 def _init() -> None:
     """Called by torch.cuda._lazy_init(), before the calls that were queued until then."""
     _C._init()
-    torch.cuda.default_generators = tuple(_C._get_default_generator(index) for index in range(_C._get_device_count()))
+    torch.cuda.default_generators = tuple(
+        _C._get_default_generator(index) for index in range(_C._get_device_count())
+    )
 
 
 def _synchronize() -> None:

@@ -20,7 +20,9 @@ def _default_stream(device: int) -> tuple[int, int, int]:
 
 
 def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
-    torch.accelerator.set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
+    torch.accelerator.set_stream(
+        torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
+    )
 
 
 class _CudaStreamBase(torch.Stream):
