@@ -2,6 +2,7 @@
 #include "Storage.h"
 
 #include <ATen/dlpack.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Storage.h>
@@ -96,7 +97,8 @@ py::object open_capsule(py::object capsule) {
     TORCH_CHECK_WITH(
         BufferError,
         !device || (device->device_type != kDLCUDA && device->device_type != kDLCUDAManaged),
-        "The capsule holds memory of a real CUDA device, which the simulated devices of torch_openreg cannot use. Copy it "
+        "The capsule holds memory of a real CUDA device, which the simulated devices of torch_openreg cannot use. Copy "
+        "it "
         "to the host first.");
   }
   return capsule;

@@ -1,6 +1,6 @@
 """Copies to and from several devices: what torch/csrc/cuda/python_comm.cpp offers, as comm.cpp does it without NCCL.
 
-Messages are comm.cpp's. Nothing here waits for a device: the copies are ordered by their streams, as any copy of a tensor.
+Messages are comm.cpp's. Nothing here waits for a device: streams order the copies, as any copy of a tensor.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _flatten_sparse_tensors, _reorder_tensors_as, _take_tensors
-from torch._utils import _unflatten_dense_tensors
+from torch._utils import (
+    _flatten_dense_tensors,
+    _flatten_sparse_tensors,
+    _reorder_tensors_as,
+    _take_tensors,
+    _unflatten_dense_tensors,
+)
 
 Streams: TypeAlias = "Sequence[torch.Stream | None] | None"
 
@@ -106,7 +111,9 @@ def _scatter_out(tensor: Tensor, out: Sequence[Tensor], dim: int, streams: Strea
     for index, result in enumerate(out):
         _check_output_is_cuda(index, result)
         if result.dim() != tensor.dim() or any(
-            size != expected for at, (size, expected) in enumerate(zip(result.shape, tensor.shape)) if at != dim
+            size != expected
+            for at, (size, expected) in enumerate(zip(result.shape, tensor.shape, strict=True))
+            if at != dim
         ):
             raise RuntimeError(
                 f"Output tensor at index {index} has incorrect shape: {list(result.shape)}. Expected same shape except "
@@ -115,8 +122,8 @@ def _scatter_out(tensor: Tensor, out: Sequence[Tensor], dim: int, streams: Strea
     sizes = [result.size(dim) for result in out]
     if sum(sizes) != tensor.size(dim):
         raise RuntimeError(
-            f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at dim {dim}. "
-            f"Expected {tensor.size(dim)}, but got total size {sum(sizes)}"
+            f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at dim "
+            f"{dim}. Expected {tensor.size(dim)}, but got total size {sum(sizes)}"
         )
     with contextlib.ExitStack() as entered:
         for index, (result, chunk) in enumerate(zip(out, tensor.split_with_sizes(sizes, dim), strict=True)):

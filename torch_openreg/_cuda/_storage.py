@@ -1,4 +1,4 @@
-"""Storages, their types, sharing and DLPack: what torch/csrc offers about them for CUDA, and a CPU build compiled out."""
+"""Storages, their types, sharing and DLPack: what torch/csrc offers for CUDA, and a CPU build compiled out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch_openreg import _C
 from torch_openreg.openreg import _reductions
 
 NOT_FOR_OTHERS = (
-    "The memory of a simulated CUDA device can only be used by PyTorch: there is no GPU that another library could read "
-    "it from. Copy the tensor to host memory first: tensor.cpu()."
+    "The memory of a simulated CUDA device can only be used by PyTorch: there is no GPU that another library could "
+    "read it from. Copy the tensor to host memory first: tensor.cpu()."
 )
 
 
@@ -41,8 +41,8 @@ def _resize_(self: UntypedStorage, size: int) -> UntypedStorage:
 
 # ---- Sharing: torch.multiprocessing sends the eight values of _share_cuda_()
 #
-# They are this device's own, in CUDA's places: the handle of the counter says which slot of shared memory the message has
-# (csrc/runtime/OpenRegSharing.h). No event is sent, since _share_cuda_() has waited for the stream.
+# They are this device's own, in CUDA's places: the handle of the counter says which slot of shared memory the
+# message has (csrc/runtime/OpenRegSharing.h). No event is sent, since _share_cuda_() has waited for the stream.
 
 
 def _share_cuda_(self: UntypedStorage) -> tuple[Any, ...]:
@@ -119,9 +119,11 @@ class _CudaArrayInterface(property):
 
 
 def install() -> None:
-    """What is neither an attribute of torch._C nor a function: classes written in C, and Python's registry of pickling."""
+    """What is neither an attribute of torch._C nor a function: types written in C, and the registry of pickling."""
     for tensor_type in torch._tensor_classes:
-        if tensor_type.is_cuda:  # torch.cuda.FloatTensor and its like: every build has them, and a CPU build refuses them
+        if (
+            tensor_type.is_cuda
+        ):  # torch.cuda.FloatTensor and its like: every build has them, and a CPU build refuses them
             _C._enable_constructor(tensor_type)
     _reductions.install()
 
@@ -146,5 +148,10 @@ REPLACED: tuple[tuple[str, str, Any, str], ...] = (
     ("torch.utils.dlpack", "to_dlpack", _to_dlpack, "taken from torch._C at import"),
     ("torch", "to_dlpack", _to_dlpack, "taken from torch._C at import"),
     ("torch:Tensor", "__dlpack__", _dlpack, _ADDRESS),
-    ("torch:Tensor", "__cuda_array_interface__", _CudaArrayInterface(torch.Tensor.__cuda_array_interface__.fget), _ADDRESS),
+    (
+        "torch:Tensor",
+        "__cuda_array_interface__",
+        _CudaArrayInterface(torch.Tensor.__cuda_array_interface__.fget),
+        _ADDRESS,
+    ),
 )
