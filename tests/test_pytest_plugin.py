@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import run
+from conftest import Environment, run
 
 pytest_plugins = ["pytester"]
 
@@ -70,7 +70,7 @@ def test_the_workers_of_xdist_have_the_devices(pytester: pytest.Pytester) -> Non
 def test_every_setting_has_an_option(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         from torch_openreg import openreg
-        def test_mode(): assert openreg.execution_mode() == "chaos"
+        def test_mode(): assert openreg.get_execution_mode() == "chaos"
     """)
     result = pytester.runpytest_subprocess("--openreg-execution=chaos", "--openreg-seed=5")
     result.assert_outcomes(passed=1)
@@ -144,7 +144,13 @@ def test_without_an_option_nothing_is_imported_set_or_said(pytester: pytest.Pyte
     """)
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(passed=1)
-    assert "openreg" not in "\n".join(line for line in result.outlines if not line.startswith(("plugins:", "rootdir:")))
+    result.stdout.no_fnmatch_line("torch_openreg: *")
+
+
+def test_an_installed_plugin_gives_no_warning(shared_environment: Environment, tmp_path: Path) -> None:
+    (tmp_path / "test_nothing.py").write_text("def test_nothing(): import torch")
+    result = run([shared_environment.python, "-W", "error", "-m", "pytest", "-W", "error"], tmp_path, {})
+    assert result.returncode == 0 and "1 passed in" in result.stdout
 
 
 def test_unused_it_costs_less_than_5_ms(tmp_path: Path) -> None:
