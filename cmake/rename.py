@@ -1,7 +1,7 @@
-"""Copies C++ sources under other names: PyTorch's hipify makes the sources of ROCm from those of CUDA in the same way.
+"""Copies C++ sources under other names, as PyTorch's hipify makes the sources of ROCm from those of CUDA.
 
-A table says what is renamed. What it has to cover is covered, or the copy is refused: a name that matches ``covers`` and
-that the table does not hold is reported with its file and line, and nothing is written.
+A table says what is renamed, and which names it must cover. If a file has such a name and the table does not hold it,
+the name is reported with its file and line, and nothing is written.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class UnknownName(Exception):
 class Names:
     """What is renamed.
 
-    ``identifiers``: whole identifiers, in code, comments and texts alike. ``phrases``: any text, for what is more than one
-    identifier; they come first, the longest one before the others. ``covers``: a regular expression for the identifiers
-    that must have a new name.
+    ``identifiers``: whole identifiers, in code, comments and texts alike. ``phrases``: any text, for what is more than
+    one identifier; they come first, the longest one before the others. ``covers``: a regular expression for the
+    identifiers that must have a new name.
     """
 
     identifiers: Mapping[str, str]

@@ -166,7 +166,8 @@ import os, signal, threading, torch
 x = torch.ones(1000, device="openreg")
 pinned = torch.ones(1000).pin_memory()
 pinned.to("openreg", non_blocking=True)
-torch.openreg.Event(), torch.openreg.MemPool()  # imported here: a child forked during an import hangs in Python's own lock
+# A child that is forked during an import hangs in a lock of Python's own.
+torch.openreg.Event(), torch.openreg.MemPool()
 stop = False
 def busy():
     while not stop:

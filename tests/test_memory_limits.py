@@ -90,10 +90,9 @@ def test_observers_see_the_failure_before_the_program_does() -> None:
     assert lines[0] == f"1 {4 * GIB} {GIB} {GIB} 1"  # the device counted it already
     assert lines[1] == (
         f"{NAME} out of memory. Tried to allocate 4.00 GiB. {'GPU' if DEVICE == 'cuda' else 'Device'} 1 has a total "
-        "capacity of 1.00 GiB of which 1.00 GiB is free. This process has 0 bytes memory in use. Of the allocated memory 0 bytes is allocated by "
-        "PyTorch, and "
-        "0 bytes is reserved by PyTorch but unallocated. Free tensors, use a smaller batch, or set "
-        "OPENREG_DEVICE_MEMORY higher."
+        "capacity of 1.00 GiB of which 1.00 GiB is free. This process has 0 bytes memory in use. Of the allocated "
+        "memory 0 bytes is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. Free tensors, use "
+        "a smaller batch, or set OPENREG_DEVICE_MEMORY higher."
     )
     assert lines[2].startswith(f"1 {1 << 40} {GIB} {GIB}")
 

@@ -1,4 +1,4 @@
-"""What the sources of the device are called where its type is ``cuda``: the table from which CMake makes the second face.
+"""The names of the sources where the device has the type ``cuda``: the table from which CMake makes the second face.
 
 The sources say PrivateUse1, as those of every backend outside PyTorch do. Here is each name of PyTorch's that a backend
 inside PyTorch has instead; faces/cuda/CudaHooks.h holds what differs by more than its name.

@@ -67,9 +67,7 @@ losses, devices, dtypes, count = train(16)
 expected = train(16, use_cpu=True)
 print(devices, dtypes, count, losses == expected[0], expected[1], losses[-1] < losses[0])
 """
-    assert cuda(tmp_path, program, "transformers", "accelerate") == [
-        "{'cuda:0'} {torch.float32} 1 True {'cpu'} True"
-    ]
+    assert cuda(tmp_path, program, "transformers", "accelerate") == ["{'cuda:0'} {torch.float32} 1 True {'cpu'} True"]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -77,12 +75,11 @@ def test_trainer_in_mixed_precision(tmp_path: Path, precision: str) -> None:
     program = f"""{TRAINER}
 losses, devices, dtypes, count = train(16, {precision}=True)
 full = train(16)[0]
-print(devices, dtypes, losses != full, max(abs(a - b) for a, b in zip(losses, full)) < 0.1, losses[-1] < 0.9 * losses[0])
+close = max(abs(a - b) for a, b in zip(losses, full)) < 0.1
+print(devices, dtypes, losses != full, close, losses[-1] < 0.9 * losses[0])
 """
     dtype = {"bf16": "bfloat16", "fp16": "float16"}[precision]
-    assert cuda(tmp_path, program, "transformers", "accelerate") == [
-        f"{{'cuda:0'}} {{torch.{dtype}}} True True True"
-    ]
+    assert cuda(tmp_path, program, "transformers", "accelerate") == [f"{{'cuda:0'}} {{torch.{dtype}}} True True True"]
 
 
 def test_generate_gives_the_cpus_words(tmp_path: Path) -> None:
@@ -147,9 +144,7 @@ def test_lightning_finds_the_gpu(tmp_path: Path) -> None:
 found, auto, expected = fit(accelerator="gpu", devices=1), fit(devices=1), fit(accelerator="cpu")
 print(found.places, found.losses == auto.losses == expected.losses, auto.places == found.places, expected.places)
 """
-    assert cuda(tmp_path, program, "lightning") == [
-        "{('cuda:0', torch.float32)} True True {('cpu', torch.float32)}"
-    ]
+    assert cuda(tmp_path, program, "lightning") == ["{('cuda:0', torch.float32)} True True {('cpu', torch.float32)}"]
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("16-mixed", "float16"), ("bf16-mixed", "bfloat16")])

@@ -1,9 +1,10 @@
 """torch.cuda on the face "cuda": what PyTorch's own Python finds in a build with CUDA, and not in a CPU build.
 
-PyTorch's modules ask ``torch._C`` for what their C++ offers. Here it is supplied, each name by the module of this package
-that its area has, with CUDA's meaning; then the modules that looked for it when they were imported, and made dummies, are
-executed again. Rule: PyTorch's own Python runs. A function of it is replaced only if that cannot be, and is then listed in
-REPLACED with the reason.
+PyTorch's modules ask ``torch._C`` for what their C++ offers. Here it is supplied, with CUDA's meaning, by one module
+for each area. Then the modules that looked for it when they were imported, and made dummies, are executed again.
+
+Rule: PyTorch's own Python runs. A function of it is replaced only if that cannot be, and is then listed in REPLACED
+with the reason.
 """
 
 from __future__ import annotations

@@ -27,13 +27,12 @@ def _broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
         if device < 0:
             raise RuntimeError(f"Expected non-negative device index, but got {device}")
     home = tensor.get_device()
-    options = {"dtype": tensor.dtype, "layout": tensor.layout}
-    return [
-        tensor
-        if device == home
-        else torch.empty(tensor.shape, device=f"cuda:{device}", **options).copy_(tensor, non_blocking=True)
-        for device in devices
-    ]
+
+    def copy(device: int) -> Tensor:
+        copy = torch.empty(tensor.shape, dtype=tensor.dtype, layout=tensor.layout, device=f"cuda:{device}")
+        return copy.copy_(tensor, non_blocking=True)
+
+    return [tensor if device == home else copy(device) for device in devices]
 
 
 def _broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
@@ -154,7 +153,7 @@ def _gather(tensors: Sequence[Tensor], dim: int, destination_index: int | None) 
     result = torch.empty(
         size,
         dtype=tensors[0].dtype,
-        device="cpu" if destination_index == -1 else torch.device("cuda", destination_index),
+        device="cpu" if destination_index == -1 else torch.device("cuda", destination_index),  # type: ignore[arg-type]
         memory_format=formats.pop() if len(formats) == 1 else torch.contiguous_format,
     )
     return _copy_to_parts(tensors, result, dim)

@@ -22,8 +22,9 @@ def _init() -> None:
     _C._init()
     if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
         _C._set_execution_mode(0, 0)  # inline: a launch has run when its call returns
-    torch.cuda._get_device_properties = _C._get_device_properties
-    torch.cuda.default_generators = tuple(_C._get_default_generator(index) for index in range(_C._get_device_count()))
+    torch.cuda._get_device_properties = _C._get_device_properties  # type: ignore[attr-defined]
+    generators = tuple(_C._get_default_generator(index) for index in range(_C._get_device_count()))
+    torch.cuda.default_generators = generators  # type: ignore[assignment]
 
 
 def _set_device(device: int) -> None:

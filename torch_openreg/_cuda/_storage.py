@@ -26,7 +26,7 @@ def _new(cls: type[UntypedStorage], *args: Any, device: Any = None, **options: A
     if isinstance(device, (str, int, torch.device)) and torch.device(device).type == "cuda" and not options:
         torch.cuda._lazy_init()
         with torch.cuda.device(device):
-            return torch._C.StorageBase.__new__(cls, *args, allocator=_C._allocator_address())
+            return torch._C.StorageBase.__new__(cls, *args, allocator=_C._allocator_address())  # type: ignore[call-arg]
     if device is not None:
         options["device"] = device
     return torch._C.StorageBase.__new__(cls, *args, **options)
@@ -34,7 +34,7 @@ def _new(cls: type[UntypedStorage], *args: Any, device: Any = None, **options: A
 
 def _resize_(self: UntypedStorage, size: int) -> UntypedStorage:
     if self.device.type != "cuda" or not isinstance(size, int) or size < 0:
-        return torch._C.StorageBase.resize_(self, size)
+        return torch._C.StorageBase.resize_(self, size)  # type: ignore[attr-defined]
     _C._resize_storage(self, size)
     return self
 
@@ -86,7 +86,7 @@ def _closed(to_dlpack: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _to_dlpack = _closed(torch._C._to_dlpack)
-_to_dlpack_versioned = _closed(torch._C._to_dlpack_versioned)  # type: ignore[attr-defined]
+_to_dlpack_versioned = _closed(torch._C._to_dlpack_versioned)
 
 
 _torch_from_dlpack = torch._C._from_dlpack
@@ -151,7 +151,7 @@ REPLACED: tuple[tuple[str, str, Any, str], ...] = (
     (
         "torch:Tensor",
         "__cuda_array_interface__",
-        _CudaArrayInterface(torch.Tensor.__cuda_array_interface__.fget),
+        _CudaArrayInterface(torch.Tensor.__cuda_array_interface__.fget),  # type: ignore[attr-defined]
         _ADDRESS,
     ),
 )

@@ -38,7 +38,7 @@ def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
 
 
 class _CudaStreamBase(torch.Stream):
-    def __new__(  # type: ignore[misc]
+    def __new__(
         cls, priority: int = 0, stream_id: int = 0, device_index: int = 0, device_type: int = 0, stream_ptr: int = 0
     ) -> _CudaStreamBase:
         if stream_ptr:
@@ -66,7 +66,7 @@ class _CudaStreamBase(torch.Stream):
 
 
 class _CudaEventBase(torch.Event):
-    def __new__(  # type: ignore[misc]
+    def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> _CudaEventBase:
         return super().__new__(cls, "cuda", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
@@ -77,7 +77,7 @@ class _CudaEventBase(torch.Event):
         return self.event_id
 
     @property
-    def device(self) -> torch.device | None:
+    def device(self) -> torch.device | None:  # type: ignore[override]
         """The device of the stream that recorded the event; None until one has."""
         return super().device if self.event_id else None
 
