@@ -218,7 +218,7 @@ def test_what_training_loops_use(succeeds: Callable[..., None]) -> None:
         assert torch.equal(grads[0], grads[1]) and torch.equal(grads[0], grads[2])
 
         state = torch.cuda.get_rng_state_all()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=range(2)):
             torch.rand(3, device="cuda:0"), torch.rand(3, device="cuda:1")
         assert all(torch.equal(a, b) for a, b in zip(state, torch.cuda.get_rng_state_all()))
         """,

@@ -504,8 +504,8 @@ def test_what_cannot_be_sent_is_refused_in_pytorchs_words(succeeds: Callable[...
             (lambda: comm.scatter(a, [0, 1], [4]), "Expected devices and chunk_sizes to be of same length, but got "
              "len(devices) = 2 and len(chunk_sizes) = 1"),
             (lambda: comm.scatter(a, [0, 1], streams=[torch.cuda.Stream(1), None]),
-             "Expected the device associated with the stream at index 0 (was 1) to match the device supplied at that "
-             "index (expected 0)"),
+             "Expected the device associated with the stream at index 0 (was 1) "
+             "to match the device supplied at that index (expected 0)"),
             (lambda: comm.scatter(a, [0], streams=[1]),
              "Unknown data type found in stream list. Need torch.cuda.Stream or None"),
             (lambda: comm.scatter(a, out=[]), "Expected at least one output tensor to scatter to"),
