@@ -46,7 +46,9 @@ def test_openreg_and_an_empty_value_are_the_devices_own_name(shared_environment:
 
 
 def test_without_autoload_the_face_comes_with_the_import_by_hand(shared_environment: Environment) -> None:
-    code = f"import torch; {ON_THE_CPU}; import os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch_openreg; {USE}"
+    code = (
+        f"import torch; {ON_THE_CPU}; import os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch_openreg; {USE}"
+    )
     assert shared_environment.run(code, TORCH_OPENREG_AUTOLOAD="0") == f"2.0 False 0\n{USED}"
 
 
@@ -214,10 +216,16 @@ def test_run_without_options_changes_nothing(program: Path) -> None:
     [
         (("--as", "gpu", "x.py"), "argument --as: it is 'gpu', but must be cuda or openreg\n"),
         (("--device-count", "0", "x.py"), "argument --device-count: it is '0', but must be a number from 1 to 64\n"),
-        (("--device-count", "two", "x.py"), "argument --device-count: it is 'two', but must be a number from 1 to 64\n"),
+        (
+            ("--device-count", "two", "x.py"),
+            "argument --device-count: it is 'two', but must be a number from 1 to 64\n",
+        ),
         (("--execution", "fast", "x.py"), "argument --execution: it is 'fast', but must be inline or async or chaos\n"),
         (("--as", "cuda"), "the following arguments are required: SCRIPT, ARGUMENTS\n"),
-        (("--as", "cuda", "missing.py"), "can't open file '{folder}/missing.py': [Errno 2] No such file or directory\n"),
+        (
+            ("--as", "cuda", "missing.py"),
+            "can't open file '{folder}/missing.py': [Errno 2] No such file or directory\n",
+        ),
     ],
     ids=str,
 )

@@ -83,7 +83,10 @@ def test_every_setting_has_an_option(pytester: pytest.Pytester) -> None:
     [
         ("--openreg-as=gpu", "argument --openreg-as: it is 'gpu', but must be cuda or openreg"),
         ("--openreg-device-count=65", "argument --openreg-device-count: it is '65', but must be a number from 1 to 64"),
-        ("--openreg-seed=-1", "argument --openreg-seed: it is '-1', but must be a number from 0 to 18446744073709551615"),
+        (
+            "--openreg-seed=-1",
+            "argument --openreg-seed: it is '-1', but must be a number from 0 to 18446744073709551615",
+        ),
     ],
 )
 def test_a_bad_value_is_a_usage_error(pytester: pytest.Pytester, option: str, sentence: str) -> None:
