@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
 from faces import face_of
 
 T = TypeVar("T")
