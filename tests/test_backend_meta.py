@@ -14,7 +14,7 @@ from test_views import VIEWS, View
 from torch import Tensor
 from torch._utils import get_tensor_metadata, set_tensor_metadata
 
-pytestmark = pytest.mark.skipif(DEVICE != "openreg", reason="only this device has such a description")
+pytestmark = pytest.mark.only_on("openreg", reason="CUDA tensors have no description of their memory")
 
 FLAGS = {"version_number": True, "format_number": False}
 

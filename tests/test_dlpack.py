@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from comparison import DEVICE, DEVICE_0, DEVICE_1, OURS, assert_same
+from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
 from torch import Tensor
 from torch.utils.dlpack import DLDeviceType, to_dlpack
 
 MODULE = torch.get_device_module(DEVICE)
 TWO_DEVICES = pytest.mark.skipif(MODULE.device_count() < 2, reason="needs two devices")
-ONLY_OPENREG = pytest.mark.skipif(not OURS, reason="PyTorch's own devices have their own codes and messages")
+ONLY_OPENREG = pytest.mark.only_on("openreg", reason="PyTorch's own devices have their own codes and messages")
 
 EXCHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "tensor": torch.from_dlpack,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from comparison import DEVICE, OURS
+from comparison import DEVICE
 from fuzz import programs
 from fuzz.__main__ import fuzz, shrink
 
@@ -17,7 +17,7 @@ def test_random_programs_compute_what_they_compute_on_the_cpu() -> None:
     assert sum(record["raised"] for record in records) < lines / 3
 
 
-@pytest.mark.skipif(not OURS, reason="about the device's queue")
+@pytest.mark.only_on("openreg", reason="about the device's queue")
 @pytest.mark.parametrize("execution", ["async", "chaos"])
 def test_random_programs_whose_queue_runs_behind(execution: str) -> None:
     records = fuzz(programs=40, seed=21, device=DEVICE, jobs=1, execution=execution)
@@ -36,7 +36,7 @@ torch.openreg.synchronize()
 """
 
 
-@pytest.mark.skipif(not OURS, reason="about the device's queue")
+@pytest.mark.only_on("openreg", reason="about the device's queue")
 @pytest.mark.parametrize(
     ("lines", "difference"),
     [
@@ -72,7 +72,7 @@ torch._the_library = library  # a registration lasts as long as its library
 CRASHING = WRONG.replace("torch.add(a, b)", "__import__('os').abort()")
 
 
-@pytest.mark.skipif(not OURS, reason="replaces an operator of the device")
+@pytest.mark.only_on("openreg", reason="replaces an operator of the device")
 @pytest.mark.parametrize(("setup", "status"), [(WRONG, "different"), (CRASHING, "crash")])
 def test_a_wrong_operator_is_found_and_its_program_shrunk(
     setup: str, status: str, capsys: pytest.CaptureFixture[str]

@@ -19,12 +19,12 @@ import pytest
 import sharing_worker
 import torch
 import torch.multiprocessing as mp
-from comparison import DEVICE, DEVICE_1, OURS, assert_same
+from comparison import DEVICE, DEVICE_1, assert_same
 from conftest import run
 
 from torch_openreg import _C
 
-pytestmark = pytest.mark.skipif(not OURS, reason="the other process uses this device")
+pytestmark = pytest.mark.only_on("openreg", reason="the programs of the other process name the device")
 
 MIB = 1 << 20
 

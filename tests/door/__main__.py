@@ -14,11 +14,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
+from comparison import DEVICE
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tests.door.watch import native_handle, watch
 from tests.test_nn_zoo import CASES
+from torch_openreg import openreg
 
 SAMPLES = 2
 
@@ -37,7 +39,7 @@ def shares_memory(result: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
 def computes(result: object, inputs: list[torch.Tensor]) -> bool:
     """Whether the call made something of the device's that is no view of its arguments, or a number out of them."""
     tensors = tensors_of(result)
-    on_device = [t for t in tensors if t.device.type == "openreg" and t.numel() > 0]
+    on_device = [t for t in tensors if t.device.type == DEVICE and t.numel() > 0]
     return any(not shares_memory(t, inputs) for t in on_device)
 
 
@@ -53,7 +55,7 @@ def step(module: torch.nn.Module, arguments: tuple[object, ...]) -> object:
 def calls_of_the_database(names: list[str]) -> Iterator[tuple[str, Callable[[], object], list[torch.Tensor]]]:
     for op in op_db:
         if torch.float32 in op.dtypes and (not names or op.name in names):
-            samples = op.sample_inputs("openreg", torch.float32, requires_grad=False)
+            samples = op.sample_inputs(DEVICE, torch.float32, requires_grad=False)
             for sample in itertools.islice(samples, SAMPLES):
                 name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
                 call = functools.partial(op, sample.input, *sample.args, **sample.kwargs)
@@ -63,19 +65,19 @@ def calls_of_the_database(names: list[str]) -> Iterator[tuple[str, Callable[[], 
 def calls_of_the_zoo(names: list[str]) -> Iterator[tuple[str, Callable[[], object], list[torch.Tensor]]]:
     for name, case in CASES.items():
         if not names or name in names:
-            module = case.make().to("openreg")
-            arguments = tree_map(lambda x: x.to("openreg") if isinstance(x, torch.Tensor) else x, case.arguments())
+            module = case.make().to(DEVICE)
+            arguments = tree_map(lambda x: x.to(DEVICE) if isinstance(x, torch.Tensor) else x, case.arguments())
             yield name, functools.partial(step, module, arguments), tensors_of(arguments)
 
 
 def run(mode: str, names: list[str]) -> dict[str, object]:
-    torch.openreg.execution_mode(mode, seed=1) if mode == "chaos" else torch.openreg.execution_mode(mode)
-    stream = torch.openreg.Stream()
+    openreg.execution_mode(mode, seed=1) if mode == "chaos" else openreg.execution_mode(mode)
+    stream = openreg.Stream()
     handle = native_handle(stream)
     calls = kernels = 0
     skipped: list[str] = []
     faults: dict[str, list[str]] = {}
-    with torch.openreg.stream(stream):
+    with openreg.stream(stream):
         for name, call, inputs in itertools.chain(calls_of_the_database(names), calls_of_the_zoo(names)):
             try:
                 result, count, wrong = watch(call, handle)

@@ -15,6 +15,8 @@ import numpy as np
 import openreg_c as c
 import torch
 
+from torch_openreg import openreg
+
 COMPUTES = c.KERNEL | c.COPY | c.FILL
 
 
@@ -41,7 +43,7 @@ class Ranges:
 def _contents() -> dict[int, np.ndarray]:
     """The bytes of every segment of device memory, by address."""
     result = {}
-    for segment in torch.openreg.memory_snapshot():
+    for segment in openreg.memory_snapshot():
         data = np.empty(segment["total_size"], dtype=np.uint8)
         c.call("orMemcpy", data.ctypes.data, segment["address"], data.nbytes, c.DEFAULT)
         result[segment["address"]] = data
@@ -61,7 +63,7 @@ def _changed(before: dict[int, np.ndarray], after: dict[int, np.ndarray]) -> np.
 def _blocks_in_use() -> Ranges:
     return Ranges(
         (block["address"], block["address"] + block["requested_size"])  # the rest was perhaps a temporary's before
-        for segment in torch.openreg.memory_snapshot()
+        for segment in openreg.memory_snapshot()
         for block in segment["blocks"]
         if block["state"] == "active_allocated"
     )
@@ -71,12 +73,12 @@ def watch(fn: Callable[[], Any], stream: int) -> tuple[Any, int, list[str]]:
     """Calls `fn`, and returns its result, the number of kernels, copies and fills that it ran, and what went wrong."""
     gc.disable()  # nothing goes between what is looked at before and the call
     try:
-        torch.openreg.synchronize()
+        openreg.synchronize()
         before = _contents()
         in_use_before = _blocks_in_use()
         with c.Observer(COMPUTES | c.ALLOCATION) as observer:
             result = fn()
-            torch.openreg.synchronize()
+            openreg.synchronize()
     finally:
         gc.enable()
     after = _contents()
