@@ -92,7 +92,8 @@ def cuda_face() -> dict[str, dict[str, str]]:
     """The rows of all names, and what happened when they were tried, in one process."""
     script = Path(cuda_face_rows.__file__)
     environment = os.environ | {"TORCH_OPENREG_AS": "cuda", "OPENREG_DEVICE_COUNT": "2"}
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=300)
+    command = [sys.executable, "-W", "ignore", script]  # PyTorch advises against old names
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert (result.returncode, result.stderr) == (0, "")
     return json.loads(result.stdout)
 

@@ -17,8 +17,8 @@ using c10::CachingAllocator::AcceleratorAllocatorConfig;
 // Read at every allocation, so kept apart from the divisions themselves.
 std::atomic<bool> divides_powers_of_two{false};
 
-// What CUDA's allocator has beside the shared keys and what decides about speed only: PYTORCH_CUDA_ALLOC_CONF, which
-// PyTorch reads for every accelerator, may hold them.
+// Keys of CUDA's allocator that decide about speed only. They are accepted, without effect, because PyTorch reads
+// PYTORCH_CUDA_ALLOC_CONF for every accelerator.
 const std::unordered_set<std::string> kKeysOfCuda{
     "backend",
     "graph_capture_record_stream_reuse",
@@ -46,7 +46,10 @@ void after_settings_changed(const std::string& settings) {
 
 // With a hook there, PyTorch refuses keys that neither it nor the hook knows.
 const bool registered = [] {
-  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(&after_settings_changed, kKeysOfCuda);
+  std::unordered_set<std::string> keys = kKeysOfCuda;
+  // Registering a key that PyTorch has made a shared one would throw.
+  std::erase_if(keys, [](const std::string& key) { return AcceleratorAllocatorConfig::getKeys().count(key) != 0; });
+  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(&after_settings_changed, keys);
   return true;
 }();
 
