@@ -216,8 +216,8 @@ WORKS: dict[str, str] = {
     "use_mem_pool": "in_pool()",
     "memory._snapshot": "set(cuda.memory._snapshot()) >= {'segments', 'device_traces', 'allocator_settings'}",
     "memory._dump_snapshot": "set(dumped()) == set(cuda.memory._snapshot())",
-    "memory._record_memory_history": "(cuda.memory._record_memory_history(), x(), 'alloc' in {entry['action'] for entry "
-    "in cuda.memory._snapshot()['device_traces'][0]}, cuda.memory._record_memory_history(None))[2]",
+    "memory._record_memory_history": "(cuda.memory._record_memory_history(), x(), 'alloc' in {entry['action'] "
+    "for entry in cuda.memory._snapshot()['device_traces'][0]}, cuda.memory._record_memory_history(None))[2]",
     # ---- random numbers
     "default_generators": "[g.device for g in cuda.default_generators] == [torch.device('cuda', i) for i in (0, 1)]",
     "manual_seed": "cuda.manual_seed(5) is None and cuda.initial_seed() == 5",
