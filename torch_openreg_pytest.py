@@ -32,8 +32,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         options = " ".join(f"--openreg-{name}" for name, variable, *_ in OPTIONS if variable in settings)
         variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
         raise pytest.UsageError(
-            f"{options}: torch was imported {_by_whom()}before pytest read its options, which is too late to choose the "
-            f"devices. Set them before Python starts: {variables} python -m pytest ..."
+            f"{options}: torch was imported {_by_whom()}before pytest read its options, which is too late to choose "
+            f"the devices. Set them before Python starts: {variables} python -m pytest ..."
         )
     os.environ.update(settings)
 

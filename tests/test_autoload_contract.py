@@ -359,7 +359,7 @@ def test_an_exception_in_a_later_phase_is_explained_at_first_use(environment: En
     with (environment.package / "_loader.py").open("a") as loader:
         loader.write(f"\n\ndef broken() -> None:\n    {phase}()\n    raise KeyError('injected')\n\n")
         loader.write(f"broken.__name__ = '{phase}'\n")
-        loader.write(f"phases = PHASES['openreg']\n")
+        loader.write("phases = PHASES['openreg']\n")
         loader.write(f"PHASES = {{'openreg': tuple(broken if phase is {phase} else phase for phase in phases)}}\n")
     assert first_use(environment) == (f"{UNAVAILABLE}{phase}: KeyError: 'injected'{AGAIN}", "KeyError('injected')")
 

@@ -46,7 +46,9 @@ def test_openreg_and_an_empty_value_are_the_devices_own_name(shared_environment:
 
 
 def test_without_autoload_the_face_comes_with_the_import_by_hand(shared_environment: Environment) -> None:
-    code = f"import torch; {ON_THE_CPU}; import os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch_openreg; {USE}"
+    code = (
+        f"import torch; {ON_THE_CPU}; import os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch_openreg; {USE}"
+    )
     assert shared_environment.run(code, TORCH_OPENREG_AUTOLOAD="0") == f"2.0 False 0\n{USED}"
 
 
@@ -135,8 +137,8 @@ def test_a_build_of_pytorch_with_cuda_keeps_its_name(environment: Environment, g
     assert warning_of(environment, f"import torch; {ON_THE_CPU}; {no_library}; {no_claim}") == (
         output,
         'The simulated device "cuda" is not available: torch_openreg failed in check_cuda: RuntimeError: PyTorch '
-        f"{release}+cu130 is a build with CUDA 13.0, where the name cuda belongs to real GPUs. Install a CPU build with "
-        f"`pip install torch=={release}+cpu --index-url https://download.pytorch.org/whl/cpu`, or{OWN_NAME}{DOCTOR}",
+        f"{release}+cu130 is a build with CUDA 13.0, where the name cuda belongs to real GPUs. Install a CPU build "
+        f"with `pip install torch=={release}+cpu --index-url https://download.pytorch.org/whl/cpu`, or{OWN_NAME}{DOCTOR}",
     )
     # The way out that is at hand.
     assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"
@@ -214,10 +216,16 @@ def test_run_without_options_changes_nothing(program: Path) -> None:
     [
         (("--as", "gpu", "x.py"), "argument --as: it is 'gpu', but must be cuda or openreg\n"),
         (("--device-count", "0", "x.py"), "argument --device-count: it is '0', but must be a number from 1 to 64\n"),
-        (("--device-count", "two", "x.py"), "argument --device-count: it is 'two', but must be a number from 1 to 64\n"),
+        (
+            ("--device-count", "two", "x.py"),
+            "argument --device-count: it is 'two', but must be a number from 1 to 64\n",
+        ),
         (("--execution", "fast", "x.py"), "argument --execution: it is 'fast', but must be inline or async or chaos\n"),
         (("--as", "cuda"), "the following arguments are required: SCRIPT, ARGUMENTS\n"),
-        (("--as", "cuda", "missing.py"), "can't open file '{folder}/missing.py': [Errno 2] No such file or directory\n"),
+        (
+            ("--as", "cuda", "missing.py"),
+            "can't open file '{folder}/missing.py': [Errno 2] No such file or directory\n",
+        ),
     ],
     ids=str,
 )

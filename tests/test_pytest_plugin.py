@@ -83,7 +83,10 @@ def test_every_setting_has_an_option(pytester: pytest.Pytester) -> None:
     [
         ("--openreg-as=gpu", "argument --openreg-as: it is 'gpu', but must be cuda or openreg"),
         ("--openreg-device-count=65", "argument --openreg-device-count: it is '65', but must be a number from 1 to 64"),
-        ("--openreg-seed=-1", "argument --openreg-seed: it is '-1', but must be a number from 0 to 18446744073709551615"),
+        (
+            "--openreg-seed=-1",
+            "argument --openreg-seed: it is '-1', but must be a number from 0 to 18446744073709551615",
+        ),
     ],
 )
 def test_a_bad_value_is_a_usage_error(pytester: pytest.Pytester, option: str, sentence: str) -> None:
@@ -100,9 +103,9 @@ def too_late(pytester: pytest.Pytester, by_whom: str, *options: str) -> None:
     result = pytester.runpytest_subprocess(*options, *OPTIONS)
     assert result.ret == pytest.ExitCode.USAGE_ERROR and "test session starts" not in result.stdout.str()
     assert result.errlines[0] == (
-        f"ERROR: --openreg-as --openreg-device-count: torch was imported {by_whom}before pytest read its options, which "
-        "is too late to choose the devices. Set them before Python starts: TORCH_OPENREG_AS=cuda OPENREG_DEVICE_COUNT=3 "
-        "python -m pytest ..."
+        f"ERROR: --openreg-as --openreg-device-count: torch was imported {by_whom}before pytest read its options, "
+        "which is too late to choose the devices. Set them before Python starts: TORCH_OPENREG_AS=cuda "
+        "OPENREG_DEVICE_COUNT=3 python -m pytest ..."
     )
 
 

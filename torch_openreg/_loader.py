@@ -67,8 +67,8 @@ def load() -> ModuleType | None:
         elif os.environ.get("TORCH_OPENREG_AS", "") != asked_face:
             _warn(
                 f"TORCH_OPENREG_AS was changed from {asked_face!r} to {os.environ.get('TORCH_OPENREG_AS', '')!r} after "
-                f'`import torch`, and this process keeps the device "{device_type}". Set it before Python starts, or use '
-                "`python -m torch_openreg run --as ...`."
+                f'`import torch`, and this process keeps the device "{device_type}". Set it before Python starts, or '
+                "use `python -m torch_openreg run --as ...`."
             )
     return getattr(torch, "openreg", None) or sys.modules["torch_openreg"].openreg
 
@@ -185,7 +185,7 @@ def check_cuda() -> None:
     if "_C_cuda.so" not in _build_info.library_sizes:
         raise ImportError(
             "this torch_openreg was built without the face cuda (OPENREG_CUDA_FACE=OFF). Install one that has it, or "
-            f'{OWN_NAME}'
+            f"{OWN_NAME}"
         )
     if torch._C._has_cuda:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"

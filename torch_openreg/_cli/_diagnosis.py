@@ -278,7 +278,10 @@ class Doctor:
             "environment": {
                 name: value
                 for name, value in sorted(os.environ.items())
-                if re.fullmatch(r"TORCH_DEVICE_BACKEND_AUTOLOAD|CUDA_VISIBLE_DEVICES|(TORCH_)?OPENREG_\w+|LD_(LIBRARY_PATH|PRELOAD)", name)
+                if re.fullmatch(
+                    r"TORCH_DEVICE_BACKEND_AUTOLOAD|CUDA_VISIBLE_DEVICES|(TORCH_)?OPENREG_\w+|LD_(LIBRARY_PATH|PRELOAD)",
+                    name,
+                )
             },
             "backends": [asdict(backend) for backend in backends],
             "conflicts": conflicts,

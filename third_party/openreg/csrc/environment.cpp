@@ -244,7 +244,7 @@ Environment readEnvironment(bool cudaVariables) {
     std::vector<int> visible = readCudaVisibleDevices(cudas, environment.deviceCount);
     if (own && visible != environment.visible) {
       environment.error = std::string("CUDA_VISIBLE_DEVICES=\"") + cudas + "\" and OPENREG_VISIBLE_DEVICES=\"" + own +
-          "\" select different devices: unset one of them";
+                          "\" select different devices: unset one of them";
     }
     environment.visible = std::move(visible);
     environment.visibleVariable = "CUDA_VISIBLE_DEVICES";

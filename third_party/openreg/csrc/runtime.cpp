@@ -19,7 +19,7 @@ enum class State { notStarted, started, badFork };
 std::atomic<State> state{State::notStarted};
 std::atomic<const Environment*> theEnvironment{nullptr};
 std::atomic<bool> cudaVariables{false}; // see orReadCudaVariables
-std::mutex startMutex; // guards the two changes from "not yet" to "done" above
+std::mutex startMutex;                  // guards the two changes from "not yet" to "done" above
 
 // fork() waits for a start that is under way in another thread, so that a child finds the simulator either started or
 // not, never half, and startMutex free. No other lock is ever taken in a child of a started process.
@@ -45,7 +45,8 @@ const Environment& environment() {
     const std::lock_guard lock(startMutex);
     known = theEnvironment.load(std::memory_order_relaxed);
     if (known == nullptr) {
-      known = new Environment(readEnvironment(cudaVariables)); // never deleted: atexit handlers and destructors may still call
+      known = new Environment(
+          readEnvironment(cudaVariables)); // never deleted: atexit handlers and destructors may still call
       theEnvironment.store(known, std::memory_order_release);
     }
   }
