@@ -12,12 +12,7 @@ OPTIONS: tuple[tuple[str, str, tuple[str, ...] | range, str], ...] = (
     ("as", "TORCH_OPENREG_AS", ("cuda", "openreg"), "the type of the simulated devices (default: openreg)"),
     ("device-count", "OPENREG_DEVICE_COUNT", range(1, 65), "the number of simulated devices (default: 2)"),
     ("execution", "OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued operators run (default: inline)"),
-    (
-        "seed",
-        "OPENREG_CHAOS_SEED",
-        range(2**64),
-        "what the delays of the execution mode chaos follow from (default: 0)",
-    ),
+    ("seed", "OPENREG_CHAOS_SEED", range(2**64), "what the delays of the mode chaos follow from (default: 0)"),
 )
 
 

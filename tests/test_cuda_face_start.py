@@ -138,8 +138,8 @@ def test_a_build_of_pytorch_with_cuda_keeps_its_name(environment: Environment, g
         output,
         'The simulated device "cuda" is not available: torch_openreg failed in check_cuda: RuntimeError: PyTorch '
         f"{release}+cu130 is a build with CUDA 13.0, where the name cuda belongs to real GPUs. Install a CPU build "
-        f"with `pip install torch=={release}+cpu --index-url https://download.pytorch.org/whl/cpu`, "
-        f"or{OWN_NAME}{DOCTOR}",
+        f"with `pip install torch=={release}+cpu --index-url https://download.pytorch.org/whl/cpu`, or{OWN_NAME}"
+        f"{DOCTOR}",
     )
     # The way out that is at hand.
     assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"

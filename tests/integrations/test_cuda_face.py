@@ -67,7 +67,9 @@ losses, devices, dtypes, count = train(16)
 expected = train(16, use_cpu=True)
 print(devices, dtypes, count, losses == expected[0], expected[1], losses[-1] < losses[0])
 """
-    assert cuda(tmp_path, program, "transformers", "accelerate") == ["{'cuda:0'} {torch.float32} 1 True {'cpu'} True"]
+    # The lines before it are Trainer's own.
+    result = cuda(tmp_path, program, "transformers", "accelerate")[-1]
+    assert result == "{'cuda:0'} {torch.float32} 1 True {'cpu'} True"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -75,11 +77,12 @@ def test_trainer_in_mixed_precision(tmp_path: Path, precision: str) -> None:
     program = f"""{TRAINER}
 losses, devices, dtypes, count = train(16, {precision}=True)
 full = train(16)[0]
-close = max(abs(a - b) for a, b in zip(losses, full)) < 0.1
-print(devices, dtypes, losses != full, close, losses[-1] < 0.9 * losses[0])
+apart = max(abs(a - b) for a, b in zip(losses, full))
+print(devices, dtypes, losses != full, apart < 0.1, losses[-1] < 0.9 * losses[0])
 """
     dtype = {"bf16": "bfloat16", "fp16": "float16"}[precision]
-    assert cuda(tmp_path, program, "transformers", "accelerate") == [f"{{'cuda:0'}} {{torch.{dtype}}} True True True"]
+    result = cuda(tmp_path, program, "transformers", "accelerate")[-1]
+    assert result == f"{{'cuda:0'}} {{torch.{dtype}}} True True True"
 
 
 def test_generate_gives_the_cpus_words(tmp_path: Path) -> None:
@@ -97,10 +100,10 @@ for options in ({{"do_sample": False}}, {{"do_sample": True, "top_k": 20}}, {{"n
 loaded = gpt2()
 loaded.save_pretrained("saved")
 spread = transformers.GPT2LMHeadModel.from_pretrained("saved", device_map="auto")
-print({{p.device.type for p in spread.parameters()}}, transformers.pipeline is not None)
+print({{p.device.type for p in spread.parameters()}})
 """
     lines = cuda(tmp_path, program, "transformers", "accelerate", devices="0,1")
-    assert lines == ["cuda:0 True"] * 3 + ["{'cuda'} True"]
+    assert lines == ["cuda:0 True"] * 3 + ["{'cuda'}"]
 
 
 # ---- Lightning, accelerate, peft -------------------------------------------------------------------------------------
