@@ -56,7 +56,10 @@ def pytest_configure(config: pytest.Config) -> None:
             f"--device {device_under_test()}: torch is imported already, so the device has its type. Leave out the "
             "plugin that imports it, or set TORCH_OPENREG_AS as well."
         )
-    os.environ["TORCH_OPENREG_AS"] = face
+    if face:
+        os.environ["TORCH_OPENREG_AS"] = face
+    else:
+        os.environ.pop("TORCH_OPENREG_AS", None)
     config.addinivalue_line(
         "markers",
         "only_on(device, reason): a test of what this type of device alone has; skipped if another one is under test",

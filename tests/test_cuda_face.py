@@ -380,7 +380,7 @@ def test_out_of_memory_is_said_in_cudas_words(cuda: Cuda) -> None:
     print(torch.cuda.OutOfMemoryError is torch.OutOfMemoryError, torch.cuda.memory_stats(1)["num_ooms"])
     print(seen)
     torch.cuda.set_per_process_memory_fraction(0.5, 0)
-    print(raised(torch.empty, 700 << 20, dtype=torch.uint8, device="cuda")[:70])
+    print(raised(torch.empty, 700 << 20, dtype=torch.uint8, device="cuda")[:80])
     """
     lines = cuda(code, OPENREG_DEVICE_MEMORY="1G")
     # c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator::malloc

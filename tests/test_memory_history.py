@@ -247,7 +247,7 @@ def test_the_viewers_flame_graphs_have_the_programs_lines(dumps: tuple[Path, Pat
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FLAMES, *dumps], capture_output=True, text=True, check=True
     )
-    assert ";active_allocated;workload.py:9:<module>;workload.py:6:model 4194304" in result.stdout
+    assert ";active_allocated;workload.py:10:<module>;workload.py:7:model 4194304" in result.stdout
     with dumps[1].open("rb") as file:
         address = max(pickle.load(file)["segments"], key=lambda segment: segment["total_size"])["address"]
     assert f"only_after = [{address}]" in result.stdout

@@ -331,7 +331,8 @@ def test_a_damaged_message_is_refused_and_the_whole_one_can_still_be_opened(ask:
     device, memory, offset, size, slots, slot, number = good
     unknown = "RuntimeError: Expected what _share_storage() returned in another process, but got something else."
     short = "RuntimeError: Expected a handle of 64 bytes."
-    damaged = "RuntimeError: OpenReg error: orIpcOpenMemHandle: the handle is none that orIpcGetMemHandle has filled in"
+    invalid = "AcceleratorError: OpenReg error: orIpcOpenMemHandle: the handle is none "
+    damaged = f"{invalid}that orIpcGetMemHandle has filled in"
     both = {
         (256, memory, offset, size, slots, slot, number): "The device index is out of range. It must be in [0, ",
         (2**70, memory, offset, size, slots, slot, number): unknown,

@@ -58,6 +58,7 @@ struct CudaHooks : public at::CUDAHooksInterface {
 // Why PyTorch cannot be given the hooks; null after a success.
 OPENREG_API extern const char* cuda_hooks_failure;
 
+// LITERALINCLUDE START: HOOKS IN PLACE
 // PyTorch makes CUDA's hooks at the first question, keeps them for good, and `import torch` asks before it loads any
 // backend. What it made in a CPU build is a stub: an object of the interface's own class, without a member. So the hooks
 // of this device, which have no member either, are constructed in the stub's place: every reference to it that PyTorch
@@ -75,5 +76,6 @@ void register_cuda_hooks(const Hooks* hooks) {
   }
   delete hooks;
 }
+// LITERALINCLUDE END: HOOKS IN PLACE
 
 } // namespace c10::openreg

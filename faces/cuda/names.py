@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "cmake"))
 
 from rename import Names, UnknownName, rename_files
 
+# LITERALINCLUDE START: NAMES OF CUDA
 KEYS = ("Autocast", "Autograd", "NestedTensor", "Quantized", "Sparse", "SparseCsr")
 
 NAMES = Names(
@@ -65,6 +66,7 @@ NAMES = Names(
         "'openreg' backend": "'CUDA' backend",
     },
 )
+# LITERALINCLUDE END: NAMES OF CUDA
 
 if __name__ == "__main__":
     source, target, *files = sys.argv[1:]
