@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+IDENTIFIER = r"[A-Za-z_]\w*"
 
 
 class UnknownName(Exception):
@@ -34,30 +34,22 @@ class Names:
     def rename(self, text: str, file: str = "<text>") -> str:
         """``text`` under the new names. Raises UnknownName, which names ``file``."""
         longest_first = sorted(self.phrases, key=len, reverse=True)
-        any_phrase = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        names = re.compile("|".join([*map(re.escape, longest_first), IDENTIFIER]))
         covered = re.compile(self.covers)
         unknown = []
 
-        def rename_identifier(match: re.Match[str]) -> str:
+        def rename_one(match: re.Match[str]) -> str:
             name = match[0]
+            if name in self.phrases:
+                return self.phrases[name]
             if name not in self.identifiers and covered.search(name):
-                unknown.append(f"{file}:{match.string.count(chr(10), 0, match.start()) + 1}: {name}")
+                unknown.append(f"{file}:{text.count(chr(10), 0, match.start()) + 1}: {name}")
             return self.identifiers.get(name, name)
 
-        # Between the phrases, so that a phrase's replacement is not renamed again.
-        pieces, end = [], 0
-        for phrase in any_phrase.finditer(text):
-            pieces += [(text[end : phrase.start()], True), (self.phrases[phrase[0]], False)]
-            end = phrase.end()
-        pieces.append((text[end:], True))
-        line, result = 0, []
-        for piece, is_renamed in pieces:
-            padding = "\n" * line  # for the line numbers of what is not known
-            result.append(IDENTIFIER.sub(rename_identifier, padding + piece)[line:] if is_renamed else piece)
-            line += piece.count("\n")
+        renamed = names.sub(rename_one, text)
         if unknown:
             raise UnknownName("\n".join(unknown))
-        return "".join(result)
+        return renamed
 
 
 def rename_files(source: Path, target: Path, files: Iterable[str], names: Names) -> None:

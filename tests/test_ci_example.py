@@ -68,13 +68,18 @@ class Machine:
         packages = python / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
         (packages / "others.pth").write_text(str(others))
 
-    def run_job(self, project: Path, only: Sequence[str] = ()) -> list[tuple[str, str]]:
-        """Runs the steps, or those named, until one fails: (name, output) of each that ran. A failed one says so."""
+    def run_job(
+        self, project: Path, only: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> list[tuple[str, str]]:
+        """Runs the steps, or those named, until one fails: (name, output) of each that ran. A failed one says so.
+
+        ``env`` is added to the job's own.
+        """
         context = {f"vars.{name}": "" for name in ("TORCH_INDEX",)}
         context |= {f"matrix.{name}": value for name, value in self.matrix.items()}
         variables = {name: expand(value, context) for name, value in WORKFLOW["env"].items()} | self.variables
         context |= {f"env.{name}": value for name, value in variables.items()}
-        variables |= {name: expand(value, context) for name, value in JOB["env"].items()}
+        variables |= {name: expand(value, context) for name, value in (JOB["env"] | dict(env or {})).items()}
         to_save: dict[str, Path] = {}
         ran = []
         for step in JOB["steps"]:
@@ -250,6 +255,18 @@ def test_a_job_without_the_device_fails(machine: Machine, project: Path, tmp_pat
     without = Machine(tmp_path / "3", machine.variables, machine.matrix)
     ((step, output),) = without.run_job(project, TESTS)
     assert step == "FAILED: Test" and "device type at start of device string: openreg" in output
+
+
+def test_with_two_lines_of_the_book_the_job_tests_the_device_cuda(
+    first_job: list[tuple[str, str]], machine: Machine, project: Path
+) -> None:
+    page = (ROOT / "docs" / "test" / "cuda.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(.+?)^```", page, re.MULTILINE | re.DOTALL)
+    env = yaml.safe_load(block)["env"]
+    assert env.keys() == {"TORCH_OPENREG_AS", "TEST_DEVICE"} and env["TEST_DEVICE"] != JOB["env"]["TEST_DEVICE"]
+    output = dict(machine.run_job(project, TESTS, env))
+    assert re.findall(r"(\d+) passed.* in ", output[TESTS[0]]) == ["6"], output
+    assert re.findall(r"(\d+) passed.* in ", output[TESTS[1]]) == ["6", "6", "6"], output
 
 
 @dataclass

@@ -1,6 +1,3 @@
-#include "CudaOperators.h"
-
-#include <ATen/Context.h>
 #include <ATen/ops/convolution_backward_ops.h>
 #include <torch/library.h>
 
@@ -30,36 +27,18 @@ Tensor _convolution(
       input, weight, bias, stride, padding, dilation, transposed, output_padding, std::move(groups));
 }
 
-std::tuple<Tensor, Tensor, Tensor> convolution_backward(
-    const Tensor& grad_output,
-    const Tensor& input,
-    const Tensor& weight,
-    OptionalSymIntArrayRef bias_sizes,
-    c10::SymIntArrayRef stride,
-    c10::SymIntArrayRef padding,
-    c10::SymIntArrayRef dilation,
-    bool transposed,
-    c10::SymIntArrayRef output_padding,
-    c10::SymInt groups,
-    std::array<bool, 3> output_mask) {
-  auto [grad_input, grad_weight, grad_bias] = UnboxedOnCpu<at::_ops::convolution_backward>::call(
-      grad_output,
-      input,
-      weight,
-      bias_sizes,
-      stride,
-      padding,
-      dilation,
-      transposed,
-      output_padding,
-      std::move(groups),
-      output_mask);
-  // The CPU's kernel may give more than is asked for.
-  return {
-      output_mask[0] ? grad_input : Tensor(),
-      output_mask[1] ? grad_weight : Tensor(),
-      output_mask[2] ? grad_bias : Tensor()};
-}
+// Op(..., output_mask), where the CPU's kernel may give more gradients than the mask asks for.
+template <class Op, class Schema = typename Op::schema>
+struct MaskedGradients;
+
+template <class Op, class Gradients, class... Args>
+struct MaskedGradients<Op, Gradients(Args...)> {
+  static Gradients call(Args... args) {
+    auto [input, weight, bias] = UnboxedOnCpu<Op>::call(args...);
+    const std::array<bool, 3> mask = std::get<sizeof...(Args) - 1>(std::tie(args...));
+    return {mask[0] ? input : Tensor(), mask[1] ? weight : Tensor(), mask[2] ? bias : Tensor()};
+  }
+};
 
 // There is neither cuDNN nor MIOpen: ctc_loss() takes PyTorch's own kernel.
 bool no_library_for_ctc_loss(const Tensor&, const Tensor&, IntArrayRef, IntArrayRef, int64_t) {
@@ -73,7 +52,7 @@ bool no_library_for_ctc_loss_of_tensors(const Tensor&, const Tensor&, const Tens
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("convolution", convolution_overrideable);
   m.impl("_convolution", _convolution);
-  m.impl("convolution_backward", convolution_backward);
+  m.impl("convolution_backward", MaskedGradients<at::_ops::convolution_backward>::call);
   for (const char* name : {"_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"}) {
     m.impl(name, no_library_for_ctc_loss);
     m.impl((std::string(name) + ".Tensor").c_str(), no_library_for_ctc_loss_of_tensors);
@@ -81,22 +60,4 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
 }
 
 } // namespace
-
-// As select_sdp_backend(), aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, chooses on a GPU without cuDNN.
-bool fused_attention_is_enabled(const Tensor& query, const std::optional<Tensor>& mask) {
-  const auto& context = globalContext();
-  const ScalarType type = query.scalar_type();
-  const bool flash = context.userEnabledFlashSDP() && (type == kHalf || type == kBFloat16) && !mask;
-  const bool efficient = context.userEnabledMemEfficientSDP() && type != kDouble;
-  return flash || efficient || context.userEnabledOverrideableSDP();
-}
-
-const char* refuse_attention() {
-  const auto& context = globalContext();
-  TORCH_CHECK(
-      !context.userEnabledFlashSDP() && !context.userEnabledMemEfficientSDP() && !context.userEnabledCuDNNSDP(),
-      "No available kernel. Aborting execution.");
-  return "";
-}
-
 } // namespace at::openreg

@@ -98,8 +98,7 @@ py::object open_capsule(py::object capsule) {
         BufferError,
         !device || (device->device_type != kDLCUDA && device->device_type != kDLCUDAManaged),
         "The capsule holds memory of a real CUDA device, which the simulated devices of torch_openreg cannot use. Copy "
-        "it "
-        "to the host first.");
+        "it to the host first.");
   }
   return capsule;
 }

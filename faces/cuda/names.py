@@ -39,10 +39,6 @@ NAMES = Names(
         "at::RegisterPrivateUse1HooksInterface": "register_cuda_hooks",
         # PyTorch accepts it of PrivateUse1 only. Storages that PyTorch makes itself are plain ones here, as on CUDA.
         "c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create)": "static_cast<void>(&create)",
-        # The switches of torch.backends.cuda, and the sentence if nothing is left (CudaOperators.h).
-        '#include "Attention.h"': '#include "Attention.h"\n#include "CudaOperators.h"',
-        "globalContext().userEnabledOverrideableSDP()": "fused_attention_is_enabled(query, attn_mask)",
-        '"No viable backend for': 'refuse_attention(), "No viable backend for',
         # What users read. torch.openreg does not exist here; its module does.
         "torch.openreg.": "torch_openreg.openreg.",
         '"Expected a generator of the openreg device, but got one of ", other->device(), "."': (

@@ -72,6 +72,17 @@ print(devices, dtypes, count, losses == expected[0], expected[1], losses[-1] < l
     assert result == "{'cuda:0'} {torch.float32} 1 True {'cpu'} True"
 
 
+def test_trainer_takes_every_visible_device(tmp_path: Path) -> None:
+    program = f"""{TRAINER}
+losses, devices, dtypes, count = train(8)
+expected = train(16, use_cpu=True)[0]
+apart = max(abs(a - b) for a, b in zip(losses, expected))
+print(devices, dtypes, count, apart < 1e-5, losses[-1] < losses[0], torch.cuda.max_memory_allocated(1) > 0)
+"""
+    result = cuda(tmp_path, program, "transformers", "accelerate", devices="0,1")[-1]
+    assert result == "{'cuda:0'} {torch.float32} 2 True True True"
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_trainer_in_mixed_precision(tmp_path: Path, precision: str) -> None:
     program = f"""{TRAINER}
@@ -231,6 +242,47 @@ for device in ("cuda", "cpu"):
 print(ends[0][0] == ends[1][0], losses[-1] < losses[0], ends[0][1].equal(ends[1][1]))
 """
     assert cuda(tmp_path, program, "transformers", "peft") == ["True True True"]
+
+
+# ---- timm ------------------------------------------------------------------------------------------------------------
+
+
+def test_timm_models_train_as_on_the_cpu(tmp_path: Path) -> None:
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("needs timm, whose torchvision comes from pip's index as a build for CUDA: not in the extra")
+    program = """
+    # A torchvision that was built for CUDA cannot load its operators here. timm uses none, and importing torchvision
+    # needs the schemas of two.
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    import timm, timm.optim, timm.utils
+    images, labels = integers(256, 4, 3, 32, 32).float() / 128 - 1, integers(10, 4)
+    for name, options in (
+        ("resnet10t", {}),
+        ("vit_tiny_patch16_224", {"img_size": 32, "depth": 2}),
+        ("convnext_atto", {"depths": (1, 1, 1, 1)}),
+    ):
+        results = []
+        for device in ("cuda", "cpu"):
+            torch.manual_seed(0)
+            model = timm.create_model(name, num_classes=10, **options).to(device)
+            average = timm.utils.ModelEmaV3(model)
+            optimizer = timm.optim.create_optimizer_v2(model, opt="adamw", lr=1e-3)
+            losses = []
+            for _ in range(3):
+                loss = torch.nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                average.update(model)
+                losses.append(loss.item())
+            results.append((losses, next(average.parameters()).detach().cpu()))
+        print(name, results[0][0] == results[1][0], losses[-1] < losses[0], results[0][1].equal(results[1][1]))
+    """
+    assert cuda(tmp_path, program) == [
+        f"{name} True True True" for name in ("resnet10t", "vit_tiny_patch16_224", "convnext_atto")
+    ]
 
 
 # ---- safetensors, torchmetrics, torch-geometric ----------------------------------------------------------------------

@@ -12,8 +12,6 @@ import torch
 
 from torch_openreg import _C
 
-_DEBUG_MODES = (0, 1, 2)
-
 
 def _init() -> None:
     """Called by torch.cuda._lazy_init(), before the calls that were queued until then."""
@@ -39,10 +37,6 @@ def _exchange_device(device: int) -> int:
     return _C._exchangeDevice(device)
 
 
-def _synchronize() -> None:
-    torch.accelerator.synchronize()
-
-
 def _arch_flags() -> str | None:
     """The kernels run on every device that there is: PyTorch "was built for" its architecture."""
     if not _C._get_device_count():
@@ -56,7 +50,7 @@ def _has_primary_context(device: int) -> bool:
 
 
 def _set_sync_debug_mode(mode: int) -> None:
-    if mode not in _DEBUG_MODES:
+    if mode not in (0, 1, 2):
         raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
     _C._set_sync_debug_mode(mode)
 
@@ -155,7 +149,7 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_hasPrimaryContext": _has_primary_context,
     "_cuda_getArchFlags": _arch_flags,
     "_cuda_getCompiledVersion": lambda: 0,  # torch.version.cuda is None
-    "_cuda_synchronize": _synchronize,
+    "_cuda_synchronize": torch.accelerator.synchronize,
     "_cuda_canDeviceAccessPeer": _C._can_device_access_peer,
     "_cuda_set_sync_debug_mode": _set_sync_debug_mode,
     "_cuda_get_sync_debug_mode": _C._get_sync_debug_mode,

@@ -10,10 +10,6 @@ from torch_openreg import _C
 from torch_openreg._cuda._missing import refusal
 
 
-def _empty_cache() -> None:
-    torch._C._accelerator_emptyCache()
-
-
 def _memory_stats(device: int) -> dict[str, Any]:
     _C._check_device_index(device)
     return torch._C._accelerator_getDeviceStats(device) | _C._more_memory_stats(device)
@@ -97,7 +93,7 @@ def _enable_cache(value: bool) -> None:
 
 
 SUPPLIED: dict[str, Any] = {
-    "_cuda_emptyCache": _empty_cache,
+    "_cuda_emptyCache": torch._C._accelerator_emptyCache,
     "_cuda_memoryStats": _memory_stats,
     "_cuda_resetPeakMemoryStats": torch._C._accelerator_resetPeakStats,
     "_cuda_resetAccumulatedMemoryStats": torch._C._accelerator_resetAccumulatedStats,

@@ -121,9 +121,8 @@ class _CudaArrayInterface(property):
 def install() -> None:
     """What is neither an attribute of torch._C nor a function: types written in C, and the registry of pickling."""
     for tensor_type in torch._tensor_classes:
-        if (
-            tensor_type.is_cuda
-        ):  # torch.cuda.FloatTensor and its like: every build has them, and a CPU build refuses them
+        # torch.cuda.FloatTensor and its like: every build has them, and a CPU build refuses them.
+        if tensor_type.is_cuda:
             _C._enable_constructor(tensor_type)
     _reductions.install()
 

@@ -1,7 +1,5 @@
 #include "Attention.h"
 
-#include <ATen/Context.h>
-#include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
@@ -21,34 +19,18 @@ Tensor with_strides_of(const Tensor& tensor, const Tensor& like) {
 
 } // namespace
 
-int64_t _fused_sdp_choice(
-    const Tensor& query,
-    const Tensor& key,
-    const Tensor& value,
-    const std::optional<Tensor>& attn_mask,
-    double dropout_p,
-    bool is_causal,
-    std::optional<double>,
-    bool enable_gqa) {
-  const sdp::sdp_params params{query, key, value, attn_mask, dropout_p, is_causal, enable_gqa};
+bool fused_attention_can_compute(const sdp::sdp_params& params) {
+  const Tensor& query = params.query;
   // What the CPU's flash kernel asks for (sdp_utils_cpp.cpp), in its order; the mask's gradient it does not compute.
   const std::array kTypes{kFloat, kDouble, kBFloat16, kHalf};
-  const bool usable = globalContext().userEnabledOverrideableSDP() && sdp::check_nested_tensor(params, false) &&
-                      sdp::check_for_dropout(params, false) && sdp::check_tensor_shapes(params, false) &&
-                      sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/true>(params, false) &&
-                      sdp::check_attn_mask_shape(params, false) && query.sym_size(-1) == key.sym_size(-1) &&
-                      query.sym_size(-1) == value.sym_size(-1) &&
-                      sdp::check_nonzero_sequence_lengths_dense(params, false) &&
-                      sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(params, false) &&
-                      sdp::check_tensor_dtype(params, kTypes, false) && !(attn_mask && attn_mask->requires_grad());
-  if (usable) {
-    return static_cast<int64_t>(sdp::SDPBackend::overrideable);
-  }
-  TORCH_CHECK(
-      globalContext().userEnabledMathSDP(),
-      "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math "
-      "kernel and the fused kernels.");
-  return static_cast<int64_t>(sdp::SDPBackend::math);
+  return sdp::check_nested_tensor(params, false) && sdp::check_for_dropout(params, false) &&
+         sdp::check_tensor_shapes(params, false) &&
+         sdp::check_batch_size_and_num_heads_dense</*supports_gqa=*/true>(params, false) &&
+         sdp::check_attn_mask_shape(params, false) && query.sym_size(-1) == params.key.sym_size(-1) &&
+         query.sym_size(-1) == params.value.sym_size(-1) && sdp::check_nonzero_sequence_lengths_dense(params, false) &&
+         sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(params, false) &&
+         sdp::check_tensor_dtype(params, kTypes, false) &&
+         !(params.attn_mask && params.attn_mask->requires_grad());
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 
 // The attention a backend may supply in place of the composite one ("overrideable"): here the CPU's flash kernel.
 namespace at::openreg {
 
-// Which kernel scaled_dot_product_attention takes: the overrideable one where it can compute the case, else the
-// composite.
+bool fused_attention_can_compute(const sdp::sdp_params& params);
+
+// Which kernel scaled_dot_product_attention takes: the overrideable one if the program left it on and it can
+// compute the case, else the composite (AttentionChoice.cpp).
 int64_t _fused_sdp_choice(
     const Tensor& query,
     const Tensor& key,

@@ -1,10 +1,10 @@
 #include "Custom.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/ops/empty_like.h>
 #include <openreg_launch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>

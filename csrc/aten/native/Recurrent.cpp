@@ -1,12 +1,13 @@
 #include "Recurrent.h"
 
-#include <ATen/Functions.h>
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_thnn_fused_gru_cell_backward_ops.h>
 #include <ATen/ops/_thnn_fused_gru_cell_ops.h>
 #include <ATen/ops/_thnn_fused_lstm_cell_backward_impl_ops.h>
 #include <ATen/ops/_thnn_fused_lstm_cell_ops.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "OnCpu.h"
 

@@ -153,45 +153,35 @@ int indexOfUuid(std::string_view item, int deviceCount) {
   return found;
 }
 
-std::vector<int> readIndices(std::string_view text, int deviceCount) {
-  std::vector<long long> indices;
-  for (const std::string_view item : split(text)) {
-    const long long index = leadingIndex(item);
-    if (contains(indices, index)) {
-      return {};
-    }
-    if (index < 0) {
+// `read` of each item, until the first item that `exists` refuses. Nothing if one is repeated.
+template <class Items, class Read, class Exists>
+auto readUntil(const Items& items, Read read, Exists exists) {
+  std::vector<decltype(read(*items.begin()))> values;
+  for (const auto& item : items) {
+    const auto value = read(item);
+    if (contains(values, value)) {
+      values.clear();
       break;
     }
-    indices.push_back(index);
+    if (!exists(value)) {
+      break;
+    }
+    values.push_back(value);
   }
+  return values;
+}
+
+std::vector<int> readIndices(std::string_view text, int deviceCount) {
+  const auto indices = readUntil(split(text), leadingIndex, [](long long index) { return index >= 0; });
   const auto end = std::find_if(indices.begin(), indices.end(), [&](long long index) { return index >= deviceCount; });
   return {indices.begin(), end};
 }
 
 std::vector<int> readUuids(std::string_view text, int deviceCount) {
-  std::vector<std::string_view> uuids;
-  for (const std::string_view item : split(text)) {
-    if (contains(uuids, item)) {
-      return {};
-    }
-    if (!isUuid(item)) {
-      break;
-    }
-    uuids.push_back(item);
-  }
-  std::vector<int> indices;
-  for (const std::string_view uuid : uuids) {
-    const int index = indexOfUuid(uuid, deviceCount);
-    if (contains(indices, index)) {
-      return {};
-    }
-    if (index < 0) {
-      break;
-    }
-    indices.push_back(index);
-  }
-  return indices;
+  return readUntil(
+      readUntil(split(text), [](std::string_view item) { return item; }, isUuid),
+      [&](std::string_view uuid) { return indexOfUuid(uuid, deviceCount); },
+      [](int index) { return index >= 0; });
 }
 
 // CUDA's rules, as PyTorch's _parse_visible_devices and _transform_uuid_to_ordinals (torch/cuda/__init__.py) have them:
