@@ -130,9 +130,12 @@ class Checked(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.references += [value or "" for name, value in attributes if name in ("href", "src", "data", "action")]
-        if tag not in self.VOID and not self.get_starttag_text().endswith("/>"):  # type: ignore[union-attr]
+        self.handle_startendtag(tag, attributes)
+        if tag not in self.VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.references += [value or "" for name, value in attributes if name in ("href", "src", "data", "action")]
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag

@@ -58,19 +58,25 @@ def range_start(msg: str) -> int:
 
 
 def range_end(range_id: int) -> None:
-    """Ends the range that ``range_start`` returned; any other handle is ignored. As ``torch.cuda.nvtx.range_end``."""
+    """Ends the range whose handle ``range_start`` returned as ``range_id``; any other number is ignored.
+
+    As ``torch.cuda.nvtx.range_end``.
+    """
     if found := _started.pop(range_id, None):
         found.__exit__(None, None, None)
 
 
 def mark(msg: str) -> None:
-    """A range without a length. As ``torch.cuda.nvtx.mark``."""
+    """A range named ``msg`` without a length. As ``torch.cuda.nvtx.mark``."""
     _begin(msg).__exit__(None, None, None)
 
 
 @contextlib.contextmanager
 def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
-    """Context manager and decorator: a range named ``msg.format(*args, **kwargs)``. As ``torch.cuda.nvtx.range``."""
+    """Context manager and decorator: a range whose name is ``msg``, formatted with the other arguments.
+
+    As ``torch.cuda.nvtx.range``.
+    """
     range_push(msg.format(*args, **kwargs))
     try:
         yield
