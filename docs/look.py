@@ -2,7 +2,8 @@
 
 At the width of a phone and of a desktop, in light and in dark colours: nothing is wider than the window or its box,
 what scrolls sideways shows it, names and lines of sources do not break, every image is there, no page is endless, and
-nothing is written to the console. The page of `python -m torch_openreg ops --html` is looked at too. Before that,
+nothing is written to the console. The pages of `python -m torch_openreg ops` and `memory` are looked at too, the latter
+of a real run. The browser is offline. Before that,
 PLANTED proves that each fault would be seen. Chromium is playwright's (`playwright install chromium`), or the system's.
 """
 
@@ -15,6 +16,18 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+PROGRAM = """
+import sys, torch
+from torch_openreg.openreg import memory
+memory._record_memory_history(stacks="python")
+model = torch.nn.Sequential(*[torch.nn.Linear(500, 500) for _ in range(4)]).to("openreg")
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(3):
+    model(torch.ones(700, 500, device="openreg")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+memory._dump_snapshot(sys.argv[1])
+"""
 BOOK = Path(__file__).parents[1] / "build" / "docs"
 WIDTHS = {"phone": 390, "desktop": 1280}
 HEIGHTS = {"phone": 22_000, "desktop": 14_000}
@@ -129,8 +142,11 @@ def main() -> int:
     looks.mkdir(exist_ok=True)
     operators = looks / "ops.html"
     operators.write_bytes(subprocess.check_output([sys.executable, "-m", "torch_openreg", "ops", "--html"]))
+    memory, snapshot = looks / "memory.html", looks / "snapshot.pickle"
+    subprocess.check_call([sys.executable, "-c", PROGRAM, snapshot])
+    memory.write_bytes(subprocess.check_output([sys.executable, "-m", "torch_openreg", "memory", snapshot, "--html"]))
     titles = {file: file.relative_to(BOOK).with_suffix("").as_posix().replace("/", "-") for file in pages}
-    titles[operators] = "ops"
+    titles |= {operators: "ops", memory: "memory"}
     failed = 0
     with sync_playwright() as playwright:
         installed = Path(playwright.chromium.executable_path).exists()
@@ -139,7 +155,9 @@ def main() -> int:
         check_that_faults_are_seen(browser, looks)
         for name, width in WIDTHS.items():
             for scheme in SCHEMES:
-                context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+                context = browser.new_context(
+                    viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+                )
                 folder = looks / f"{name}-{scheme}"
                 folder.mkdir(exist_ok=True)
                 for file, title in titles.items():

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import generated
+
+if TYPE_CHECKING:
+    from torch_openreg._cli.trace import Event
 
 
 class Picture:
@@ -168,7 +174,79 @@ def timeline() -> Picture:
     return picture
 
 
-PICTURES = (layers, from_import_to_tensor, operator, windows, timeline)
+def profiled() -> Picture:
+    """Runs a program, and draws its trace as the viewers do: what was recorded, with its lengths."""
+    # Where the processor can be traced from outside, Kineto says on stderr that it begins and ends.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "10")
+    import torch
+
+    from torch_openreg import openreg
+    from torch_openreg._cli.trace import Trace
+
+    def program() -> None:
+        with side:
+            result.copy_(y, non_blocking=True)
+        for _ in range(3):
+            torch.tan(x)
+        torch.accelerator.synchronize()
+
+    x = torch.ones(30_000, device="openreg")  # so few that no OpenMP team computes them
+    y = torch.ones(200, 500, device="openreg")
+    result = torch.empty(200, 500, pin_memory=True)
+    with openreg.execution_mode("async"), tempfile.TemporaryDirectory() as folder:
+        side = torch.Stream("openreg")
+        traces = []
+        for run in range(10):
+            with torch.profiler.profile() as recorded:
+                program()
+            file = Path(folder) / f"{run}.json"
+            recorded.export_chrome_trace(str(file))
+            traces.append(Trace(file))
+
+    def length(trace: Trace) -> float:
+        return max(event.end for event in trace.host) - min(event.begin for event in trace.host)
+
+    trace = min(traces, key=length)  # the one that other programs of the machine disturbed least
+    begin = min(event.begin for event in trace.host)
+    end = max(event.end for event in trace.host)
+    rows = {"operators": 30, "calls": 86}
+    for device, stream in sorted(trace.lanes):
+        rows[f"device {device}, stream {stream}"] = 30 + 56 * len(rows)
+    bottom = 56 * len(rows) + 40
+    picture = Picture(
+        760,
+        bottom,
+        "Two streams in the mode async, as the profiler recorded them: a copy and three kernels.",
+    )
+
+    def x_of(time: float) -> float:
+        return 150 + 600 * (time - begin) / (end - begin)
+
+    def bar(row: str, event: Event, kind: str) -> None:
+        width = max(x_of(event.end) - x_of(event.begin), 1.5)
+        picture.box(round(x_of(event.begin), 1), rows[row], round(width, 1), 30, kind=kind)
+        if width > 7 * len(event.name):
+            picture.text(x_of(event.begin) + width / 2, rows[row] + 19, event.name, kind="code", size=11)
+
+    for name, y_of in rows.items():
+        picture.text(10, y_of + 19, name, anchor="start", size=13)
+    for event in trace.host:
+        if event.category == "cpu_op":
+            bar("operators", event, "box")
+    for event in trace.runtime:
+        bar("calls", event, "warn" if event.name.endswith("Synchronize") else "box")
+    for (device, stream), events in trace.lanes.items():
+        for event in events:
+            row = f"device {device}, stream {stream}"
+            bar(row, event, "accent")
+            call = trace.calls.get(event.arguments["correlation"])
+            if call:
+                picture.arrow(round(x_of(call.begin), 1), 116, round(x_of(event.begin), 1), rows[row])
+    picture.text(450, bottom - 10, f"{end - begin:.0f} microseconds, from left to right", kind="dim", size=12)
+    return picture
+
+
+PICTURES = (layers, from_import_to_tensor, operator, windows, timeline, profiled)
 
 
 def draw_all(folder: Path) -> None:

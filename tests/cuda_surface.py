@@ -25,8 +25,6 @@ INSTEAD = {
     "DeferredCudaCallError": "torch.openreg.DeferredOpenRegCallError",
     "max_memory_cached": "torch.openreg.max_memory_reserved",
     "memory_cached": "torch.openreg.memory_reserved",
-    "nvtx*": "torch.profiler.record_function",
-    "profiler*": "torch.profiler.profile",
     "reset_max_memory_*": "torch.openreg.reset_peak_memory_stats",
     "sparse*": "torch.sparse_coo_tensor",
 }
@@ -70,7 +68,6 @@ ABSENT = {
     "has_magma": _LIBRARY,
     "is_current_stream_capturing": _GRAPH,
     "jiterator": "it compiles CUDA source at run time",
-    "list_gpu_processes": "each process has devices of its own",
     "make_graphed_callables": _GRAPH,
     "memory_usage": _SENSOR,
     "nccl*": _COLLECTIVES,

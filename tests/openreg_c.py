@@ -104,8 +104,9 @@ class KernelScope(ctypes.Structure):
     )
 
 
-KERNEL, COPY, FILL, ALLOCATION, FREE = 1, 2, 4, 8, 16
-ALL_ACTIVITIES = 31
+KERNEL, COPY, FILL, ALLOCATION, FREE, CALL, SYNCHRONIZATION = (1 << bit for bit in range(7))
+ON_THE_DEVICE = KERNEL | COPY | FILL | ALLOCATION | FREE
+ALL_ACTIVITIES = ON_THE_DEVICE | CALL | SYNCHRONIZATION
 BEGIN, END, POINT = range(3)
 
 
@@ -117,6 +118,7 @@ class Activity(ctypes.Structure):
         ("device", ctypes.c_int),
         ("stream", POINTER),
         ("name", ctypes.c_char_p),
+        ("correlation", ctypes.c_uint64),
         ("failed", ctypes.c_bool),
         ("operands", OperandsFn),
         ("data", POINTER),
@@ -289,11 +291,12 @@ def ipc_open(handle: bytes) -> int:
 
 class Observer:
     """Collects what the device tells, as a context manager: `events` of (kind, phase, id, device, stream, name, failed,
-    [(begin, end, access), ...]), in the order in which they are told."""
+    [(begin, end, access), ...]), in the order in which they are told; `correlations` of the same."""
 
-    def __init__(self, kinds: int = ALL_ACTIVITIES) -> None:
+    def __init__(self, kinds: int = ON_THE_DEVICE) -> None:
         self.kinds = kinds
         self.events: list[tuple[Any, ...]] = []
+        self.correlations: list[int] = []
         self._tell = ActivityFn(self._told)
 
     def __enter__(self) -> Observer:
@@ -312,6 +315,7 @@ class Observer:
 
         if activity.operands:
             activity.operands(activity.data, OperandFn(visit), None)
+        self.correlations.append(activity.correlation)
         self.events.append(
             (
                 activity.kind,

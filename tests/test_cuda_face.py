@@ -475,3 +475,31 @@ def test_another_library_may_allocate_on_a_stream(cuda: Cuda) -> None:
         print(torch.cuda.current_stream() == torch.cuda.default_stream())
     """
     assert cuda(code) == ["2048 0", "[True]", "0", "True"]
+
+
+# ---- the profiler
+
+
+def test_the_profiler_shows_the_device_as_cuda(run_python: Run, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    code = f"""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+    from torch_openreg import openreg
+    print(sorted(map(str, torch.profiler.supported_activities())))
+    x = torch.ones(200, 200, device="cuda")
+    with openreg.execution_mode("async"), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as p:
+        torch.cuda.nvtx.range_push("mine")
+        x @ x
+        torch.cuda.nvtx.range_pop()
+        torch.cuda.synchronize()
+    mm = next(e for e in p.key_averages() if e.key == "aten::mm")
+    print(mm.self_device_time_total > 0, "Self CUDA" in p.key_averages().table(sort_by="self_cuda_time_total"))
+    p.export_chrome_trace({str(file)!r})
+    """
+    result = run_python(textwrap.dedent(code), TORCH_OPENREG_AS="cuda")
+    assert result.stdout.splitlines() == ["['ProfilerActivity.CPU', 'ProfilerActivity.CUDA']", "True True"]
+    entries = json.loads(file.read_text())["traceEvents"]
+    found = {(entry.get("cat"), entry["name"]) for entry in entries}
+    assert found >= {("kernel", "openreg::mm"), ("cuda_runtime", "orLaunch"), ("gpu_user_annotation", "mine")}
+    assert "cuda:0" in {entry["args"]["labels"] for entry in entries if entry["name"] == "process_labels"}

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 HOME = "torch_openreg.openreg"
-MODULES = ("", ".amp", ".execution", ".fallback", ".memory", ".random", ".streams")
+MODULES = ("", ".amp", ".execution", ".fallback", ".memory", ".nvtx", ".profiler", ".random", ".streams")
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 import api  # noqa: E402
 

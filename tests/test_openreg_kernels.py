@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from openreg_c import (
+    ALL_ACTIVITIES,
     ASYNC,
     BEGIN,
+    CALL,
     CHAOS,
     COPY,
     DEFAULT,
@@ -24,6 +26,7 @@ from openreg_c import (
     PERSISTENT,
     POINT,
     READ,
+    SYNCHRONIZATION,
     WRITE,
     AfterWaitFn,
     BeforeWaitFn,
@@ -535,7 +538,7 @@ def test_bad_arguments_of_a_subscription_are_errors() -> None:
     fn = Observer()._tell
     with raises("orErrorInvalidValue", "orActivitySubscribe: subscriber is NULL"):
         call("orActivitySubscribe", None, fn, None, KERNEL)
-    for kinds in (0, 32):
+    for kinds in (0, 128):
         message = f"orActivitySubscribe: kinds is {kinds}; join values of orActivityKind, or pass orActivityAll"
         with raises("orErrorInvalidValue", message):
             call("orActivitySubscribe", ctypes.byref(handle), fn, None, kinds)
@@ -547,6 +550,81 @@ def test_bad_arguments_of_a_subscription_are_errors() -> None:
     message = f"orActivityUnsubscribe: subscriber {observer.handle:#x} does not exist"
     with raises("orErrorInvalidResourceHandle", message):
         call("orActivityUnsubscribe", observer.handle)
+
+
+# ---- calls of the host, and what they start
+
+
+def test_what_a_call_starts_has_its_id(stream: int) -> None:
+    memory = malloc(64)
+    nothing = HostFn(lambda _: None)
+    call("orSetExecutionMode", ASYNC, 0)
+    with Observer(ALL_ACTIVITIES) as observer:
+        call("orMemsetAsync", memory, 1, 64, stream)
+        call("orLaunch", stream, nothing, None, 0)
+        call("orStreamSynchronize", stream)
+        call("orMemcpy", memory, memory + 32, 8, DEFAULT)
+    call("orFree", memory)
+    begun = [
+        (kind, name, number, correlation)
+        for (kind, phase, number, _, _, name, *_), correlation in zip(
+            observer.events, observer.correlations, strict=True
+        )
+        if phase == BEGIN
+    ]
+    calls = {name: number for kind, name, number, _ in begun if kind == CALL}
+    assert list(calls) == ["orMemsetAsync", "orLaunch", "orMemcpy"]
+    assert [name for kind, name, *_ in begun if kind == SYNCHRONIZATION] == ["orStreamSynchronize"]
+    assert {(kind, correlation) for kind, _, _, correlation in begun if kind not in (CALL, SYNCHRONIZATION)} == {
+        (FILL, calls["orMemsetAsync"]),
+        (KERNEL, calls["orLaunch"]),
+        (COPY, calls["orMemcpy"]),
+    }
+
+
+def test_a_kernel_that_its_own_thread_begins_has_no_call(stream: int) -> None:
+    memory = malloc(64)
+    with Observer(ALL_ACTIVITIES) as observer, kernel(stream):
+        call("orMemcpyAsync", memory, memory + 32, 8, DEFAULT, stream)
+    call("orFree", memory)
+    told = [(event[0], event[1]) for event in observer.events]
+    assert told == [(KERNEL, BEGIN), (CALL, BEGIN), (COPY, BEGIN), (COPY, END), (CALL, END), (KERNEL, END)]
+    number = observer.events[1][2]
+    assert observer.correlations == [0, 0, number, number, 0, 0]
+
+
+def test_each_call_is_told_where_it_ends_and_of_which_device_and_stream(stream: int) -> None:
+    event = get_pointer("orEventCreate")
+    with Observer(CALL | SYNCHRONIZATION) as observer:
+        memory = malloc(64)
+        pinned = get_pointer("orMallocHost", 64)
+        call("orEventRecord", event, stream)
+        call("orStreamWaitEvent", stream, event, 0)
+        call("orEventSynchronize", event)
+        call("orDeviceSynchronize")
+        call("orStreamAwaitLaunch", stream)
+        call("orMemcpyWithStream", memory, pinned, 8, DEFAULT, stream)
+        call("orFree", memory)
+        call("orFreeHost", pinned)
+        call("orStreamQuery", stream)
+        call("orEventQuery", event)
+        call("orSetDevice", 0)
+    call("orEventDestroy", event)
+    told = [(name, kind, device, its) for kind, phase, _, device, its, name, *_ in observer.events if phase == BEGIN]
+    assert told == [
+        ("orMalloc", CALL, 0, None),
+        ("orMallocHost", CALL, 0, None),
+        ("orEventRecord", CALL, 0, stream),
+        ("orStreamWaitEvent", SYNCHRONIZATION, 0, stream),
+        ("orEventSynchronize", SYNCHRONIZATION, 0, stream),
+        ("orDeviceSynchronize", SYNCHRONIZATION, 0, None),
+        ("orStreamAwaitLaunch", SYNCHRONIZATION, 0, stream),
+        ("orMemcpyWithStream", CALL, 0, stream),
+        ("orFree", CALL, 0, None),
+        ("orFreeHost", CALL, 0, None),
+    ]
+    ended = [(name, kind, device, its) for kind, phase, _, device, its, name, *_ in observer.events if phase == END]
+    assert ended == told
 
 
 # ---- chaos: pinned memory is poisoned when a copy to it is queued

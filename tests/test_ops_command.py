@@ -216,7 +216,7 @@ class Page(html.parser.HTMLParser):
 def test_the_page_is_complete_and_well_formed(rows: list[ops.Operator], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--html"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("<!DOCTYPE html>") and "color-scheme: light dark" in text and "http" not in text
+    assert text.startswith("<!DOCTYPE html>") and "color-scheme: light dark" in text and "://" not in text
     page = Page()
     page.feed(text)
     page.close()

@@ -292,10 +292,11 @@ def add_methods() -> None:
     """Tensor.openreg(), Module.openreg(), is_openreg and their like; what PyTorch's own methods and pickling lack."""
     import torch
 
-    from torch_openreg.openreg import _reductions, _tensor_methods
+    from torch_openreg.openreg import _profiler_names, _reductions, _tensor_methods
 
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _tensor_methods.install()
+    _profiler_names.install()
     _reductions.install()
 
 

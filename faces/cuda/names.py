@@ -27,6 +27,9 @@ NAMES = Names(
         "is_privateuseone": "is_cuda",
         "REGISTER_PRIVATEUSE1_DISPATCH": "REGISTER_CUDA_DISPATCH",
         "registerPrivateUse1Methods": "registerCUDAMethods",
+        "PRIVATEUSE1_RUNTIME": "CUDA_RUNTIME",
+        "PRIVATEUSE1_DRIVER": "CUDA_DRIVER",
+        "REGISTER_PRIVATEUSE1_PROFILER": "REGISTER_CUDA_PROFILER",
         "wrapper_PrivateUse1_": "wrapper_CUDA_",
         "resizePrivateUse1Bytes": "resizeBytes",
         "_local_scalar_dense_openreg": "_local_scalar_dense_cuda",
@@ -37,6 +40,8 @@ NAMES = Names(
         "<ATen/detail/PrivateUse1HooksInterface.h>": '"CudaHooks.h"',
         "at::PrivateUse1HooksInterface": "CudaHooks",
         "at::RegisterPrivateUse1HooksInterface": "register_cuda_hooks",
+        "<torch/csrc/profiler/standalone/privateuse1_profiler.h>": '"CudaKineto.h"',
+        '"openreg:{}"': '"cuda:{}"',
         # PyTorch accepts it of PrivateUse1 only. Storages that PyTorch makes itself are plain ones here, as on CUDA.
         "c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create)": "static_cast<void>(&create)",
         # What users read. torch.openreg does not exist here; its module does.

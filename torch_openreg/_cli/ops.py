@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import torch
 
-from torch_openreg import _C
+from torch_openreg import _C, _page
 
 # Route -> what it means, the device's own first.
 ROUTES = {
@@ -168,39 +168,17 @@ def show_rich(rows: Sequence[Operator], only_totals: bool) -> None:
     console.print(table)
 
 
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Operators of the openreg device</title>
-<style>
-:root {{ color-scheme: light dark; --soft: color-mix(in srgb, currentColor 12%, transparent); }}
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
-table {{ border-collapse: collapse; width: 100%; }}
-th, td {{ text-align: left; padding: .2rem .6rem; border-bottom: 1px solid var(--soft); vertical-align: top; }}
-td:first-child {{ font-family: ui-monospace, monospace; white-space: nowrap; }}
-td.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-td.source {{ font-family: ui-monospace, monospace; font-size: .8em; opacity: .7; white-space: nowrap; }}
-#operators td {{ white-space: nowrap; }}
-#routes td:last-child {{ min-width: 14rem; }}
-.scrolls {{ overflow-x: auto; }}
-/* The side on which there is more fades out. */
-[data-more~="right"] {{ mask-image: linear-gradient(to left, transparent, #000 3rem); }}
-[data-more~="left"] {{ mask-image: linear-gradient(to right, transparent, #000 3rem); }}
-[data-more="left right"] {{
-  mask-image: linear-gradient(to right, transparent, #000 3rem, #000 calc(100% - 3rem), transparent);
-}}
-input, button {{ font: inherit; padding: .3rem .6rem; max-width: 100%; margin: 1.5rem .5rem .5rem 0; }}
-input {{ width: 22rem; box-sizing: border-box; }}
-tr.total {{ cursor: pointer; }}
-tr.total:hover, tr.chosen {{ background: var(--soft); }}
-</style>
-</head>
-<body>
-<h1>Operators of the openreg device</h1>
-<p>{count} operators of PyTorch {version}, by the kernel that the dispatcher has for the device; {queued} are queued in
-asynchronous execution. Choose a route, or type a part of a name.</p>
+STYLE = """td:first-child { font-family: ui-monospace, monospace; white-space: nowrap; }
+td.source { font-family: ui-monospace, monospace; font-size: .8em; opacity: .7; white-space: nowrap; }
+#operators td { white-space: nowrap; }
+#routes td:last-child { min-width: 14rem; }
+input, button { font: inherit; padding: .3rem .6rem; max-width: 100%; margin: 1.5rem .5rem .5rem 0; }
+input { width: 22rem; box-sizing: border-box; }
+tr.total { cursor: pointer; }
+tr.total:hover, tr.chosen { background: var(--soft); }
+"""
+BODY = """<p>{count} operators of PyTorch {version}, by the kernel that the dispatcher has for the device; {queued} are
+queued in asynchronous execution. Choose a route, or type a part of a name.</p>
 <div class="scrolls">
 <table id="routes">
 <thead><tr><th>route</th><th>operators</th><th>what runs</th></tr></thead>
@@ -218,52 +196,37 @@ asynchronous execution. Choose a route, or type a part of a name.</p>
 {rows}
 </tbody>
 </table>
-</div>
-<script>
-const filter = document.getElementById("filter"), routes = document.querySelectorAll("tr.total");
+</div>"""
+SCRIPT = """const filter = document.getElementById("filter"), routes = document.querySelectorAll("tr.total");
 const shown = document.getElementById("shown"), all = document.getElementById("all");
 const rows = [...document.querySelectorAll("#operators tbody tr")];
 let route = null, limit = 100;
-function update() {{
+function update() {
   const text = filter.value.toLowerCase();
   let matching = 0;
-  for (const row of rows) {{
+  for (const row of rows) {
     const named = row.cells[0].textContent.toLowerCase().includes(text);
     row.hidden = !named || (route && row.cells[1].textContent !== route) || ++matching > limit;
-  }}
-  shown.textContent = `${{Math.min(matching, limit)}} of ${{matching}} operators`;
+  }
+  shown.textContent = `${Math.min(matching, limit)} of ${matching} operators`;
   all.hidden = matching <= limit;
   for (const row of routes) row.classList.toggle("chosen", row.cells[0].textContent === route);
-}}
+}
 filter.addEventListener("input", update);
-all.addEventListener("click", () => {{ limit = Infinity; update(); }});
-for (const row of routes) row.addEventListener("click", () => {{
+all.addEventListener("click", () => { limit = Infinity; update(); });
+for (const row of routes) row.addEventListener("click", () => {
   route = route === row.cells[0].textContent ? null : row.cells[0].textContent;
   update();
-}});
-function markSides(element) {{
-  const sides = [];
-  if (element.scrollLeft > 1) sides.push("left");
-  if (element.scrollLeft + element.clientWidth < element.scrollWidth - 1) sides.push("right");
-  element.dataset.more = sides.join(" ");
-}}
-for (const element of document.querySelectorAll(".scrolls")) {{
-  element.addEventListener("scroll", () => markSides(element), {{ passive: true }});
-  const resized = new ResizeObserver(() => markSides(element));
-  resized.observe(element);
-  resized.observe(element.firstElementChild);
-}}
+});
 update();
-</script>
-</body>
-</html>"""
+"""
 
 
 def page(rows: Sequence[Operator]) -> str:
     """A page with the table, which needs nothing else."""
     total = '<tr class="total"><td>{}</td><td class="number">{}</td><td>{}</td></tr>'
     row = '<tr><td>{}</td><td>{}</td><td>{}</td><td class="source">{}</td></tr>'
-    return PAGE.format(
+    body = BODY.format(
         count=len(rows),
         version=html.escape(torch.__version__),
         queued=sum(r.queued for r in rows),
@@ -273,6 +236,7 @@ def page(rows: Sequence[Operator]) -> str:
             for r in rows
         ),
     )
+    return _page.page("Operators of the openreg device", body, style=STYLE, script=SCRIPT)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from torch_openreg._cuda import _comm, _device, _memory, _missing, _storage, _streams
+from torch_openreg._cuda import _comm, _device, _memory, _missing, _profiler, _storage, _streams
 
 # Attributes of torch._C.
 SUPPLIED: dict[str, Any] = {
@@ -24,6 +24,7 @@ SUPPLIED: dict[str, Any] = {
     **_device.SUPPLIED,
     **_memory.SUPPLIED,
     **_missing.SUPPLIED,
+    **_profiler.SUPPLIED,
     **_storage.SUPPLIED,
     **_streams.SUPPLIED,
 }
@@ -32,7 +33,11 @@ SUPPLIED: dict[str, Any] = {
 EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.nvtx", "torch.cuda.memory", "torch.cuda")
 
 # (module, or module:class; name; replacement; reason)
-REPLACED: tuple[tuple[str, str, Any, str], ...] = (*_missing.REPLACED, *_storage.REPLACED)
+REPLACED: tuple[tuple[str, str, Any, str], ...] = (
+    *_missing.REPLACED,
+    *_profiler.REPLACED,
+    *_storage.REPLACED,
+)
 
 
 def attach() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -85,12 +84,18 @@ class _Cudart(ModuleType):
 
     @staticmethod
     def cudaProfilerStart() -> int:
-        """Success, as without a profiler that waits for it."""
+        """torch.openreg.profiler.start(), where TORCH_OPENREG_TRACE names a file; otherwise nothing."""
+        from torch_openreg.openreg import profiler
+
+        profiler.start()
         return _CudaError.success
 
     @staticmethod
     def cudaProfilerStop() -> int:
-        """Success, as without a profiler that waits for it."""
+        """torch.openreg.profiler.stop()."""
+        from torch_openreg.openreg import profiler
+
+        profiler.stop()
         return _CudaError.success
 
     @staticmethod
@@ -115,28 +120,9 @@ class _Cudart(ModuleType):
         return _NOT_SUPPORTED
 
 
-class _Nvtx(ModuleType):
-    """torch._C._nvtx: ranges are accepted, and nobody reads them, as on CUDA without a profiler.
-
-    The numbers are those that NVTX returns then.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("torch._C._nvtx", "NVTX without a profiler.")
-
-    rangePushA: Callable[[str], int] = staticmethod(lambda message: -2)  # NVTX_NO_PUSH_POP_TRACKING
-    rangePop: Callable[[], int] = staticmethod(lambda: -2)
-    rangeStartA: Callable[[str], int] = staticmethod(lambda message: 0)
-    rangeEnd: Callable[[int], None] = staticmethod(lambda range_id: None)
-    markA: Callable[[str], None] = staticmethod(lambda message: None)
-    deviceRangeStart: Callable[[str, int], object] = staticmethod(lambda message, stream: None)
-    deviceRangeEnd: Callable[[object, int], None] = staticmethod(lambda handle, stream: None)
-
-
 SUPPLIED: dict[str, Any] = {
     "_has_cuda": True,
     "_cudart": _Cudart(),
-    "_nvtx": _Nvtx(),
     "_CudaDeviceProperties": _C._CudaDeviceProperties,
     "_CUuuid": _C._CUuuid,
     "_cuda_init": _init,

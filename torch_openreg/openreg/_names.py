@@ -53,6 +53,7 @@ SUBMODULES = {
         "get_per_process_memory_fraction",
         "host_memory_stats",
         "host_memory_stats_as_nested_dict",
+        "list_gpu_processes",
         "max_memory_allocated",
         "max_memory_reserved",
         "mem_get_info",
@@ -70,6 +71,8 @@ SUBMODULES = {
         "use_mem_pool",
     ),
     "meta": (),
+    "nvtx": (),
+    "profiler": (),
     "random": (
         "get_rng_state",
         "get_rng_state_all",
@@ -98,6 +101,8 @@ if TYPE_CHECKING:
     from . import fallback as fallback
     from . import memory as memory
     from . import meta as meta
+    from . import nvtx as nvtx
+    from . import profiler as profiler
     from . import random as random
     from . import streams as streams
     from ._reductions import ipc_collect as ipc_collect
@@ -137,6 +142,7 @@ if TYPE_CHECKING:
     from .memory import get_per_process_memory_fraction as get_per_process_memory_fraction
     from .memory import host_memory_stats as host_memory_stats
     from .memory import host_memory_stats_as_nested_dict as host_memory_stats_as_nested_dict
+    from .memory import list_gpu_processes as list_gpu_processes
     from .memory import max_memory_allocated as max_memory_allocated
     from .memory import max_memory_reserved as max_memory_reserved
     from .memory import mem_get_info as mem_get_info

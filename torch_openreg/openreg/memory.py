@@ -7,6 +7,7 @@ the device has started all counts are 0. What CUDA documents with a leading unde
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import sys
 from collections import OrderedDict
@@ -172,6 +173,17 @@ def reset_accumulated_host_memory_stats() -> None:
 def reset_peak_host_memory_stats() -> None:
     """Peaks of pinned memory start again. As ``torch.cuda.reset_peak_host_memory_stats``."""
     _C._reset_peak_host_memory_stats()
+
+
+def list_gpu_processes(device: DeviceLike | None = None) -> str:
+    """The processes that use a device (default: the current one), with the megabytes of each, for people to read.
+
+    Each process has devices of its own, so that this one is the only one. As ``torch.cuda.list_gpu_processes``.
+    """
+    index = existing_device(device)
+    used = memory_reserved(index)
+    process = f"process {os.getpid():>10d} uses {used / 2**20:>12.3f} MB GPU memory"
+    return f"GPU:{index}\n{process if used else 'no processes are running'}"
 
 
 def _flat(stats: dict[str, Any]) -> OrderedDict[str, Any]:

@@ -75,16 +75,18 @@ void note(orActivityKind kind, const char* name, const void* devPtr, size_t size
 
 } // namespace
 
-uint64_t tellBegin(orActivityKind kind, int device, orStream_t stream, const orKernel& what) {
+ActivityId tellBegin(orActivityKind kind, int device, orStream_t stream, const orKernel& what, uint64_t correlation) {
   orActivity activity = describe(kind, orActivityBegin, device, stream, what);
   activity.id = ++lastId;
+  activity.correlation = correlation;
   tell(activity);
-  return activity.id;
+  return {activity.id, correlation};
 }
 
-void tellEnd(orActivityKind kind, int device, orStream_t stream, const orKernel& what, uint64_t id, bool failed) {
+void tellEnd(orActivityKind kind, int device, orStream_t stream, const orKernel& what, ActivityId id, bool failed) {
   orActivity activity = describe(kind, orActivityEnd, device, stream, what);
-  activity.id = id;
+  activity.id = id.id;
+  activity.correlation = id.correlation;
   activity.failed = failed;
   if (failed) {
     activity.operands = nullptr; // its results may be gone
@@ -99,7 +101,27 @@ void tellRange(orActivityKind kind, int device, orStream_t stream, const char* n
   };
   orActivity activity = describe(kind, orActivityPoint, device, stream, {name, visitRange, &range});
   activity.id = ++lastId;
+  activity.correlation = currentCall();
   tell(activity);
+}
+
+uint64_t currentCall() {
+  return thisThread.call;
+}
+
+void ObservedCall::begin(orActivityKind kind, const char* name, int device, const Stream* stream) {
+  kind_ = kind;
+  name_ = name;
+  device_ = device;
+  stream_ = stream != nullptr ? stream->handle : nullptr;
+  outer_ = thisThread.call;
+  id_ = tellBegin(kind_, device_, stream_, {name_, nullptr, nullptr});
+  thisThread.call = id_.id;
+}
+
+void ObservedCall::end() {
+  thisThread.call = outer_;
+  tellEnd(kind_, device_, stream_, {name_, nullptr, nullptr}, id_, false);
 }
 
 } // namespace openreg

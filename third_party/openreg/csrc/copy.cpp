@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "activity.h"
 #include "chaos.h"
-#include "openreg_activity.h"
 #include "pointer.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -145,7 +145,7 @@ Work makeWork(Engine engine, orHostFn_t fn, Task* task) {
   const auto operands = [](void* data, orOperandFn_t visit, void* context) {
     static_cast<const Task*>(data)->visit(visit, context);
   };
-  return {engine, fn, task, Task::kKind, {Task::kName, operands, task}};
+  return {engine, fn, task, Task::kKind, {Task::kName, operands, task}, currentCall()};
 }
 
 template <typename Task>
@@ -221,15 +221,18 @@ orError_t set(void* devPtr, int value, size_t size, const std::shared_ptr<Stream
 
 // `queue` on a stream; `wait` also returns the failure of work queued earlier.
 template <typename Queue>
-orError_t onStream(orStream_t stream, bool wait, Queue&& queue) {
-  const auto found = resolveStream(stream);
-  if (!found) {
-    return orErrorInvalidResourceHandle;
-  }
-  if (orError_t error = queue(found); error != orSuccess) {
-    return error;
-  }
-  return wait ? synchronize(found) : orSuccess;
+orError_t onStream(const char* name, orStream_t stream, bool wait, Queue&& queue) {
+  return deviceCall(name, [&]() -> orError_t {
+    const auto found = resolveStream(stream);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    const ObservedCall call(orActivityCall, name, found->device, found.get());
+    if (orError_t error = queue(found); error != orSuccess) {
+      return error;
+    }
+    return wait ? synchronize(found) : orSuccess;
+  });
 }
 
 } // namespace
@@ -238,31 +241,22 @@ orError_t onStream(orStream_t stream, bool wait, Queue&& queue) {
 using namespace openreg;
 
 orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
-  return deviceCall(__func__, [&] {
-    return onStream(nullptr, true, [&](const auto& stream) { return copy(dst, src, size, kind, stream, true); });
-  });
+  return onStream(
+      __func__, nullptr, true, [&](const auto& stream) { return copy(dst, src, size, kind, stream, true); });
 }
 
 orError_t orMemset(void* devPtr, int value, size_t size) {
-  return deviceCall(__func__, [&] {
-    return onStream(nullptr, true, [&](const auto& stream) { return set(devPtr, value, size, stream, true); });
-  });
+  return onStream(__func__, nullptr, true, [&](const auto& stream) { return set(devPtr, value, size, stream, true); });
 }
 
 orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream) {
-  return deviceCall(__func__, [&] {
-    return onStream(stream, false, [&](const auto& found) { return copy(dst, src, size, kind, found, false); });
-  });
+  return onStream(__func__, stream, false, [&](const auto& found) { return copy(dst, src, size, kind, found, false); });
 }
 
 orError_t orMemcpyWithStream(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream) {
-  return deviceCall(__func__, [&] {
-    return onStream(stream, true, [&](const auto& found) { return copy(dst, src, size, kind, found, true); });
-  });
+  return onStream(__func__, stream, true, [&](const auto& found) { return copy(dst, src, size, kind, found, true); });
 }
 
 orError_t orMemsetAsync(void* devPtr, int value, size_t size, orStream_t stream) {
-  return deviceCall(__func__, [&] {
-    return onStream(stream, false, [&](const auto& found) { return set(devPtr, value, size, found, false); });
-  });
+  return onStream(__func__, stream, false, [&](const auto& found) { return set(devPtr, value, size, found, false); });
 }

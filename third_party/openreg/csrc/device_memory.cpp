@@ -384,6 +384,7 @@ orError_t orMalloc(void** devPtr, size_t size) {
     if (size == 0) {
       return orSuccess;
     }
+    const ObservedCall call(orActivityCall, "orMalloc", currentDevice());
     const orError_t error = deviceMemory(currentDevice()).allocate(size, devPtr);
     if (error == orSuccess && orIsObserved(orActivityAllocation)) {
       tellRange(orActivityAllocation, currentDevice(), nullptr, "orMalloc", *devPtr, size);
@@ -401,6 +402,7 @@ orError_t orFree(void* devPtr) {
     if (!windows.containsDevice(address)) {
       return fail(orErrorInvalidValue, "%p is not device memory; pinned host memory is freed by orFreeHost", devPtr);
     }
+    const ObservedCall call(orActivityCall, "orFree", windows.deviceOf(address));
     if (orError_t error = waitForAllDevices(); error != orSuccess) {
       return error;
     }

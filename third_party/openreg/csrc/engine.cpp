@@ -177,7 +177,10 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   Running running(stream, atEnd);
   const auto kind = static_cast<orActivityKind>(work.kind);
   const bool isTold = work.kind != 0 && orIsObserved(kind);
-  const uint64_t id = isTold ? tellBegin(kind, stream->device, stream->handle, work.what) : 0;
+  ActivityId id;
+  if (isTold) {
+    id = tellBegin(kind, stream->device, stream->handle, work.what, work.call);
+  }
   try {
     work.fn(work.data);
   } catch (const abi::__forced_unwind&) {

@@ -1,3 +1,4 @@
+#include "activity.h"
 #include "device.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -88,6 +89,7 @@ orError_t orEventRecord(orEvent_t event, orStream_t stream) {
           found->device,
           on->device);
     }
+    const ObservedCall call(orActivityCall, "orEventRecord", on->device, on.get());
     record(found, on);
     return orSuccess;
   });
@@ -110,7 +112,11 @@ orError_t orEventSynchronize(orEvent_t event) {
       return orErrorInvalidResourceHandle;
     }
     const Mark mark = stateOf(*found).mark;
-    return mark.stream ? synchronize(mark) : orSuccess;
+    if (!mark.stream) {
+      return orSuccess;
+    }
+    const ObservedCall call(orActivitySynchronization, "orEventSynchronize", found->device, mark.stream.get());
+    return synchronize(mark);
   });
 }
 
@@ -147,6 +153,7 @@ orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int fla
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
+    const ObservedCall call(orActivitySynchronization, "orStreamWaitEvent", waiting->device, waiting.get());
     return waitForEvent(waiting, stateOf(*found).mark);
   });
 }

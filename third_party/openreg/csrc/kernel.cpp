@@ -63,7 +63,7 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
   scope->kernel = kernel;
   scope->stream = stream.handle;
   scope->device = stream.device;
-  scope->id = tellBegin(orActivityKernel, scope->device, scope->stream, *kernel);
+  scope->id = tellBegin(orActivityKernel, scope->device, scope->stream, *kernel, currentCall()).id;
   return orSuccess;
 }
 
@@ -79,6 +79,9 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
     bool hasTurn = false;
     std::optional<Failure> failure;
     if (!hasTurnHere(*stream) && !isRunningHere(*stream)) {
+      const bool waits = stream->turn != Turn::free;
+      const ObservedCall call(
+          waits ? orActivitySynchronization : kNoActivity, "orKernelBegin", stream->device, stream.get());
       Locked locked;
       ++stream->kernelsWaiting;
       hasTurn = claimWhen(locked, stream, [&] { return isIdle(*stream); });
@@ -180,7 +183,8 @@ void end(orKernelScope* scope) {
 
 [[gnu::noinline]] void tellAndEnd(orKernelScope* scope, bool failed) {
   if (scope->id != 0) {
-    tellEnd(orActivityKernel, scope->device, scope->stream, *scope->kernel, scope->id, failed);
+    const ActivityId id{scope->id, currentCall()};
+    tellEnd(orActivityKernel, scope->device, scope->stream, *scope->kernel, id, failed);
   }
   end(scope);
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "activity.h"
 #include "device.h"
 #include "error.h"
 #include "host_limits.h"
@@ -81,7 +82,11 @@ orError_t orMallocHost(void** ptr, size_t size) {
       return fail(orErrorInvalidValue, "ptr is NULL; pass the address of a pointer");
     }
     *ptr = nullptr;
-    return size == 0 ? orSuccess : allocate(size, ptr);
+    if (size == 0) {
+      return orSuccess;
+    }
+    const ObservedCall call(orActivityCall, "orMallocHost", currentDevice());
+    return allocate(size, ptr);
   });
 }
 
@@ -90,6 +95,7 @@ orError_t orFreeHost(void* ptr) {
     if (ptr == nullptr) {
       return orSuccess;
     }
+    const ObservedCall call(orActivityCall, "orFreeHost", currentDevice());
     if (orError_t error = waitForAllDevices(); error != orSuccess) {
       return error;
     }

@@ -31,6 +31,7 @@ struct HostThread {
   const Frame* function = nullptr;
   orKernelScope* kernel = nullptr;
   bool tells = false;         // a subscriber's function runs
+  uint64_t call = 0;          // the innermost call that subscribers are told of
   Stream* waitsFor = nullptr; // guarded by the scheduler's lock
 };
 inline thread_local constinit HostThread thisThread{};

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "activity.h"
 #include "device.h"
-#include "openreg_activity.h"
 #include "runtime.h"
 #include "scheduler.h"
 
@@ -101,18 +101,39 @@ using namespace openreg;
 
 namespace {
 
-orError_t launch(orStream_t stream, const Work& work, unsigned int flags) {
+orError_t launch(const char* name, orStream_t stream, Work work, unsigned int flags) {
   if (work.fn == nullptr) {
     return fail(orErrorInvalidValue, "fn is NULL; pass a function");
   }
   const auto found = resolveStream(stream);
-  return found ? openreg::launch(found, work, flags) : orErrorInvalidResourceHandle;
+  if (!found) {
+    return orErrorInvalidResourceHandle;
+  }
+  const ObservedCall call(orActivityCall, name, found->device, found.get());
+  work.call = currentCall();
+  return openreg::launch(found, work, flags);
+}
+
+// Calls `function(stream)`, which waits for the stream.
+template <typename Function>
+orError_t waitOn(const char* name, orStream_t stream, Function&& function) {
+  return deviceCall(name, [&]() -> orError_t {
+    const auto found = resolveStream(stream);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    const ObservedCall call(orActivitySynchronization, name, found->device, found.get());
+    return function(found);
+  });
 }
 
 } // namespace
 
 orError_t orDeviceSynchronize(void) {
-  return deviceCall(__func__, [] { return synchronizeDevice(currentDevice()); });
+  return deviceCall(__func__, [] {
+    const ObservedCall call(orActivitySynchronization, "orDeviceSynchronize", currentDevice());
+    return synchronizeDevice(currentDevice());
+  });
 }
 
 orError_t orDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
@@ -201,10 +222,7 @@ orError_t orStreamQuery(orStream_t stream) {
 }
 
 orError_t orStreamSynchronize(orStream_t stream) {
-  return deviceCall(__func__, [&]() -> orError_t {
-    const auto found = resolveStream(stream);
-    return found ? synchronize(found) : orErrorInvalidResourceHandle;
-  });
+  return waitOn(__func__, stream, [](const auto& found) { return synchronize(found); });
 }
 
 orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags) {
@@ -221,18 +239,16 @@ orError_t orLaunchDescribed(
           flags);
     }
     const Work work{Engine::compute, fn, userData, orActivityKernel, kernel != nullptr ? *kernel : orKernel{}};
-    return launch(stream, work, flags);
+    return launch("orLaunch", stream, work, flags);
   });
 }
 
 orError_t orStreamAwaitLaunch(orStream_t stream) {
-  return deviceCall(__func__, [&]() -> orError_t {
-    const auto found = resolveStream(stream);
-    return found ? awaitLaunch(found) : orErrorInvalidResourceHandle;
-  });
+  return waitOn(__func__, stream, [](const auto& found) { return awaitLaunch(found); });
 }
 
 orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData) {
-  return deviceCall(
-      __func__, [&] { return launch(stream, Work{Engine::hostFunction, fn, userData}, orLaunchDefault); });
+  return deviceCall(__func__, [&] {
+    return launch("orLaunchHostFunc", stream, Work{Engine::hostFunction, fn, userData}, orLaunchDefault);
+  });
 }

@@ -2,7 +2,11 @@
  * openreg_activity: what the device does, told while it happens. A profiler, a sanitizer or a test subscribes.
  *
  * Modelled on CUPTI's callback API. Everything that reaches device memory passes here: kernels (orKernelBegin, orLaunch),
- * copies, fills, and the allocation and freeing of memory. Without a subscriber each of them costs one branch.
+ * copies, fills, and the allocation and freeing of memory; and the calls of the host that start such work, or wait for it.
+ * Without a subscriber each of them costs one branch.
+ *
+ * No activity has a time: `fn` is called when the activity begins and ends, so a subscriber reads the clock that the rest of
+ * its report uses.
  */
 #ifndef OPENREG_ACTIVITY_H
 #define OPENREG_ACTIVITY_H
@@ -19,8 +23,11 @@ typedef enum orActivityKind {
   orActivityFill = 4,       /* orMemset and its like; the operand is the destination */
   orActivityAllocation = 8, /* memory is handed out: orMalloc, or a block by orNoteAllocation */
   orActivityFree = 16,      /* memory is given back: orFree, or a block by orNoteFree */
+  orActivityCall = 32, /* on the calling thread: a function that launches, copies, fills, records, or takes memory */
+  orActivitySynchronization =
+      64, /* on the calling thread: a function that waits for the device, or lets a stream wait */
 } orActivityKind;
-#define orActivityAll 0x1Fu
+#define orActivityAll 0x7Fu
 
 typedef enum orActivityPhase {
   orActivityBegin = 0,
@@ -33,9 +40,12 @@ typedef struct orActivity {
   orActivityPhase phase;
   uint64_t id; /* the same number at the begin and the end of one activity; never used again */
   int device;
-  orStream_t stream; /* NULL for orMalloc and orFree */
+  orStream_t stream; /* NULL where no single stream is meant: memory, orDeviceSynchronize */
   const char* name;  /* of a kernel: orKernel.name, or "kernel" if it has none; otherwise that of the function */
-  bool failed;       /* at the end: an exception left the kernel */
+  /* The id of the orActivityCall that started this activity, as CUPTI's correlation id. 0: no call started it, which is a
+   * kernel that its own thread began (orKernelBegin), or a call itself. */
+  uint64_t correlation;
+  bool failed; /* at the end: an exception left the kernel */
   /* What it reads and writes; NULL: not known, or told at the begin already, or failed. See orActivityVisitOperands. */
   void (*operands)(void* data, orOperandFn_t visit, void* context);
   void* data;

@@ -1,0 +1,158 @@
+#include "OpenRegActivityRecorder.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <utility>
+
+#include "../runtime/OpenRegException.h"
+#include "../runtime/OpenRegMutex.h"
+
+namespace c10::openreg {
+namespace {
+
+constexpr unsigned kRecorded =
+    orActivityKernel | orActivityCopy | orActivityFill | orActivityCall | orActivitySynchronization;
+
+std::atomic<uint64_t> recording{0}; // which one; what is left of an earlier one is forgotten
+orSubscriber_t subscriber = nullptr;
+
+// What a thread has recorded. Only the thread writes while it is observed; stop_recording() reads when it no longer is.
+struct ThreadRecords {
+  const int32_t thread = static_cast<int32_t>(::syscall(SYS_gettid));
+  uint64_t recording = 0;
+  std::vector<ActivityRecord> open; // begun, not ended: each is within the one before
+  std::vector<ActivityRecord> records;
+  std::vector<uint64_t> operations;
+  std::vector<uint64_t> ranges;
+  std::vector<std::pair<uint64_t, uint64_t>> outer_ranges;
+};
+
+struct Threads {
+  ForkSafeMutex mutex;
+  std::vector<ThreadRecords*> all;
+};
+
+Threads& threads() {
+  static auto* const instance = new Threads();
+  return *instance;
+}
+
+// Never deleted, because a thread may be told of until its very end; a thread that was never observed has none.
+ThreadRecords& this_thread() {
+  thread_local ThreadRecords* mine = nullptr;
+  if (C10_UNLIKELY(mine == nullptr)) {
+    mine = new ThreadRecords();
+    Threads& known = threads();
+    const std::lock_guard lock(known.mutex);
+    known.all.push_back(mine);
+  }
+  const uint64_t current = recording.load(std::memory_order_relaxed);
+  if (C10_UNLIKELY(mine->recording != current)) {
+    mine->recording = current;
+    mine->open.clear();
+    mine->records.clear();
+    mine->operations.clear();
+    mine->ranges.clear();
+    mine->outer_ranges.clear();
+  }
+  return *mine;
+}
+
+uint64_t innermost(const std::vector<uint64_t>& ids) {
+  return ids.empty() ? 0 : ids.back();
+}
+
+// The operands of a copy or a fill: a destination, and perhaps a source.
+void note_places(const orActivity& activity, ActivityRecord& record) {
+  const auto note = [](const orOperand* operand, void* context) {
+    auto* const record = static_cast<ActivityRecord*>(context);
+    orPointerAttributes attributes{};
+    orPointerGetAttributes(&attributes, operand->data);
+    ((operand->access & orAccessWrite) != 0 ? record->to : record->from) = {attributes.type, attributes.device};
+    record->bytes = operand->itemSize;
+  };
+  orActivityVisitOperands(&activity, note, &record);
+}
+
+void record_activity(const orActivity* activity, void*) {
+  const approx_time_t now = getApproximateTime();
+  ThreadRecords& mine = this_thread();
+  if (activity->phase == orActivityBegin) {
+    ActivityRecord& record = mine.open.emplace_back();
+    record.kind = activity->kind;
+    record.id = activity->id;
+    record.correlation = activity->correlation;
+    record.name = activity->name;
+    record.device = activity->device;
+    record.stream = activity->stream;
+    record.thread = mine.thread;
+    record.operation = innermost(mine.operations);
+    record.range = innermost(mine.ranges);
+    if ((activity->kind & (orActivityCopy | orActivityFill)) != 0) {
+      note_places(*activity, record);
+    }
+    record.begin = getApproximateTime(); // without what came before
+    return;
+  }
+  while (!mine.open.empty() && mine.open.back().id >= activity->id) {
+    if (mine.open.back().id == activity->id) {
+      mine.open.back().end = now;
+      mine.records.push_back(mine.open.back());
+    }
+    mine.open.pop_back(); // also those whose end was not told: a thread that ended within a kernel
+  }
+}
+
+} // namespace
+
+void start_recording() {
+  recording.fetch_add(1);
+  if (!orIsInBadFork()) {
+    OPENREG_CHECK(orActivitySubscribe(&subscriber, record_activity, nullptr, kRecorded));
+  }
+}
+
+Recording stop_recording() {
+  Recording result;
+  if (orSubscriber_t const mine = std::exchange(subscriber, nullptr)) {
+    OPENREG_CHECK(orActivityUnsubscribe(mine));
+  }
+  Threads& known = threads();
+  const std::lock_guard lock(known.mutex);
+  for (ThreadRecords* thread : known.all) {
+    if (thread->recording == recording) {
+      result.records.insert(result.records.end(), thread->records.begin(), thread->records.end());
+      std::vector<ActivityRecord>().swap(thread->records);
+      result.outer_range.insert(thread->outer_ranges.begin(), thread->outer_ranges.end());
+    }
+  }
+  return result;
+}
+
+void push_operation(uint64_t id) {
+  this_thread().operations.push_back(id);
+}
+
+void pop_operation() {
+  auto& operations = this_thread().operations;
+  if (!operations.empty()) { // else it began before the recording
+    operations.pop_back();
+  }
+}
+
+void push_range(uint64_t id) {
+  ThreadRecords& mine = this_thread();
+  mine.outer_ranges.emplace_back(id, innermost(mine.ranges));
+  mine.ranges.push_back(id);
+}
+
+void pop_range() {
+  auto& ranges = this_thread().ranges;
+  if (!ranges.empty()) {
+    ranges.pop_back();
+  }
+}
+
+} // namespace c10::openreg

@@ -1,0 +1,392 @@
+// Kineto's headers need both; PyTorch's declare the plugin only with the first.
+#define USE_KINETO
+#define FMT_HEADER_ONLY
+
+#include <fmt/format.h>
+#include <libkineto.h>
+#include <output_base.h>
+#include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+
+#include "../runtime/OpenRegFunctions.h"
+#include "../runtime/OpenRegStream.h"
+#include "OpenRegActivityRecorder.h"
+
+// LITERALINCLUDE START: KINETO RULES
+// The device's events in torch.profiler: a plugin of Kineto, the library that writes PyTorch's traces.
+//
+// For each profile Kineto makes a session, starts and stops it, and tells it which operator and which range of the user the
+// calling thread enters. At the end the session hands over its events. Rules:
+//
+//   1. Times are those of the host's events: see OpenRegActivityRecorder.h.
+//   2. An event of the device is linked to its operator (`linked`), from which PyTorch computes the device time of each
+//      operator. A range on the device's lane is not linked: its kernels would count twice. No event has an `id`, which
+//      PyTorch would take for that of an operator: numbers of calls are metadata.
+//   3. A call and what it started have the same flow: the arrow of the trace. A kernel that ran on the thread of its
+//      operator was not launched, and has no arrow.
+//   4. A kernel's name is not its operator's, or PyTorch's tables would add them up in one row.
+//   5. Kineto draws the rows of devices that it was told of by handleDeviceInfo; it names others "GPU n".
+// LITERALINCLUDE END: KINETO RULES
+//
+// Kineto's interface is not stable: this file is compiled for each minor version of PyTorch, and differences between
+// versions belong here.
+namespace c10::openreg {
+namespace {
+
+using libkineto::ActivityType;
+using libkineto::GenericTraceActivity;
+
+// LITERALINCLUDE START: ACTIVITY TYPES
+// PyTorch takes these for events of the PrivateUse1 device, except for the calls, which are the host's.
+ActivityType type_of(orActivityKind kind) {
+  switch (kind) {
+    case orActivityKernel:
+      return ActivityType::CONCURRENT_KERNEL;
+    case orActivityCopy:
+      return ActivityType::GPU_MEMCPY;
+    case orActivityFill:
+      return ActivityType::GPU_MEMSET;
+    default:
+      return ActivityType::PRIVATEUSE1_RUNTIME;
+  }
+}
+// LITERALINCLUDE END: ACTIVITY TYPES
+
+bool is_on_device(const ActivityRecord& record) {
+  return type_of(record.kind) != ActivityType::PRIVATEUSE1_RUNTIME;
+}
+
+// As CUDA's traces name them: "Memcpy HtoD (Pinned -> Device)".
+std::string name_of(const ActivityRecord& record) {
+  static constexpr const char* kMemory[] = {"Pageable", "Pinned", "Device"};
+  static constexpr char kSide[] = {'H', 'H', 'D'};
+  const auto& [from, to] = std::tie(record.from, record.to);
+  switch (record.kind) {
+    case orActivityKernel: {
+      std::string_view name = record.name;
+      if (name.starts_with("aten::")) {
+        name.remove_prefix(6);
+      }
+      return fmt::format("openreg::{}", name);
+    }
+    case orActivityCopy: {
+      const bool is_peer = from.type == orMemoryTypeDevice && to.type == orMemoryTypeDevice && from.device != to.device;
+      return fmt::format(
+          "Memcpy {}to{} ({} -> {})",
+          is_peer ? 'P' : kSide[from.type],
+          is_peer ? 'P' : kSide[to.type],
+          kMemory[from.type],
+          kMemory[to.type]);
+    }
+    case orActivityFill:
+      return fmt::format("Memset ({})", kMemory[to.type]);
+    default:
+      return record.name;
+  }
+}
+
+// One span on the lane of a stream for each range of the user, from the first kernel launched within it to the last.
+using Lane = std::pair<int, int64_t>; // device, stream
+using Spans = std::map<std::pair<uint64_t, Lane>, std::pair<int64_t, int64_t>>;
+
+class Session final : public libkineto::IActivityProfilerSession {
+ public:
+  explicit Session(const std::set<ActivityType>& types) : types_(types) {}
+
+  ~Session() override {
+    if (status_ == libkineto::TraceStatus::RECORDING) {
+      stop_recording();
+    }
+  }
+
+  void start() override {
+    status_ = libkineto::TraceStatus::RECORDING;
+    start_recording();
+  }
+
+  void stop() override {
+    recording_ = stop_recording();
+    to_unix_time_ = clock_.makeConverter();
+    status_ = libkineto::TraceStatus::PROCESSING;
+  }
+
+  void pushCorrelationId(uint64_t id) override {
+    push_operation(id);
+  }
+  void popCorrelationId() override {
+    pop_operation();
+  }
+  void pushUserCorrelationId(uint64_t id) override {
+    push_range(id);
+  }
+  void popUserCorrelationId() override {
+    pop_range();
+  }
+
+  void processTrace(libkineto::ActivityLogger& logger) override {
+    processTrace(logger, nullptr, 0, std::numeric_limits<int64_t>::max());
+  }
+
+  void processTrace(
+      libkineto::ActivityLogger& logger,
+      libkineto::getLinkedActivityCallback linked,
+      int64_t from,
+      int64_t to) override {
+    buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
+    buffer_->span = libkineto::TraceSpan(from, to, "openreg");
+    buffer_->gpuOpCount = 0;
+    const auto is_within = [&](const ActivityRecord& record) {
+      return types_.contains(type_of(record.kind)) && time_of(record.begin) >= from && time_of(record.end) <= to;
+    };
+    std::erase_if(recording_.records, [&](const auto& record) { return !is_within(record); });
+    std::unordered_map<uint64_t, const ActivityRecord*> calls;
+    std::set<uint64_t> starts; // the calls that started something
+    for (const ActivityRecord& record : recording_.records) {
+      if (is_on_device(record)) {
+        starts.insert(record.correlation);
+      } else {
+        calls[record.id] = &record;
+      }
+    }
+    Spans spans;
+    for (const ActivityRecord& record : recording_.records) {
+      const auto found = calls.find(record.correlation);
+      const ActivityRecord* call = found != calls.end() ? found->second : nullptr;
+      const ActivityRecord& origin = call ? *call : record;
+      GenericTraceActivity& event = add(record, call);
+      if (const auto* operation =
+              linked && origin.operation ? linked(static_cast<int32_t>(origin.operation)) : nullptr) {
+        event.linked = operation;
+        put_within(event, *operation, origin.thread == record.thread);
+      }
+      const bool is_start = !is_on_device(record) && starts.contains(record.id);
+      if (is_start || (is_on_device(record) && call)) {
+        event.flow.id = static_cast<uint32_t>(is_start ? record.id : record.correlation);
+        event.flow.type = libkineto::kLinkAsyncCpuGpu;
+        event.flow.start = is_start;
+      }
+      if (is_on_device(record)) {
+        extend(spans, origin.range, {event.device, event.resource}, event.startTime, event.endTime);
+      }
+      logger.handleActivity(event);
+    }
+    if (linked && types_.contains(ActivityType::GPU_USER_ANNOTATION)) {
+      for (const auto& [key, span] : spans) {
+        const auto& [range, lane] = key;
+        if (const auto* source = linked(static_cast<int32_t>(range))) {
+          GenericTraceActivity& event = add(ActivityType::GPU_USER_ANNOTATION, source->name(), span);
+          event.device = lane.first;
+          event.resource = static_cast<int32_t>(lane.second);
+          logger.handleActivity(event);
+        }
+      }
+    }
+    for (const auto& [device, streams] : lanes_) {
+      if (device != lanes_.begin()->first) { // Kineto asks for the first one
+        logger.handleDeviceInfo(row_of(device), from);
+      }
+    }
+  }
+
+  // Without an answer here Kineto names the rows of devices itself.
+  std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
+    return lanes_.empty() ? nullptr : std::make_unique<libkineto::DeviceInfo>(row_of(lanes_.begin()->first));
+  }
+
+  std::vector<libkineto::ResourceInfo> getResourceInfos() override {
+    std::vector<libkineto::ResourceInfo> infos;
+    for (const auto& [device, streams] : lanes_) {
+      for (const int64_t stream : streams) {
+        infos.push_back(
+            {.id = stream,
+             .sortIndex = stream,
+             .deviceId = device,
+             .name = fmt::format("stream {}{}", stream, stream == 0 ? " (default)" : "")});
+      }
+    }
+    return infos;
+  }
+
+  std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override {
+    return std::move(buffer_);
+  }
+
+  std::vector<std::string> errors() override {
+    return {};
+  }
+
+  // Kineto puts this into a list: objects with commas between them, by CUDA's names.
+  std::string getDeviceProperties() override {
+    std::string all;
+    for (DeviceIndex device = 0; device < device_count(); ++device) {
+      orDeviceProp properties{};
+      if (orGetDeviceProperties(&properties, device) == orSuccess) {
+        all += fmt::format(
+            R"({}{{"id": {}, "name": "{}", "totalGlobalMem": {}, "computeMajor": {}, "computeMinor": {}, "numSms": {}}})",
+            all.empty() ? "" : ", ",
+            device,
+            properties.name,
+            properties.totalGlobalMem,
+            properties.major,
+            properties.minor,
+            properties.multiProcessorCount);
+      }
+    }
+    return all;
+  }
+
+  std::unordered_map<std::string, std::string> getMetadata() override {
+    static constexpr const char* kModes[] = {"inline", "async", "chaos"};
+    orExecutionMode mode = orExecutionInline;
+    return orGetExecutionMode(&mode, nullptr) == orSuccess
+               ? std::
+                     unordered_map<std::string, std::string>{{"openreg_execution", fmt::format("\"{}\"", kModes[mode])}}
+               : std::unordered_map<std::string, std::string>();
+  }
+
+ private:
+  const std::set<ActivityType> types_;
+  ApproximateClockToUnixTimeConverter clock_;
+  std::function<time_t(approx_time_t)> to_unix_time_;
+  Recording recording_;
+  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_; // what the logger was given lives here
+  std::map<int, std::set<int64_t>> lanes_;            // the streams of each device that did something
+
+  int64_t time_of(approx_time_t time) const {
+    return to_unix_time_(time);
+  }
+
+  static libkineto::DeviceInfo row_of(int device) {
+    return {
+        .id = device,
+        .sortIndex = device + libkineto::kExceedMaxPid,
+        .name = "python",
+        .label = fmt::format("openreg:{}", device)};
+  }
+
+  GenericTraceActivity& add(ActivityType type, const std::string& name, std::pair<int64_t, int64_t> span) {
+    buffer_->emplace_activity(buffer_->span, type, name);
+    GenericTraceActivity& event = *buffer_->activities.back();
+    std::tie(event.startTime, event.endTime) = span;
+    return event;
+  }
+
+  GenericTraceActivity& add(const ActivityRecord& record, const ActivityRecord* call) {
+    GenericTraceActivity& event =
+        add(type_of(record.kind), name_of(record), {time_of(record.begin), time_of(record.end)});
+    event.threadId = record.thread;
+    if (record.stream) {
+      event.addMetadata("device", record.device);
+      event.addMetadata("stream", stream_of(record));
+    }
+    if (!is_on_device(record)) {
+      event.device = getpid();
+      event.resource = record.thread;
+      event.addMetadata("correlation", record.id);
+      return event;
+    }
+    event.device = record.device;
+    event.resource = static_cast<int32_t>(stream_of(record));
+    lanes_[record.device].insert(event.resource);
+    event.addMetadata("correlation", record.correlation);
+    if (call) {
+      event.addMetadata("queued (us)", static_cast<double>(event.startTime - time_of(call->begin)) / 1000);
+    }
+    if (record.bytes) {
+      event.addMetadata("bytes", record.bytes);
+      const auto nanoseconds = std::max<int64_t>(1, event.endTime - event.startTime);
+      event.addMetadata(
+          "memory bandwidth (GB/s)", static_cast<double>(record.bytes) / static_cast<double>(nanoseconds));
+    }
+    if (record.kind == orActivityCopy) {
+      event.addMetadata("fromDevice", record.from.device);
+      event.addMetadata("toDevice", record.to.device);
+    }
+    return event;
+  }
+
+  // PyTorch converts its operators' times by itself, and two conversions of one clock differ by nanoseconds. What an
+  // operator started begins after the operator, and what ran on its thread also ends before it.
+  static void put_within(GenericTraceActivity& event, const libkineto::ITraceActivity& operation, bool same_thread) {
+    const int64_t begin = operation.timestamp();
+    const int64_t end = begin + operation.duration();
+    event.startTime = std::max(event.startTime, begin);
+    if (same_thread) {
+      event.startTime = std::min(event.startTime, end);
+      event.endTime = std::min(event.endTime, end);
+    }
+    event.endTime = std::max(event.startTime, event.endTime);
+  }
+
+  // The id of the stream in PyTorch; of a stream that PyTorch did not make, a number above all of those.
+  int64_t stream_of(const ActivityRecord& record) {
+    const auto [it, is_new] = ids_.try_emplace(record.stream, 0);
+    if (is_new) {
+      try {
+        it->second = stream_of_handle(record.stream, static_cast<DeviceIndex>(record.device)).id();
+      } catch (const c10::Error&) {
+        it->second = kForeignStreams + static_cast<int64_t>(ids_.size());
+      }
+    }
+    return it->second;
+  }
+
+  static constexpr int64_t kForeignStreams = 1000;
+  std::unordered_map<orStream_t, int64_t> ids_;
+
+  void extend(Spans& spans, uint64_t range, Lane lane, int64_t begin, int64_t end) const {
+    while (range) {
+      auto& span = spans.try_emplace({range, lane}, begin, end).first->second;
+      span = {std::min(span.first, begin), std::max(span.second, end)};
+      const auto outer = recording_.outer_range.find(range);
+      range = outer == recording_.outer_range.end() ? 0 : outer->second;
+    }
+  }
+};
+
+class OpenRegProfiler final : public libkineto::IActivityProfiler {
+ public:
+  const std::string& name() const override {
+    return name_;
+  }
+
+  const std::set<ActivityType>& availableActivities() const override {
+    return types_;
+  }
+
+  std::unique_ptr<libkineto::IActivityProfilerSession> configure(
+      const std::set<ActivityType>& types, const libkineto::Config&) override {
+    // Calls are among the host's types, too: a profile of the host alone has none of the others.
+    const bool has_device = std::any_of(types.begin(), types.end(), [](ActivityType type) {
+      return type == ActivityType::CONCURRENT_KERNEL || type == ActivityType::GPU_MEMCPY ||
+             type == ActivityType::GPU_MEMSET || type == ActivityType::GPU_USER_ANNOTATION;
+    });
+    return has_device ? std::make_unique<Session>(types) : nullptr;
+  }
+
+  std::unique_ptr<libkineto::IActivityProfilerSession> configure(
+      int64_t, int64_t, const std::set<ActivityType>& types, const libkineto::Config& config) override {
+    return configure(types, config);
+  }
+
+ private:
+  const std::string name_ = "openreg";
+  const std::set<ActivityType> types_ = {
+      ActivityType::CONCURRENT_KERNEL,
+      ActivityType::GPU_MEMCPY,
+      ActivityType::GPU_MEMSET,
+      ActivityType::GPU_USER_ANNOTATION,
+      ActivityType::PRIVATEUSE1_RUNTIME,
+      ActivityType::PRIVATEUSE1_DRIVER};
+};
+
+REGISTER_PRIVATEUSE1_PROFILER(OpenRegProfiler);
+
+} // namespace
+} // namespace c10::openreg

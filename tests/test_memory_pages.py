@@ -1,0 +1,229 @@
+"""``python -m torch_openreg memory``: what a snapshot shows, in words and as a page that works offline."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparison import DEVICE
+
+from torch_openreg import _page
+from torch_openreg._cli import memory as command
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+MIB = 1 << 20
+
+
+def entry(action: str, address: int, size: int, *frames: tuple[str, int, str]) -> dict[str, Any]:
+    named = [{"filename": file, "line": line, "name": name} for file, line, name in frames]
+    return {"action": action, "addr": address, "size": size, "stream": 0, "time_us": 0, "frames": named}
+
+
+PARAMETER = (("/x/torch/nn/modules/module.py", 9, "_apply"), ("/home/me/train.py", 3, "build"))
+ACTIVATION = (("/x/torch/nn/modules/module.py", 9, "_call_impl"), ("/home/me/train.py", 8, "step"))
+
+
+def block(address: int, size: int, state: str) -> dict[str, Any]:
+    return {"address": address, "size": size, "requested_size": size, "state": state, "frames": []}
+
+
+# One segment of 10 MB. 1 MB is there from before; 3 MB of parameters; an activation of 4 MB that is freed again; an
+# activation of 2 MB, which leaves a hole before it.
+SNAPSHOT: dict[str, Any] = {
+    "segments": [
+        {
+            "device": 0,
+            "address": 0,
+            "total_size": 10_000_000,
+            "allocated_size": 6_000_000,
+            "active_size": 6_000_000,
+            "stream": 0,
+            "blocks": [
+                block(0, 1_000_000, "active_allocated"),
+                block(1_000_000, 3_000_000, "active_allocated"),
+                block(4_000_000, 4_000_000, "inactive"),
+                block(8_000_000, 2_000_000, "active_allocated"),
+            ],
+        },
+        {
+            "device": 0,
+            "address": 20_000_000,
+            "total_size": 2_000_000,
+            "allocated_size": 0,
+            "active_size": 0,
+            "stream": 0,
+            "blocks": [block(20_000_000, 2_000_000, "inactive")],
+        },
+    ],
+    "device_traces": [
+        [
+            entry("alloc", 1_000_000, 3_000_000, *PARAMETER),
+            entry("alloc", 4_000_000, 4_000_000, *ACTIVATION),
+            entry("segment_alloc", 20_000_000, 2_000_000),
+            entry("alloc", 8_000_000, 2_000_000, *ACTIVATION),
+            entry("free_requested", 4_000_000, 4_000_000),
+            entry("free_completed", 4_000_000, 4_000_000),
+            entry("snapshot", 0, 0),
+        ],
+        [entry("snapshot", 0, 0)],
+    ],
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(SNAPSHOT))
+    return path
+
+
+def run_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "torch_openreg", "memory", *arguments], capture_output=True, text=True)
+
+
+def test_the_words_are_those_of_a_snapshot_of_known_numbers(file: Path) -> None:
+    result = run_command(file)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == (
+        "Device 0\n"
+        "  At the end the allocator holds 2 segments of 12.0 MB: 6.0 MB are in use, 2.0 MB are in segments that "
+        "nothing uses, which empty_cache() gives back, and 4.0 MB are fragmented: "
+        "1 hole in segments in use, the largest of 4.0 MB.\n"
+        "  The peak was 10.0 MB in 4 allocations, after entry 4 of the 7 of the history (an alloc of 2.0 MB).\n"
+        "  Alive then: forward: activations 6.0 MB, parameters and buffers 3.0 MB, "
+        "allocated before the history began 1.0 MB.\n"
+        "  The allocator held 12.0 MB at that moment, 2.0 MB more than was asked for: 2.0 MB in segments that "
+        "nothing used, and 0 B (0 %) that rounding and fragmentation cost.\n"
+        "  By line of Python, at the peak:\n"
+        "       6.0 MB  train.py:8 step\n"
+        "       3.0 MB  train.py:3 build\n"
+        "       1.0 MB  allocated before the history began\n"
+    )
+
+
+def test_the_history_is_reconstructed(file: Path) -> None:
+    (device,) = command.load(file)
+    assert [total / 1e6 for total in device.allocated] == [4, 8, 8, 10, 10, 6, 6]
+    assert [total / 1e6 for total in device.reserved] == [10, 10, 12, 12, 12, 12, 12]
+
+
+class Checked(HTMLParser):
+    """Fails at a tag that does not end, and collects what a page refers to."""
+
+    VOID = ("meta",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.references: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attributes)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.references += [value or "" for name, value in attributes if name in ("href", "src", "data", "action")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_else(file: Path) -> None:
+    text = run_command(file, "--html").stdout
+    assert Checked(text).references == []
+    assert "://" not in text and "@import" not in text and "url(" not in text
+    assert "default-src 'none'" in text
+    assert "train.py:8 step" in text
+    assert "4.0 MB in holes" in text
+
+
+def test_names_of_files_are_text_in_the_page(tmp_path: Path) -> None:
+    snapshot = {**SNAPSHOT, "device_traces": [[entry("alloc", 50, 1000, ('/me/<b>&".py', 3, "<lambda>"))]]}
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(snapshot))
+    text = run_command(path, "--html").stdout
+    Checked(text)
+    assert "&lt;b&gt;&amp;&quot;.py:3 &lt;lambda&gt;" in text
+    assert "<lambda>" not in text
+
+
+def test_a_real_run_is_explained(run_python: Run, tmp_path: Path) -> None:
+    path = tmp_path / "real.pickle"
+    program = tmp_path / "train.py"
+    program.write_text(
+        f"""
+import torch
+from torch_openreg.openreg import memory
+memory._record_memory_history(stacks="python")
+model = torch.nn.Linear(1024, 1024, bias=False).to("{DEVICE}")
+optimizer = torch.optim.Adam(model.parameters())
+def step():
+    held = torch.empty(3 << 20, dtype=torch.uint8, device="{DEVICE}")
+    model(torch.ones(256, 1024, device="{DEVICE}")).sum().backward()
+    optimizer.step()
+step()
+memory._dump_snapshot({str(path)!r})
+"""
+    )
+    assert run_python(f"import runpy; runpy.run_path({str(program)!r})").returncode == 0
+    (device,) = command.load(path)
+    kinds = command.group(device.alive(device.peak), lambda block: block.category)
+    assert kinds["parameters and buffers"] == 4 * MIB
+    assert kinds["backward: gradients"] == 4 * MIB
+    assert kinds["optimizer state"] >= 8 * MIB
+    assert dict(command.by_line(device))["train.py:8 step"] == 3 * MIB
+    assert device.allocated[device.peak] >= 19 * MIB
+    assert all(held >= used for held, used in zip(device.reserved, device.allocated, strict=True))
+    assert device.reserved[0] <= device.reserved[-1] == sum(each["total_size"] for each in device.segments)
+    Checked(run_command(path, "--html").stdout)
+
+
+def test_a_snapshot_without_a_history_says_what_to_call(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({**SNAPSHOT, "device_traces": []}))
+    assert (
+        "There is no history: call torch.openreg.memory._record_memory_history() before the program."
+        in run_command(path).stdout
+    )
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("made_by_a_pickle",)
+
+
+def test_a_file_that_is_no_snapshot_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "evil.pickle"
+    path.write_bytes(pickle.dumps(Evil()))
+    result = run_command(path)
+    assert result.returncode == 1
+    assert "it names posix.mkdir, which no snapshot does" in result.stderr
+    assert not (tmp_path / "made_by_a_pickle").exists()
+
+
+def test_areas_are_as_high_as_their_values() -> None:
+    text = _page.stacked_areas([("a", [1.0, 3.0]), ("b", [1.0, 1.0])], label="x", unit="MB")
+    Checked(text)
+    first, second = (
+        [tuple(map(float, point.split(","))) for point in points.split()]
+        for points in re.findall(r'<polygon points="([^"]+)"', text)
+    )
+    top, bottom = 18.0, 18.0 + 260
+    scale = (bottom - top) / (4.0 * 1.05)
+    assert [round((bottom - y) / scale, 2) for _, y in first[:4]] == [1, 1, 3, 3]
+    assert [round((bottom - y) / scale, 2) for _, y in second[:4]] == [2, 2, 4, 4]
+    assert [round((bottom - y) / scale, 2) for _, y in second[4:]] == [3, 3, 1, 1]

@@ -1,0 +1,328 @@
+"""``torch-openreg memory FILE.pickle``: what a snapshot of device memory shows, in words or as a page.
+
+The file is what ``torch.openreg.memory._dump_snapshot`` wrote, or ``torch.cuda.memory._dump_snapshot`` on CUDA. The
+history needs ``_record_memory_history()`` before what is to be seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import pickle
+import sys
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch_openreg import _page
+
+MB = 1e6
+COLUMNS = 400  # of the pictures
+SERIES = 9  # of them, with the rest in one more
+
+# Part of a file's path, name of a function or "" -> what memory that is allocated below it is for. The first that any
+# frame matches wins.
+CATEGORIES = (
+    ("torch/optim/", "", "optimizer state"),
+    ("torch/autograd/", "", "backward: gradients"),
+    ("torch/nn/modules/module.py", "_call_impl", "forward: activations"),
+    ("torch/nn/modules/module.py", "_apply", "parameters and buffers"),
+    ("torch/nn/", "__init__", "parameters and buffers"),
+)
+OTHER = "other"
+BEFORE = "allocated before the history began"
+
+
+class Block(NamedTuple):
+    """Memory that somebody used for a while. ``begin`` and ``end`` are indices of the history's entries."""
+
+    address: int
+    size: int
+    begin: int
+    end: int
+    frames: list[dict[str, Any]]
+    is_old: bool
+    """Allocated before the history began."""
+
+    @property
+    def category(self) -> str:
+        """What it is for, by where it was allocated."""
+        if self.is_old:
+            return BEFORE
+        for path, function, category in CATEGORIES:
+            if any(path in each["filename"] and function in ("", each["name"]) for each in self.frames):
+                return category
+        return OTHER
+
+    @property
+    def line(self) -> str:
+        """The innermost line of the program, outside of PyTorch."""
+        if self.is_old:
+            return BEFORE
+        for frame in self.frames:
+            if "/torch/" not in frame["filename"] and frame["filename"].endswith((".py", ">")):
+                return f"{os.path.basename(frame['filename'])}:{frame['line']} {frame['name']}"
+        return "no line of Python"
+
+
+class Device:
+    """The memory of one device: its segments now, and their history."""
+
+    def __init__(self, index: int, snapshot: dict[str, Any]) -> None:
+        self.index = index
+        self.segments = [each for each in snapshot["segments"] if each["device"] == index]
+        traces = snapshot["device_traces"]
+        self.history = traces[index] if index < len(traces) else []
+        self.blocks = self._blocks()
+        self.allocated = self._totals([(block.begin, block.end, block.size) for block in self.blocks])
+        self.reserved = self._reserved()
+        self.peak = max(range(len(self.allocated)), key=self.allocated.__getitem__, default=0)
+
+    def _blocks(self) -> list[Block]:
+        open_blocks: dict[int, tuple[int, dict[str, Any]]] = {}
+        blocks = []
+        last = len(self.history)
+        for at, entry in enumerate(self.history):
+            address = entry["addr"]
+            if entry["action"] == "alloc":
+                open_blocks[address] = (at, entry)
+            elif entry["action"] == "free_completed":
+                begin, origin = open_blocks.pop(address, (0, entry))
+                is_old = origin is entry
+                blocks.append(Block(address, entry["size"], begin, at, origin["frames"], is_old))
+        for address, (begin, entry) in open_blocks.items():
+            blocks.append(Block(address, entry["size"], begin, last, entry["frames"], False))
+        for segment in self.segments:
+            for each in segment["blocks"]:
+                if each["state"] != "inactive" and each["address"] not in open_blocks:
+                    size = each.get("requested_size", each["size"])
+                    blocks.append(Block(each["address"], size, 0, last, each.get("frames", []), True))
+        return blocks
+
+    def _totals(self, spans: list[tuple[int, int, int]]) -> list[int]:
+        changes = [0] * (len(self.history) + 1)
+        for begin, end, size in spans:
+            changes[begin] += size
+            changes[end] -= size
+        totals, total = [], 0
+        for change in changes[: max(len(self.history), 1)]:
+            total += change
+            totals.append(total)
+        return totals
+
+    def _reserved(self) -> list[int]:
+        """The bytes of all segments after each entry, from the last one backwards."""
+        total = sum(segment["total_size"] for segment in self.segments)
+        totals = []
+        for entry in reversed(self.history):
+            totals.append(total)
+            total -= {"segment_alloc": entry["size"], "segment_free": -entry["size"]}.get(entry["action"], 0)
+        return totals[::-1] or [total]
+
+    def unused_segments(self, at: int) -> int:
+        """The bytes of the segments in which nothing was in use after entry number ``at``."""
+        segments = {segment["address"]: segment["total_size"] for segment in self.segments}
+        for entry in reversed(self.history[at + 1 :]):
+            if entry["action"] == "segment_alloc":
+                segments.pop(entry["addr"], None)
+            elif entry["action"] == "segment_free":
+                segments[entry["addr"]] = entry["size"]
+        starts = sorted(segments)
+        for block in self.alive(at):
+            index = bisect_right(starts, block.address) - 1
+            if index >= 0:
+                segments.pop(starts[index], None)
+        return sum(segments.values())
+
+    def alive(self, at: int) -> list[Block]:
+        """The blocks in use after entry number ``at``, the largest first."""
+        found = [block for block in self.blocks if block.begin <= at < block.end]
+        return sorted(found, key=lambda block: -block.size)
+
+    def columns(self) -> list[int]:
+        """The entries that the pictures show: the highest one of each of COLUMNS parts of the history."""
+        count = len(self.allocated)
+        edges = sorted({round(i * count / COLUMNS) for i in range(COLUMNS + 1)})
+        return [max(range(first, last), key=self.allocated.__getitem__) for first, last in pairwise(edges)]
+
+
+def group(blocks: Sequence[Block], key: Callable[[Block], str]) -> dict[str, int]:
+    """The bytes of each group of blocks, the largest first."""
+    sizes: dict[str, int] = defaultdict(int)
+    for block in blocks:
+        sizes[key(block)] += block.size
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def holes(segment: dict[str, Any]) -> list[int]:
+    """The sizes of the free parts of a segment that is in use, so that it cannot be given back."""
+    free = [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
+    return free if len(free) < len(segment["blocks"]) else []
+
+
+def size(count: float) -> str:
+    """For readers: 1234567 is "1.2 MB"."""
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def describe(device: Device) -> list[str]:
+    """The device's memory in sentences."""
+    reserved = sum(segment["total_size"] for segment in device.segments)
+    used = sum(segment["active_size"] for segment in device.segments)
+    free = [part for segment in device.segments for part in holes(segment)]
+    empty = reserved - used - sum(free)
+    lines = [
+        f"At the end the allocator holds {len(device.segments)} segments of {size(reserved)}: {size(used)} are in use, "
+        f"{size(empty)} are in segments that nothing uses, which empty_cache() gives back, and {size(sum(free))} are "
+        f"fragmented: {len(free)} hole{'' if len(free) == 1 else 's'} in segments in use, the largest of "
+        f"{size(max(free, default=0))}."
+    ]
+    if not device.history:
+        return [*lines, "There is no history: call torch.openreg.memory._record_memory_history() before the program."]
+    at = device.peak
+    allocated, held = device.allocated[at], device.reserved[at]
+    alive = device.alive(at)
+    entry = device.history[at]
+    lines.append(
+        f"The peak was {size(allocated)} in {len(alive)} allocations, after entry {at + 1} of the "
+        f"{len(device.history)} of the history (an {entry['action']} of {size(entry['size'])})."
+    )
+    kinds = ", ".join(f"{name} {size(total)}" for name, total in group(alive, lambda block: block.category).items())
+    lines.append(f"Alive then: {kinds}.")
+    unused = device.unused_segments(at)
+    lines.append(
+        f"The allocator held {size(held)} at that moment, {size(held - allocated)} more than was asked for: "
+        f"{size(unused)} in segments that nothing used, and {size(held - allocated - unused)} "
+        f"({100 * (held - allocated - unused) / held if held else 0:.0f} %) that rounding and fragmentation cost."
+    )
+    return lines
+
+
+def by_line(device: Device) -> list[tuple[str, int]]:
+    """The lines of Python that had allocated what was alive at the peak, with the bytes."""
+    return list(group(device.alive(device.peak), lambda block: block.line).items())
+
+
+def _series(device: Device, key: Callable[[Block], str], steps: list[int]) -> list[tuple[str, list[float]]]:
+    """What was alive at each step, in MB, by the groups that are largest at the peak."""
+    names = list(group(device.alive(device.peak), key))[:SERIES]
+    totals = {name: [0.0] * len(steps) for name in [*names, OTHER]}
+    spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for block in device.blocks:
+        name = key(block)
+        spans[name if name in names else OTHER].append((block.begin, block.end, block.size))
+    for name, each in spans.items():
+        all_totals = device._totals(each)
+        totals[name] = [all_totals[step] / MB for step in steps]
+    return [(name, values) for name, values in totals.items() if any(values) or name in names]
+
+
+def _segments(device: Device) -> str:
+    """Each segment as a bar of its blocks."""
+    bars = []
+    for segment in sorted(device.segments, key=lambda each: -each["total_size"])[:40]:
+        total = segment["total_size"]
+        parts, at = [], 0
+        for block in segment["blocks"]:
+            state = block["state"]
+            words = f"{'free' if state == 'inactive' else state}, {size(block['size'])}"
+            if frames := block.get("frames"):
+                words += f", {Block(0, 0, 0, 0, frames, False).line}"
+            left, width = 1000 * at / total, max(1000 * block["size"] / total, 0.5)
+            parts.append(
+                f'<rect x="{left:.2f}" y="0" width="{width:.2f}" height="18" class="{escape(state)}">'
+                f"<title>{escape(words)}</title></rect>"
+            )
+            at += block["size"]
+        free = sum(holes(segment))
+        words = f"{size(total)} of stream {segment['stream']}, {size(segment['active_size'])} in use" + (
+            f", {size(free)} in holes" if free else ""
+        )
+        picture = f'<svg viewBox="0 0 1000 18" role="img" aria-label="{escape(words)}">{"".join(parts)}</svg>'
+        bars.append(f"<p>{escape(words)}</p>{_page.scrolls(picture)}")
+    hidden = len(device.segments) - len(bars)
+    return "".join(bars) + (f"<p>{hidden} smaller segments are not shown.</p>" if hidden > 0 else "")
+
+
+STYLE = """.active_allocated { fill: hsl(210 60% 50%); } .active_awaiting_free { fill: hsl(35 80% 50%); }
+.active_pending_free { fill: hsl(35 80% 50%); } .inactive { fill: var(--soft); }
+rect { stroke: canvas; stroke-width: .3; }
+"""
+
+
+def page(devices: Sequence[Device]) -> str:
+    """The page, which needs nothing else."""
+    body = []
+    for device in devices:
+        body.append(f"<h2>Device {device.index}</h2>")
+        body += [f"<p>{escape(line)}</p>" for line in describe(device)]
+        if device.history:
+            steps = device.columns()
+            mark = [(next(i for i, step in enumerate(steps) if step >= device.peak), "peak")]
+            held = (max(device.reserved) / MB, "most that the allocator held")
+            views: tuple[tuple[str, Callable[[Block], str]], ...] = (
+                ("category", lambda block: block.category),
+                ("line of Python", lambda block: block.line),
+            )
+            for what, key in views:
+                series = _series(device, key, steps)
+                body.append(f"<h3>Memory in use by {what}, over the {len(device.history)} entries of the history</h3>")
+                label = f"Memory of device {device.index} by {what}"
+                body.append(_page.stacked_areas(series, label=label, unit="MB", marks=mark, limit=held))
+                alive = group(device.alive(device.peak), key)
+                known = [name for name, _ in series]
+                rest = sum(total for name, total in alive.items() if name not in known)
+                rows = [(name, size(alive.get(name, 0) + (rest if name == OTHER else 0))) for name in known]
+                body.append(_page.table((what, "at the peak"), rows, coloured=True))
+        body.append("<h3>Segments and their holes at the end</h3>")
+        body.append(_segments(device) or "<p>None.</p>")
+    return _page.page("Device memory", "\n".join(body), style=STYLE)
+
+
+class _Unpickler(pickle.Unpickler):
+    """A snapshot has numbers, strings and containers only, so that nothing that a file names is imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which no snapshot does")
+
+
+def load(file: Path) -> list[Device]:
+    """The devices of a snapshot that have memory or a history."""
+    snapshot = _Unpickler(io.BytesIO(file.read_bytes())).load()
+    indices = {segment["device"] for segment in snapshot["segments"]}
+    indices |= {index for index, trace in enumerate(snapshot["device_traces"]) if len(trace) > 1}
+    return [Device(index, snapshot) for index in sorted(indices)]
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="torch-openreg memory", description=__doc__.partition("\n")[0])
+    parser.add_argument("file", type=Path, help="what torch.openreg.memory._dump_snapshot() wrote")
+    parser.add_argument("--html", action="store_true", help="print a page that needs nothing else")
+    arguments = parser.parse_args(argv)
+    try:
+        devices = load(arguments.file)
+    except (OSError, pickle.UnpicklingError, EOFError, KeyError, TypeError, IndexError) as error:
+        print(f"torch-openreg memory: cannot read {arguments.file} as a snapshot: {error!r}", file=sys.stderr)
+        return 1
+    if arguments.html:
+        print(page(devices))
+        return 0
+    for device in devices:
+        print(f"Device {device.index}")
+        print("\n".join(f"  {line}" for line in describe(device)))
+        if device.history:
+            print("  By line of Python, at the peak:")
+            for line, total in by_line(device)[:10]:
+                print(f"    {size(total):>9}  {line}")
+    if not devices:
+        print("The snapshot has no memory of any device.")
+    return 0

@@ -1,0 +1,52 @@
+"""torch.profiler and torch.cuda.nvtx on the face "cuda". Kineto gets the device's events as CUDA's: CudaKineto.h."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from torch._C._profiler import ProfilerActivity
+
+_NVTX = {
+    "markA": "mark",
+    "rangeEnd": "range_end",
+    "rangePop": "range_pop",
+    "rangePushA": "range_push",
+    "rangeStartA": "range_start",
+}
+
+
+class _Nvtx(ModuleType):
+    """torch._C._nvtx: ranges are those of torch.profiler, and NVTX's numbers are those with a tool attached."""
+
+    def __getattr__(self, name: str) -> Any:
+        from torch_openreg.openreg import nvtx  # now: it takes functions from torch.cuda, which are not there before
+
+        if name in _NVTX:
+            return getattr(nvtx, _NVTX[name])
+        raise AttributeError(f"module 'torch._C._nvtx' has no attribute {name!r}")
+
+    @staticmethod
+    def deviceRangeStart(message: str, stream: int) -> object:
+        """Nothing: a range on a stream follows from the kernels that a range of the host starts."""
+
+    @staticmethod
+    def deviceRangeEnd(handle: object, stream: int) -> None:
+        """Nothing."""
+
+
+SUPPLIED: dict[str, Any] = {"_nvtx": _Nvtx("torch._C._nvtx", "NVTX, for torch.profiler.")}
+
+
+def _supported_activities() -> set[ProfilerActivity]:
+    """What can be recorded: the host, and the device."""
+    return {ProfilerActivity.CPU, ProfilerActivity.CUDA}
+
+
+_REASON = "PyTorch's C++ leaves CUDA out in a build without CUPTI, though Kineto takes CUDA's events there, too"
+
+# Rows of _cuda.REPLACED.
+REPLACED: tuple[tuple[str, str, Any, str], ...] = (
+    ("torch.autograd", "_supported_activities", _supported_activities, _REASON),
+    ("torch.autograd.profiler", "_supported_activities", _supported_activities, _REASON),
+)
