@@ -146,7 +146,7 @@ def softmax_layer_norm(device: str) -> Any:
 
 @program
 def pointwise_chain(device: str) -> Any:
-    return lambda x: ((x * 2 + 1).sin() * x.cos() - x.tanh()).abs().sqrt(), (tensor(device, 1000, 1000),)
+    return lambda x: ((x * 2 + 1).sin() * x.cos() - x.tanh()).abs().add(1).sqrt(), (tensor(device, 1000, 1000),)
 
 
 @program
@@ -257,7 +257,7 @@ def index_put_accumulate(device: str) -> Any:
 @program
 def sort_and_topk(device: str) -> Any:
     def order(x: torch.Tensor) -> Any:
-        values, indices = x.sort(1, descending=True, stable=True)
+        values, indices = x.sort(dim=1, descending=True, stable=True)
         return values * 2, indices, x.topk(3, 1).values, x.argsort(0), x.kthvalue(2, 1).values
 
     return order, (tensor(device, 6, 8),)
@@ -309,7 +309,7 @@ def autocast_bfloat16(device: str) -> Any:
 
 @program
 def bfloat16(device: str) -> Any:
-    return lambda x, y: (x @ y).relu() + x.sum(1, keepdim=True), (
+    return lambda x, y: (x @ y).relu() + x.amax(1, keepdim=True), (
         tensor(device, 8, 8, dtype=torch.bfloat16),
         tensor(device, 8, 8, dtype=torch.bfloat16),
     )
@@ -325,7 +325,7 @@ def integers(device: str) -> Any:
 
 @program
 def float64(device: str) -> Any:
-    return lambda x: torch.linalg.solve(x @ x.t() + 8 * torch.eye(8, device=x.device, dtype=x.dtype), x).log1p_(), (
+    return lambda x: torch.linalg.solve(x @ x.t() + 8 * torch.eye(8, device=x.device, dtype=x.dtype), x).sin(), (
         tensor(device, 8, 8, dtype=torch.float64),
     )
 
@@ -526,6 +526,12 @@ def streams_and_events(device: str) -> Any:
 # ---- running them
 
 
+def weighted_mean(t: torch.Tensor) -> torch.Tensor:
+    """Gradients of the order of 1: the tolerances of float32 are absolute ones near zero."""
+    weights = torch.arange(1.0, t.numel() + 1, device=t.device).view(t.shape).cos()
+    return t.float().mul(weights).sum() / t.numel() ** 0.5
+
+
 def results_of(make: Program, device: str, compiler: Callable[[Any], Any]) -> list[torch.Tensor]:
     """Outputs, arguments and buffers after the call, gradients; on the CPU."""
     torch.manual_seed(0)
@@ -536,7 +542,7 @@ def results_of(make: Program, device: str, compiler: Callable[[Any], Any]) -> li
     leaves = [t for t in pytree.tree_leaves(arguments) if isinstance(t, torch.Tensor)]
     if isinstance(function, nn.Module):
         leaves += [*function.parameters(), *function.buffers()]
-    losses = [t.float().mul(torch.arange(1.0, t.numel() + 1, device=t.device).view(t.shape).cos()).sum() for t in tensors if t.requires_grad]
+    losses = [weighted_mean(t) for t in tensors if t.requires_grad]
     if losses:
         torch.stack([loss.cpu() for loss in losses]).sum().backward()
     gradients = [t.grad for t in leaves if t.grad is not None]

@@ -10,7 +10,11 @@ from torch_openreg import _paths
 
 version: str = _paths.__version__
 
-launch: str = hashlib.sha256(pathlib.Path(__file__).with_name("launch.h").read_bytes()).hexdigest()
-"""The interface between the kernels and the device's library, which is embedded in each kernel."""
+sources: str = hashlib.sha256(
+    b"".join(
+        pathlib.Path(__file__).with_name(name).read_bytes() for name in ("_codegen.py", "_differences.py", "launch.h")
+    )
+).hexdigest()
+"""What generates the code: also in an editable installation, code that an older generator has made is not used."""
 
 install_config_module(sys.modules[__name__])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from torch._dynamo import device_interface as interfaces
 from torch._functorch._aot_autograd.utils import register_graphsafe_rng_device_type
 from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._prims import rng_prims
+from torch._subclasses import fake_impls
+from torch.utils import _pytree as pytree
 
 from torch_openreg import _C, openreg
 from torch_openreg._loader import device_type
@@ -76,6 +79,33 @@ def register() -> None:
     for index in range(openreg.device_count()):
         interfaces.register_interface_for_device(f"{device_type}:{index}", OpenRegInterface)
     register_rng_state()
+    register_convolutions()
+
+
+# LITERALINCLUDE START: CONVOLUTIONS
+def register_convolutions() -> None:
+    """The layouts of a convolution's results, which the CPU's kernels choose: PyTorch cannot know that of a backend."""
+    aten = torch.ops.aten
+    for operator in (aten.convolution.default, aten._convolution.default, aten.convolution_backward.default):
+        fake_impls.op_implementations_dict[operator] = functools.partial(
+            _fake_convolution, fake_impls.op_implementations_dict[operator]
+        )
+
+
+def _fake_convolution(original: Any, fake_mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+    device = args[0].fake_device
+    if device.type != device_type:
+        return original(fake_mode, operator, *args, **kwargs)
+
+    def on(device: torch.device) -> Any:
+        return lambda each: torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=device)
+
+    with fake_mode:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, on(torch.device("cpu")), (args, kwargs))
+        return pytree.tree_map_only(torch.Tensor, on(device), operator(*args, **kwargs))
+
+
+# LITERALINCLUDE END: CONVOLUTIONS
 
 
 # LITERALINCLUDE START: RNG STATE

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._inductor import ir, lowering, scheduler
+from torch._inductor import graph, ir, lowering, scheduler
 
 from torch_openreg._loader import device_type
 
@@ -39,6 +39,8 @@ def remove() -> None:
     """Replaces the functions of inductor that decide by a device's name."""
     for owner, name, replacement in REPLACED:
         setattr(owner, name, _replaced(getattr(owner, name), replacement))
+    # As on the CPU, the activations of convolutions are channels-last.
+    graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, device_type)
 
 
 def _replaced(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,6 +60,8 @@ def _or_ours(original: Any, device: str | None) -> bool:
 
 
 def _device_type(original: Any, node: Any) -> str | None:
+    if isinstance(node, _OnCpu):
+        return "cpu"
     found = original(node)
     return "cpu" if found == device_type else found
 
