@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
+
 from torch_openreg._loader import device_type as DEVICE
 
 Program = Callable[[str], tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -30,6 +31,14 @@ Program = Callable[[str], tuple[Callable[..., Any], tuple[Any, ...]]]
 PROGRAMS: dict[str, Program] = {}
 BIT_FOR_BIT = 15
 """How many programs, from the first on, are compared with the compiled CPU bit for bit."""
+
+WITHIN_ROUNDING = {
+    "residual_block": "PyTorch's decomposition of GroupNorm orders the arithmetic in another way for CPU tensors",
+    "transformer_encoder_layer": "the fused attention of a device outside PyTorch is another operator, whose gradients "
+    "lie in another order in memory, so that a bias' gradient is summed in another order",
+    "lstm": "for CPU tensors an LSTM is one operator of oneDNN (mkldnn_rnn_layer)",
+}
+"""Those of them that need not be equal, with the reason."""
 
 
 def program(make: Program) -> Program:
@@ -57,14 +66,21 @@ def mlp_gelu(device: str) -> Any:
 
 @program
 def mlp_layer_norm(device: str) -> Any:
-    layers = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 64), nn.LayerNorm(64), nn.SiLU())
+    layers = nn.Sequential(
+        nn.Linear(32, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 64), nn.LayerNorm(64), nn.SiLU()
+    )
     return on(device, layers), (tensor(device, 16, 32),)
 
 
 @program
 def conv_batch_norm(device: str) -> Any:
     layers = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16)
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3),
+        nn.BatchNorm2d(16),
     )
     return on(device, layers), (tensor(device, 4, 3, 16, 16),)
 
@@ -273,7 +289,13 @@ def argmax_and_extremes(device: str) -> Any:
 @program
 def where_and_masks(device: str) -> Any:
     def mask(x: torch.Tensor) -> Any:
-        return torch.where(x > 0, x, x.exp()), x.masked_fill(x < 0, -1.0), x.tril(), torch.triu(x * 2, 1), x.clamp(-1, 1)
+        return (
+            torch.where(x > 0, x, x.exp()),
+            x.masked_fill(x < 0, -1.0),
+            x.tril(),
+            torch.triu(x * 2, 1),
+            x.clamp(-1, 1),
+        )
 
     return mask, (tensor(device, 8, 8),)
 
@@ -345,7 +367,9 @@ def scans(device: str) -> Any:
 
 @program
 def moments(device: str) -> Any:
-    return lambda x: (*torch.var_mean(x, 1), x.std(0), x.norm(dim=1), x.prod(1), F.normalize(x)), (tensor(device, 6, 8),)
+    return lambda x: (*torch.var_mean(x, 1), x.std(0), x.norm(dim=1), x.prod(1), F.normalize(x)), (
+        tensor(device, 6, 8),
+    )
 
 
 @program
@@ -378,7 +402,10 @@ def foreach(device: str) -> Any:
     def step(xs: list[torch.Tensor], ys: list[torch.Tensor]) -> Any:
         return torch._foreach_add(torch._foreach_mul(xs, 0.9), ys, alpha=0.1)
 
-    return step, ([tensor(device, n, grad=False) for n in (3, 5, 7)], [tensor(device, n, grad=False) for n in (3, 5, 7)])
+    return step, (
+        [tensor(device, n, grad=False) for n in (3, 5, 7)],
+        [tensor(device, n, grad=False) for n in (3, 5, 7)],
+    )
 
 
 @torch.library.custom_op("compile_programs::scaled_sum", mutates_args=())
@@ -566,6 +593,9 @@ def check(name: str, dynamic: bool | None, against_compiled_cpu: bool) -> dict[s
             torch.compiler.reset()
             on_cpu = results_of(make, "cpu", compiled(dynamic))
             report["bit_for_bit"] = all(map(torch.equal, found, on_cpu))
+            torch.testing.assert_close(found, on_cpu)
+            if not report["bit_for_bit"] and name not in WITHIN_ROUNDING:
+                report["error"] = "not equal to the compiled CPU, bit for bit"
     except Exception:
         report["error"] = traceback.format_exc(limit=-6)
     return report
@@ -580,6 +610,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="a line for each program")
     options = parser.parse_args()
     import torch._inductor.config
+
     from torch_openreg.openreg import execution_mode
 
     warnings.filterwarnings("ignore")
@@ -594,7 +625,9 @@ def main() -> None:
                 if options.json:
                     print(json.dumps(report), flush=True)
                 else:
-                    print(f"{name:35} {'dynamic' if dynamic else 'static':8}", report["error"] or "ok", flush=True)
+                    against_cpu = {None: "", True: ", equal to the compiled CPU", False: ", within rounding of it"}
+                    said = report["error"] or f"ok{against_cpu[report['bit_for_bit']]}"
+                    print(f"{name:30} {'dynamic' if dynamic else 'static':8}", said, flush=True)
     sys.exit(bool(failures))
 
 

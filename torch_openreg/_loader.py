@@ -269,7 +269,7 @@ class _Submodules:
 
 
 class _WhenImported:
-    """Finder that calls ``then(module)`` when the module ``name`` has been imported, which `import torch` does not do."""
+    """Finder that calls ``then(module)`` after the import of ``name``, which `import torch` does not import."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name, self._then = name, then

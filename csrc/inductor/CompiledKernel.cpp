@@ -2,8 +2,8 @@
 
 #include <ATen/Parallel.h>
 
-#include <cstring>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -134,8 +134,7 @@ void torch_openreg_launch_compiled(
     return;
   }
   Operands described{operands, count};
-  const c10::openreg::Kernel kernel(
-      c10::openreg::current_stream_handle(index), name, &Operands::visit, &described);
+  const c10::openreg::Kernel kernel(c10::openreg::current_stream_handle(index), name, &Operands::visit, &described);
   c10::SmallVector<void*, 32> data;
   for (size_t i = 0; i < count; ++i) {
     data.push_back(orGetKernelPointer(operands[i].data));

@@ -1,4 +1,4 @@
-"""What inductor generates: C++ loops, as for the CPU, in a kernel that launches them, and the Python code that calls it."""
+"""What inductor generates: the CPU's loops in C++, kernels that launch them, and the Python code that calls these."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _require_compiler() -> None:
         cpp_builder.get_cpp_compiler()
     except exc.InvalidCxxCompiler as error:
         raise RuntimeError(
-            f'torch.compile generates C++ for device "{device_type}" and found no C++ compiler: install g++, name one in '
-            'the environment variable CXX, or use torch.compile(backend="aot_eager").'
+            f'torch.compile generates C++ for device "{device_type}" and found no C++ compiler: install g++, name one '
+            'in the environment variable CXX, or use torch.compile(backend="aot_eager").'
         ) from error
 
 
@@ -177,11 +177,13 @@ class _DeviceCalls:
             line = line.replace(f"device='{device_type}', dtype={dtype}", f"{dtype}", 1)
         return line
 
-    def _generate_kernel_call_helper(self, kernel_name: str, call_args: Any, *, device: Any = None, **kwargs: Any) -> None:
+    def _generate_kernel_call_helper(
+        self, kernel_name: str, call_args: Any, *, device: Any = None, **kwargs: Any
+    ) -> None:
         device = device or V.graph.get_current_device_or_throw()
         if device.type == device_type:
             device = torch.device("cpu")  # a call of the kernel, which finds its stream itself
-        super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **kwargs)  # type: ignore[misc]
+        super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **rest)  # type: ignore[misc]
 
 
 class OpenRegPythonWrapper(_DeviceCalls, wrapper.PythonWrapperCodegen):
@@ -219,6 +221,7 @@ class OpenRegCppWrapper(cpp_wrapper_cpu.CppWrapperCpu):
 # LITERALINCLUDE START: REGISTER
 def register() -> None:
     """Makes inductor generate code for the device."""
+    common.get_device_op_overrides("cpu")  # registers PyTorch's own, which may have our name (type "cuda")
     common.register_device_op_overrides(device_type, OpenRegDeviceOpOverrides())
     common.register_backend_for_device(
         device_type,

@@ -75,10 +75,12 @@ class OpenRegInterface(interfaces.DeviceInterface):
 
 def register() -> None:
     """Makes the device known to dynamo, under its type and under the name of each device of it."""
+    interfaces.get_registered_device_interfaces()  # registers PyTorch's own, which may have our name (type "cuda")
     interfaces.register_interface_for_device(device_type, OpenRegInterface)
     for index in range(openreg.device_count()):
         interfaces.register_interface_for_device(f"{device_type}:{index}", OpenRegInterface)
-    register_rng_state()
+    if device_type != "cuda":  # which PyTorch has registered
+        register_rng_state()
     register_convolutions()
 
 

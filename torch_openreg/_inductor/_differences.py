@@ -1,8 +1,9 @@
 """Where inductor 2.13 decides by the name of a device, and has no registration for it.
 
-The loops are the CPU's, so the choices about loops are the CPU's too. The device is an accelerator, so whatever concerns
-devices (which operand decides the device of a result, device guards, streams) is as for a GPU. Appending the name to
-inductor's GPU_TYPES is not the same: the scheduler would order loops as SIMD backends need it, and ask for Triton.
+The loops are the CPU's, so the choices about loops are the CPU's too. The device is an accelerator, so whatever
+concerns devices (which operand decides the device of a result, device guards, streams) is as for a GPU. Appending the
+name to inductor's GPU_TYPES is not the same: the scheduler would order loops as SIMD backends need it, and ask for
+Triton.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._inductor import graph, ir, lowering, scheduler
+from torch._inductor import graph, ir, lowering, scheduler, utils
 
 from torch_openreg._loader import device_type
 
@@ -37,6 +38,8 @@ def _is_ours(node: Any) -> bool:
 
 def remove() -> None:
     """Replaces the functions of inductor that decide by a device's name."""
+    if device_type in utils.GPU_TYPES:  # type "cuda": for inductor, a device with Triton's kernels
+        utils.GPU_TYPES.remove(device_type)
     for owner, name, replacement in REPLACED:
         setattr(owner, name, _replaced(getattr(owner, name), replacement))
     # As on the CPU, the activations of convolutions are channels-last.

@@ -13,8 +13,8 @@ struct Operand {
   int64_t size; // bytes
   Access access;
 };
-using Launch = void (*)(
-    int, const char*, const Operand*, size_t, void (*)(const void*, void* const*), const void*, size_t);
+using Launch =
+    void (*)(int, const char*, const Operand*, size_t, void (*)(const void*, void* const*), const void*, size_t);
 // Found by name: the process that compiles a kernel links it without the device's libraries.
 static const Launch library_launch = [] {
   void* const library = dlopen(TORCH_OPENREG_LIBRARY, RTLD_NOLOAD | RTLD_NOW);

@@ -27,17 +27,16 @@ Sizes unpack_sizes(PyObject* tuple) {
 PyObject* empty_strided(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(
-      count == 3 && THPDtype_Check(arguments[2]), "Expected _empty_strided(size, stride, dtype), two tuples and a dtype.");
+      count == 3 && THPDtype_Check(arguments[2]),
+      "Expected _empty_strided(size, stride, dtype), two tuples and a dtype.");
   const auto dtype = reinterpret_cast<THPDtype*>(arguments[2])->scalar_type;
-  return THPVariable_Wrap(
-      at::openreg::empty_compiled(unpack_sizes(arguments[0]), unpack_sizes(arguments[1]), dtype));
+  return THPVariable_Wrap(at::openreg::empty_compiled(unpack_sizes(arguments[0]), unpack_sizes(arguments[1]), dtype));
   END_HANDLE_TH_ERRORS
 }
 
 uintptr_t current_stream_handle(int64_t device) {
   c10::openreg::check_device_index(device);
-  return reinterpret_cast<uintptr_t>(
-      c10::openreg::current_stream_handle(static_cast<c10::DeviceIndex>(device)));
+  return reinterpret_cast<uintptr_t>(c10::openreg::current_stream_handle(static_cast<c10::DeviceIndex>(device)));
 }
 
 PyMethodDef methods[] = {

@@ -462,8 +462,7 @@ bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, 
 
 } // namespace
 
-LaunchSettings::LaunchSettings()
-    : threads_(at::get_num_threads()), autograd_(c10::AutogradState::get_tls_state()) {
+LaunchSettings::LaunchSettings() : threads_(at::get_num_threads()), autograd_(c10::AutogradState::get_tls_state()) {
   const LaunchSite site = launch_site.load(std::memory_order_relaxed);
   if (site) {
     launched_at_ = ", launched at " + site();

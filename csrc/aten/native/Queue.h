@@ -33,7 +33,7 @@ void queue_on(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Sta
 // What a queued kernel keeps of the thread that launches it, and so makes this.
 class LaunchSettings {
  public:
-  LaunchSettings(); // may call Python (LaunchSite): no lock may be held
+  LaunchSettings();   // may call Python (LaunchSite): no lock may be held
   void apply() const; // on the device's thread, before the kernel
   // ", launched at train.py:12 in step", for the failure's text; empty where that is not recorded.
   const std::string& launched_at() const {
