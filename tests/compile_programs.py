@@ -218,6 +218,8 @@ def input_mutation(device: str) -> Any:
 
 
 class Counter(nn.Module):
+    count: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros(3))

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch._inductor import cpp_builder, exc
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu, wrapper, wrapper_fxir
@@ -99,26 +99,26 @@ def _operands(function: str, args: common.KernelArgs) -> list[str]:
     for buffer, name in args.input_buffers.items():
         if buffer not in args.inplace_buffers:
             add(buffer, name, "read")
-    for buffer, name in args.output_buffers.items():
-        if buffer not in args.inplace_buffers and not isinstance(name, common.RemovedArg):
-            adds = re.search(rf"\batomic_add\w*(<[^()]*>)?\(&?{name}\b", function)
-            add(buffer, name, "update" if adds else "write")
+    for buffer, output in args.output_buffers.items():
+        if buffer not in args.inplace_buffers and not isinstance(output, common.RemovedArg):
+            adds = re.search(rf"\batomic_add\w*(<[^()]*>)?\(&?{output}\b", function)
+            add(buffer, output, "update" if adds else "write")
     return operands
 
 
 def _bytes(name: str, args: common.KernelArgs) -> str:
     """How many bytes lie between the first element of a buffer and its last one, as an expression of C++."""
-    buffer = V.graph.constants.get(name)
-    if buffer is None:
-        buffer = V.graph.get_buffer(name)
-        size, stride, dtype = buffer.get_size(), buffer.get_stride(), buffer.get_dtype()
+    constant = V.graph.constants.get(name)
+    if constant is None:
+        buffer: Any = V.graph.get_buffer(name)
+        size, stride = list(buffer.get_size()), list(buffer.get_stride())
     else:
-        size, stride, dtype = buffer.size(), buffer.stride(), buffer.dtype
+        size, stride = list(constant.size()), list(constant.stride())
     if any(length == 0 for length in size):
         return "0"
     last = sympy.sympify(sum((length - 1) * step for length, step in zip(size, stride, strict=True)))
     values = {symbol: sympy.Symbol(args.size(symbol), integer=True) for symbol in last.free_symbols}
-    return cexpr((last.xreplace(values) + 1) * dtype.itemsize)
+    return cexpr((last.xreplace(values) + 1) * V.graph.get_dtype(name).itemsize)
 
 
 # LITERALINCLUDE START: SCHEDULING
@@ -183,7 +183,7 @@ class _DeviceCalls:
         device = device or V.graph.get_current_device_or_throw()
         if device.type == device_type:
             device = torch.device("cpu")  # a call of the kernel, which finds its stream itself
-        super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **rest)  # type: ignore[misc]
+        super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **kwargs)  # type: ignore[misc]
 
 
 class OpenRegPythonWrapper(_DeviceCalls, wrapper.PythonWrapperCodegen):

@@ -22,9 +22,9 @@ from torch_openreg._loader import device_type
 class OpenRegInterface(interfaces.DeviceInterface):
     """The device, as dynamo and inductor know devices."""
 
-    device = openreg.device  # type: ignore[assignment]
-    Event = openreg.Event  # type: ignore[assignment]
-    Stream = openreg.Stream  # type: ignore[assignment]
+    device = openreg.device
+    Event = openreg.Event
+    Stream = openreg.Stream
 
     class Worker:
         """For the processes that compile: they must not start the device, so the properties are those of the parent."""
@@ -48,15 +48,15 @@ class OpenRegInterface(interfaces.DeviceInterface):
             return known[device_type][openreg._get_device_index(device)]
 
     current_device = staticmethod(openreg.current_device)
-    set_device = staticmethod(openreg.set_device)
+    set_device = staticmethod(openreg.set_device)  # type: ignore[assignment]
     device_count = staticmethod(openreg.device_count)
     is_available = staticmethod(openreg.is_available)
     exchange_device = staticmethod(_C._exchangeDevice)
     maybe_exchange_device = staticmethod(_C._exchangeDevice)
-    stream = staticmethod(openreg.stream)  # type: ignore[assignment]
+    stream = staticmethod(openreg.stream)
     current_stream = staticmethod(openreg.current_stream)
     set_stream = staticmethod(openreg.set_stream)
-    get_raw_stream = staticmethod(_C._current_stream_handle)
+    get_raw_stream = staticmethod(_C._current_stream_handle)  # type: ignore[assignment]
     synchronize = staticmethod(openreg.synchronize)
     memory_allocated = staticmethod(openreg.memory_allocated)
     is_bf16_supported = staticmethod(openreg.is_bf16_supported)

@@ -43,7 +43,7 @@ def remove() -> None:
     for owner, name, replacement in REPLACED:
         setattr(owner, name, _replaced(getattr(owner, name), replacement))
     # As on the CPU, the activations of convolutions are channels-last.
-    graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, device_type)
+    graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, device_type)  # type: ignore[assignment]
 
 
 def _replaced(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
