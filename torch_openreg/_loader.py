@@ -365,6 +365,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         check_libraries,
         open_libraries,
         attach_cuda,
+        attach_compiler,
     ),
 }
 # LITERALINCLUDE END: PHASES
