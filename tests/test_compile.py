@@ -260,6 +260,23 @@ def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Py
     assert output_of(python(code)).splitlines() == ["aot_eager True True"] * 2 + ["inductor True True"] * 2
 
 
+def test_the_backward_that_autograd_records_is_compiled_too(python: Python) -> None:
+    code = """
+        from torch._dynamo.utils import counters
+
+        torch._dynamo.config.compiled_autograd = True
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4)).to(DEVICE)
+        x = torch.randn(5, 8).to(DEVICE)
+        torch.compile(lambda x: model(x).square().mean().backward())(x)
+        found = [parameter.grad for parameter in model.parameters()]
+        model.zero_grad()
+        model(x).square().mean().backward()
+        torch.testing.assert_close(found, [parameter.grad for parameter in model.parameters()])
+        print(counters["compiled_autograd"]["captures"])
+    """
+    assert output_of(python(code)) == "1"
+
+
 @pytest.mark.parametrize("settings", ['"cpp_wrapper": True', '"max_autotune": True, "cpp_wrapper": True'])
 def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Python, settings: str) -> None:
     code = f"""
