@@ -15,9 +15,9 @@ export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_party torch_openreg/csrc -type f -not -name '*.pyc')
 SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
-CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc -name '*.cpp' -o -name '*.h' -o -name '*.c')
+CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
-.PHONY: demo test modes bench sweep fuzz clients stress minimal stubs docs look install lint format clean
+.PHONY: demo test modes compiled bench sweep fuzz clients stress minimal stubs docs look install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -32,6 +32,12 @@ modes: install
 	  for mode in inline async chaos; do \
 	    $(BIN)/python -m pytest --device $$device --execution $$mode $(SEMANTICS) $(ARGS) || exit 1; \
 	  done; \
+	done
+
+# Programs compiled for the device, against eager execution in every execution mode, and against the compiled CPU.
+compiled: install
+	for mode in inline async chaos; do \
+	  $(BIN)/python -m tests.compile_programs --against-compiled-cpu --mode $$mode $(ARGS) || exit 1; \
 	done
 
 bench: install

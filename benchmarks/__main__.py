@@ -72,6 +72,21 @@ class Benchmark:
             for name, (here, cpu) in times.items()
         ]
 
+    def compiled(self, threads: int) -> list[Row]:
+        runs: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])
+        for _ in range(1 if self.quick else 5):
+            for side, device in enumerate((self.device, "cpu")):
+                runs[side].append(self.worker("compiled", threads, device=device))
+        rows = []
+        for name in runs[0][0]:
+            here, cpu = (statistics.median(run[name] for run in side) for side in runs)
+            if name == targets.COMPILED_CALL:
+                more = (here - cpu) * 1e9
+                rows.append(Row(f"{name}: more by", more, "", targets.COMPILED_CALL_NS, "ns", here, cpu))
+            else:
+                rows.append(ratio(name, (here, cpu), targets.COMPILED[name]))
+        return rows
+
     def interference(self, threads: int) -> list[Row]:
         rows = []
         for name, execution in (("", "inline"), (", queued", "async")):
@@ -135,6 +150,7 @@ SECTIONS = {
     "queued": Section(
         "The same, queued (OPENREG_EXECUTION=async)", "CPU", True, lambda b, threads: b.training(threads, "async")
     ),
+    "compiled": Section("Compiled (torch.compile), the devices' processes in turns", "CPU", True, Benchmark.compiled),
     "interference": Section("The CPU beside the device", "before", True, Benchmark.interference),
     "copies": Section("Copies (at 4 KB the reference is the CPU's copy_)", "memcpy", True, _interleaved("copies")),
     "allocation": Section("Allocation", "CPU", False, _interleaved("allocation")),

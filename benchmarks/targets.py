@@ -29,3 +29,14 @@ CPU_AFTER_TRAINING = 1.05
 IDLE_THREADS = 0.0
 # A poll at 10 Hz costs more.
 IDLE_CPU_MS = 0.5
+
+# torch.compile: the names of benchmarks.compiled.
+COMPILED = {
+    "cold compilation of the MLP": 1.1,
+    "MLP": 1.03,
+    "transformer": 1.03,
+    "tiny MLP": 1.15,
+    "convolution, 64 MB activations": 1.03,
+}
+COMPILED_CALL = "call of a kernel, 16 elements"
+COMPILED_CALL_NS = 50.0

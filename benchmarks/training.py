@@ -84,25 +84,32 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def make_step(name: str, device: str) -> Callable[[], None]:
-    """A function that makes one training step of the recipe."""
+def make_step(name: str, device: str, compiled: bool = False) -> Callable[[], None]:
+    """A function that makes one training step of the recipe; ``compiled``: forward and backward by torch.compile."""
     torch.manual_seed(0)
     build, make_input, make_labels, optimizer_type, flags = RECIPES[name]
     model, data, labels = build().to(device), make_input().to(device), make_labels().to(device)
     optimizer = optimizer_type(model.parameters(), **flags)
     criterion = nn.CrossEntropyLoss()
 
+    def loss_of(data: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = criterion(model(data), labels)
+        return loss
+
+    if compiled:
+        loss_of = torch.compile(loss_of)
+
     def step() -> None:
         optimizer.zero_grad()
-        criterion(model(data), labels).backward()
+        loss_of(data, labels).backward()
         optimizer.step()
 
     return step
 
 
-def seconds_a_step(name: str, device: str, seconds: float) -> float:
+def seconds_a_step(name: str, device: str, seconds: float, compiled: bool = False) -> float:
     """Time of a step of one recipe, averaged over about `seconds`, after a warm-up. Waits for the device."""
-    step, wait = make_step(name, device), synchronizer(device)
+    step, wait = make_step(name, device, compiled), synchronizer(device)
     for _ in range(3):
         start = time.perf_counter()
         step()

@@ -28,7 +28,7 @@ def main() -> None:
         print(json.dumps(imported))
         return
 
-    from benchmarks import memory, operators, process, training
+    from benchmarks import compiled, memory, operators, process, training
     from benchmarks.timing import QUICK, THOROUGH
 
     torch.set_num_threads(args.threads)
@@ -46,6 +46,8 @@ def main() -> None:
     elif args.job == "training":
         seconds = 0.1 if args.quick else 0.4
         result = {name: training.seconds_a_step(name, args.device, seconds) for name in training.RECIPES}
+    elif args.job == "compiled":
+        result = compiled.measure(args.device, args.quick)
     elif args.job == "interference":
         result = process.cpu_forward_around_training(args.device, effort)
     elif args.job == "idle":

@@ -31,7 +31,7 @@ def test_every_section_is_measured_shown_and_written(tmp_path: Path) -> None:
     sections = {row["section"] for row in written["rows"]}
     assert sections == {
         "operators", "optimizers", "training", "queued", "interference", "copies", "allocation", "latency", "import",
-        "idle",
+        "idle", "compiled",
     }  # fmt: skip
     for row in written["rows"]:
         assert math.isfinite(row["value"]), row

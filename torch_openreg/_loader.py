@@ -268,6 +268,49 @@ class _Submodules:
         return name.replace("torch.", "torch_openreg.", 1)
 
 
+class _WhenImported:
+    """Finder that calls ``then(module)`` after the import of ``name``, which `import torch` does not import."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name, self._then = name, then
+        if name in sys.modules:
+            then(sys.modules[name])
+        else:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.loader is not None
+        execute = spec.loader.exec_module
+
+        def execute_and_tell(module: ModuleType) -> None:
+            execute(module)
+            self._then(module)
+
+        spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
+        return spec
+
+
+def attach_compiler() -> None:
+    """torch.compile learns of the device when it is imported."""
+
+    def tell_dynamo(_: ModuleType) -> None:
+        from torch_openreg._inductor import _device
+
+        _device.register()
+
+    def tell_inductor(common: ModuleType) -> None:
+        from torch_openreg import _inductor
+
+        _inductor.register_with_inductor(common)
+
+    _WhenImported("torch._dynamo.device_interface", tell_dynamo)
+    _WhenImported("torch._inductor.codegen.common", tell_inductor)
+
+
 def attach_module() -> None:
     """torch.openreg becomes the device's module."""
     import torch
@@ -311,6 +354,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         open_libraries,
         claim_name,
         attach_module,
+        attach_compiler,
         add_methods,
     ),
     # PrivateUse1 stays free: another backend may have it.
@@ -322,6 +366,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         check_libraries,
         open_libraries,
         attach_cuda,
+        attach_compiler,
     ),
 }
 # LITERALINCLUDE END: PHASES

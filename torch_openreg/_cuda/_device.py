@@ -36,6 +36,10 @@ def _exchange_device(device: int) -> int:
     return _C._exchangeDevice(device)
 
 
+def _maybe_exchange_device(device: int) -> int:
+    return _exchange_device(device)  # another object: dynamo has a handler for each of the two
+
+
 def _arch_flags() -> str | None:
     """The kernels run on every device that there is: PyTorch "was built for" its architecture."""
     if not _C._get_device_count():
@@ -130,7 +134,7 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_getDevice": _C._get_device,
     "_cuda_setDevice": _set_device,
     "_cuda_exchangeDevice": _exchange_device,
-    "_cuda_maybeExchangeDevice": _exchange_device,
+    "_cuda_maybeExchangeDevice": _maybe_exchange_device,
     "_cuda_isInBadFork": _C._isInBadFork,
     "_cuda_hasPrimaryContext": _has_primary_context,
     "_cuda_getArchFlags": _arch_flags,

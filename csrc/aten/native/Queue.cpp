@@ -43,13 +43,7 @@ struct QueuedKernel {
   c10::OperatorHandle op;
   torch::jit::Stack stack{}; // CPU aliases
   c10::SmallVector<Reserved, 2> reserved{};
-  // Of the launching thread, which makes this.
-  int threads = at::get_num_threads();
-  c10::AutogradState autograd = c10::AutogradState::get_tls_state();
-  std::string launched_at = [] { // Python code: no lock may be held
-    const LaunchSite site = launch_site.load(std::memory_order_relaxed);
-    return site ? site() : std::string();
-  }();
+  LaunchSettings settings{};
 
   // For as long as it has not run.
   void visit_operands(orOperandFn_t visit, void* context) const {
@@ -77,16 +71,12 @@ struct QueuedKernel {
   }
 
   void run() {
-    if (at::get_num_threads() != threads) {
-      at::set_num_threads(threads);
-    }
-    c10::AutogradState::set_tls_state(autograd);
+    settings.apply();
     const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
     try {
       move(compute());
     } catch (c10::Error& error) {
-      error.add_context(
-          c10::str("raised by ", op.operator_name(), launched_at.empty() ? "" : ", launched at " + launched_at));
+      error.add_context(c10::str("raised by ", op.operator_name(), settings.launched_at()));
       throw;
     }
   }
@@ -172,17 +162,12 @@ void release_team_when_idle() {
 // LITERALINCLUDE START: QUEUE LAUNCH
 // Queues the kernel on `stream` and takes it. False, and it keeps it: `flags` has orLaunchNoWait, and a launch would wait.
 bool launch(c10::Stream stream, std::unique_ptr<QueuedKernel>& kernel, unsigned flags = orLaunchDefault) {
-  static std::atomic<bool> releases{false};
-  if (!releases.exchange(true, std::memory_order_relaxed)) {
-    release_team_when_idle();
-  }
-  release_team();
   const orHostFn_t run = [](void* data) { std::unique_ptr<QueuedKernel>(static_cast<QueuedKernel*>(data))->run(); };
   const auto operands = [](void* data, orOperandFn_t visit, void* context) {
     static_cast<const QueuedKernel*>(data)->visit_operands(visit, context);
   };
   const orKernel what{policy_of(kernel->op.schema()).name.c_str(), operands, kernel.get()};
-  const orError_t error = orLaunchDescribed(c10::openreg::stream_handle(stream), run, kernel.get(), flags, &what);
+  const orError_t error = launch_kernel(stream, run, kernel.get(), flags, what);
   if (error == orErrorNotReady) {
     return false;
   }
@@ -476,6 +461,29 @@ bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, 
 }
 
 } // namespace
+
+LaunchSettings::LaunchSettings() : threads_(at::get_num_threads()), autograd_(c10::AutogradState::get_tls_state()) {
+  const LaunchSite site = launch_site.load(std::memory_order_relaxed);
+  if (site) {
+    launched_at_ = ", launched at " + site();
+  }
+}
+
+void LaunchSettings::apply() const {
+  if (at::get_num_threads() != threads_) {
+    at::set_num_threads(threads_);
+  }
+  c10::AutogradState::set_tls_state(autograd_);
+}
+
+orError_t launch_kernel(c10::Stream stream, orHostFn_t run, void* data, unsigned flags, const orKernel& what) {
+  static std::atomic<bool> releases{false};
+  if (!releases.exchange(true, std::memory_order_relaxed)) {
+    release_team_when_idle();
+  }
+  release_team();
+  return orLaunchDescribed(c10::openreg::stream_handle(stream), run, data, flags, &what);
+}
 
 bool is_queueable(const c10::OperatorHandle& op) {
   return find_rule(op).results != Rule::Results::Unknown;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/AutogradState.h>
 
 #include "../../runtime/OpenRegStream.h"
 
@@ -28,6 +29,25 @@ OPENREG_API bool is_queueable(const c10::OperatorHandle& op);
 
 // Queues the CPU kernel of `op`; `operands` are CPU tensors that nobody else changes.
 void queue_on(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands);
+
+// What a queued kernel keeps of the thread that launches it, and so makes this.
+class LaunchSettings {
+ public:
+  LaunchSettings();   // may call Python (LaunchSite): no lock may be held
+  void apply() const; // on the device's thread, before the kernel
+  // ", launched at train.py:12 in step", for the failure's text; empty where that is not recorded.
+  const std::string& launched_at() const {
+    return launched_at_;
+  }
+
+ private:
+  int threads_;
+  c10::AutogradState autograd_;
+  std::string launched_at_;
+};
+
+// orLaunchDescribed() for a kernel that uses OpenMP.
+orError_t launch_kernel(c10::Stream stream, orHostFn_t run, void* data, unsigned flags, const orKernel& what);
 
 // Where a kernel was launched: a source line, which failures then name. Null, the default: they do not.
 using LaunchSite = std::string (*)();

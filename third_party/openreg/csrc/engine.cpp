@@ -153,11 +153,12 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   struct Running {
     const StreamPtr& stream;
     const AtEnd& atEnd;
-    const Frame frame{stream.get(), thisThread.function};
+    const Frame frame;
     const int outerDevice = exchangeDevice(stream->device);
     std::exception_ptr exception{};
 
-    Running(const StreamPtr& stream, const AtEnd& atEnd) : stream(stream), atEnd(atEnd) {
+    Running(const StreamPtr& stream, const AtEnd& atEnd, const char* name)
+        : stream(stream), atEnd(atEnd), frame{stream.get(), thisThread.function, name} {
       thisThread.function = &frame;
     }
 
@@ -174,7 +175,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
     }
   };
 
-  Running running(stream, atEnd);
+  Running running(stream, atEnd, work.what.name);
   const auto kind = static_cast<orActivityKind>(work.kind);
   const bool isTold = work.kind != 0 && orIsObserved(kind);
   ActivityId id;

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "device_memory.h"
+#include "scheduler.h"
 #include "windows.h"
 
 // Everything here runs in a signal handler: no allocation, no stdio, no lock that is waited for.
@@ -119,7 +120,9 @@ void explain(uintptr_t address) {
   } else if (windows.containsKernel(address)) {
     if (last.exchange(address) != address) {
       Sentence sentence;
-      sentence << "openreg: a kernel accessed memory of device " << size_t(windows.deviceOf(address)) << " at "
+      const char* const name = nameOfRunningKernel(); // none on a thread that helps a kernel (OpenMP)
+      sentence << "openreg: " << (name ? "the kernel " : "a kernel") << (name ? name : "")
+               << " accessed memory of device " << size_t(windows.deviceOf(address)) << " at "
                << pointer(windows.toDevice(address))
                << " that is not allocated: it was freed before the kernel ran, or an index is out of bounds.";
       sentence.write();

@@ -60,7 +60,6 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
 // Fills in what only those who listen need. Out of line, as the others below: what they keep in registers would be saved
 // and restored by every kernel.
 [[gnu::noinline]] orError_t tellKernelBegin(orKernelScope* scope, const Stream& stream, const orKernel* kernel) {
-  scope->kernel = kernel;
   scope->stream = stream.handle;
   scope->device = stream.device;
   scope->id = tellBegin(orActivityKernel, scope->device, scope->stream, *kernel, currentCall()).id;
@@ -107,6 +106,7 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
     *scope = {};
     scope->outer = thisThread.kernel;
     scope->turn = hasTurn ? stream.get() : nullptr;
+    scope->kernel = kernel;
     thisThread.kernel = scope;
     return orIsObserved(orActivityKernel) ? tellKernelBegin(scope, *stream, kernel) : orSuccess;
   });
@@ -153,6 +153,13 @@ void giveUp(Locked& locked, const StreamPtr& stream) {
 
 void claimBetweenKernels(Locked& locked, const StreamPtr& stream) {
   claimWhen(locked, stream, [&] { return !stream->hostKernel && stream->kernelsWaiting == 0; });
+}
+
+const char* nameOfRunningKernel() {
+  if (thisThread.kernel != nullptr) {
+    return thisThread.kernel->kernel->name;
+  }
+  return thisThread.function != nullptr ? thisThread.function->name : nullptr;
 }
 
 bool hasTurnHere(const Stream& stream) {
@@ -202,6 +209,7 @@ orError_t orKernelBegin(orKernelScope* scope, orStream_t handle, const orKernel*
   scope->outer = thisThread.kernel;
   scope->turn = stream;
   scope->id = 0;
+  scope->kernel = kernel;
   thisThread.kernel = scope;
   return orIsObserved(orActivityKernel) ? tellKernelBegin(scope, *stream, kernel) : orSuccess;
 }

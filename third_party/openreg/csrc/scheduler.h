@@ -53,6 +53,9 @@ struct EventState {
 };
 EventState stateOf(const Event& event);
 
+// Of the kernel that this thread is in, the innermost one; NULL if there is none, or it has no name.
+const char* nameOfRunningKernel();
+
 // Whether queued work of the stream is pending.
 bool isPending(const Stream& stream);
 

@@ -24,6 +24,7 @@ using StreamPtr = std::shared_ptr<Stream>;
 struct Frame {
   const Stream* stream;
   const Frame* outer;
+  const char* name; // NULL: it has none
 };
 
 // What a thread is in: the innermost function that a stream runs, and the innermost kernel that has a turn.

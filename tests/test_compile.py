@@ -1,0 +1,323 @@
+"""torch.compile on the device: programs against eager and against the compiled CPU, and what its kernels promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparison import DEVICE, PRELUDE
+
+ROOT = Path(__file__).parent.parent
+IN_TURN = 600
+"""Seconds that a process may take: the C++ compiler takes some for each program."""
+
+Python = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all processes of these tests keep what they compiled."""
+    return tmp_path_factory.mktemp("inductor")
+
+
+@pytest.fixture
+def python(cache: Path, tmp_path: Path) -> Python:
+    """Runs a program, after the imports, in a process of its own."""
+
+    def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        program = tmp_path / "program.py"
+        program.write_text(f"{PRELUDE}\nDEVICE = {DEVICE!r}\n{textwrap.dedent(code)}")
+        return subprocess.run(
+            [sys.executable, program],
+            cwd=ROOT,
+            env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "tests")} | variables,
+            capture_output=True,
+            text=True,
+            timeout=IN_TURN,
+        )
+
+    return run
+
+
+def output_of(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def reports(cache: Path, *options: str) -> list[dict[str, Any]]:
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.compile_programs", "--json", *options],
+        cwd=ROOT,
+        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=IN_TURN,
+    )
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def assert_all_agree(found: list[dict[str, Any]], names: list[str]) -> None:
+    assert [report["name"] for report in found] == names
+    assert {report["name"]: report["error"] for report in found if report["error"]} == {}
+
+
+# ---- programs ------------------------------------------------------------------------------------------------------
+
+
+NAMES = [
+    *("mlp_layer_norm", "conv_batch_norm", "gpt2_block", "embedding_cross_entropy", "softmax_layer_norm", "reductions"),
+    *("scatter_index_add", "in_place_through_views", "dropout", "input_mutation", "cpu_scalar", "custom_operator"),
+    *("checkpointed_dropout", "two_devices", "streams_and_events"),
+]
+"""Of the programs, which take minutes, those that differ most. `make compiled` runs all of them."""
+
+
+def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(cache: Path) -> None:
+    found = reports(cache, "--dynamic", "false", "--against-compiled-cpu", *NAMES)
+    assert_all_agree(found, NAMES)
+    assert {
+        report["name"]: report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None
+    } == dict.fromkeys(NAMES[:9], True)
+
+
+@pytest.mark.parametrize("mode", ["async", "chaos"])
+def test_programs_agree_with_eager_when_kernels_are_queued(cache: Path, mode: str) -> None:
+    assert_all_agree(reports(cache, "--dynamic", "false", "--mode", mode, *NAMES), NAMES)
+
+
+def test_programs_agree_with_eager_with_dynamic_shapes(cache: Path) -> None:
+    names = ["mlp_layer_norm", "reductions", "scatter_index_add", "cat_split_stack"]
+    assert_all_agree(reports(cache, "--dynamic", "true", *names), names)
+
+
+# ---- what importing costs ------------------------------------------------------------------------------------------
+
+
+def test_import_torch_imports_nothing_of_the_compiler(python: Python) -> None:
+    code = """
+        import sys
+        compiler = ("torch._dynamo", "torch._inductor", "torch_openreg._inductor")
+        print([name for name in sys.modules if name.startswith(compiler)])
+    """
+    assert output_of(python(code)) == "[]"
+
+
+# ---- what a compiled kernel promises -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_compiled_kernels_pass_the_door_and_declare_what_they_write(python: Python, mode: str) -> None:
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
+        from tests.compile_programs import PROGRAMS
+        from tests.door.watch import native_handle, watch
+
+        openreg.execution_mode({mode!r})
+        stream = openreg.Stream()
+        for dynamic in (False, True):
+            for name in ("softmax_layer_norm", "reductions", "scatter_index_add", "in_place_through_views"):
+                function, arguments = PROGRAMS[name](DEVICE)
+                arguments = [argument.detach() for argument in arguments]
+                compiled = torch.compile(function, dynamic=dynamic)
+                with stream:
+                    compiled(*arguments)
+                    _, kernels, faults = watch(lambda: compiled(*arguments), native_handle(stream))
+                print(name, kernels > 0, faults)
+                torch.compiler.reset()
+    """
+    lines = output_of(python(code, OPENREG_DEVICE_MEMORY="1G")).splitlines()
+    assert len(lines) == 8
+    assert [line for line in lines if not line.endswith("True []")] == []
+
+
+def test_what_a_kernel_reads_and_writes_is_told_to_the_byte(python: Python) -> None:
+    code = """
+        import openreg_c as c
+
+        x = torch.ones(7, 5, device=DEVICE)
+        y = torch.ones(5, dtype=torch.bfloat16, device=DEVICE)
+        compiled = torch.compile(lambda x, y: (x[::2] + y).sin())
+        compiled(x, y)
+        with c.Observer(c.KERNEL) as observer:
+            z = compiled(x, y)
+            openreg.synchronize()
+        names = {x.data_ptr(): "x", y.data_ptr(): "y", z.data_ptr(): "z"}
+        for event in observer.events:
+            if event[1] == c.BEGIN:
+                print(event[5], sorted((names[begin], end - begin, access) for begin, end, access in event[7]))
+    """
+    assert output_of(python(code)) == "graph_0_cpp_fused_add_sin_slice_0 [('x', 140, 1), ('y', 10, 1), ('z', 80, 2)]"
+
+
+def test_the_failure_of_a_queued_kernel_names_the_graph_and_the_kernel(python: Python) -> None:
+    code = """
+        torch.set_num_threads(1)
+        compiled = torch.compile(lambda x, y: x // y)
+        x, y = torch.ones(4, dtype=torch.int32, device=DEVICE), torch.zeros(4, dtype=torch.int32, device=DEVICE)
+        for mode in ("inline", "async"):
+            with openreg.execution_mode(mode):
+                try:
+                    compiled(x, y)
+                    torch.accelerator.synchronize()
+                except RuntimeError as error:
+                    print(mode, str(error).rpartition(", ")[2])  # the file of the check comes before
+        print(compiled(x, y + 1).tolist())
+    """
+    assert output_of(python(code)).splitlines() == [
+        "inline ZeroDivisionError",
+        "async ZeroDivisionError (raised by the compiled kernel graph_0_cpp_fused_floor_divide_0)",
+        "[1, 1, 1, 1]",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Python, mode: str) -> None:
+    code = """
+        import torch._inductor.config as config
+        config.assert_indirect_indexing = False
+        torch.set_num_threads(1)
+        compiled = torch.compile(lambda x, index: x[index] * 2)
+        x = torch.ones(4, device=DEVICE)
+        compiled(x, torch.zeros(4, dtype=torch.int64, device=DEVICE))
+        compiled(x, torch.full((4,), 1 << 31, device=DEVICE))
+        torch.accelerator.synchronize()
+    """
+    result = python(code, OPENREG_EXECUTION=mode)
+    assert result.returncode == -11
+    assert re.search(
+        r"openreg: the kernel graph_0_cpp_fused_index_mul_0 accessed memory of device 0 at 0x\w+ that is not "
+        r"allocated: it was freed before the kernel ran, or an index is out of bounds\.",
+        result.stderr,
+    )
+
+
+# ---- errors, caches ------------------------------------------------------------------------------------------------
+
+
+def test_without_a_cpp_compiler_one_sentence_says_what_to_install(python: Python, tmp_path: Path) -> None:
+    code = """
+        try:
+            torch.compile(lambda x: x + 1)(torch.ones(3, device=DEVICE))
+        except Exception as error:
+            print(str(error).splitlines()[0])
+    """
+    expected = (
+        f'RuntimeError: torch.compile generates C++ for device "{DEVICE}" and found no C++ compiler: install g++, name '
+        'one in the environment variable CXX, or use torch.compile(backend="aot_eager").'
+    )
+    variables = {"CXX": "/nowhere/c++", "PATH": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    assert output_of(python(code, **variables)) == expected
+
+
+CACHED = """
+    from torch._dynamo.utils import counters
+    import torch._inductor.codegen.common
+    from torch_openreg._inductor import _config
+
+    VERSION
+    x = torch.ones(3, device=DEVICE, requires_grad=True)
+    torch.compile(lambda x: (x * 3).sin())(x).sum().backward()
+    print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+"""
+
+
+def test_a_second_process_finds_the_graph_in_the_cache_and_another_version_of_ours_does_not(
+    python: Python, tmp_path: Path
+) -> None:
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+    here = CACHED.replace("VERSION", "pass")
+    assert output_of(python(here, **cache)) == "0 2"
+    assert output_of(python(here, **cache)) == "2 0"
+    assert output_of(python(CACHED.replace("VERSION", '_config.version = "another"'), **cache)) == "0 2"
+
+
+def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Python) -> None:
+    code = """
+        from torch.utils.checkpoint import checkpoint
+        import torch._inductor.config as config
+
+        def region(x):
+            return torch.nn.functional.dropout(x, 0.5) * x
+
+        for backend in ("aot_eager", "inductor"):
+            for config.fallback_random in (False, True):
+                torch.compiler.reset()
+                x = torch.ones(1000, device=DEVICE, requires_grad=True)
+                y = torch.compile(lambda x: checkpoint(region, x, use_reentrant=False), backend=backend)(x)
+                y.sum().backward()
+                # y is 0 or 2 by the mask, and the gradient twice that by the same one
+                print(backend, 400 < int((y == 0).sum()) < 600, torch.equal(x.grad, 2 * y.detach()))
+    """
+    assert output_of(python(code)).splitlines() == ["aot_eager True True"] * 2 + ["inductor True True"] * 2
+
+
+def test_the_backward_that_autograd_records_is_compiled_too(python: Python) -> None:
+    code = """
+        from torch._dynamo.utils import counters
+
+        torch._dynamo.config.compiled_autograd = True
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4)).to(DEVICE)
+        x = torch.randn(5, 8).to(DEVICE)
+        torch.compile(lambda x: model(x).square().mean().backward())(x)
+        found = [parameter.grad for parameter in model.parameters()]
+        model.zero_grad()
+        model(x).square().mean().backward()
+        torch.testing.assert_close(found, [parameter.grad for parameter in model.parameters()])
+        print(counters["compiled_autograd"]["captures"])
+    """
+    assert output_of(python(code)) == "1"
+
+
+@pytest.mark.parametrize("settings", ['"cpp_wrapper": True', '"max_autotune": True, "cpp_wrapper": True'])
+def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Python, settings: str) -> None:
+    code = f"""
+        try:
+            torch.compile(lambda x: x + 1, options={{{settings}}})(torch.ones(3, device=DEVICE))
+        except Exception as error:
+            print(str(error).splitlines()[0])
+    """
+    assert output_of(python(code)) == (
+        "NotImplementedError: AOTInductor and torch._inductor.config.cpp_wrapper are not there yet for device "
+        f'"{DEVICE}": use torch.compile, or torch.export.save for a file.'
+    )
+
+
+# ---- torch.export --------------------------------------------------------------------------------------------------
+
+
+def test_an_exported_program_is_saved_loaded_and_run_with_other_shapes(python: Python) -> None:
+    code = """
+        import io
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = torch.nn.Linear(4, 3)
+                self.register_buffer("scale", torch.full((3,), 2.0))
+
+            def forward(self, x):
+                return torch.nn.functional.layer_norm(self.linear(x), (3,)) * self.scale
+
+        torch.manual_seed(0)
+        model, x = Model().to(DEVICE), torch.randn(5, 4).to(DEVICE)
+        exported = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        for program in (exported, exported.run_decompositions()):
+            file = io.BytesIO()
+            torch.export.save(program, file)
+            file.seek(0)
+            loaded = torch.export.load(file).module()
+            y = torch.randn(9, 4).to(DEVICE)
+            torch.testing.assert_close(loaded(y), model(y))
+            print(loaded(y).device.type, next(loaded.parameters()).device.type)
+        torch.testing.assert_close(torch.compile(exported.module())(x), model(x))
+    """
+    assert output_of(python(code)).splitlines() == [f"{DEVICE} {DEVICE}"] * 2

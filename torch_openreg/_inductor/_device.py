@@ -1,0 +1,154 @@
+"""What dynamo and inductor ask about the device, and the random-number state of checkpointed regions."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+from torch._dynamo import device_interface as interfaces
+from torch._functorch._aot_autograd.utils import register_graphsafe_rng_device_type
+from torch._higher_order_ops.utils import registered_hop_fake_fns
+from torch._prims import rng_prims
+from torch._subclasses import fake_impls
+from torch.utils import _pytree as pytree
+
+from torch_openreg import _C, openreg
+from torch_openreg._loader import device_type
+
+
+# LITERALINCLUDE START: DEVICE INTERFACE
+class OpenRegInterface(interfaces.DeviceInterface):
+    """The device, as dynamo and inductor know devices."""
+
+    device = openreg.device
+    Event = openreg.Event
+    Stream = openreg.Stream
+
+    class Worker:
+        """For the processes that compile: they must not start the device, so the properties are those of the parent."""
+
+        @staticmethod
+        def set_device(device: int) -> None:
+            interfaces.caching_worker_current_devices[device_type] = device
+
+        @staticmethod
+        def current_device() -> int:
+            chosen = interfaces.caching_worker_current_devices.get(device_type)
+            return openreg.current_device() if chosen is None else chosen
+
+        @staticmethod
+        def get_device_properties(device: Any = None) -> Any:
+            known = interfaces.caching_worker_device_properties
+            if device_type not in known:
+                known[device_type] = [openreg.get_device_properties(i) for i in range(openreg.device_count())]
+            if device is None:
+                return known[device_type][OpenRegInterface.Worker.current_device()]
+            return known[device_type][openreg._get_device_index(device)]
+
+    current_device = staticmethod(openreg.current_device)
+    set_device = staticmethod(openreg.set_device)  # type: ignore[assignment]
+    device_count = staticmethod(openreg.device_count)
+    is_available = staticmethod(openreg.is_available)
+    exchange_device = staticmethod(_C._exchangeDevice)
+    maybe_exchange_device = staticmethod(_C._exchangeDevice)
+    stream = staticmethod(openreg.stream)
+    current_stream = staticmethod(openreg.current_stream)
+    set_stream = staticmethod(openreg.set_stream)
+    get_raw_stream = staticmethod(_C._current_stream_handle)  # type: ignore[assignment]
+    synchronize = staticmethod(openreg.synchronize)
+    memory_allocated = staticmethod(openreg.memory_allocated)
+    is_bf16_supported = staticmethod(openreg.is_bf16_supported)
+
+    @staticmethod
+    def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+        openreg.set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
+
+    @staticmethod
+    def get_compute_capability(device: Any = None) -> str:
+        return ""  # kernels are built for the host's processor, which inductor knows
+
+
+# LITERALINCLUDE END: DEVICE INTERFACE
+
+
+def register() -> None:
+    """Makes the device known to dynamo, under its type and under the name of each device of it."""
+    interfaces.get_registered_device_interfaces()  # registers PyTorch's own, which may have our name (type "cuda")
+    interfaces.register_interface_for_device(device_type, OpenRegInterface)
+    for index in range(openreg.device_count()):
+        interfaces.register_interface_for_device(f"{device_type}:{index}", OpenRegInterface)
+    if device_type != "cuda":  # which PyTorch has registered
+        register_rng_state()
+    register_convolutions()
+
+
+# LITERALINCLUDE START: CONVOLUTIONS
+def register_convolutions() -> None:
+    """The layouts of a convolution's results, which the CPU's kernels choose: PyTorch cannot know that of a backend."""
+    aten = torch.ops.aten
+    for operator in (aten.convolution.default, aten._convolution.default, aten.convolution_backward.default):
+        fake_impls.op_implementations_dict[operator] = functools.partial(
+            _fake_convolution, fake_impls.op_implementations_dict[operator]
+        )
+
+
+def _fake_convolution(original: Any, fake_mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+    device = args[0].fake_device
+    if device.type != device_type:
+        return original(fake_mode, operator, *args, **kwargs)
+
+    def on(device: torch.device) -> Any:
+        return lambda each: torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=device)
+
+    with fake_mode:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, on(torch.device("cpu")), (args, kwargs))
+        return pytree.tree_map_only(torch.Tensor, on(device), operator(*args, **kwargs))
+
+
+# LITERALINCLUDE END: CONVOLUTIONS
+
+
+# LITERALINCLUDE START: RNG STATE
+def register_rng_state() -> None:
+    """A checkpointed region that is computed again in backward draws the numbers of its forward again.
+
+    PyTorch does that in two ways: with a generator whose state is exchanged, and, if ``fallback_random`` is set, with a
+    copy of the state as a tensor.
+    """
+    register_graphsafe_rng_device_type(device_type)
+    _register_rng_operator(rng_prims.run_and_save_rng_state, _run_and_save_rng_state)
+    _register_rng_operator(rng_prims.run_with_rng_state, _run_with_rng_state)
+
+
+def _run_and_save_rng_state(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return openreg.get_rng_state(), op(*args, **kwargs)
+
+
+def _run_with_rng_state(state: torch.Tensor, op: Any, *args: Any, **kwargs: Any) -> Any:
+    current = openreg.get_rng_state()
+    openreg.set_rng_state(state.cpu())
+    result = op(*args, **kwargs)
+    openreg.set_rng_state(current)
+    return result
+
+
+def _register_rng_operator(operator: Any, kernel: Any) -> None:
+    operator.py_impl(DispatchKey.PrivateUse1)(kernel)
+    # For factories, and for tracing, PyTorch chooses by the name of the device among those that it has itself.
+    choose = operator.py_kernels.pop(DispatchKey.BackendSelect)
+
+    def choose_with_ours(*args: Any, **kwargs: Any) -> Any:
+        devices = [kwargs.get("device"), *(arg.device for arg in args[1:] if isinstance(arg, torch.Tensor))]
+        is_ours = next((torch.device(each).type == device_type for each in devices if each is not None), False)
+        return (kernel if is_ours else choose)(*args, **kwargs)
+
+    operator.py_impl(DispatchKey.BackendSelect)(choose_with_ours)
+    for traced in (registered_hop_fake_fns[operator], *operator.python_key_table.values()):
+        for cell in getattr(traced, "__closure__", None) or ():
+            if cell.cell_contents is choose:
+                cell.cell_contents = choose_with_ours
+
+
+# LITERALINCLUDE END: RNG STATE
