@@ -8,6 +8,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "Distributed.h"
 #include "Memory.h"
 #include "aten/native/FallbackPolicy.h"
 #include "aten/native/Queue.h"
@@ -258,5 +259,6 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   module.def("_collect_shared", wrap_pybind_function(&openreg::collect_shared));
   add_device_properties(module);
   add_memory(module);
+  add_distributed(module);
   return module.release().ptr();
 }

@@ -1,0 +1,54 @@
+#include "Distributed.h"
+
+#include <pybind11/chrono.h>
+
+#include "distributed/ProcessGroupOCCL.h"
+
+namespace py = pybind11;
+using c10d::openreg::ProcessGroupOCCL;
+
+namespace {
+
+void init_distributed() {
+  py::module_ module = py::module_::import("torch_openreg._C");
+  if (py::hasattr(module, "ProcessGroupOCCL")) {
+    return;
+  }
+  py::module_::import("torch._C._distributed_c10d");
+  py::class_<ProcessGroupOCCL, c10d::Backend, c10::intrusive_ptr<ProcessGroupOCCL>> group(module, "ProcessGroupOCCL");
+  py::class_<ProcessGroupOCCL::Options, c10d::Backend::Options, c10::intrusive_ptr<ProcessGroupOCCL::Options>>(
+      group, "Options")
+      .def(
+          py::init([](bool is_high_priority_stream) {
+            auto options = c10::make_intrusive<ProcessGroupOCCL::Options>();
+            options->is_high_priority_stream = is_high_priority_stream;
+            return options;
+          }),
+          py::arg("is_high_priority_stream") = false)
+      .def_readwrite("is_high_priority_stream", &ProcessGroupOCCL::Options::is_high_priority_stream);
+  group
+      .def(
+          py::init<
+              c10::intrusive_ptr<c10d::Store>,
+              c10::intrusive_ptr<c10d::Backend>,
+              int,
+              int,
+              c10::intrusive_ptr<ProcessGroupOCCL::Options>>(),
+          py::arg("store"),
+          py::arg("gloo"),
+          py::arg("rank"),
+          py::arg("size"),
+          py::arg("options"),
+          py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("options", &ProcessGroupOCCL::options)
+      // As ProcessGroupNCCL: of those outside the new group, who have nothing to do.
+      .def("perform_nocolor_split", [](ProcessGroupOCCL&, c10::Device) {})
+      .def("abort", &ProcessGroupOCCL::abort, py::call_guard<py::gil_scoped_release>())
+      .def("_shutdown", &ProcessGroupOCCL::shutdown, py::call_guard<py::gil_scoped_release>());
+}
+
+} // namespace
+
+void add_distributed(py::module_& module) {
+  module.def("_init_distributed", &init_distributed);
+}
