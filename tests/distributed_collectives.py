@@ -393,6 +393,7 @@ def a_collective_waits_for_what_is_queued_on_the_current_stream() -> None:
     for _ in range(20):
         x = torch.zeros(20_000, device=device())
         stream = torch.Stream(device())
+        stream.wait_stream(torch.accelerator.current_stream())
         with stream:
             for _ in range(10):
                 x += 1
@@ -442,7 +443,6 @@ def futures() -> None:
 
 def completion_hook() -> None:
     group = dist.new_group(range(size()))
-    backend = group._get_backend(device())
     infos: list[Any] = []
     called = threading.Event()
 
@@ -450,9 +450,9 @@ def completion_hook() -> None:
         infos.append(info)
         called.set()
 
-    backend._register_on_completion_hook(hook)
+    group._register_on_completion_hook(hook)
     dist.all_reduce(torch.ones(5, device=device()), group=group)
-    backend._wait_for_pending_works()
+    group._wait_for_pending_works()
     assert called.wait(10)
     assert (infos[0].op_type.name, infos[0].seq) == ("ALLREDUCE", 1)
     assert infos[0].time_finished >= infos[0].time_started

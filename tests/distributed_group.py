@@ -32,7 +32,8 @@ def _serve(rank: int, size: int, port: int, backend: str | None, environment: di
     torch.set_num_threads(1)
     torch.accelerator.set_device_index(rank % torch.accelerator.device_count())
     if backend != "none":
-        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=TIMEOUT))
+        device = torch.device("openreg", torch.accelerator.current_device_index())
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=TIMEOUT), device_id=device)
     pipe.send(None)
     while (task := pipe.recv()) is not None:
         module, name, arguments, mode = task

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import distributed_collectives
 import pytest
@@ -59,3 +64,62 @@ def group(request: pytest.FixtureRequest) -> Iterator[Group]:
 @pytest.mark.parametrize("check", CHECKS)
 def test_collective(group: Group, check: str, mode: str) -> None:
     group.run(distributed_collectives.__name__, check, mode=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_sequences_are_those_of_gloo(group: Group, mode: str) -> None:
+    """A few; `python -m tests.distributed_sequences` runs thousands."""
+    assert sum(group.run("distributed_sequences", "play", 0, 15, mode=mode)) > 50
+
+
+def test_the_transport_is_chosen_by_a_variable_that_is_checked() -> None:
+    for transport in ("gloo", "shm"):
+        made = Group(2, environment={"OCCL_TRANSPORT": transport})
+        for check in ("all_reduce", "all_gather", "reduce_scatter_tensor", "all_to_all_single", "barrier"):
+            made.run(distributed_collectives.__name__, check)
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "sentence"),
+    [
+        ("OCCL_TRANSPORT", "OCCL_TRANSPORT is 'fast'. Set it to auto (the default), gloo or shm, or unset it."),
+        ("OCCL_CHECK", "OCCL_CHECK is 'fast'. Set it to 1 (the default) or 0, or unset it."),
+    ],
+)
+def test_a_wrong_setting_is_refused(variable: str, sentence: str) -> None:
+    program = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(torch.ones(2, device="openreg"))
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=os.environ | {variable: "fast"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert f"ValueError: {sentence}" in result.stderr
+
+
+def test_import_torch_imports_no_more_for_the_backend() -> None:
+    program = "import sys, torch; print('torch_openreg.distributed' in sys.modules, torch.distributed.Backend.OCCL)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "False occl\n"
+
+
+def test_the_example_for_testers_finds_what_it_says() -> None:
+    folder = Path(__file__).parents[1] / "examples" / "distributed"
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+    assert "4 passed" in result.stdout

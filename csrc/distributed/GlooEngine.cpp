@@ -31,6 +31,10 @@ char* chars(const at::Tensor& tensor) {
   return static_cast<char*>(tensor.data_ptr());
 }
 
+[[noreturn]] void refuse_aborted() {
+  throw Refusal({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "The process group was aborted");
+}
+
 void copy(const at::Tensor& to, const void* from) {
   if (to.data_ptr() != from && to.nbytes() != 0) {
     std::memcpy(to.data_ptr(), from, to.nbytes());
@@ -67,16 +71,27 @@ c10::intrusive_ptr<Work> GlooEngine::recv(const at::Tensor& data, int from, int 
 void GlooEngine::wait(const c10::intrusive_ptr<Work>& work, const Deadline& deadline) {
   {
     const std::lock_guard lock(mutex_);
-    TORCH_CHECK_WITH(DistBackendError, !aborted_, "The process group was aborted");
+    if (aborted_) {
+      refuse_aborted();
+    }
     pending_.insert(work);
   }
   const auto forget = c10::make_scope_exit([&] {
     const std::lock_guard lock(mutex_);
     pending_.erase(work);
   });
-  const bool completed = work->wait(deadline.left());
-  const std::lock_guard lock(mutex_);
-  TORCH_CHECK_WITH(DistBackendError, completed && !aborted_, "The process group was aborted");
+  bool completed = false;
+  try {
+    completed = work->wait(deadline.left());
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) {
+      throw;
+    }
+  }
+  if (!completed) {
+    refuse_aborted();
+  }
 }
 
 void GlooEngine::run(Request& request) {
@@ -191,7 +206,7 @@ void GlooEngine::reduce(Request& request, const Deadline& deadline) {
       if (from != rank_) {
         receive_message(request, part, from, tag, deadline);
       }
-    } catch (const c10::DistBackendError&) { // a mismatch; the other ranks must not wait for this one
+    } catch (const Refusal&) { // the other ranks must not wait for this one
       failure = failure ? failure : std::current_exception();
       continue;
     }
@@ -221,7 +236,7 @@ void GlooEngine::gather(Request& request, const Deadline& deadline) {
       } else {
         receive_message(request, request.outputs[from], from, tag, deadline);
       }
-    } catch (const c10::DistBackendError&) {
+    } catch (const Refusal&) {
       failure = failure ? failure : std::current_exception();
     }
   }

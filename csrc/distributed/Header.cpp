@@ -69,8 +69,8 @@ bool matches(const Header& a, const Header& b) {
 }
 
 void throw_mismatch(int rank, const Header& own, int other_rank, const Header& other) {
-  C10_THROW_ERROR(
-      DistBackendError,
+  throw Refusal(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str(
           "Detected mismatch between collectives on ranks. Rank ",
           rank,
@@ -125,13 +125,16 @@ void check_plans(int rank, const std::vector<Plan>& plans) {
       throw_mismatch(rank, plans[rank].header, other, plans[other].header);
     }
   }
-  // Each pair, also of two other ranks: what fails for them must not begin here.
-  for (int sender = 0; sender < size; ++sender) {
-    for (int receiver = 0; receiver < size; ++receiver) {
-      if (plans[sender].sends[receiver] != plans[receiver].expects[sender]) {
-        const int first = sender == rank ? sender : receiver;
-        const int second = first == sender ? receiver : sender;
-        throw_mismatch(first, plans[first].header, second, plans[second].header);
+  // Each pair, also of two other ranks: what fails for them must not begin here. Our own first, for the sentence.
+  for (const bool own : {true, false}) {
+    for (int sender = 0; sender < size; ++sender) {
+      for (int receiver = 0; receiver < size; ++receiver) {
+        const bool involved = sender == rank || receiver == rank;
+        if (involved == own && plans[sender].sends[receiver] != plans[receiver].expects[sender]) {
+          const int first = sender == rank ? sender : receiver;
+          const int second = first == sender ? receiver : sender;
+          throw_mismatch(first, plans[first].header, second, plans[second].header);
+        }
       }
     }
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +18,12 @@
 namespace c10d::openreg {
 
 constexpr size_t kMaxShownDims = 8;
+
+// A failure that is our own verdict, and not what an engine's transport says.
+class Refusal : public c10::DistBackendError {
+ public:
+  using c10::DistBackendError::DistBackendError;
+};
 
 struct Header {
   uint64_t sequence;

@@ -5,9 +5,13 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
+#include <cstdlib>
+#include <string_view>
+
 #include "GlooEngine.h"
 #include "Header.h"
 #include "Reduce.h"
+#include "SharedEngine.h"
 #include "runtime/OpenRegKernel.h"
 
 namespace c10d::openreg {
@@ -235,7 +239,7 @@ struct ProcessGroupOCCL::Call {
       next(call, std::move(requests), index + 1);
     };
     try {
-      call->group->engine_->start(request, done);
+      call->group->engine_for(*request).start(request, done);
     } catch (...) {
       done(std::current_exception());
     }
@@ -257,7 +261,7 @@ struct ProcessGroupOCCL::Call {
       std::rethrow_exception(exception);
     } catch (const c10::OutOfMemoryError&) {
       return exception;
-    } catch (const c10::DistBackendError&) {
+    } catch (const Refusal&) {
       return exception;
     } catch (const std::exception& error) {
       const std::string_view text(error.what());
@@ -307,6 +311,21 @@ struct ProcessGroupOCCL::Call {
 
 // ---- the group
 
+namespace {
+
+std::string_view chosen_transport() {
+  const char* value = std::getenv("OCCL_TRANSPORT");
+  const std::string_view transport = value == nullptr ? "auto" : value;
+  TORCH_CHECK_VALUE(
+      transport == "auto" || transport == "gloo" || transport == "shm",
+      "OCCL_TRANSPORT is '",
+      transport,
+      "'. Set it to auto (the default), gloo or shm, or unset it.");
+  return transport;
+}
+
+} // namespace
+
 ProcessGroupOCCL::ProcessGroupOCCL(
     c10::intrusive_ptr<Store> store,
     c10::intrusive_ptr<Backend> gloo,
@@ -319,7 +338,19 @@ ProcessGroupOCCL::ProcessGroupOCCL(
       options_(std::move(options)),
       engine_(std::make_shared<GlooEngine>(gloo_)) {
   checks_headers(); // refuses a wrong OCCL_CHECK
+  const std::string_view transport = chosen_transport();
+  if (transport != "gloo" && size > 1) {
+    shared_engine_ = SharedEngine::make(*store_, rank, size, options_->timeout);
+    TORCH_CHECK(
+        shared_engine_ || transport == "auto",
+        "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts, or as "
+        "several users. Set it to auto or gloo.");
+  }
   init();
+}
+
+Engine& ProcessGroupOCCL::engine_for(const Request& request) {
+  return shared_engine_ && SharedEngine::supports(request.verb) ? *shared_engine_ : *engine_;
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
@@ -352,6 +383,9 @@ void ProcessGroupOCCL::waitForPendingWorks() {
 
 void ProcessGroupOCCL::abort() {
   engine_->abort();
+  if (shared_engine_) {
+    shared_engine_->abort();
+  }
 }
 
 void ProcessGroupOCCL::shutdown() {

@@ -129,6 +129,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
       const std::string& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs);
   c10::intrusive_ptr<Work> enqueue(
       OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs);
+  Engine& engine_for(const Request& request);
   orStream_t stream(const std::string& key, c10::Device device);
   c10::intrusive_ptr<Work> coalesced(const std::function<void()>& calls);
 
@@ -136,6 +137,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   const c10::intrusive_ptr<Backend> gloo_;
   const c10::intrusive_ptr<Options> options_;
   std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Engine> shared_engine_; // null: the ranks share no memory
   std::mutex mutex_;
   std::map<std::string, orStream_t> streams_;
   std::map<std::string, uint64_t> peer_sequences_;

@@ -128,6 +128,11 @@ void WorkOCCL::wait_on_host() const {
 }
 
 void WorkOCCL::synchronize() {
+  wait_on_stream(/*raises=*/true);
+}
+
+// `raises`: a failure becomes the stream's.
+void WorkOCCL::wait_on_stream(bool raises) {
   if (c10d::allow_inflight_collective_as_graph_input()) {
     c10d::unregister_work(c10::intrusive_ptr<WorkOCCL>::unsafe_reclaim_from_nonowning(this));
   }
@@ -139,11 +144,13 @@ void WorkOCCL::synchronize() {
     }
   }
   if (c10::openreg::executes_inline()) { // operators run in their call: the host is the stream
-    return wait_on_host();
+    return raises ? wait_on_host() : void();
   }
   const orStream_t stream = c10::openreg::current_stream_handle(device_.index());
   OPENREG_CHECK(orStreamWaitEvent(stream, event_, 0));
-  raise_on_stream(stream, state_);
+  if (raises) {
+    raise_on_stream(stream, state_);
+  }
 }
 
 void WorkOCCL::blockCurrentStream() {
@@ -151,7 +158,8 @@ void WorkOCCL::blockCurrentStream() {
 }
 
 bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
-  synchronize();
+  const bool blocks = blocks_ || timeout != kNoTimeout;
+  wait_on_stream(/*raises=*/!blocks);
   if (timeout != kNoTimeout) {
     std::unique_lock lock(state_->mutex);
     const bool done = state_->changed.wait_for(lock, timeout, [&] { return state_->done; });
@@ -167,7 +175,7 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
         opTypeToString(opType_),
         ").");
   }
-  if (blocks_ || timeout != kNoTimeout) {
+  if (blocks) {
     wait_on_host();
   }
   return true;

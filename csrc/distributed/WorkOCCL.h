@@ -71,6 +71,7 @@ class WorkOCCL final : public Work {
 
  private:
   void wait_on_host() const;
+  void wait_on_stream(bool raises);
 
   const c10::Device device_;
   const uint64_t sequence_;

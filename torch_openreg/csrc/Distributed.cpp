@@ -25,7 +25,12 @@ void init_distributed() {
             return options;
           }),
           py::arg("is_high_priority_stream") = false)
-      .def_readwrite("is_high_priority_stream", &ProcessGroupOCCL::Options::is_high_priority_stream);
+      .def_readwrite("is_high_priority_stream", &ProcessGroupOCCL::Options::is_high_priority_stream)
+      .def("__copy__", [](const ProcessGroupOCCL::Options& self) { return ProcessGroupOCCL::Options(self); })
+      .def( // split_group() copies the options of the parent
+          "__deepcopy__",
+          [](const ProcessGroupOCCL::Options& self, const py::dict&) { return ProcessGroupOCCL::Options(self); },
+          py::arg("memo"));
   group
       .def(
           py::init<
