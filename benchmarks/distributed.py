@@ -1,11 +1,12 @@
 """Collectives on the device beside gloo on CPU tensors, as ratios of times.
 
-    python -m benchmarks.distributed [--ranks 2] [--growth]
+python -m benchmarks.distributed [--ranks 2] [--growth]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import resource
 import socket
@@ -85,10 +86,8 @@ def _grow(rank: int, world: int, port: int, results: Any) -> None:
 def _descriptors() -> list[str]:
     links = []
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with contextlib.suppress(OSError):  # the folder's own
             links.append(os.readlink(f"/proc/self/fd/{name}"))
-        except OSError:  # the folder's own
-            pass
     return links
 
 

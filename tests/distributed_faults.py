@@ -166,9 +166,7 @@ def begin_again(port: int, new_size: int) -> list[float]:
     begin = time.monotonic()
     dist.destroy_process_group()
     assert time.monotonic() - begin < 10
-    dist.init_process_group(
-        init_method=f"tcp://127.0.0.1:{port}", rank=number, world_size=new_size, device_id=device()
-    )
+    dist.init_process_group(init_method=f"tcp://127.0.0.1:{port}", rank=number, world_size=new_size, device_id=device())
     x = ones(2)
     dist.all_reduce(x)
     return list(x.tolist())
@@ -189,7 +187,7 @@ def abort() -> tuple[str, float]:
 
 
 def out_of_memory() -> str:
-    """As in a program: the allocation for the result fails on one rank, which does not take part; the others time out."""
+    """The allocation for the result fails on one rank, which does not take part. The others time out."""
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=2))
 
     def run() -> None:

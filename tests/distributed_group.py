@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib
 import multiprocessing
@@ -90,10 +91,8 @@ class Group:
 
     def close(self) -> None:
         for pipe in self.pipes:
-            try:
+            with contextlib.suppress(OSError):  # the rank was killed
                 pipe.send(None)
-            except OSError:
-                pass  # the rank was killed
         for process in self.processes:
             process.join(30)
             if process.is_alive():

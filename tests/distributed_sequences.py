@@ -142,7 +142,8 @@ class Player:
             return outputs
         else:
             outputs = []
-            work = dist.barrier(**options)
+            work = dist.barrier(**options) if self.stream is not None else None
+            asynchronous = asynchronous and work is not None
         if asynchronous:
             self.pending.append((outputs[0] if outputs else zeros(0), [work], kept))
         return outputs
@@ -157,8 +158,8 @@ def play(first: int, count: int) -> int:
         everybody = list(range(dist.get_world_size()))
         subsets = [everybody, everybody[:2], everybody[1:], everybody[::2]]
         device = torch.device("openreg", torch.accelerator.current_device_index())
-        for kind, backend in ((device, "occl"), (torch.device("cpu"), "gloo")):
-            _players.append(Player(kind, [(ranks, dist.new_group(ranks, backend=backend)) for ranks in subsets]))
+        groups = [(ranks, dist.new_group(ranks, backend="cpu:gloo,openreg:occl")) for ranks in subsets]
+        _players.extend(Player(kind, groups) for kind in (device, torch.device("cpu")))
     compared = 0
     for seed in range(first, first + count):
         actual, expected = (player.play(seed * 100) for player in _players)

@@ -1,4 +1,4 @@
-"""torch.distributed on the device, with real processes: every collective, in each execution mode, with 2 and 4 ranks."""
+"""torch.distributed on the device, with real processes: every collective, in each mode, with 2 and 4 ranks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ CHECKS = (
     "an_input_may_go_before_the_collective_is_done",
     "futures",
     "completion_hook",
-    "sequence_numbers",
     "observers_are_told_of_collectives",
     "bad_arguments",
     "channels_last_is_contiguous",

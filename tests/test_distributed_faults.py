@@ -83,9 +83,7 @@ def test_the_receiver_hears_of_a_mismatch_where_data_goes_one_way(three: Group, 
         NO_ERROR,
     ]
     assert run("reduce") == [
-        sentence(
-            0, two.format("REDUCE", ", ReduceOp=SUM, Root=0"), 2, more.format("REDUCE", ", ReduceOp=SUM, Root=0")
-        ),
+        sentence(0, two.format("REDUCE", ", ReduceOp=SUM, Root=0"), 2, more.format("REDUCE", ", ReduceOp=SUM, Root=0")),
         NO_ERROR,
         NO_ERROR,
     ]
@@ -156,8 +154,8 @@ def test_a_collective_that_a_rank_does_not_call_times_out_and_says_which() -> No
     group.start(MODULE, "collective_without_the_last", 1.0, ranks=[0])
     ((text, seconds),) = group.results(ranks=[0])
     assert text.startswith(
-        "DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=1, OpType=ALLREDUCE, TensorShape=[2], "
-        "Timeout(ms)=1000). Another rank has not called it, calls another collective, or has ended."
+        "DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=1, OpType=ALLREDUCE, "
+        "TensorShape=[2], Timeout(ms)=1000). Another rank has not called it, calls another collective, or has ended."
     )
     assert 0.9 < seconds < 5
     group.close()
@@ -175,7 +173,9 @@ def test_out_of_memory_on_one_rank_is_a_timeout_of_the_others() -> None:
     group = Group(2)
     first, second = group.run(MODULE, "out_of_memory")
     assert first.startswith("OutOfMemoryError: OpenReg out of memory.")
-    assert second.startswith("DistBackendError: [Rank 1] collective operation timeout: WorkOCCL(SeqNum=1, OpType=ALLREDUCE")
+    assert second.startswith(
+        "DistBackendError: [Rank 1] collective operation timeout: WorkOCCL(SeqNum=1, OpType=ALLREDUCE"
+    )
     group.close()
 
 

@@ -12,9 +12,9 @@ TRAIN = """
 import os, sys, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-dist.init_process_group()
-rank = dist.get_rank()
 device = torch.device("openreg", int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count())
+dist.init_process_group(device_id=device)
+rank = dist.get_rank()
 torch.accelerator.set_device_index(device.index)
 torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Linear(4, 4).to(device))
@@ -26,7 +26,8 @@ for step in range(4):
         os._exit(1)
 total = torch.tensor(float(rank), device=device)
 dist.all_reduce(total)
-print(f"rank {rank} of {dist.get_world_size()} attempt {os.environ['TORCHELASTIC_RESTART_COUNT']} total {total.item()}", flush=True)
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+print(f"rank {rank} of {dist.get_world_size()} attempt {attempt} total {total.item()}", flush=True)
 dist.destroy_process_group()
 """
 

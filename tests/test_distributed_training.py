@@ -23,7 +23,6 @@ STACKS = (
     "fsdp2",
     "fsdp2_mixed_precision_and_offload",
     "dtensor",
-    "dtensor_random",
     "tensor_parallel",
     "sequence_parallel",
     "checkpoints",

@@ -169,7 +169,9 @@ def test_a_second_completion_is_refused(mode: str, stream: int) -> None:
     deferred = Deferred(stream)
     deferred.complete()
     call("orStreamSynchronize", stream)
-    sentence = "orCompletionSignal: completion .* does not exist; the work has completed already, or it is no completion"
+    sentence = (
+        "orCompletionSignal: completion .* does not exist; the work has completed already, or it is no completion"
+    )
     with pytest.raises(OpenRegError, match=sentence):
         deferred.complete()
 

@@ -1,7 +1,7 @@
 """The backend ``occl`` of ``torch.distributed``: what NCCL is on CUDA.
 
-Programs need not import it: a process group for the device finds it, as the default or as ``backend="occl"``. It is here
-for its options: ``init_process_group(..., pg_options=ProcessGroupOCCL.Options(is_high_priority_stream=True))``.
+Programs need not import it: a process group for the device finds it, as the default or as ``backend="occl"``. This
+module is for its options: ``init_process_group(..., pg_options=ProcessGroupOCCL.Options(is_high_priority_stream=True))``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
     pg_options._timeout = options.timeout
     pg_options.global_ranks_in_group = options.global_ranks_in_group
     pg_options.group_name = options.group_id
-    store = dist.PrefixStore("occl", options.store)
+    store = dist.PrefixStore(ProcessGroupOCCL._store_prefix(), options.store)
     # PyTorch ships no headers of gloo, so C++ code outside of it cannot make this object.
     gloo = dist.ProcessGroupGloo(store, options.group_rank, options.group_size, options.timeout)
     gloo._set_sequence_number_for_group()

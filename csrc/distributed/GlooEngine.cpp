@@ -149,7 +149,8 @@ std::pair<int, Header> GlooEngine::receive_message(
     own.type = OpType::RECV;
     sent.type = header.type == OpType::SEND ? OpType::RECV : header.type;
   }
-  const bool fits = (matches(own, sent) && header.total == data.nbytes()) || (!checks_headers() && header.total <= data.nbytes());
+  const bool fits =
+      (matches(own, sent) && header.total == data.nbytes()) || (!checks_headers() && header.total <= data.nbytes());
   if (header.inlined == header.total) {
     if (fits) {
       std::memcpy(chars(data), chars(message) + sizeof(Header), header.inlined);
@@ -309,8 +310,7 @@ void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
     options.reduceOp = request.reduction.op;
     options.timeout = deadline.left();
     wait(gloo_->allreduce(tensors, options), deadline);
-    finish_reduction(
-        request.reduction, tensors[0].scalar_type(), tensors[0].data_ptr(), tensors[0].numel());
+    finish_reduction(request.reduction, tensors[0].scalar_type(), tensors[0].data_ptr(), tensors[0].numel());
     return;
   }
 

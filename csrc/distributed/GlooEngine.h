@@ -28,7 +28,6 @@ class GlooEngine final : public ThreadedEngine {
   void abort() override;
 
  private:
-
   void run(Request& request) override;
   void broadcast(Request& request, const Deadline& deadline);
   void reduce(Request& request, const Deadline& deadline);

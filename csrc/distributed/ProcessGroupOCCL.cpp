@@ -57,8 +57,7 @@ at::Tensor alias(const at::Tensor& tensor, at::ScalarType dtype) {
   if (numel == 0) {
     return at::empty({0}, options);
   }
-  return at::from_blob(
-      orGetKernelPointer(tensor.data_ptr()), {numel}, [storage = tensor.storage()](void*) {}, options);
+  return at::from_blob(orGetKernelPointer(tensor.data_ptr()), {numel}, [storage = tensor.storage()](void*) {}, options);
 }
 
 // For what is only moved: bytes of any type.
@@ -101,8 +100,7 @@ Reducing reducing(const ReduceOp& op, const at::Tensor& tensor, int size, const 
     TORCH_CHECK(isComplexViewAsRealAllowed(op), name, " does not support ", op.op_, " on complex tensors");
     result.dtype = c10::toRealValueType(result.dtype);
   }
-  TORCH_CHECK_TYPE(
-      !c10::isFloat8Type(result.dtype), "Float8 dtypes are not currently supported for OCCL reductions");
+  TORCH_CHECK_TYPE(!c10::isFloat8Type(result.dtype), "Float8 dtypes are not currently supported for OCCL reductions");
   const bool is_bool = result.dtype == at::kBool;
   result.dtype = is_bool ? at::kByte : result.dtype;
   TORCH_CHECK_TYPE(
@@ -265,7 +263,8 @@ struct ProcessGroupOCCL::Call {
       return exception;
     } catch (const std::exception& error) {
       const std::string_view text(error.what());
-      const bool timed_out = text.find("imed out") != std::string_view::npos || text.find("timeout") != std::string_view::npos;
+      const bool timed_out =
+          text.find("imed out") != std::string_view::npos || text.find("timeout") != std::string_view::npos;
       group->error_ = timed_out ? ErrorType::TIMEOUT : ErrorType::COMM_ERROR;
       try {
         C10_THROW_ERROR(
@@ -273,7 +272,8 @@ struct ProcessGroupOCCL::Call {
             c10::str(
                 "[Rank ",
                 group->getRank(),
-                timed_out ? "] collective operation timeout: WorkOCCL(SeqNum=" : "] collective operation failed: WorkOCCL(SeqNum=",
+                timed_out ? "] collective operation timeout: WorkOCCL(SeqNum="
+                          : "] collective operation failed: WorkOCCL(SeqNum=",
                 request.sequence,
                 ", OpType=",
                 opTypeToString(request.type),
@@ -297,15 +297,17 @@ struct ProcessGroupOCCL::Call {
       keep->error_ = ErrorType::COMM_ERROR;
     }
     state->finish(failure);
-    if (keep->onCompletionHook_) {
-      keep->onCompletionHook_(std::make_shared<WorkInfo>(
-          type,
-          sequence,
-          state->started,
-          state->finished,
-          std::chrono::duration<float>(state->finished - state->started)));
-    }
     orCompletionSignal(completion, nullptr);
+    state->complete_futures();
+    if (keep->onCompletionHook_) {
+      keep->onCompletionHook_(
+          std::make_shared<WorkInfo>(
+              type,
+              sequence,
+              state->started,
+              state->finished,
+              std::chrono::duration<float>(state->finished - state->started)));
+    }
   }
 };
 
@@ -325,6 +327,12 @@ std::string_view chosen_transport() {
 }
 
 } // namespace
+
+// torchrun starts ranks again on the store of those that died, whose keys are still there.
+std::string ProcessGroupOCCL::store_prefix() {
+  const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  return c10::str("occl/", attempt == nullptr ? "0" : attempt);
+}
 
 ProcessGroupOCCL::ProcessGroupOCCL(
     c10::intrusive_ptr<Store> store,
@@ -398,8 +406,8 @@ c10::intrusive_ptr<Backend> ProcessGroupOCCL::split(
     const c10::intrusive_ptr<Backend::Options>& options) {
   auto made = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
   made->is_high_priority_stream = options_->is_high_priority_stream;
-  const auto prefixed = c10::make_intrusive<PrefixStore>("occl", store);
-  const auto gloo = gloo_->split(prefixed, ranks, nullptr);
+  const auto prefixed = c10::make_intrusive<PrefixStore>(store_prefix(), store);
+  const auto gloo = gloo_->split(prefixed, ranks, gloo_->getBackendOptions());
   if (!gloo) {
     return nullptr;
   }
@@ -463,7 +471,9 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::enqueue(
     OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs) {
   RECORD_FUNCTION(name_of(type), c10::ArrayRef<const c10::IValue>{});
   // A coalesced call has a stream of its own if all it does is send and recv: it must not wait for collectives.
-  const std::string key = chains.size() == 1 ? chains.begin()->first : chains.count(kCollectives) ? kCollectives : "p2p";
+  const std::string key = chains.size() == 1           ? chains.begin()->first
+                          : chains.count(kCollectives) ? kCollectives
+                                                       : "p2p";
   const orStream_t comm = stream(key, device);
   auto state = std::make_shared<WorkState>();
   state->caller = c10::openreg::current_stream_handle(device.index());
@@ -550,11 +560,9 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce(std::vector<at::Tensor>& tenso
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const ReduceScatterOptions& options) {
-  TORCH_CHECK_TYPE(
-      input.dtype() == output.dtype(), "input tensor must be the same type as the output tensor.");
+  TORCH_CHECK_TYPE(input.dtype() == output.dtype(), "input tensor must be the same type as the output tensor.");
   TORCH_CHECK_VALUE(
-      input.numel() == output.numel() * size_,
-      "input tensor must be the same size as output size times world size");
+      input.numel() == output.numel() * size_, "input tensor must be the same size as output size times world size");
   check_tensor(output);
   check_tensor(input);
   const Reducing how = reducing(options.reduceOp, input, size_, "reduce_scatter_tensor");
@@ -654,7 +662,8 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::gather(
   request->inputs = {bytes_of(input)};
   std::vector<at::Tensor> results;
   if (rank_ == request->root) {
-    TORCH_CHECK_VALUE(outputs.size() == 1, "requires a single-element output list containing a list with ", size_, " tensors.");
+    TORCH_CHECK_VALUE(
+        outputs.size() == 1, "requires a single-element output list containing a list with ", size_, " tensors.");
     check_list(outputs[0], size_, input.scalar_type());
     results = outputs[0];
     request->outputs = bytes_of(results);
@@ -671,7 +680,8 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::scatter(
   auto request = make_request(Verb::scatter, OpType::SCATTER, output, options.timeout);
   request->root = static_cast<int>(options.rootRank);
   if (rank_ == request->root) {
-    TORCH_CHECK_VALUE(inputs.size() == 1, "requires a single-element input list containing a list with ", size_, " tensors.");
+    TORCH_CHECK_VALUE(
+        inputs.size() == 1, "requires a single-element input list containing a list with ", size_, " tensors.");
     check_list(inputs[0], size_, output.scalar_type());
     TORCH_CHECK_VALUE(
         inputs[0][rank_].numel() == output.numel(), "Tensor operand to scatter must have the size of the output");
@@ -750,8 +760,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::barrier(const BarrierOptions& options
   }
   const c10::Device device(c10::DeviceType::PrivateUse1, index);
   c10::openreg::check_device_index(index);
-  return submit(
-      kCollectives, device, make_request(Verb::barrier, OpType::BARRIER, at::Tensor(), options.timeout), {});
+  return submit(kCollectives, device, make_request(Verb::barrier, OpType::BARRIER, at::Tensor(), options.timeout), {});
 }
 
 } // namespace c10d::openreg

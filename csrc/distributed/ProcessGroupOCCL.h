@@ -41,6 +41,9 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
       c10::intrusive_ptr<Options> options);
   ~ProcessGroupOCCL() override;
 
+  // What the keys of a group begin with.
+  static std::string store_prefix();
+
   const std::string getBackendName() const override {
     return "occl";
   }

@@ -88,8 +88,7 @@ std::vector<at::Tensor> premultiplied(const Reduction& reduction, const std::vec
   if (reduction.factor == 1 && !reduction.factor_tensor.defined()) {
     return inputs;
   }
-  const double factor =
-      reduction.factor_tensor.defined() ? reduction.factor_tensor.item<double>() : reduction.factor;
+  const double factor = reduction.factor_tensor.defined() ? reduction.factor_tensor.item<double>() : reduction.factor;
   std::vector<at::Tensor> results;
   for (const at::Tensor& input : inputs) {
     results.push_back(input.mul(factor));

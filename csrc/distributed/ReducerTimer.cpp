@@ -26,8 +26,8 @@ class ReducerTimer final : public c10d::Timer {
 
   void record(Event event) override {
     Timer::record(event); // the time on the host
-    OPENREG_CHECK(orEventRecord(
-        events_[static_cast<size_t>(event)], c10::openreg::current_stream_handle(device_.index())));
+    OPENREG_CHECK(
+        orEventRecord(events_[static_cast<size_t>(event)], c10::openreg::current_stream_handle(device_.index())));
   }
 
   std::optional<int64_t> measureDifference(Event start, Event end) override {

@@ -99,8 +99,7 @@ bool SharedEngine::supports(Verb verb) {
 SharedEngine::SharedEngine(int rank, int size)
     : rank_(rank), size_(size), memory_(size), mailboxes_(size), processes_(size) {}
 
-std::shared_ptr<SharedEngine> SharedEngine::make(
-    Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+std::shared_ptr<SharedEngine> SharedEngine::make(Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   std::shared_ptr<SharedEngine> engine(new SharedEngine(rank, size));
   const bool opened = engine->open(store, timeout);
   store.set("opened/" + std::to_string(rank), std::vector<uint8_t>{opened});

@@ -29,20 +29,26 @@ void complete_result(c10::ivalue::Future& future, const WorkState& state) {
 
 void WorkState::finish(std::exception_ptr exception) {
   bool unheard;
-  c10::intrusive_ptr<c10::ivalue::Future> waiting;
-  c10::intrusive_ptr<c10::ivalue::Future> waiting_result;
   {
     const std::lock_guard lock(mutex);
     failure = std::move(exception);
     finished = Clock::now();
     done = true;
-    waiting = std::move(future);
-    waiting_result = std::move(result);
-    unheard = failure && dropped && !heard && !waiting;
+    unheard = failure && dropped && !heard;
   }
   changed.notify_all();
   if (unheard) {
     raise_on_stream(caller, shared_from_this());
+  }
+}
+
+void WorkState::complete_futures() {
+  c10::intrusive_ptr<c10::ivalue::Future> waiting;
+  c10::intrusive_ptr<c10::ivalue::Future> waiting_result;
+  {
+    const std::lock_guard lock(mutex);
+    waiting = std::move(future);
+    waiting_result = std::move(result);
   }
   if (waiting) {
     complete(*waiting, *this);

@@ -27,8 +27,8 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  bool heard = false;   // somebody waits, or has asked: the failure is theirs
-  bool dropped = false; // the Work has gone
+  bool heard = false;          // somebody waits, or has asked: the failure is theirs
+  bool dropped = false;        // the Work has gone
   orStream_t caller = nullptr; // the stream that was current in the call
   std::exception_ptr failure;
   int source = -1;
@@ -39,6 +39,8 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::vector<at::Tensor> outputs; // of the future
 
   void finish(std::exception_ptr exception);
+  // Callbacks of the futures run here, and may call collectives and wait for them: the stream must have gone on before.
+  void complete_futures();
 };
 
 class WorkOCCL final : public Work {

@@ -15,13 +15,15 @@ import torch
 import torch.distributed as dist
 
 
-def _run(rank: int, size: int, port: int, function: Callable[..., Any], arguments: tuple[Any, ...], answers: Any) -> None:
+def _run(
+    rank: int, size: int, port: int, function: Callable[..., Any], arguments: tuple[Any, ...], answers: Any
+) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    device = torch.accelerator.current_accelerator()
-    torch.accelerator.set_device_index(rank % torch.accelerator.device_count())
-    dist.init_process_group(timeout=datetime.timedelta(seconds=10))
+    device = torch.device(torch.accelerator.current_accelerator().type, rank % torch.accelerator.device_count())
+    torch.accelerator.set_device_index(device.index)
+    dist.init_process_group(timeout=datetime.timedelta(seconds=10), device_id=device)
     try:
-        result = function(torch.device(device.type, torch.accelerator.current_device_index()), *arguments)
+        result = function(device, *arguments)
         torch.accelerator.synchronize()  # a queued failure is raised here at the latest
         answers.put((rank, result, None))
     except Exception:

@@ -45,6 +45,7 @@ void init_distributed() {
           py::arg("size"),
           py::arg("options"),
           py::call_guard<py::gil_scoped_release>())
+      .def_static("_store_prefix", &ProcessGroupOCCL::store_prefix)
       .def_property_readonly("options", &ProcessGroupOCCL::options)
       // As ProcessGroupNCCL: of those outside the new group, who have nothing to do.
       .def("perform_nocolor_split", [](ProcessGroupOCCL&, c10::Device) {})

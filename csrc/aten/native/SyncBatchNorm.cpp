@@ -134,7 +134,8 @@ Tensor batch_norm_backward_elemt(
     const Tensor& count) {
   const Tensor total = count.sum().to(accumulation_type(input));
   const Tensor projection = per_channel(invstd.square() * (sum_dy_xmu / total), input);
-  const Tensor gradient = (grad_out - per_channel(sum_dy / total, input)) - (input - per_channel(mean, input)) * projection;
+  const Tensor gradient =
+      (grad_out - per_channel(sum_dy / total, input)) - (input - per_channel(mean, input)) * projection;
   return (gradient * per_channel(scale_of(invstd, weight), input)).to(input.scalar_type());
 }
 

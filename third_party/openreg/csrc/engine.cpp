@@ -156,7 +156,8 @@ struct Deferred {
 };
 
 HandleTable<Deferred, orCompletion_t>& deferredWork() {
-  static auto* const table = new HandleTable<Deferred, orCompletion_t>(); // other threads use it while the process exits
+  static auto* const table =
+      new HandleTable<Deferred, orCompletion_t>(); // other threads use it while the process exits
   return *table;
 }
 
