@@ -6,6 +6,7 @@ module is for its options: ``init_process_group(..., pg_options=ProcessGroupOCCL
 
 from __future__ import annotations
 
+import datetime
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -31,9 +32,15 @@ def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
     pg_options.global_ranks_in_group = options.global_ranks_in_group
     pg_options.group_name = options.group_id
     store = dist.PrefixStore(ProcessGroupOCCL._store_prefix(), options.store)
-    # PyTorch ships no headers of gloo, so C++ code outside of it cannot make this object.
-    gloo = dist.ProcessGroupGloo(store, options.group_rank, options.group_size, options.timeout)
-    gloo._set_sequence_number_for_group()
-    gloo.options.global_ranks_in_group = options.global_ranks_in_group
-    gloo.options.group_name = options.group_id
+    gloo = _make_gloo(store, options.group_rank, options.group_size, options.timeout)
     return ProcessGroupOCCL(store, gloo, options.group_rank, options.group_size, pg_options)
+
+
+def _make_gloo(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+    # PyTorch ships no headers of gloo, so C++ code outside of it cannot make this object.
+    gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
+    gloo._set_sequence_number_for_group()
+    return gloo
+
+
+ProcessGroupOCCL._set_make_gloo(_make_gloo)

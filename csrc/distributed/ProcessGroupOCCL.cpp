@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -328,6 +329,8 @@ std::string_view chosen_transport() {
 
 } // namespace
 
+ProcessGroupOCCL::MakeGloo ProcessGroupOCCL::make_gloo;
+
 // torchrun starts ranks again on the store of those that died, whose keys are still there.
 std::string ProcessGroupOCCL::store_prefix() {
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
@@ -407,8 +410,8 @@ c10::intrusive_ptr<Backend> ProcessGroupOCCL::split(
   auto made = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
   made->is_high_priority_stream = options_->is_high_priority_stream;
   const auto prefixed = c10::make_intrusive<PrefixStore>(store_prefix(), store);
-  const auto gloo = gloo_->split(prefixed, ranks, gloo_->getBackendOptions());
-  if (!gloo) {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (own == ranks.end()) {
     return nullptr;
   }
   for (const int rank : ranks) {
@@ -419,8 +422,9 @@ c10::intrusive_ptr<Backend> ProcessGroupOCCL::split(
     made->group_name = options->group_name;
     made->group_desc = options->group_desc;
   }
-  const int rank = gloo->getRank();
-  const int size = gloo->getSize();
+  const int rank = static_cast<int>(own - ranks.begin());
+  const int size = static_cast<int>(ranks.size());
+  const auto gloo = make_gloo(prefixed, rank, size, made->timeout);
   return c10::make_intrusive<ProcessGroupOCCL>(prefixed, gloo, rank, size, made);
 }
 

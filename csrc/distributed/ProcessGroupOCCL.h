@@ -41,6 +41,11 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
       c10::intrusive_ptr<Options> options);
   ~ProcessGroupOCCL() override;
 
+  // Makes a gloo group; set by Python, which alone can.
+  using MakeGloo = std::function<c10::intrusive_ptr<Backend>(
+      c10::intrusive_ptr<Store> store, int rank, int size, std::chrono::milliseconds timeout)>;
+  static MakeGloo make_gloo;
+
   // What the keys of a group begin with.
   static std::string store_prefix();
 

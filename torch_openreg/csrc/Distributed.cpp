@@ -45,6 +45,20 @@ void init_distributed() {
           py::arg("size"),
           py::arg("options"),
           py::call_guard<py::gil_scoped_release>())
+      .def_static(
+          "_set_make_gloo",
+          [](py::function make) {
+            // Never destroyed: a group may outlive the interpreter.
+            auto* const kept = new py::function(std::move(make));
+            ProcessGroupOCCL::make_gloo = [kept](
+                                              c10::intrusive_ptr<c10d::Store> store,
+                                              int rank,
+                                              int size,
+                                              std::chrono::milliseconds timeout) {
+              const py::gil_scoped_acquire gil;
+              return (*kept)(std::move(store), rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
+            };
+          })
       .def_static("_store_prefix", &ProcessGroupOCCL::store_prefix)
       .def_property_readonly("options", &ProcessGroupOCCL::options)
       // As ProcessGroupNCCL: of those outside the new group, who have nothing to do.
