@@ -447,7 +447,8 @@ def completion_hook() -> None:
 
     def hook(info: Any) -> None:
         infos.append(info)
-        called.set()
+        if len(infos) == 2:
+            called.set()
 
     group._register_on_completion_hook(hook)
     for _ in range(2):
@@ -492,7 +493,7 @@ def bad_arguments() -> None:
     refused(f"Tensors must be {name} and dense", ValueError, backend.allreduce, [torch.ones(2)])
     refused("Cannot use ReduceOp.AVG with Boolean inputs", TypeError, dist.all_reduce, x > 0, dist.ReduceOp.AVG)
     refused("Cannot use ReduceOp.BAND with OCCL", ValueError, dist.all_reduce, x.int(), dist.ReduceOp.BAND)
-    refused("all_reduce does not support", RuntimeError, dist.all_reduce, x + 0j, dist.ReduceOp.MAX)
+    refused("all_reduce does not support", ValueError, dist.all_reduce, x + 0j, dist.ReduceOp.MAX)
     refused(
         "Float8 dtypes are not currently supported for OCCL reductions",
         TypeError,

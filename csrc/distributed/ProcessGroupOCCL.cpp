@@ -454,6 +454,7 @@ std::shared_ptr<Request> ProcessGroupOCCL::make_request(
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::submit(
     const std::string& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs) {
+  c10::openreg::check_not_forked();
   request->sequence = key == kCollectives ? ++sequence_ : ++peer_sequences_[key];
   if (coalescing_) {
     coalesced_[key].push_back(std::move(request));

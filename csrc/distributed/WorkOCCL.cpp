@@ -139,6 +139,7 @@ void WorkOCCL::synchronize() {
 
 // `raises`: a failure becomes the stream's.
 void WorkOCCL::wait_on_stream(bool raises) {
+  c10::openreg::check_not_forked();
   if (c10d::allow_inflight_collective_as_graph_input()) {
     c10d::unregister_work(c10::intrusive_ptr<WorkOCCL>::unsafe_reclaim_from_nonowning(this));
   }
