@@ -17,6 +17,7 @@ MAY_RUN_INLINE = 1
 NO_WAIT = 2
 PERSISTENT = 1
 HostFn = ctypes.CFUNCTYPE(None, POINTER)
+DeferredFn = ctypes.CFUNCTYPE(None, POINTER, POINTER)
 BeforeWaitFn = ctypes.CFUNCTYPE(POINTER)
 AfterWaitFn = ctypes.CFUNCTYPE(None, POINTER)
 
@@ -200,6 +201,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orKernelBegin": (ctypes.POINTER(KernelScope), POINTER, ctypes.POINTER(Kernel)),
     "orLaunchDescribed": (POINTER, HostFn, POINTER, ctypes.c_uint, ctypes.POINTER(Kernel)),
     "orStreamAwaitLaunch": (POINTER,),
+    "orLaunchDeferred": (POINTER, DeferredFn, POINTER, ctypes.POINTER(Kernel)),
+    "orCompletionSignal": (POINTER, POINTER),
     "orActivitySubscribe": (_POINTER_P, ActivityFn, POINTER, ctypes.c_uint),
     "orActivityUnsubscribe": (POINTER,),
 }

@@ -343,6 +343,21 @@ def add_methods() -> None:
     _reductions.install()
 
 
+def register_distributed() -> None:
+    """torch.distributed finds the backend "occl"; the classes behind it come with the first process group."""
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+
+    def create(*arguments: Any) -> Any:
+        from torch_openreg import distributed
+
+        return distributed.create(*arguments)
+
+    dist.Backend.register_backend("occl", create, extended_api=True, devices=[device_type])
+
+
 # LITERALINCLUDE START: PHASES
 PHASES: dict[str, tuple[Callable[[], None], ...]] = {
     "openreg": (
@@ -356,6 +371,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         attach_module,
         attach_compiler,
         add_methods,
+        register_distributed,
     ),
     # PrivateUse1 stays free: another backend may have it.
     "cuda": (

@@ -8,6 +8,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "Distributed.h"
 #include "Inductor.h"
 #include "Memory.h"
 #include "aten/native/FallbackPolicy.h"
@@ -260,5 +261,6 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   add_device_properties(module);
   add_inductor(module);
   add_memory(module);
+  add_distributed(module);
   return module.release().ptr();
 }

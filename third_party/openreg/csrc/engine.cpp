@@ -146,6 +146,29 @@ bool isRunningHere(const Stream& stream) {
 
 namespace {
 
+// Work that another thread completes.
+struct Deferred {
+  StreamPtr stream;
+  uint64_t count; // its number in the stream
+  orKernel what;
+  uint64_t id; // of the activity that is told; 0: not told
+  uint64_t hostMemory;
+};
+
+HandleTable<Deferred, orCompletion_t>& deferredWork() {
+  static auto* const table =
+      new HandleTable<Deferred, orCompletion_t>(); // other threads use it while the process exits
+  return *table;
+}
+
+void keepFirstFailure(const StreamPtr& stream, std::exception_ptr&& exception) {
+  auto& failures = scheduler->failures;
+  const bool isFirst = std::none_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; });
+  if (exception && isFirst && !scheduler->stopped) {
+    failures.push_back({stream, std::move(exception)}); // the caller keeps nothing of it
+  }
+}
+
 // Runs `work` on this thread, as the stream; what throws is the stream's failure. `atEnd(locked)` is called last, also if
 // the thread ends within the work.
 template <typename AtEnd>
@@ -166,11 +189,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
       thisThread.function = frame.outer;
       exchangeDevice(outerDevice);
       Locked locked;
-      auto& failures = scheduler->failures;
-      const bool isFirst = std::none_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; });
-      if (exception && isFirst && !scheduler->stopped) {
-        failures.push_back({stream, std::move(exception)}); // this thread keeps nothing of it
-      }
+      keepFirstFailure(stream, std::move(exception));
       atEnd(locked);
     }
   };
@@ -198,9 +217,59 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   }
 }
 
+// Starts work that another thread completes.
+void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
+  const bool isTold = orIsObserved(orActivityKernel);
+  const uint64_t id = isTold ? tellBegin(orActivityKernel, stream->device, stream->handle, work.what) : 0;
+  const orCompletion_t completion =
+      deferredWork().add(std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.hostMemory}));
+  stream->holder = nullptr; // nobody who waits for the stream waits for this thread
+  struct Running {
+    const Frame frame;
+    const int outerDevice;
+    ~Running() {
+      thisThread.function = frame.outer;
+      exchangeDevice(outerDevice);
+    }
+  };
+  try {
+    const Running running{{stream.get(), thisThread.function}, exchangeDevice(stream->device)};
+    thisThread.function = &running.frame;
+    work.deferred(work.data, completion);
+  } catch (const abi::__forced_unwind&) {
+    throw; // as in execute()
+  } catch (...) {
+    complete(completion, std::current_exception());
+  }
+}
+
 } // namespace
 
+bool complete(orCompletion_t completion, std::exception_ptr exception) {
+  const std::shared_ptr<Deferred> work = deferredWork().find(completion);
+  if (!work || !deferredWork().remove(completion)) {
+    return false;
+  }
+  if (work->id != 0) {
+    const orKernel told{work->what.name, nullptr, nullptr};
+    tellEnd(orActivityKernel, work->stream->device, work->stream->handle, told, work->id, exception != nullptr);
+  }
+  if (isChaos()) {
+    chaosPause();
+  }
+  Locked locked;
+  forgetHostMemory(work->hostMemory);
+  keepFirstFailure(work->stream, std::move(exception));
+  if (work->stream->completed < work->count) { // else abandoned: the process exits
+    completeAndMoveOn(locked, work->stream);
+  }
+  return true;
+}
+
 void run(const StreamPtr& stream, const Work& work, uint64_t count) {
+  if (work.deferred != nullptr) {
+    return begin(stream, work, count);
+  }
   execute(stream, work, [&](Locked& locked) {
     forgetHostMemory(work.hostMemory);
     if (stream->completed < count) { // else abandoned: the process exits

@@ -218,6 +218,12 @@ bool runNow(const StreamPtr& stream, const Work& work, bool mayRunInline) {
 
 orError_t launch(const StreamPtr& stream, Work work, unsigned int flags) {
   if (hasTurnHere(*stream)) {
+    if (work.deferred != nullptr) {
+      return fail(
+          orErrorNotPermitted,
+          "called inside a kernel that has the turn of the stream, the work could not complete before that kernel "
+          "ends; call it after the kernel");
+    }
     runWithin(stream, work);
     return orSuccess;
   }

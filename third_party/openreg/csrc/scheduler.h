@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 
 #include "openreg.h"
@@ -31,6 +32,9 @@ bool runNow(const std::shared_ptr<Stream>& stream, const Work& work, bool mayRun
 // The usual way to launch, with the flags of orLaunch: runs work in the launching call where runNow() would, otherwise
 // queues it. Waits for room in a queue that is very long, and for kernels of other threads.
 orError_t launch(const std::shared_ptr<Stream>& stream, Work work, unsigned int flags);
+
+// Completes work that was launched with `deferred`. False: no such work is pending.
+bool complete(orCompletion_t completion, std::exception_ptr exception);
 
 // Later work of the stream waits for the mark.
 orError_t waitForEvent(const std::shared_ptr<Stream>& stream, const Mark& mark);

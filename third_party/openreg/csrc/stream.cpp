@@ -1,6 +1,7 @@
 #include "stream.h"
 
 #include <algorithm>
+#include <exception>
 #include <vector>
 
 #include "activity.h"
@@ -250,5 +251,32 @@ orError_t orStreamAwaitLaunch(orStream_t stream) {
 orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData) {
   return deviceCall(__func__, [&] {
     return launch("orLaunchHostFunc", stream, Work{Engine::hostFunction, fn, userData}, orLaunchDefault);
+  });
+}
+
+orError_t orLaunchDeferred(orStream_t stream, orDeferredFn_t fn, void* userData, const orKernel* kernel) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (fn == nullptr) {
+      return fail(orErrorInvalidValue, "fn is NULL; pass a function");
+    }
+    const auto found = resolveStream(stream);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    Work work{Engine::hostFunction, nullptr, userData, orActivityKernel, kernel != nullptr ? *kernel : orKernel{}};
+    work.deferred = fn;
+    return openreg::launch(found, work, orLaunchDefault);
+  });
+}
+
+orError_t orCompletionSignal(orCompletion_t completion, const void* exception) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (!complete(completion, exception != nullptr ? *static_cast<const std::exception_ptr*>(exception) : nullptr)) {
+      return fail(
+          orErrorInvalidResourceHandle,
+          "completion %p does not exist; the work has completed already, or it is no completion",
+          (void*)completion);
+    }
+    return orSuccess;
   });
 }

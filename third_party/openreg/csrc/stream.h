@@ -29,10 +29,11 @@ struct Work {
   Engine engine;
   orHostFn_t fn;
   void* data;
-  unsigned int kind = 0;   // orActivityKind; 0: a host function
-  orKernel what{};         // for those who are told of it
-  uint64_t call = 0;       // which one started it, if anybody is told of calls
-  uint64_t hostMemory = 0; // in orExecutionChaos: names the host memory that it uses, see chaos.h
+  unsigned int kind = 0;             // orActivityKind; 0: a host function
+  orKernel what{};                   // for those who are told of it
+  uint64_t call = 0;                 // which one started it, if anybody is told of calls
+  uint64_t hostMemory = 0;           // in orExecutionChaos: names the host memory that it uses, see chaos.h
+  orDeferredFn_t deferred = nullptr; // instead of `fn`
 };
 
 struct Record {

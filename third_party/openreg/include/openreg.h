@@ -430,6 +430,27 @@ orLaunchDescribed(orStream_t stream, orHostFn_t fn, void* userData, unsigned int
 OPENREG_EXPORT orError_t orStreamAwaitLaunch(orStream_t stream);
 OPENREG_EXPORT orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData);
 
+/*
+ * Work that a library does on threads of its own, such as the transfer of a network. When its turn comes,
+ * `fn(userData, completion)` is called as a host function is; it starts the work and returns. The stream goes on when
+ * any thread calls orCompletionSignal(completion), which may happen before `fn` has returned. Other host functions, and
+ * the work of other streams, run meanwhile. In orExecutionInline the launch returns when `fn` has, and what is launched
+ * on the stream afterwards is queued until the completion.
+ *
+ * `kernel` says what is told of the work (openreg_activity.h): its begin before `fn` is called, its end at the completion.
+ * It is copied, and may be NULL; what it points to stays valid as for orLaunchDescribed. orErrorNotPermitted from a
+ * thread whose kernel has the turn of the stream.
+ *
+ * orCompletionSignal: `exception` is NULL, or points to a C++ std::exception_ptr, which becomes the stream's failure.
+ * An exception that leaves `fn` completes the work with this failure. orErrorInvalidResourceHandle if the work has
+ * completed already. Waits for nothing.
+ */
+typedef struct orCompletion* orCompletion_t;
+typedef void (*orDeferredFn_t)(void* userData, orCompletion_t completion);
+OPENREG_EXPORT orError_t
+orLaunchDeferred(orStream_t stream, orDeferredFn_t fn, void* userData, const orKernel* kernel);
+OPENREG_EXPORT orError_t orCompletionSignal(orCompletion_t completion, const void* exception);
+
 /* (optional, for C++) If the calling thread's last failing call returned orErrorLaunchFailure: throws the exception that
  * left `fn`, once. Returns if there is none. */
 OPENREG_EXPORT void orRethrowLaunchFailure(void);

@@ -1,0 +1,128 @@
+"""Collectives on the device beside gloo on CPU tensors, as ratios of times.
+
+python -m benchmarks.distributed [--ranks 2] [--growth]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import socket
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+SIZES = {"4 KB": 4 << 10, "1 MB": 1 << 20, "64 MB": 64 << 20}
+REPEATS = {"4 KB": 300, "1 MB": 50, "64 MB": 5}
+
+
+def _operations(device: torch.device, size: int, group: Any) -> dict[str, Callable[[], Any]]:
+    world = dist.get_world_size()
+    numel = size // 4 // world * world
+    x, part = torch.ones(numel, device=device), torch.ones(numel // world, device=device)
+    return {
+        "all_reduce": lambda: dist.all_reduce(x, group=group),
+        "all_gather": lambda: dist.all_gather_into_tensor(x, part, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, x, group=group),
+        "all_to_all": lambda: dist.all_to_all_single(torch.empty_like(x), x, group=group),
+        "broadcast": lambda: dist.broadcast(x, 0, group=group),
+    }
+
+
+def _measure(rank: int, world: int, port: int, results: Any) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
+    torch.set_num_threads(1)
+    dist.init_process_group("cpu:gloo,openreg:occl")
+    groups = {"cpu": (torch.device("cpu"), None)}
+    for transport in ("auto", "gloo"):
+        os.environ["OCCL_TRANSPORT"] = transport
+        group = dist.new_group(range(world), backend="occl")
+        groups[transport] = (torch.device("openreg", torch.openreg.current_device()), group)  # type: ignore[attr-defined]
+    for name, size in SIZES.items():
+        kinds = {kind: _operations(device, size, group) for kind, (device, group) in groups.items()}
+        for operator in kinds["cpu"]:
+            times: dict[str, list[float]] = {kind: [] for kind in kinds}
+            for repeat in range(REPEATS[name] + 3):
+                for kind, operations in kinds.items():  # in turn: what else the machine does hits all
+                    dist.barrier(device_ids=[0])
+                    begin = time.perf_counter()
+                    operations[operator]()
+                    if repeat >= 3:
+                        times[kind].append(time.perf_counter() - begin)
+            medians = {kind: statistics.median(values) for kind, values in times.items()}
+            if rank == 0:
+                results.put((operator, name, medians))
+    dist.destroy_process_group()
+
+
+def _grow(rank: int, world: int, port: int, results: Any) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
+    torch.set_num_threads(1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.perf_counter()
+    dist.init_process_group("occl")
+    connected = time.perf_counter() - begin
+    x = torch.ones(1000, device="openreg")
+    dist.all_reduce(x)
+    begin = time.perf_counter()
+    for _ in range(10):
+        dist.all_reduce(x)
+    each = (time.perf_counter() - begin) / 10
+    sockets = sum(link.startswith("socket:") for link in _descriptors())
+    if rank == 0:
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        results.put((world, connected, sockets, grown / 1024, each))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _descriptors() -> list[str]:
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the folder's own
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+    return links
+
+
+def _start(function: Callable[..., None], world: int) -> Any:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    results = multiprocessing.get_context("spawn").SimpleQueue()
+    multiprocessing.spawn(function, (world, port, results), nprocs=world)
+    found = []
+    while not results.empty():
+        found.append(results.get())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--growth", default="", help="numbers of ranks, separated by commas: what grows with them")
+    options = parser.parse_args()
+    if options.growth:
+        print("| ranks | init_process_group, s | sockets of a rank | memory of a rank, MB | all_reduce of 4 KB, ms |")
+        print("|---|---|---|---|---|")
+        for world in map(int, options.growth.split(",")):
+            for ranks, connected, sockets, memory, each in _start(_grow, world):
+                print(f"| {ranks} | {connected:.2f} | {sockets} | {memory:.0f} | {each * 1e3:.2f} |", flush=True)
+        return
+    print("| collective | size | gloo on CPU tensors, ms | device, auto | device, gloo |")
+    print("|---|---|---|---|---|")
+    for operator, name, medians in _start(_measure, options.ranks):
+        base = medians["cpu"]
+        print(
+            f"| {operator} | {name} | {base * 1e3:.3f} | {medians['auto'] / base:.2f} | {medians['gloo'] / base:.2f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

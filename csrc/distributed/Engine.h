@@ -1,0 +1,83 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+// LITERALINCLUDE START: ENGINE
+// What moves the bytes between ranks. ProcessGroupOCCL turns each call of torch.distributed into a Request and gives it to
+// an engine when the communication stream gets there; the engine knows nothing of streams, and of PyTorch only tensors.
+//
+// Rule: start() returns at once, and `done` is called exactly once, on any thread: with nullptr when the outputs are
+// complete and the inputs may change, with the failure otherwise. A start() that waits would hold up every other stream's
+// host functions, so two ranks that each wait for the other's second transfer would hang.
+namespace c10d::openreg {
+
+struct Reduction {
+  ReduceOp::RedOpType op = ReduceOp::UNUSED; // SUM, PRODUCT, MIN or MAX
+  int64_t divisor = 1;                       // the result is divided by it (AVG)
+  double factor = 1;                         // the inputs are multiplied by it (PREMUL_SUM) ...
+  at::Tensor factor_tensor;                  // ... or by this one element, if it is defined
+};
+
+// The tensors are flat tensors of the CPU over the device's bytes. Vectors that have one tensor for each rank are marked n.
+//
+//              inputs            outputs
+//   broadcast  {tensor}          {tensor}          the same bytes; `root`
+//   allreduce  {tensor}          {tensor}          the same bytes
+//   reduce     {tensor}          {tensor}          the same bytes; written at `root` only
+//   allgather  {tensor}          n                 their sizes may differ
+//   reduce_scatter  n            {tensor}          their sizes may differ
+//   alltoall   n                 n                 their sizes may differ
+//   gather     {tensor}          n at `root`
+//   scatter    n at `root`       {tensor}
+//   send       {tensor}                            to the rank `root`
+//   recv                         {tensor}          from the rank `root`; -1: from any
+//   barrier
+enum class Verb : uint8_t {
+  broadcast,
+  allreduce,
+  reduce,
+  allgather,
+  reduce_scatter,
+  alltoall,
+  gather,
+  scatter,
+  send,
+  recv,
+  barrier
+};
+
+struct Request {
+  Verb verb;
+  OpType type;           // what was called, for sentences
+  uint64_t sequence = 0; // the same on all ranks; of send and recv, one for each peer and direction
+  int root = -1;
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> outputs;
+  Reduction reduction{};
+  std::chrono::milliseconds timeout{};
+  std::vector<int64_t> shape; // as the user knows the tensor, for sentences
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  ReduceOp::RedOpType op = ReduceOp::UNUSED;
+  int source = -1; // recv sets it
+};
+
+class Engine {
+ public:
+  using Done = std::function<void(std::exception_ptr)>;
+
+  virtual ~Engine() = default;
+  virtual void start(std::shared_ptr<Request> request, Done done) = 0;
+  // What is pending fails, and so does what is started later.
+  virtual void abort() = 0;
+};
+
+} // namespace c10d::openreg
+// LITERALINCLUDE END: ENGINE

@@ -1,0 +1,360 @@
+#include "GlooEngine.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/ScopeExit.h>
+
+#include <cstring>
+
+#include "Reduce.h"
+
+namespace c10d::openreg {
+namespace {
+
+// Data up to this size travels with its header.
+constexpr size_t kInline = 4096;
+
+// Gloo's tags: 0 is send and recv of the user, which match in their order as NCCL's do.
+int tag_of(const Request& request) {
+  return static_cast<int>((1U << 30) | (request.sequence & ((1U << 30) - 1)));
+}
+
+at::Tensor make_buffer(size_t bytes) {
+  return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte));
+}
+
+at::Tensor as_bytes(const at::Tensor& tensor) {
+  return at::from_blob(
+      tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, [tensor](void*) {}, at::TensorOptions(at::kByte));
+}
+
+char* chars(const at::Tensor& tensor) {
+  return static_cast<char*>(tensor.data_ptr());
+}
+
+[[noreturn]] void refuse_aborted() {
+  throw Refusal({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "The process group was aborted");
+}
+
+void copy(const at::Tensor& to, const void* from) {
+  if (to.data_ptr() != from && to.nbytes() != 0) {
+    std::memcpy(to.data_ptr(), from, to.nbytes());
+  }
+}
+
+} // namespace
+
+GlooEngine::GlooEngine(c10::intrusive_ptr<Backend> gloo)
+    : gloo_(std::move(gloo)), rank_(gloo_->getRank()), size_(gloo_->getSize()) {}
+
+void GlooEngine::abort() {
+  std::set<c10::intrusive_ptr<Work>> pending;
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    pending = pending_;
+  }
+  for (const auto& work : pending) {
+    work->abort();
+  }
+}
+
+c10::intrusive_ptr<Work> GlooEngine::send(const at::Tensor& data, int to, int tag) {
+  std::vector<at::Tensor> tensors{data};
+  return gloo_->send(tensors, to, tag);
+}
+
+c10::intrusive_ptr<Work> GlooEngine::recv(const at::Tensor& data, int from, int tag) {
+  std::vector<at::Tensor> tensors{data};
+  return from < 0 ? gloo_->recvAnysource(tensors, tag) : gloo_->recv(tensors, from, tag);
+}
+
+void GlooEngine::wait(const c10::intrusive_ptr<Work>& work, const Deadline& deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) {
+      refuse_aborted();
+    }
+    pending_.insert(work);
+  }
+  const auto forget = c10::make_scope_exit([&] {
+    const std::lock_guard lock(mutex_);
+    pending_.erase(work);
+  });
+  bool completed = false;
+  try {
+    completed = work->wait(deadline.left());
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) {
+      throw;
+    }
+  }
+  if (!completed) {
+    refuse_aborted();
+  }
+}
+
+void GlooEngine::run(Request& request) {
+  const Deadline deadline(request.timeout);
+  switch (request.verb) {
+    case Verb::send:
+      return send_message(request, request.inputs[0], request.root, 0, deadline);
+    case Verb::recv:
+      request.source = receive_message(request, request.outputs[0], request.root, 0, deadline).first;
+      return;
+    case Verb::broadcast:
+      return broadcast(request, deadline);
+    case Verb::reduce:
+      return reduce(request, deadline);
+    case Verb::gather:
+      return gather(request, deadline);
+    case Verb::scatter:
+      return scatter(request, deadline);
+    default:
+      return all_with_all(request, deadline);
+  }
+}
+
+// `all_data` false: only the header and what travels with it.
+void GlooEngine::send_message(
+    const Request& request, const at::Tensor& data, int to, int tag, const Deadline& deadline, bool all_data) {
+  Header header = make_header(request);
+  header.total = data.nbytes();
+  header.inlined = header.total <= kInline ? header.total : 0;
+  const at::Tensor message = make_buffer(sizeof(Header) + header.inlined);
+  std::memcpy(chars(message), &header, sizeof(Header));
+  std::memcpy(chars(message) + sizeof(Header), chars(data), header.inlined);
+  const auto first = send(message, to, tag);
+  if (all_data && header.inlined != header.total) {
+    wait(send(as_bytes(data), to, tag), deadline);
+  }
+  wait(first, deadline);
+}
+
+// Into `data`. Returns the sender and its header. Throws if they do not fit, after it has taken the data.
+std::pair<int, Header> GlooEngine::receive_message(
+    const Request& request, at::Tensor& data, int from, int tag, const Deadline& deadline, bool all_data) {
+  const at::Tensor message = make_buffer(sizeof(Header) + kInline);
+  const auto first = recv(message, from, tag);
+  wait(first, deadline);
+  if (from < 0) {
+    from = first->sourceRank();
+  }
+  Header header;
+  std::memcpy(&header, chars(message), sizeof(Header));
+  Header own = make_header(request);
+  own.sequence = request.verb == Verb::recv ? header.sequence : own.sequence;
+  Header sent = header;
+  if (request.verb == Verb::recv) {
+    own.type = OpType::RECV;
+    sent.type = header.type == OpType::SEND ? OpType::RECV : header.type;
+  }
+  const bool fits =
+      (matches(own, sent) && header.total == data.nbytes()) || (!checks_headers() && header.total <= data.nbytes());
+  if (header.inlined == header.total) {
+    if (fits) {
+      std::memcpy(chars(data), chars(message) + sizeof(Header), header.inlined);
+    }
+  } else if (all_data) {
+    wait(recv(fits ? as_bytes(data) : make_buffer(header.total), from, tag), deadline);
+  }
+  if (!fits) {
+    if (!all_data) { // the caller takes the data
+      data = make_buffer(header.total);
+      return {from, header};
+    }
+    throw_mismatch(rank_, own, from, header);
+  }
+  return {from, header};
+}
+
+void GlooEngine::broadcast(Request& request, const Deadline& deadline) {
+  at::Tensor data = request.outputs[0];
+  const int tag = tag_of(request);
+  Header header = make_header(request);
+  header.total = data.nbytes();
+  if (rank_ == request.root) {
+    for (int offset = 1; offset < size_; ++offset) {
+      send_message(request, data, (rank_ + offset) % size_, tag, deadline, false);
+    }
+  } else {
+    header = receive_message(request, data, request.root, tag, deadline, false).second;
+  }
+  if (header.total > kInline && size_ > 1) {
+    std::vector<at::Tensor> tensors{as_bytes(data)};
+    BroadcastOptions options;
+    options.rootRank = request.root;
+    options.timeout = deadline.left();
+    wait(gloo_->broadcast(tensors, options), deadline);
+  }
+  if (data.data_ptr() != request.outputs[0].data_ptr()) {
+    throw_mismatch(rank_, make_header(request), request.root, header);
+  }
+}
+
+void GlooEngine::reduce(Request& request, const Deadline& deadline) {
+  const at::Tensor& input = request.inputs[0];
+  const int tag = tag_of(request);
+  if (rank_ != request.root) {
+    return send_message(request, input, request.root, tag, deadline);
+  }
+  // In the order of the ranks, so that repeated runs have the same bits.
+  at::Tensor result;
+  std::exception_ptr failure;
+  for (int from = 0; from < size_; ++from) {
+    at::Tensor part = from == rank_ ? (from == 0 ? input.clone() : input) : at::empty_like(input);
+    try {
+      if (from != rank_) {
+        receive_message(request, part, from, tag, deadline);
+      }
+    } catch (const Refusal&) { // the other ranks must not wait for this one
+      failure = failure ? failure : std::current_exception();
+      continue;
+    }
+    if (!result.defined()) {
+      result = part;
+    } else {
+      accumulate(request.reduction.op, input.scalar_type(), result.data_ptr(), part.data_ptr(), input.numel());
+    }
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+  finish_reduction(request.reduction, input.scalar_type(), result.data_ptr(), input.numel());
+  copy(request.outputs[0], result.data_ptr());
+}
+
+void GlooEngine::gather(Request& request, const Deadline& deadline) {
+  const int tag = tag_of(request);
+  if (rank_ != request.root) {
+    return send_message(request, request.inputs[0], request.root, tag, deadline);
+  }
+  std::exception_ptr failure;
+  for (int from = 0; from < size_; ++from) {
+    try {
+      if (from == rank_) {
+        copy(request.outputs[from], request.inputs[0].data_ptr());
+      } else {
+        receive_message(request, request.outputs[from], from, tag, deadline);
+      }
+    } catch (const Refusal&) {
+      failure = failure ? failure : std::current_exception();
+    }
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+}
+
+void GlooEngine::scatter(Request& request, const Deadline& deadline) {
+  const int tag = tag_of(request);
+  if (rank_ != request.root) {
+    receive_message(request, request.outputs[0], request.root, tag, deadline);
+    return;
+  }
+  for (int to = 0; to < size_; ++to) {
+    if (to == rank_) {
+      copy(request.outputs[0], request.inputs[to].data_ptr());
+    } else {
+      send_message(request, request.inputs[to], to, tag, deadline);
+    }
+  }
+}
+
+void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
+  const int tag = tag_of(request);
+  const size_t head = plan_bytes(size_);
+  const bool reduces = request.verb == Verb::allreduce || request.verb == Verb::reduce_scatter;
+  const auto input = [&](int to) -> const at::Tensor& { return request.inputs[request.inputs.size() == 1 ? 0 : to]; };
+  const bool has_data = !request.inputs.empty();
+
+  // The plans, with the data that is small.
+  const Plan own = make_plan(request, size_);
+  std::vector<at::Tensor> received(size_);
+  std::vector<c10::intrusive_ptr<Work>> receives(size_);
+  std::vector<c10::intrusive_ptr<Work>> works;
+  for (int offset = 1; offset < size_; ++offset) {
+    const int from = (rank_ - offset + size_) % size_;
+    received[from] = make_buffer(head + kInline);
+    receives[from] = recv(received[from], from, tag);
+  }
+  for (int offset = 1; offset < size_; ++offset) {
+    const int to = (rank_ + offset) % size_;
+    const size_t inlined = own.sends[to] <= kInline ? own.sends[to] : 0;
+    const at::Tensor message = make_buffer(head + inlined);
+    write_plan(own, chars(message));
+    if (inlined != 0) {
+      std::memcpy(chars(message) + head, chars(input(to)), inlined);
+    }
+    works.push_back(send(message, to, tag));
+  }
+  std::vector<Plan> plans(size_);
+  plans[rank_] = own;
+  for (int offset = 1; offset < size_; ++offset) {
+    const int from = (rank_ - offset + size_) % size_;
+    wait(receives[from], deadline);
+    plans[from] = read_plan(chars(received[from]), size_);
+  }
+  for (const auto& work : works) {
+    wait(work, deadline);
+  }
+  check_plans(rank_, plans);
+  if (!has_data) {
+    return;
+  }
+
+  if (request.verb == Verb::allreduce && own.sends[rank_] > kInline && size_ > 1) {
+    copy(request.outputs[0], request.inputs[0].data_ptr());
+    std::vector<at::Tensor> tensors{request.outputs[0]};
+    AllreduceOptions options;
+    options.reduceOp = request.reduction.op;
+    options.timeout = deadline.left();
+    wait(gloo_->allreduce(tensors, options), deadline);
+    finish_reduction(request.reduction, tensors[0].scalar_type(), tensors[0].data_ptr(), tensors[0].numel());
+    return;
+  }
+
+  // What each rank sent, after its plan or by itself.
+  std::vector<at::Tensor> parts(size_);
+  works.clear();
+  for (int from = 0; from < size_; ++from) {
+    const uint64_t bytes = own.expects[from];
+    const at::Tensor& target = request.outputs[request.outputs.size() == 1 ? 0 : from];
+    if (from == rank_) {
+      parts[from] = input(rank_);
+    } else if (plans[from].sends[rank_] <= kInline) {
+      parts[from] = received[from].narrow(0, static_cast<int64_t>(head), static_cast<int64_t>(bytes));
+    } else {
+      parts[from] = reduces ? make_buffer(bytes) : as_bytes(target);
+      works.push_back(recv(parts[from], from, tag));
+    }
+  }
+  for (int offset = 1; offset < size_; ++offset) {
+    const int to = (rank_ + offset) % size_;
+    if (own.sends[to] > kInline) {
+      works.push_back(send(as_bytes(input(to)), to, tag));
+    }
+  }
+  for (const auto& work : works) {
+    wait(work, deadline);
+  }
+  if (!reduces) {
+    for (int from = 0; from < size_; ++from) {
+      copy(request.outputs[from], parts[from].data_ptr());
+    }
+    return;
+  }
+  const at::Tensor& output = request.outputs[0];
+  const at::Tensor result = rank_ == 0 && size_ > 1 ? parts[0].clone() : parts[0];
+  for (int from = 1; from < size_; ++from) {
+    accumulate(request.reduction.op, output.scalar_type(), result.data_ptr(), parts[from].data_ptr(), output.numel());
+  }
+  if (size_ == 1) {
+    copy(output, result.data_ptr());
+    return finish_reduction(request.reduction, output.scalar_type(), output.data_ptr(), output.numel());
+  }
+  finish_reduction(request.reduction, output.scalar_type(), result.data_ptr(), output.numel());
+  copy(output, result.data_ptr());
+}
+
+} // namespace c10d::openreg

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "Engine.h"
+
+// Reductions on the thread that calls. ATen's would start an OpenMP team for each thread that waits for other ranks.
+namespace c10d::openreg {
+
+// Whether there is a loop for the type.
+bool can_reduce(at::ScalarType dtype);
+
+// into[i] = into[i] OP from[i].
+void accumulate(ReduceOp::RedOpType op, at::ScalarType dtype, void* into, const void* from, int64_t numel);
+
+// Divides by the reduction's divisor; integers are truncated.
+void finish_reduction(const Reduction& reduction, at::ScalarType dtype, void* data, int64_t numel);
+
+// The inputs multiplied by the reduction's factor, in new tensors if there is one.
+std::vector<at::Tensor> premultiplied(const Reduction& reduction, const std::vector<at::Tensor>& inputs);
+
+} // namespace c10d::openreg

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <openreg.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <mutex>
+
+#include "Header.h"
+#include "ThreadedEngine.h"
+
+// LITERALINCLUDE START: SHARED RULES
+// The engine for ranks on one host: what all ranks wait for goes through memory that they share, by the device's own means
+// (orIpcGetMemHandle). Send, recv and the operations with a root stay with gloo.
+//
+// Each rank has a mailbox, which it alone writes: its plan (Header.h), two halves for data, and two counters.
+//
+//     stage k of the writer:  wait until all have taken stage k - 2; write the half k % 2; posted = k
+//     stage k of a reader:    wait until posted >= k for each rank; read; taken = k
+//
+// So a rank writes one stage while the others still read the one before. The first stage has the plan, from which every
+// rank knows how many stages follow. Every rank computes reductions by itself in the order of the ranks, so all have the
+// same bits.
+//
+// Rule: counters only grow, and a rank that gives up says so (`failed`); the others look whether it lives only if they have
+// waited for long.
+// LITERALINCLUDE END: SHARED RULES
+namespace c10d::openreg {
+
+class SharedEngine final : public ThreadedEngine {
+ public:
+  // Waits for the other ranks. Null on all ranks if one cannot reach another's memory.
+  static std::shared_ptr<SharedEngine> make(Store& store, int rank, int size, std::chrono::milliseconds timeout);
+
+  ~SharedEngine() override;
+  void abort() override;
+
+  static bool supports(Verb verb);
+
+ private:
+  struct Mailbox;
+
+  SharedEngine(int rank, int size);
+  bool open(Store& store, std::chrono::milliseconds timeout);
+  void run(Request& request) override;
+  void transfer(Request& request, const Deadline& deadline);
+  void wait(std::atomic<uint32_t>& counter, uint32_t stage, int rank, const Deadline& deadline);
+  void post(uint32_t stage);
+  void take(uint32_t stage);
+  char* half(int rank, uint32_t stage) const;
+
+  const int rank_;
+  const int size_;
+  std::vector<void*> memory_; // device addresses, one for each rank
+  std::vector<Mailbox*> mailboxes_;
+  std::vector<int> processes_;
+  std::mutex mutex_;
+  uint32_t stage_ = 0;
+  std::atomic<bool> aborted_{false};
+};
+
+} // namespace c10d::openreg

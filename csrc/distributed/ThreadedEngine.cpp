@@ -1,0 +1,22 @@
+#include "ThreadedEngine.h"
+
+#include "Reduce.h"
+#include "Threads.h"
+
+namespace c10d::openreg {
+
+void ThreadedEngine::start(std::shared_ptr<Request> request, Done done) {
+  run_on_thread([self = shared_from_this(), request = std::move(request), done = std::move(done)]() mutable {
+    std::exception_ptr failure;
+    try {
+      request->inputs = premultiplied(request->reduction, request->inputs);
+      self->run(*request);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    request.reset(); // the tensors go before anybody hears that they may
+    done(failure);
+  });
+}
+
+} // namespace c10d::openreg

@@ -1,0 +1,71 @@
+#include "Threads.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+namespace c10d::openreg {
+namespace {
+
+struct Pool {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> tasks;
+  size_t idle = 0; // threads that wait for a task, or are about to
+};
+
+// Never deleted: threads wait for other ranks while the process exits.
+Pool& pool() {
+  static auto* const made = new Pool();
+  return *made;
+}
+
+void run_tasks() {
+  pthread_setname_np(pthread_self(), "occl");
+  Pool& p = pool();
+  std::unique_lock lock(p.mutex);
+  for (;;) {
+    p.changed.wait(lock, [&] { return !p.tasks.empty(); });
+    std::function<void()> task = std::move(p.tasks.front());
+    p.tasks.pop_front();
+    --p.idle;
+    lock.unlock();
+    task();
+    task = nullptr;
+    lock.lock();
+    ++p.idle;
+  }
+}
+
+} // namespace
+
+void run_on_thread(std::function<void()> task) {
+  Pool& p = pool();
+  const std::lock_guard lock(p.mutex);
+  if (p.idle <= p.tasks.size()) {
+    // Signals are for the program's own threads.
+    sigset_t all;
+    sigset_t previous;
+    sigfillset(&all);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+      sigdelset(&all, own);
+    }
+    pthread_sigmask(SIG_SETMASK, &all, &previous);
+    try {
+      std::thread(run_tasks).detach();
+    } catch (...) {
+      pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+      throw;
+    }
+    pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+    ++p.idle;
+  }
+  p.tasks.push_back(std::move(task));
+  p.changed.notify_one();
+}
+
+} // namespace c10d::openreg

@@ -1,0 +1,244 @@
+#include "WorkOCCL.h"
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "runtime/OpenRegFunctions.h"
+
+namespace c10d::openreg {
+namespace {
+
+c10::intrusive_ptr<c10::ivalue::Future> tensor_future(std::vector<c10::Device> devices) {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
+}
+
+void complete(c10::ivalue::Future& future, const WorkState& state) {
+  if (state.failure) {
+    future.setError(state.failure);
+  } else {
+    future.markCompleted(c10::IValue(state.outputs));
+  }
+}
+
+void complete_result(c10::ivalue::Future& future, const WorkState& state) {
+  const WorkResult result = state.failure ? WorkResult::COMM_ERROR : WorkResult::SUCCESS;
+  future.markCompleted(c10::IValue(static_cast<int64_t>(result)));
+}
+
+} // namespace
+
+void WorkState::finish(std::exception_ptr exception) {
+  bool unheard;
+  {
+    const std::lock_guard lock(mutex);
+    failure = std::move(exception);
+    finished = Clock::now();
+    done = true;
+    unheard = failure && dropped && !heard;
+  }
+  changed.notify_all();
+  if (unheard) {
+    raise_on_stream(caller, shared_from_this());
+  }
+}
+
+void WorkState::complete_futures() {
+  c10::intrusive_ptr<c10::ivalue::Future> waiting;
+  c10::intrusive_ptr<c10::ivalue::Future> waiting_result;
+  {
+    const std::lock_guard lock(mutex);
+    waiting = std::move(future);
+    waiting_result = std::move(result);
+  }
+  if (waiting) {
+    complete(*waiting, *this);
+  }
+  if (waiting_result) {
+    complete_result(*waiting_result, *this);
+  }
+}
+
+void raise_on_stream(orStream_t stream, std::shared_ptr<WorkState> state) {
+  auto* const kept = new std::shared_ptr<WorkState>(std::move(state));
+  const auto raise = [](void* data) {
+    const std::unique_ptr<std::shared_ptr<WorkState>> work(static_cast<std::shared_ptr<WorkState>*>(data));
+    if ((*work)->failure) {
+      std::rethrow_exception((*work)->failure);
+    }
+  };
+  if (orLaunchHostFunc(stream, raise, kept) != orSuccess) {
+    delete kept; // no thread can be started, and then nothing else runs either
+  }
+}
+
+WorkOCCL::WorkOCCL(
+    int rank,
+    OpType type,
+    c10::Device device,
+    uint64_t sequence,
+    std::vector<at::Tensor> outputs,
+    std::shared_ptr<WorkState> state,
+    orEvent_t event,
+    bool blocks)
+    : Work(rank, type),
+      device_(device),
+      sequence_(sequence),
+      outputs_(std::move(outputs)),
+      state_(std::move(state)),
+      event_(event),
+      blocks_(blocks) {}
+
+WorkOCCL::~WorkOCCL() {
+  orEventDestroy(event_);
+  bool unheard;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->dropped = true;
+    unheard = state_->failure && !state_->heard;
+  }
+  if (unheard) {
+    raise_on_stream(state_->caller, state_);
+  }
+}
+
+bool WorkOCCL::isCompleted() {
+  const std::lock_guard lock(state_->mutex);
+  return state_->done;
+}
+
+bool WorkOCCL::isSuccess() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->done && !state_->failure;
+}
+
+std::exception_ptr WorkOCCL::exception() const {
+  const std::lock_guard lock(state_->mutex);
+  state_->heard = state_->heard || state_->failure;
+  return state_->failure;
+}
+
+int WorkOCCL::sourceRank() const {
+  wait_on_host();
+  return state_->source;
+}
+
+std::vector<at::Tensor> WorkOCCL::result() {
+  return outputs_;
+}
+
+void WorkOCCL::wait_on_host() const {
+  OPENREG_CHECK(orEventSynchronize(event_)); // gives up the interpreter's lock
+  if (const std::exception_ptr failure = exception()) {
+    std::rethrow_exception(failure);
+  }
+}
+
+void WorkOCCL::synchronize() {
+  wait_on_stream(/*raises=*/true);
+}
+
+// `raises`: a failure becomes the stream's.
+void WorkOCCL::wait_on_stream(bool raises) {
+  c10::openreg::check_not_forked();
+  if (c10d::allow_inflight_collective_as_graph_input()) {
+    c10d::unregister_work(c10::intrusive_ptr<WorkOCCL>::unsafe_reclaim_from_nonowning(this));
+  }
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->heard = true;
+    if (state_->done && !state_->failure) {
+      return; // nothing is left to wait for
+    }
+  }
+  if (c10::openreg::executes_inline()) { // operators run in their call: the host is the stream
+    return raises ? wait_on_host() : void();
+  }
+  const orStream_t stream = c10::openreg::current_stream_handle(device_.index());
+  OPENREG_CHECK(orStreamWaitEvent(stream, event_, 0));
+  if (raises) {
+    raise_on_stream(stream, state_);
+  }
+}
+
+void WorkOCCL::blockCurrentStream() {
+  synchronize();
+}
+
+bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
+  const bool blocks = blocks_ || timeout != kNoTimeout;
+  wait_on_stream(/*raises=*/!blocks);
+  if (timeout != kNoTimeout) {
+    std::unique_lock lock(state_->mutex);
+    const bool done = state_->changed.wait_for(lock, timeout, [&] { return state_->done; });
+    lock.unlock();
+    TORCH_CHECK_WITH(
+        DistBackendError,
+        done,
+        "Work wait timed out after ",
+        timeout.count(),
+        " ms: WorkOCCL(SeqNum=",
+        sequence_,
+        ", OpType=",
+        opTypeToString(opType_),
+        ").");
+  }
+  if (blocks) {
+    wait_on_host();
+  }
+  return true;
+}
+
+void WorkOCCL::abort() {
+  TORCH_CHECK(false, "WorkOCCL::abort not implemented."); // as WorkNCCL's
+}
+
+// As CUDA's: complete at once for the host, with values that are there in the order of the stream. In inline execution the
+// future completes with the collective, because nothing else would wait for it.
+c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
+  const bool is_inline = c10::openreg::executes_inline();
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (future_) {
+      return future_;
+    }
+    future_ = tensor_future({device_});
+    state_->outputs = outputs_;
+    state_->heard = state_->heard || is_inline; // there, the future has the failure
+    if (is_inline && !state_->done) {
+      return state_->future = future_;
+    }
+  }
+  if (is_inline) {
+    complete(*future_, *state_);
+    return future_;
+  }
+  const c10::Stream stream = c10::openreg::stream_from_pool(device_.index());
+  OPENREG_CHECK(orStreamWaitEvent(c10::openreg::stream_handle(stream), event_, 0));
+  const c10::Stream before = c10::openreg::exchange_stream(stream);
+  future_->markCompleted(c10::IValue(outputs_));
+  c10::openreg::exchange_stream(before);
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFutureResult() {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->done) {
+      return state_->result ? state_->result : (state_->result = future);
+    }
+  }
+  complete_result(*future, *state_);
+  return future;
+}
+
+float WorkOCCL::getDuration() const {
+  const std::lock_guard lock(state_->mutex);
+  return std::chrono::duration<float, std::milli>(state_->finished - state_->started).count();
+}
+
+uint64_t WorkOCCL::getSequencenumber() const {
+  return sequence_;
+}
+
+} // namespace c10d::openreg

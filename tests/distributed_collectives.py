@@ -1,0 +1,542 @@
+"""What each rank does in tests/test_distributed.py: a function for each collective, which checks its own results.
+
+Every rank can make the inputs of all, so each compares what it received with what it computes alone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import Tensor
+
+SIZES = (0, 1, 7, 1000, 100_000)  # beside and above what travels with its header
+REDUCED = (
+    torch.uint8,
+    torch.int8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
+MOVED = (*REDUCED, torch.int16, torch.bool, torch.complex64, torch.float8_e4m3fn)
+
+
+def device() -> torch.device:
+    return torch.device(torch.accelerator.current_accelerator().type, torch.accelerator.current_device_index())  # type: ignore[union-attr]
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def size() -> int:
+    return dist.get_world_size()
+
+
+def values(of: int, numel: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Small integers, so that sums are exact in every type and in every order."""
+    return ((torch.arange(numel) * (of + 2) + of) % 3).to(dtype)
+
+
+def all_values(numel: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    return [values(of, numel, dtype) for of in range(size())]
+
+
+def on_device(tensor: Tensor) -> Tensor:
+    return tensor.to(device())
+
+
+def equal(actual: Tensor, expected: Tensor) -> None:
+    assert actual.device == device(), actual.device
+    as_bytes = expected.dtype in (torch.float8_e4m3fn,)
+    actual = actual.cpu()
+    torch.testing.assert_close(
+        actual.view(torch.uint8) if as_bytes else actual,
+        expected.view(torch.uint8) if as_bytes else expected,
+        rtol=0,
+        atol=0,
+    )
+
+
+def total(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(tensors).sum(0).to(tensors[0].dtype)
+
+
+# ---- each collective
+
+
+def all_reduce() -> None:
+    for dtype in REDUCED:
+        for numel in SIZES:
+            x = on_device(values(rank(), numel, dtype))
+            dist.all_reduce(x)
+            equal(x, total(all_values(numel, dtype)))
+
+
+def all_reduce_operators() -> None:
+    for numel in (3, 5000):
+        inputs = [values(of, numel) + 1 for of in range(size())]
+        for op, expected in (
+            (dist.ReduceOp.SUM, torch.stack(inputs).sum(0)),
+            (dist.ReduceOp.PRODUCT, torch.stack(inputs).prod(0)),
+            (dist.ReduceOp.MIN, torch.stack(inputs).amin(0)),
+            (dist.ReduceOp.MAX, torch.stack(inputs).amax(0)),
+            (dist.ReduceOp.AVG, torch.stack(inputs).sum(0) / size()),
+            (dist._make_nccl_premul_sum(0.5), torch.stack(inputs).sum(0) * 0.5),
+            (dist._make_nccl_premul_sum(on_device(torch.tensor([2.0]))), torch.stack(inputs).sum(0) * 2),
+        ):
+            x = on_device(inputs[rank()])
+            dist.all_reduce(x, op)
+            equal(x, expected)
+
+
+def all_reduce_of_booleans_and_complex() -> None:
+    inputs = [torch.tensor([of == 0, True, False]) for of in range(size())]
+    for op, expected in (
+        (dist.ReduceOp.SUM, [True, True, False]),
+        (dist.ReduceOp.MAX, [True, True, False]),
+        (dist.ReduceOp.MIN, [size() == 1, True, False]),
+        (dist.ReduceOp.PRODUCT, [size() == 1, True, False]),
+    ):
+        x = on_device(inputs[rank()])
+        dist.all_reduce(x, op)
+        equal(x, torch.tensor(expected))
+    for numel in (3, 5000):
+        parts = [torch.complex(values(of, numel), values(of + 1, numel)) for of in range(size())]
+        x = on_device(parts[rank()])
+        dist.all_reduce(x)
+        equal(x, torch.stack(parts).sum(0))
+
+
+def broadcast() -> None:
+    for dtype in MOVED:
+        for numel in SIZES:
+            root = (numel + 1) % size()
+            x = on_device(values(rank(), numel, dtype))
+            dist.broadcast(x, root)
+            equal(x, values(root, numel, dtype))
+
+
+def reduce() -> None:
+    for numel in SIZES:
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+            root = (numel + 1) % size()
+            x = on_device(values(rank(), numel))
+            dist.reduce(x, root, op)
+            expected = total(all_values(numel))
+            expected = expected / size() if op == dist.ReduceOp.AVG else expected
+            equal(x, expected if rank() == root else values(rank(), numel))
+
+
+def all_gather() -> None:
+    for dtype in MOVED:
+        for numel in SIZES:
+            out = [on_device(torch.zeros(numel).to(dtype)) for _ in range(size())]
+            dist.all_gather(out, on_device(values(rank(), numel, dtype)))
+            for actual, expected in zip(out, all_values(numel, dtype), strict=True):
+                equal(actual, expected)
+
+
+def uneven_all_gather() -> None:
+    for factor in (0, 1, 3000):
+        lengths = [of * factor + 1 for of in range(size())]
+        out = [torch.zeros(length, device=device()) for length in lengths]
+        dist.all_gather(out, on_device(values(rank(), lengths[rank()])))
+        for of, actual in enumerate(out):
+            equal(actual, values(of, lengths[of]))
+
+
+def all_gather_into_tensor() -> None:
+    for numel in SIZES:
+        out = torch.zeros(size() * numel, device=device())
+        dist.all_gather_into_tensor(out, on_device(values(rank(), numel)))
+        equal(out, torch.cat(all_values(numel)))
+        # As FSDP: the input is a part of the output.
+        out = torch.zeros(size(), numel, device=device())
+        out[rank()] = on_device(values(rank(), numel))
+        dist.all_gather_into_tensor(out.view(-1), out[rank()])
+        equal(out.view(-1), torch.cat(all_values(numel)))
+
+
+def reduce_scatter() -> None:
+    for dtype in REDUCED:
+        for numel in SIZES:
+            # The part of rank `of` for rank `to`.
+            parts = [[values(of + to, numel, dtype) for to in range(size())] for of in range(size())]
+            out = on_device(torch.zeros(numel, dtype=dtype))
+            dist.reduce_scatter(out, [on_device(part) for part in parts[rank()]])
+            equal(out, total([parts[of][rank()] for of in range(size())]))
+
+
+def uneven_reduce_scatter() -> None:
+    for factor in (0, 1, 3000):
+        lengths = [to * factor + 1 for to in range(size())]
+        parts = [[values(of + to, lengths[to]) for to in range(size())] for of in range(size())]
+        out = torch.zeros(lengths[rank()], device=device())
+        dist.reduce_scatter(out, [on_device(part) for part in parts[rank()]])
+        equal(out, total([parts[of][rank()] for of in range(size())]))
+
+
+def reduce_scatter_tensor() -> None:
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        for numel in SIZES:
+            inputs = [values(of, size() * numel) for of in range(size())]
+            out = torch.zeros(numel, device=device())
+            dist.reduce_scatter_tensor(out, on_device(inputs[rank()]), op)
+            expected = total(inputs).view(size(), numel)[rank()]
+            equal(out, expected / size() if op == dist.ReduceOp.AVG else expected)
+            # As FSDP: the output is a part of the input.
+            x = on_device(inputs[rank()])
+            dist.reduce_scatter_tensor(x.view(size(), numel)[rank()], x, op)
+            equal(x.view(size(), numel)[rank()], expected / size() if op == dist.ReduceOp.AVG else expected)
+
+
+def all_to_all_single() -> None:
+    for dtype in MOVED:
+        for rows in (0, 1, 2000):
+            inputs = [values(of, size() * rows * 2, dtype).view(-1, 2) for of in range(size())]
+            out = on_device(torch.zeros(size() * rows, 2).to(dtype))
+            dist.all_to_all_single(out, on_device(inputs[rank()]))
+            equal(out, torch.cat([part.view(size(), rows, 2)[rank()] for part in inputs]))
+
+
+def uneven_all_to_all_single() -> None:
+    for factor in (1, 2000):
+        # Rank `of` sends splits[of][to] rows to rank `to`, some none.
+        splits = [[(of * to) % 3 * factor for to in range(size())] for of in range(size())]
+        inputs = [values(of, sum(splits[of])) for of in range(size())]
+        arriving = [splits[of][rank()] for of in range(size())]
+        out = torch.zeros(sum(arriving), device=device())
+        dist.all_to_all_single(out, on_device(inputs[rank()]), arriving, splits[rank()])
+        equal(out, torch.cat([inputs[of].split(splits[of])[rank()] for of in range(size())]))
+
+
+def all_to_all() -> None:
+    for factor in (0, 1, 2000):
+        parts = [[values(of + to, factor * (of + to + 1)) for to in range(size())] for of in range(size())]
+        out = [torch.zeros(parts[of][rank()].numel(), device=device()) for of in range(size())]
+        dist.all_to_all(out, [on_device(part) for part in parts[rank()]])
+        for of in range(size()):
+            equal(out[of], parts[of][rank()])
+
+
+def gather() -> None:
+    for numel in SIZES:
+        root = (numel + 1) % size()
+        out = [torch.zeros(numel, device=device()) for _ in range(size())] if rank() == root else None
+        dist.gather(on_device(values(rank(), numel)), out, root)
+        for of, actual in enumerate(out or ()):
+            equal(actual, values(of, numel))
+
+
+def scatter() -> None:
+    for numel in SIZES:
+        root = (numel + 1) % size()
+        out = torch.zeros(numel, device=device())
+        dist.scatter(out, [on_device(part) for part in all_values(numel)] if rank() == root else None, root)
+        equal(out, values(rank(), numel))
+
+
+def send_and_recv() -> None:
+    for dtype in MOVED:
+        for numel in SIZES:
+            right, left = (rank() + 1) % size(), (rank() - 1) % size()
+            x, y = on_device(values(rank(), numel, dtype)), on_device(torch.zeros(numel).to(dtype))
+            if rank() % 2 == 0:
+                dist.send(x, right)
+                assert dist.recv(y, left) == left
+            else:
+                dist.recv(y, left)
+                dist.send(x, right)
+            equal(y, values(left, numel, dtype))
+
+
+def recv_from_any() -> None:
+    if rank() == 0:
+        seen = set()
+        for _ in range(size() - 1):
+            y = torch.zeros(2000, device=device())
+            source = dist.recv(y)
+            seen.add(source)
+            equal(y, values(source, 2000))
+        assert seen == set(range(1, size()))
+    else:
+        dist.send(on_device(values(rank(), 2000)), 0)
+
+
+def crossed_isend_irecv() -> None:
+    """Each rank first waits for what the other sends last. With one stream for both directions this hangs."""
+    other = rank() ^ 1
+    a, b = torch.zeros(50_000, device=device()), torch.zeros(50_000, device=device())
+    sends = [dist.isend(on_device(values(rank() + i, 50_000)), other) for i in range(2)]
+    receives = [dist.irecv(a, other), dist.irecv(b, other)]
+    for work in (*receives, *sends):
+        work.wait()  # type: ignore[union-attr]
+    equal(a, values(other, 50_000))
+    equal(b, values(other + 1, 50_000))
+
+
+def batch_isend_irecv() -> None:
+    right, left = (rank() + 1) % size(), (rank() - 1) % size()
+    received = [torch.zeros(3000, device=device()) for _ in range(2)]
+    operations = [dist.P2POp(dist.isend, on_device(values(rank() + i, 3000)), right) for i in range(2)]
+    operations += [dist.P2POp(dist.irecv, received[i], left) for i in range(2)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    for i in range(2):
+        equal(received[i], values(left + i, 3000))
+
+
+def barrier() -> None:
+    for _ in range(5):
+        dist.barrier()
+    dist.barrier(device_ids=[device().index])
+
+
+def object_collectives() -> None:
+    mine = {"rank": rank(), "text": "x" * rank() * 10_000}
+    everybody: list[Any] = [None] * size()
+    dist.all_gather_object(everybody, mine)
+    assert [one["rank"] for one in everybody] == list(range(size()))
+    shared = ["from 0", 17] if rank() == 0 else [None, None]
+    dist.broadcast_object_list(shared, 0)
+    assert shared == ["from 0", 17]
+    scattered: list[Any] = [None]
+    dist.scatter_object_list(scattered, list(range(size())) if rank() == 0 else None, 0)
+    assert scattered == [rank()]
+    gathered: list[Any] | None = [None] * size() if rank() == 0 else None
+    dist.gather_object(rank(), gathered, 0)
+    assert gathered in (None, list(range(size())))
+    if size() % 2 == 0:
+        objects = [mine] if rank() % 2 == 0 else [None]
+        if rank() % 2 == 0:
+            dist.send_object_list(objects, rank() + 1)
+        else:
+            dist.recv_object_list(objects, rank() - 1)
+            assert objects[0]["rank"] == rank() - 1  # type: ignore[index]
+
+
+def functional_collectives() -> None:
+    group = dist.group.WORLD
+    assert group is not None
+    x = on_device(values(rank(), size() * 3))
+    equal(functional.all_reduce(x, "sum", group) + 0, total(all_values(size() * 3)))
+    equal(functional.all_gather_tensor(x, 0, group) + 0, torch.cat(all_values(size() * 3)))
+    expected = total(all_values(size() * 3)).view(size(), 3)[rank()]
+    equal(functional.reduce_scatter_tensor(x, "sum", 0, group) + 0, expected)
+    equal(functional.broadcast(x, 0, group) + 0, values(0, size() * 3))
+    parts = functional.all_to_all_single(x, None, None, group) + 0
+    equal(parts, torch.cat([part.view(size(), 3)[rank()] for part in all_values(size() * 3)]))
+    first, second = functional.all_reduce_coalesced([x, x * 2], "sum", group)
+    equal(first + 0, total(all_values(size() * 3)))
+    equal(second + 0, total(all_values(size() * 3)) * 2)
+    (gathered,) = functional.all_gather_into_tensor_coalesced([x], group)
+    equal(gathered + 0, torch.cat(all_values(size() * 3)))
+    (scattered,) = functional.reduce_scatter_tensor_coalesced([x], "sum", [0], group)
+    equal(scattered + 0, expected)
+
+
+def coalescing_manager() -> None:
+    for numel in (5, 50_000):
+        xs = [on_device(values(rank() + i, numel)) for i in range(3)]
+        with dist._coalescing_manager(device=device(), async_ops=True) as manager:
+            for x in xs:
+                dist.all_reduce(x)
+        manager.wait()
+        for i, x in enumerate(xs):
+            equal(x, total([values(of + i, numel) for of in range(size())]))
+        outs = [torch.zeros(size() * numel, device=device()) for _ in range(2)]
+        with dist._coalescing_manager(device=device()):
+            for i, out in enumerate(outs):
+                dist.all_gather_into_tensor(out, on_device(values(rank() + i, numel)))
+        for i, out in enumerate(outs):
+            equal(out, torch.cat([values(of + i, numel) for of in range(size())]))
+
+
+def groups() -> None:
+    even = dist.new_group(range(0, size(), 2))
+    pairs = [dist.new_group([first, first + 1]) for first in range(0, size() - 1, 2)]
+    x = on_device(values(rank(), 10))
+    if rank() % 2 == 0:
+        dist.all_reduce(x, group=even)
+        equal(x, total([values(of, 10) for of in range(0, size(), 2)]))
+    y = on_device(values(rank(), 10))
+    dist.all_reduce(y, group=pairs[rank() // 2])
+    equal(y, total([values(of, 10) for of in (rank() & ~1, rank() | 1)]))
+    z = on_device(values(rank(), 10))
+    dist.broadcast(z, group=pairs[rank() // 2], src=rank() | 1)
+    equal(z, values(rank() | 1, 10))
+
+
+def split_group() -> None:
+    ranks = [list(range(0, size(), 2)), list(range(1, size(), 2))]
+    part = dist.split_group(split_ranks=ranks, timeout=datetime.timedelta(seconds=30))
+    assert part is not None
+    x = on_device(values(rank(), 10))
+    dist.all_reduce(x, group=part)
+    equal(x, total([values(of, 10) for of in ranks[rank() % 2]]))
+
+
+# ---- streams and Work
+
+
+def a_collective_waits_for_what_is_queued_on_the_current_stream() -> None:
+    for _ in range(20):
+        x = torch.zeros(20_000, device=device())
+        stream = torch.Stream(device())
+        stream.wait_stream(torch.accelerator.current_stream())
+        with stream:
+            for _ in range(10):
+                x += 1
+            dist.all_reduce(x)
+            y = x * 2
+        torch.accelerator.current_stream().wait_stream(stream)
+        equal(y, torch.full((20_000,), 20.0 * size()))
+
+
+def async_collectives_overlap_and_wait_orders_them() -> None:
+    xs = [on_device(values(rank() + i, 30_000)) for i in range(8)]
+    works = [dist.all_reduce(x, async_op=True) for x in xs]
+    for i, (x, work) in enumerate(zip(xs, works, strict=True)):
+        assert work is not None
+        assert work.wait()
+        equal(x + 0, total([values(of + i, 30_000) for of in range(size())]))
+        assert work.is_completed()
+        assert work.is_success()
+        assert work.exception() is None
+
+
+def an_input_may_go_before_the_collective_is_done() -> None:
+    """As TORCH_NCCL_AVOID_RECORD_STREAMS: the work keeps the memory, which nobody else gets before."""
+    for _ in range(10):
+        out = torch.zeros(size() * 40_000, device=device())
+        work = dist.all_gather_into_tensor(out, on_device(values(rank(), 40_000)), async_op=True)
+        noise = [torch.full((40_000,), -1.0, device=device()) for _ in range(3)]
+        assert work is not None
+        work.wait()
+        equal(out, torch.cat(all_values(40_000)))
+        del noise
+    gc.collect()
+
+
+def futures() -> None:
+    x = on_device(values(rank(), 5000))
+    work = dist.all_reduce(x, async_op=True)
+    assert work is not None
+    future = work.get_future().then(lambda done: done.value()[0] * 10)
+    equal(future.wait(), total(all_values(5000)) * 10)
+    assert work.get_future_result().wait() == 0
+    work = dist.all_reduce(on_device(values(rank(), 5000)), async_op=True)
+    assert work is not None
+    work.block_current_stream()
+    equal(work.result()[0] + 0, total(all_values(5000)))
+
+
+def completion_hook() -> None:
+    group = dist.new_group(range(size()))
+    infos: list[Any] = []
+    called = threading.Event()
+
+    def hook(info: Any) -> None:
+        infos.append(info)
+        if len(infos) == 2:
+            called.set()
+
+    group._register_on_completion_hook(hook)
+    for _ in range(2):
+        dist.all_reduce(torch.ones(5, device=device()), group=group)
+    group._wait_for_pending_works()
+    assert called.wait(10)
+    assert [(info.op_type.name, info.seq) for info in infos] == [("ALLREDUCE", 1), ("ALLREDUCE", 2)]
+    assert infos[0].time_finished >= infos[0].time_started
+    assert infos[0].active_duration.total_seconds() >= 0
+
+
+def observers_are_told_of_collectives() -> None:
+    from openreg_c import KERNEL, Observer
+
+    x = torch.ones(100, device=device())
+    with Observer(KERNEL) as observer:
+        dist.all_reduce(x)
+        torch.accelerator.synchronize()
+    told = [event for event in observer.events if event[5] == "occl:all_reduce"]
+    assert [event[1] for event in told] == [0, 1]
+    assert (x.data_ptr(), x.data_ptr() + 400, 2) in told[0][7]
+
+
+# ---- what is refused
+
+
+def refused(message: str, kind: type[Exception], function: Any, *arguments: Any, **options: Any) -> None:
+    try:
+        function(*arguments, **options)
+    except kind as error:
+        assert message in str(error), str(error)
+    else:
+        raise AssertionError(f"no error: {message}")
+
+
+def bad_arguments() -> None:
+    x = torch.ones(4, 4, device=device())
+    name = device().type.upper()
+    refused("Tensors must be contiguous", ValueError, dist.all_reduce, x.t()[1:])
+    refused("Tensors must be contiguous", ValueError, dist.broadcast, x[:, 1], 0)
+    backend = dist.group.WORLD._get_backend(device())  # type: ignore[union-attr]
+    refused(f"Tensors must be {name} and dense", ValueError, backend.allreduce, [torch.ones(2)])
+    refused("Cannot use ReduceOp.AVG with Boolean inputs", TypeError, dist.all_reduce, x > 0, dist.ReduceOp.AVG)
+    refused("Cannot use ReduceOp.BAND with OCCL", ValueError, dist.all_reduce, x.int(), dist.ReduceOp.BAND)
+    refused("all_reduce does not support", ValueError, dist.all_reduce, x + 0j, dist.ReduceOp.MAX)
+    refused(
+        "Float8 dtypes are not currently supported for OCCL reductions",
+        TypeError,
+        dist.all_reduce,
+        x.to(torch.float8_e4m3fn),
+    )
+    refused(
+        "Input tensor data type is not supported for OCCL process group: Short", TypeError, dist.all_reduce, x.short()
+    )
+    refused(
+        "output tensor size must be equal to world_size times input tensor size",
+        ValueError,
+        dist.all_gather_into_tensor,
+        torch.ones(size() * 16 + 1, device=device()),
+        x,
+    )
+    refused(
+        "input tensor must be the same size as output size times world size",
+        ValueError,
+        dist.reduce_scatter_tensor,
+        torch.ones(3, device=device()),
+        x,
+    )
+    refused(
+        "input tensor must be the same type as the output tensor.",
+        TypeError,
+        dist.reduce_scatter_tensor,
+        torch.ones(16 // size(), device=device(), dtype=torch.int32),
+        x,
+    )
+    refused(
+        "Split sizes doesn't match total dim 0 size",
+        RuntimeError,
+        dist.all_to_all_single,
+        torch.ones(4, device=device()),
+        torch.ones(4, device=device()),
+        [4] * size(),
+        [4] * size(),
+    )
+    dist.barrier()
+
+
+def channels_last_is_contiguous() -> None:
+    x = torch.ones(2, 3, 4, 4, device=device()).to(memory_format=torch.channels_last)
+    dist.all_reduce(x)
+    equal(x, torch.full((2, 3, 4, 4), float(size())))

@@ -1,0 +1,219 @@
+"""What each rank does in tests/test_distributed_faults.py."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from distributed_collectives import device, rank, size
+
+
+def error_of(function: Callable[[], Any]) -> str:
+    """The first line of the error that `function` raises, at the latest when the device has been waited for."""
+    try:
+        function()
+        torch.accelerator.synchronize()
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return "no error"
+
+
+def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(shape, device=device(), dtype=dtype)
+
+
+def mismatched(what: str) -> str:
+    """What this rank hears; then the group works on."""
+    group = dist.new_group(range(size()))
+    last = rank() == size() - 1
+
+    def gather_into(shape: int) -> None:
+        out = [ones(2) for _ in range(size())]
+        dist.all_gather(out, ones(shape), group=group)
+
+    def exchange(rows: int) -> None:
+        """Rank 0 sends one row too many to rank 1; the others send and expect as many as they should."""
+        splits = [1] * size()
+        arriving = [1] * size()
+        splits[1] += rows if rank() == 0 else 0
+        dist.all_to_all_single(ones(sum(arriving)), ones(sum(splits)), arriving, splits, group=group)
+
+    def point_to_point(shape: int, dtype: torch.dtype) -> None:
+        if rank() == 0:
+            dist.send(ones(2), 1, group=group)
+        elif rank() == 1:
+            dist.recv(ones(shape, dtype=dtype), 0, group=group)
+
+    functions: dict[str, Callable[[], Any]] = {
+        "shapes": lambda: dist.all_reduce(ones(3 if last else 2, 5), group=group),
+        "large shapes": lambda: dist.all_reduce(ones(30_000 if last else 20_000), group=group),
+        "small and large": lambda: dist.all_reduce(ones(3 if last else 20_000), group=group),
+        "dtypes": lambda: dist.all_reduce(ones(2, dtype=torch.int32 if last else torch.float32), group=group),
+        "reductions": lambda: dist.all_reduce(ones(2), dist.ReduceOp.MAX if last else dist.ReduceOp.SUM, group=group),
+        "operators": lambda: (
+            dist.all_gather_into_tensor(ones(2 * size()), ones(2), group=group)
+            if last
+            else dist.all_reduce(ones(2), group=group)
+        ),
+        "barrier": lambda: dist.barrier(group) if last else dist.all_reduce(ones(2), group=group),
+        "gathered sizes": lambda: gather_into(3 if last else 2),
+        "splits": lambda: exchange(1),
+        "broadcast": lambda: dist.broadcast(ones(3 if last else 2), 0, group=group),
+        "large broadcast": lambda: dist.broadcast(ones(30_000 if last else 20_000), 0, group=group),
+        "reduce": lambda: dist.reduce(ones(3 if last else 2), 0, group=group),
+        "gather": lambda: dist.gather(
+            ones(3 if last else 2), [ones(2) for _ in range(size())] if rank() == 0 else None, 0, group=group
+        ),
+        "scatter": lambda: dist.scatter(
+            ones(3 if last else 2), [ones(2) for _ in range(size())] if rank() == 0 else None, 0, group=group
+        ),
+        "send": lambda: point_to_point(3, torch.float32),
+        "send of another type": lambda: point_to_point(2, torch.int32),
+    }
+    heard = error_of(functions[what])
+    x = ones(3)
+    dist.all_reduce(x, group=group)
+    assert x.tolist() == [float(size())] * 3
+    return heard
+
+
+def unheard_failure_of_an_async_collective() -> str:
+    """Nobody waits for the work: the failure belongs to the stream that was current."""
+    group = dist.new_group(range(size()))
+
+    def run() -> None:
+        x = ones(2 + rank())
+        dist.all_reduce(x, group=group, async_op=True)
+        time.sleep(0.5)
+        (ones(3) * 2).sum().item()
+
+    return error_of(run)
+
+
+def item_raises_the_failure() -> str:
+    group = dist.new_group(range(size()))
+    x = ones(2 + rank())
+    if torch.openreg.get_execution_mode() == "inline":  # type: ignore[attr-defined]
+        return error_of(lambda: dist.all_reduce(x, group=group))
+    dist.all_reduce(x, group=group)  # queued
+    heard = error_of(lambda: x.sum().item())
+    assert error_of(lambda: x.sum().item()) == "no error"  # once
+    return heard
+
+
+def work_has_the_exception() -> bool:
+    group = dist.new_group(range(size()))
+    work = dist.all_reduce(ones(2 + rank()), group=group, async_op=True)
+    assert work is not None
+    while not work.is_completed():
+        time.sleep(0.01)
+    return not work.is_success() and "Detected mismatch" in str(work.exception())
+
+
+def ddp_failure_is_heard() -> str:
+    """DDP keeps the future of a collective and not its work."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=2))
+    model = DistributedDataParallel(torch.nn.Linear(4, 4).to(device()), process_group=group)
+    if rank() == size() - 1:
+        time.sleep(4)  # it does not take part in the gradients
+        return "absent"
+
+    def step() -> None:
+        model(ones(2, 4)).sum().backward()
+        time.sleep(0.1)
+        model.module.weight.grad.sum().item()  # type: ignore[union-attr]
+
+    return error_of(step)
+
+
+# ---- ranks that end, or do not come
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def collective_without_the_last(seconds: float, numel: int = 2) -> tuple[str, float]:
+    dist.group.WORLD.set_timeout(datetime.timedelta(seconds=seconds))  # type: ignore[union-attr]
+    begin = time.monotonic()
+    heard = error_of(lambda: dist.all_reduce(ones(numel)))
+    return re.sub(r"(127\.0\.0\.1|\[.*?\]|localhost)?:\d+", "", heard), time.monotonic() - begin
+
+
+def recv_from_the_last() -> str:
+    return error_of(lambda: dist.recv(ones(2), size() - 1))
+
+
+def die_during_a_collective() -> None:
+    """The data is on its way to the others."""
+    work = dist.all_reduce(ones(8_000_000), async_op=True)
+    del work
+    die()
+
+
+def begin_again(port: int, new_size: int) -> list[float]:
+    """The survivors end their group and make another one."""
+    number = rank()
+    begin = time.monotonic()
+    dist.destroy_process_group()
+    assert time.monotonic() - begin < 10
+    dist.init_process_group(init_method=f"tcp://127.0.0.1:{port}", rank=number, world_size=new_size, device_id=device())
+    x = ones(2)
+    dist.all_reduce(x)
+    return list(x.tolist())
+
+
+def abort() -> tuple[str, float]:
+    group = dist.new_group(range(size()))
+    if rank() != 0:
+        time.sleep(1)
+        return "absent", 0
+    backend = group._get_backend(device())
+    work = dist.all_reduce(ones(2), group=group, async_op=True)
+    time.sleep(0.2)
+    begin = time.monotonic()
+    backend.abort()
+    assert work is not None
+    return error_of(work.wait), time.monotonic() - begin
+
+
+def out_of_memory() -> str:
+    """The allocation for the result fails on one rank, which does not take part. The others time out."""
+    group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=2))
+
+    def run() -> None:
+        shape = 1 << 44 if rank() == 0 else 2
+        dist.all_reduce(ones(shape), group=group)
+
+    return error_of(run)
+
+
+def fork() -> int:
+    """A child of a rank can neither use the group nor harm it."""
+    dist.all_reduce(ones(2))
+    pid = os.fork()
+    if pid == 0:
+        try:
+            dist.all_reduce(torch.ones(2, device="openreg"))
+        except RuntimeError as error:
+            os._exit(17 if "Cannot re-initialize OpenReg in forked subprocess" in str(error) else 18)
+        os._exit(19)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    dist.all_reduce(ones(2))
+    return status
+
+
+def detail() -> tuple[str, str]:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL"""
+    x = ones(2)
+    dist.all_reduce(x)
+    return str(x.tolist()), error_of(lambda: dist.all_reduce(ones(2 + rank())))

@@ -1,0 +1,461 @@
+"""What each rank does in tests/test_distributed_training.py: PyTorch's parallel APIs beside training on one device."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from distributed_collectives import device, rank, size
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+BATCH = 8
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4)).to(device())
+
+
+def batches(steps: int = 4) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(2)
+    return [
+        (
+            torch.randn(BATCH, 16, generator=generator).to(device()),
+            torch.randn(BATCH, 4, generator=generator).to(device()),
+        )
+        for _ in range(steps)
+    ]
+
+
+def mine(batch: Tensor) -> Tensor:
+    return batch.chunk(size())[rank()]
+
+
+def train_alone(
+    model: nn.Module, make_optimizer: Callable[..., Any] | None = None, clip: float | None = None
+) -> nn.Module:
+    optimizer = (make_optimizer or functools.partial(torch.optim.SGD, lr=0.1))(model.parameters())
+    for x, y in batches():
+        optimizer.zero_grad()
+        functional.mse_loss(model(x), y).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+    return model
+
+
+def train_together(model: nn.Module, optimizer: Any, clip: float | None = None) -> None:
+    for x, y in batches():
+        optimizer.zero_grad()
+        functional.mse_loss(model(mine(x)), mine(y)).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+
+
+def same_parameters(actual: Any, expected: nn.Module, tolerance: float = 1e-5) -> None:
+    expected_state = expected.state_dict()
+    state = actual if isinstance(actual, dict) else actual.state_dict()
+    assert list(state) == list(expected_state)
+    for name, value in state.items():
+        torch.testing.assert_close(
+            value.to(device()), expected_state[name], rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+# ---- DistributedDataParallel
+
+
+def ddp(**options: Any) -> None:
+    model = DistributedDataParallel(make_model(), **options)
+    train_together(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    same_parameters(model.module, train_alone(make_model()))
+
+
+def ddp_options() -> None:
+    ddp()
+    ddp(bucket_cap_mb=0.001)
+    ddp(gradient_as_bucket_view=True)
+    ddp(static_graph=True)
+    ddp(find_unused_parameters=True)
+    ddp(device_ids=[device().index])
+
+
+def ddp_no_sync() -> None:
+    model = DistributedDataParallel(make_model())
+    alone = make_model()
+    for x, y in batches():
+        with model.no_sync():
+            functional.mse_loss(model(mine(x)), mine(y)).backward()
+        functional.mse_loss(model(mine(x)), mine(y)).backward()
+        functional.mse_loss(alone(x), y).backward()
+        functional.mse_loss(alone(x), y).backward()
+    for actual, expected in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-5, atol=1e-5)
+
+
+class Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(16, 4), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.used(x) if rank() == 0 else self.used(x) + 0 * x.sum()
+
+
+def ddp_unused_parameters() -> None:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Unused().to(device()), find_unused_parameters=True)
+    for x, _ in batches():
+        model(mine(x)).sum().backward()
+    assert model.module.unused.weight.grad is None
+    assert model.module.used.weight.grad is not None
+
+
+def ddp_comm_hooks() -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    for hook, tolerance in (
+        (default_hooks.allreduce_hook, 1e-5),
+        (default_hooks.fp16_compress_hook, 1e-2),
+    ):
+        model = DistributedDataParallel(make_model())
+        model.register_comm_hook(None, hook)
+        train_together(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        same_parameters(model.module, train_alone(make_model()), tolerance)
+    model = DistributedDataParallel(make_model())
+    model.register_comm_hook(
+        powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2),
+        powerSGD_hook.powerSGD_hook,
+    )
+    train_together(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model = DistributedDataParallel(make_model())
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+    train_together(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    same_parameters(model.module, train_alone(make_model()))
+
+
+def ddp_statistics() -> None:
+    model = DistributedDataParallel(make_model())
+    model.reducer._set_ddp_runtime_logging_sample_rate(1)
+    train_together(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    data = model._get_ddp_logging_data()
+    assert data["avg_forward_compute_time"] > 0
+    assert data["avg_backward_compute_time"] > 0
+    assert data["avg_backward_comm_time"] > 0
+
+
+def ddp_optimizer_in_backward_and_buffers() -> None:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)).to(device()))
+    train_together(model, torch.optim.AdamW(model.parameters()))
+    buffers = [buffer.float().clone() for buffer in model.buffers()]
+    for buffer in buffers:
+        expected = buffer.clone()
+        dist.broadcast(expected, 0)
+        torch.testing.assert_close(buffer, expected, rtol=1, atol=1)
+
+
+def sync_batch_norm() -> None:
+    for shape, dtype in (
+        ((BATCH, 6), torch.float32),
+        ((BATCH, 6, 5, 5), torch.float32),
+        ((BATCH, 6, 5), torch.float64),
+    ):
+        torch.manual_seed(3)
+        alone = (nn.BatchNorm1d if len(shape) < 4 else nn.BatchNorm2d)(6).to(device(), dtype)
+        nn.init.uniform_(alone.weight)
+        nn.init.uniform_(alone.bias)
+        together = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(alone))
+        for _ in range(3):
+            x = torch.randn(shape, dtype=dtype).to(device()) * 3 + 1
+            a, b = x.clone().requires_grad_(), mine(x).clone().requires_grad_()
+            expected, actual = alone(a), together(b)
+            torch.testing.assert_close(actual, mine(expected), rtol=1e-5, atol=1e-5)
+            factor = torch.randn(shape, dtype=dtype).to(device())
+            (expected * factor).sum().backward()
+            (actual * mine(factor)).sum().backward()
+            assert a.grad is not None
+            torch.testing.assert_close(b.grad, mine(a.grad), rtol=1e-4, atol=1e-5)
+        same_parameters(together, alone)
+        for name in ("weight", "bias"):
+            gradient = getattr(together, name).grad
+            dist.all_reduce(gradient)
+            torch.testing.assert_close(gradient, getattr(alone, name).grad, rtol=1e-4, atol=1e-4)
+
+
+def join() -> None:
+    """Ranks with different numbers of batches: the model has the gradients of those who still have some."""
+    from torch.distributed.algorithms.join import Join
+
+    model = DistributedDataParallel(make_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Join([model]):
+        for x, y in batches(2 + rank()):
+            optimizer.zero_grad()
+            functional.mse_loss(model(mine(x)), mine(y)).backward()
+            optimizer.step()
+    for parameter in model.parameters():
+        expected = parameter.detach().clone()
+        dist.broadcast(expected, size() - 1)
+        torch.testing.assert_close(parameter.detach(), expected, rtol=0, atol=0)
+
+
+def zero_redundancy_optimizer() -> None:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = DistributedDataParallel(make_model())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
+    train_together(model, optimizer)
+    same_parameters(model.module, train_alone(make_model(), functools.partial(torch.optim.Adam, lr=0.01)))
+    optimizer.consolidate_state_dict(0)
+    if rank() == 0:
+        assert len(optimizer.state_dict()["state"]) == 6
+
+
+def post_local_sgd() -> None:
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    model = make_model()
+    optimizer = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), PeriodicModelAverager(period=2))
+    train_together(model, optimizer)
+
+
+# ---- FSDP
+
+
+def fsdp1() -> None:
+    from torch.distributed.fsdp import FullStateDictConfig, ShardingStrategy, StateDictType
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+    for strategy in (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy.NO_SHARD):
+        for use_orig_params in (False, True):
+            model = FSDP(
+                make_model(),
+                sharding_strategy=strategy,
+                device_id=device(),
+                use_orig_params=use_orig_params,
+                auto_wrap_policy=functools.partial(size_based_auto_wrap_policy, min_num_params=500),
+            )
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in batches():
+                optimizer.zero_grad()
+                functional.mse_loss(model(mine(x)), mine(y)).backward()
+                model.clip_grad_norm_(1e6)
+                optimizer.step()
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True)):
+                same_parameters(model.state_dict(), train_alone(make_model()))
+
+
+def full(model: nn.Module) -> dict[str, Tensor]:
+    return {
+        name: value.full_tensor() if hasattr(value, "full_tensor") else value
+        for name, value in model.state_dict().items()
+    }
+
+
+def fsdp2() -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device().type, (size(),))
+    for reshard in (True, False):
+        model = make_model()
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
+        fully_shard(model, mesh=mesh, reshard_after_forward=reshard)
+        train_together(model, torch.optim.Adam(model.parameters(), lr=0.01), clip=0.5)
+        alone = train_alone(make_model(), functools.partial(torch.optim.Adam, lr=0.01), clip=0.5)
+        same_parameters(full(model), alone)
+
+
+def fsdp2_mixed_precision_and_offload() -> None:
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+
+    mesh = init_device_mesh(device().type, (size(),))
+    model = fully_shard(
+        make_model(), mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in batches():
+        optimizer.zero_grad()
+        functional.mse_loss(model(mine(x)).float(), mine(y)).backward()
+        optimizer.step()
+    same_parameters(full(model), train_alone(make_model()), 2e-2)
+
+    model = fully_shard(make_model(), mesh=mesh, offload_policy=CPUOffloadPolicy())
+    train_together(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    state = {name: value.to(device()).full_tensor() for name, value in model.state_dict().items()}
+    same_parameters(state, train_alone(make_model()))
+
+
+def hybrid_sharding() -> None:
+    """4 ranks: sharded over pairs, replicated over the two pairs."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device().type, (2, size() // 2), mesh_dim_names=("replicate", "shard"))
+    model = fully_shard(make_model(), mesh=mesh)
+    train_together(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    same_parameters(full(model), train_alone(make_model()))
+
+
+# ---- DTensor
+
+
+def dtensor() -> None:
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh(device().type, (size(),))
+    torch.manual_seed(5)
+    a, b = torch.randn(8, 12, device=device()), torch.randn(12, 8, device=device())
+    dist.broadcast(a, 0)
+    dist.broadcast(b, 0)
+    for left in (Shard(0), Shard(1), Replicate()):
+        for right in (Shard(0), Shard(1), Replicate()):
+            product = distribute_tensor(a, mesh, [left]) @ distribute_tensor(b, mesh, [right])
+            torch.testing.assert_close(product.full_tensor(), a @ b, rtol=1e-5, atol=1e-5)
+    sharded = distribute_tensor(a, mesh, [Shard(0)])
+    for placement in (Shard(1), Replicate(), Shard(0)):
+        sharded = sharded.redistribute(mesh, [placement])
+        torch.testing.assert_close(sharded.full_tensor(), a, rtol=0, atol=0)
+    partial = DTensor.from_local(a, mesh, [Partial()])
+    torch.testing.assert_close(partial.redistribute(mesh, [Shard(0)]).full_tensor(), a * size(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(partial.full_tensor(), a * size(), rtol=1e-6, atol=1e-6)
+    uneven = distribute_tensor(a[:7], mesh, [Shard(0)])
+    torch.testing.assert_close((uneven * 2).sum().full_tensor(), (a[:7] * 2).sum(), rtol=1e-5, atol=1e-5)
+
+
+def tensor_parallel() -> None:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh(device().type, (size(),))
+    model = parallelize_module(make_model(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+    for x, y in batches():
+        optimizer.zero_grad()
+        functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    same_parameters(full(model), train_alone(make_model()))
+
+
+def sequence_parallel() -> None:
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )
+
+    def make() -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16)).to(device())
+
+    mesh = init_device_mesh(device().type, (size(),))
+    alone = make()
+    model = parallelize_module(
+        make(),
+        mesh,
+        {
+            "0": SequenceParallel(sequence_dim=1),
+            "1": ColwiseParallel(input_layouts=Shard(1)),
+            "3": RowwiseParallel(output_layouts=Replicate()),
+        },
+    )
+    x = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0)).to(device())
+    part = x.chunk(size(), 1)[rank()]
+    torch.testing.assert_close(model(part), alone(x), rtol=1e-5, atol=1e-5)
+
+
+# ---- pipelines
+
+
+def pipeline(schedule_name: str) -> None:
+    from torch.distributed.pipelining import PipelineStage, schedules
+
+    schedule_class = getattr(schedules, schedule_name)
+    virtual = (
+        2 if schedule_name in ("ScheduleInterleaved1F1B", "ScheduleLoopedBFS", "ScheduleInterleavedZeroBubble") else 1
+    )
+    torch.manual_seed(4)
+    layers = [nn.Sequential(nn.Linear(16, 16), nn.Tanh()).to(device()) for _ in range(size() * virtual)]
+    alone = copy.deepcopy(nn.Sequential(*layers))
+    stages = [
+        PipelineStage(layers[index], index, len(layers), device()) for index in range(rank(), len(layers), size())
+    ]
+    schedule = schedule_class(stages if virtual > 1 else stages[0], 4, loss_fn=functional.mse_loss)
+    generator = torch.Generator().manual_seed(2)
+    x, y = (torch.randn(BATCH, 16, generator=generator).to(device()) for _ in range(2))
+    losses: list[Tensor] = []
+    if rank() == 0:
+        schedule.step(x)
+    elif rank() == size() - 1:
+        output = schedule.step(target=y, losses=losses)
+        torch.testing.assert_close(output, alone(x), rtol=1e-5, atol=1e-5)
+    else:
+        schedule.step()
+    for chunk_x, chunk_y in zip(x.chunk(4), y.chunk(4), strict=True):
+        (functional.mse_loss(alone(chunk_x), chunk_y) / 4).backward()
+    for index, stage in zip(range(rank(), len(layers), size()), stages, strict=True):
+        for actual, expected in zip(stage.submod.parameters(), alone[index].parameters(), strict=True):
+            torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-5, atol=1e-5)
+
+
+# ---- checkpoints
+
+
+def checkpoint(folder: str) -> None:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device().type, (size(),))
+    model = fully_shard(make_model(), mesh=mesh)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    train_together(model, optimizer)
+    expected = full(model)
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=folder + "/one")
+    dcp.async_save({"model": model_state}, checkpoint_id=folder + "/two").result()
+
+    other = fully_shard(make_model(), mesh=mesh)
+    other_optimizer = torch.optim.Adam(other.parameters(), lr=0.01)
+    model_state, optimizer_state = get_state_dict(other, other_optimizer)
+    dcp.load({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=folder + "/one")
+    set_state_dict(other, other_optimizer, model_state_dict=model_state, optim_state_dict=optimizer_state)
+    for name, value in full(other).items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=0)
+
+    # Resharding: what was saved in shards is loaded whole.
+    whole = make_model()
+    state = {"model": whole.state_dict()}
+    dcp.load(state, checkpoint_id=folder + "/two")
+    for name, value in state["model"].items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=0)
+
+
+def checkpoints() -> None:
+    folder: list[Any] = [tempfile.mkdtemp() if rank() == 0 else None]
+    dist.broadcast_object_list(folder, 0)
+    checkpoint(folder[0])
+
+
+def device_mesh() -> None:
+    mesh = init_device_mesh(device().type, (2, size() // 2), mesh_dim_names=("a", "b"))
+    assert mesh["a"].size() == 2
+    x = torch.ones(3, device=device())
+    dist.all_reduce(x, group=mesh.get_group("a"))
+    assert x.tolist() == [2.0] * 3
+    flat = mesh._flatten("ab")
+    dist.all_reduce(x, group=flat.get_group())
+    assert x.tolist() == [2.0 * size()] * 3

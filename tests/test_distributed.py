@@ -1,0 +1,124 @@
+"""torch.distributed on the device, with real processes: every collective, in each mode, with 2 and 4 ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import distributed_collectives
+import pytest
+from distributed_group import Group
+
+CHECKS = (
+    "all_reduce",
+    "all_reduce_operators",
+    "all_reduce_of_booleans_and_complex",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "uneven_all_gather",
+    "all_gather_into_tensor",
+    "reduce_scatter",
+    "uneven_reduce_scatter",
+    "reduce_scatter_tensor",
+    "all_to_all_single",
+    "uneven_all_to_all_single",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "send_and_recv",
+    "recv_from_any",
+    "crossed_isend_irecv",
+    "batch_isend_irecv",
+    "barrier",
+    "object_collectives",
+    "functional_collectives",
+    "coalescing_manager",
+    "groups",
+    "split_group",
+    "a_collective_waits_for_what_is_queued_on_the_current_stream",
+    "async_collectives_overlap_and_wait_orders_them",
+    "an_input_may_go_before_the_collective_is_done",
+    "futures",
+    "completion_hook",
+    "observers_are_told_of_collectives",
+    "bad_arguments",
+    "channels_last_is_contiguous",
+)
+MODES = ("inline", "async", "chaos")
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def group(request: pytest.FixtureRequest) -> Iterator[Group]:
+    made = Group(request.param)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("check", CHECKS)
+def test_collective(group: Group, check: str, mode: str) -> None:
+    group.run(distributed_collectives.__name__, check, mode=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_sequences_are_those_of_gloo(group: Group, mode: str) -> None:
+    """A few; `python -m tests.distributed_sequences` runs thousands."""
+    assert sum(group.run("distributed_sequences", "play", 0, 15, mode=mode)) > 50
+
+
+def test_the_transport_is_chosen_by_a_variable_that_is_checked() -> None:
+    for transport in ("gloo", "shm"):
+        made = Group(2, environment={"OCCL_TRANSPORT": transport})
+        for check in ("all_reduce", "all_gather", "reduce_scatter_tensor", "all_to_all_single", "barrier"):
+            made.run(distributed_collectives.__name__, check)
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "sentence"),
+    [
+        ("OCCL_TRANSPORT", "OCCL_TRANSPORT is 'fast'. Set it to auto (the default), gloo or shm, or unset it."),
+        ("OCCL_CHECK", "OCCL_CHECK is 'fast'. Set it to 1 (the default) or 0, or unset it."),
+    ],
+)
+def test_a_wrong_setting_is_refused(variable: str, sentence: str) -> None:
+    program = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(torch.ones(2, device="openreg"))
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=os.environ | {variable: "fast"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert f"ValueError: {sentence}" in result.stderr
+
+
+def test_import_torch_imports_no_more_for_the_backend() -> None:
+    program = "import sys, torch; print('torch_openreg.distributed' in sys.modules, torch.distributed.Backend.OCCL)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "False occl\n"
+
+
+def test_the_example_for_testers_finds_what_it_says() -> None:
+    folder = Path(__file__).parents[1] / "examples" / "distributed"
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+    assert "4 passed" in result.stdout

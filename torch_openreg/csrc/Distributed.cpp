@@ -1,0 +1,74 @@
+#include "Distributed.h"
+
+#include <pybind11/chrono.h>
+
+#include "distributed/ProcessGroupOCCL.h"
+
+namespace py = pybind11;
+using c10d::openreg::ProcessGroupOCCL;
+
+namespace {
+
+void init_distributed() {
+  py::module_ module = py::module_::import("torch_openreg._C");
+  if (py::hasattr(module, "ProcessGroupOCCL")) {
+    return;
+  }
+  py::module_::import("torch._C._distributed_c10d");
+  py::class_<ProcessGroupOCCL, c10d::Backend, c10::intrusive_ptr<ProcessGroupOCCL>> group(module, "ProcessGroupOCCL");
+  py::class_<ProcessGroupOCCL::Options, c10d::Backend::Options, c10::intrusive_ptr<ProcessGroupOCCL::Options>>(
+      group, "Options")
+      .def(
+          py::init([](bool is_high_priority_stream) {
+            auto options = c10::make_intrusive<ProcessGroupOCCL::Options>();
+            options->is_high_priority_stream = is_high_priority_stream;
+            return options;
+          }),
+          py::arg("is_high_priority_stream") = false)
+      .def_readwrite("is_high_priority_stream", &ProcessGroupOCCL::Options::is_high_priority_stream)
+      .def("__copy__", [](const ProcessGroupOCCL::Options& self) { return ProcessGroupOCCL::Options(self); })
+      .def( // split_group() copies the options of the parent
+          "__deepcopy__",
+          [](const ProcessGroupOCCL::Options& self, const py::dict&) { return ProcessGroupOCCL::Options(self); },
+          py::arg("memo"));
+  group
+      .def(
+          py::init<
+              c10::intrusive_ptr<c10d::Store>,
+              c10::intrusive_ptr<c10d::Backend>,
+              int,
+              int,
+              c10::intrusive_ptr<ProcessGroupOCCL::Options>>(),
+          py::arg("store"),
+          py::arg("gloo"),
+          py::arg("rank"),
+          py::arg("size"),
+          py::arg("options"),
+          py::call_guard<py::gil_scoped_release>())
+      .def_static(
+          "_set_make_gloo",
+          [](py::function make) {
+            // Never destroyed: a group may outlive the interpreter.
+            auto* const kept = new py::function(std::move(make));
+            ProcessGroupOCCL::make_gloo = [kept](
+                                              c10::intrusive_ptr<c10d::Store> store,
+                                              int rank,
+                                              int size,
+                                              std::chrono::milliseconds timeout) {
+              const py::gil_scoped_acquire gil;
+              return (*kept)(std::move(store), rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
+            };
+          })
+      .def_static("_store_prefix", &ProcessGroupOCCL::store_prefix)
+      .def_property_readonly("options", &ProcessGroupOCCL::options)
+      // As ProcessGroupNCCL: of those outside the new group, who have nothing to do.
+      .def("perform_nocolor_split", [](ProcessGroupOCCL&, c10::Device) {})
+      .def("abort", &ProcessGroupOCCL::abort, py::call_guard<py::gil_scoped_release>())
+      .def("_shutdown", &ProcessGroupOCCL::shutdown, py::call_guard<py::gil_scoped_release>());
+}
+
+} // namespace
+
+void add_distributed(py::module_& module) {
+  module.def("_init_distributed", &init_distributed);
+}

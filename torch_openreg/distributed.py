@@ -1,0 +1,46 @@
+"""The backend ``occl`` of ``torch.distributed``: what NCCL is on CUDA.
+
+Programs need not import it: a process group for the device finds it, as the default or as ``backend="occl"``. This
+module is for its options: ``init_process_group(..., pg_options=ProcessGroupOCCL.Options(is_high_priority_stream=True))``.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from torch_openreg import _C
+
+if TYPE_CHECKING:
+    from torch_openreg._C import ProcessGroupOCCL as ProcessGroupOCCL
+else:
+    _C._init_distributed()
+    ProcessGroupOCCL = _C.ProcessGroupOCCL
+
+__all__ = ["ProcessGroupOCCL"]
+
+
+def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
+    """What ``Backend.register_backend(..., extended_api=True)`` asks for."""
+    if pg_options is None:
+        pg_options = ProcessGroupOCCL.Options()
+    elif not isinstance(pg_options, ProcessGroupOCCL.Options):
+        raise TypeError(f"Expected pg_options of type ProcessGroupOCCL.Options, but got {type(pg_options)}.")
+    pg_options._timeout = options.timeout
+    pg_options.global_ranks_in_group = options.global_ranks_in_group
+    pg_options.group_name = options.group_id
+    store = dist.PrefixStore(ProcessGroupOCCL._store_prefix(), options.store)
+    gloo = _make_gloo(store, options.group_rank, options.group_size, options.timeout)
+    return ProcessGroupOCCL(store, gloo, options.group_rank, options.group_size, pg_options)
+
+
+def _make_gloo(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+    # PyTorch ships no headers of gloo, so C++ code outside of it cannot make this object.
+    gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
+    gloo._set_sequence_number_for_group()
+    return gloo
+
+
+ProcessGroupOCCL._set_make_gloo(_make_gloo)
