@@ -104,6 +104,23 @@ class KernelScope(ctypes.Structure):
     )
 
 
+class Fault(ctypes.Structure):
+    _fields_ = (
+        ("points", ctypes.c_uint),
+        ("device", ctypes.c_int),
+        ("first", ctypes.c_uint64),
+        ("last", ctypes.c_uint64),
+        ("minSize", SIZE),
+        ("probability", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        ("action", ctypes.c_int),
+        ("error", ctypes.c_int),
+        ("duration", ctypes.c_int),
+        ("amount", ctypes.c_double),
+        ("text", ctypes.c_char_p),
+    )
+
+
 KERNEL, COPY, FILL, ALLOCATION, FREE = 1, 2, 4, 8, 16
 ALL_ACTIVITIES = 31
 BEGIN, END, POINT = range(3)
@@ -200,6 +217,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orStreamAwaitLaunch": (POINTER,),
     "orActivitySubscribe": (_POINTER_P, ActivityFn, POINTER, ctypes.c_uint),
     "orActivityUnsubscribe": (POINTER,),
+    "orFaultInject": (_POINTER_P, ctypes.POINTER(Fault)),
+    "orFaultCount": (POINTER, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64)),
+    "orFaultRemove": (POINTER,),
+    "orRequestAllocation": (ctypes.c_int, SIZE),
 }
 for _name, _arguments in SIGNATURES.items():
     getattr(lib, _name).argtypes = _arguments

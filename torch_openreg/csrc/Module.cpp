@@ -8,6 +8,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "Faults.h"
 #include "Memory.h"
 #include "aten/native/FallbackPolicy.h"
 #include "aten/native/Queue.h"
@@ -257,6 +258,7 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
              }));
   module.def("_collect_shared", wrap_pybind_function(&openreg::collect_shared));
   add_device_properties(module);
+  add_faults(module);
   add_memory(module);
   return module.release().ptr();
 }

@@ -10,6 +10,7 @@
 #include "activity.h"
 #include "chaos.h"
 #include "device.h"
+#include "injection.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
 
@@ -179,7 +180,11 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   const bool isTold = work.kind != 0 && orIsObserved(kind);
   const uint64_t id = isTold ? tellBegin(kind, stream->device, stream->handle, work.what) : 0;
   try {
-    work.fn(work.data);
+    const std::optional<FaultyWork> faulty = isTold ? FaultyWork::meet(kind, stream->device, work.what) : std::nullopt;
+    work.fn(work.data); // also if it is to fail, because it deletes its data
+    if (faulty) {
+      faulty->finish();
+    }
   } catch (const abi::__forced_unwind&) {
     throw; // pthread_exit or pthread_cancel: CPython ends threads so at interpreter exit, and it must not be stopped
   } catch (...) {

@@ -12,6 +12,7 @@
 #include "device.h"
 #include "error.h"
 #include "host_limits.h"
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "windows.h"
@@ -81,6 +82,9 @@ orError_t orMallocHost(void** ptr, size_t size) {
       return fail(orErrorInvalidValue, "ptr is NULL; pass the address of a pointer");
     }
     *ptr = nullptr;
+    if (orError_t error = checkFaults(orFaultAtHostAllocation, currentDevice(), size); error != orSuccess) {
+      return error;
+    }
     return size == 0 ? orSuccess : allocate(size, ptr);
   });
 }

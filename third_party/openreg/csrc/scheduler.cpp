@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "chaos.h"
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler_state.h"
 
@@ -157,6 +158,12 @@ orError_t report(std::optional<Failure> failure) {
   if (!failure) {
     return orSuccess;
   }
+  try {
+    std::rethrow_exception(failure->exception);
+  } catch (const InjectedFailure& injected) {
+    return failVerbatim(injected.code, injected.what());
+  } catch (...) {
+  }
   const std::string reason = reasonOf(failure->exception);
   setLaunchFailure(std::move(failure->exception));
   return fail(
@@ -302,6 +309,9 @@ bool isPending(const Stream& stream) {
 }
 
 orError_t synchronize(const StreamPtr& stream) {
+  if (orError_t error = checkLost(stream->device); error != orSuccess) {
+    return error;
+  }
   std::optional<Failure> failure;
   {
     Locked locked;
@@ -314,6 +324,9 @@ orError_t synchronize(const StreamPtr& stream) {
 }
 
 orError_t synchronize(const Mark& mark) {
+  if (orError_t error = checkLost(mark.stream->device); error != orSuccess) {
+    return error;
+  }
   std::optional<Failure> failure;
   {
     Locked locked;
@@ -326,6 +339,9 @@ orError_t synchronize(const Mark& mark) {
 }
 
 orError_t synchronizeDevice(int device) {
+  if (orError_t error = checkLost(device); error != orSuccess) {
+    return error;
+  }
   std::optional<Failure> failure;
   {
     Locked locked;
