@@ -21,7 +21,7 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
         "fallback",
         "TORCH_OPENREG_FALLBACK",
         "POLICY",
-        "silent, warn or error: operators without a kernel of the device's",
+        "silent, warn or error, for operators that fall back",
     ),
     ("faults", "OPENREG_FAULTS", "FAULTS", "what goes wrong on purpose, such as malloc:3=oom"),
 )

@@ -1,6 +1,7 @@
 #include "Faults.h"
 
 #include <openreg_faults.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <tuple>
 

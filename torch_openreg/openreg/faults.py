@@ -10,16 +10,17 @@ A program of faults is a list, separated by semicolons, of ``[deviceN@]POINT[:WH
 - POINT: ``malloc`` (a tensor's memory), ``segment`` (what the caching allocator asks of the device), ``pinned``,
   ``kernel``, ``copy``, ``memset``, ``stream`` and ``event`` (their creation), ``ipc`` (another process's memory is
   opened), ``start`` (of the device), or ``*``: every kernel, copy and memset.
-- WHICH: ``3`` (the third call), ``3-5``, ``3+``, ``>64M`` (of more than 64 MiB), ``p0.1`` (each with that probability,
-  which ``seed=7;`` in front makes another sequence), ``*`` (all, the default). Calls are counted from the injection on.
-- EFFECT: ``=oom``, ``=illegal`` (an illegal memory access), ``=assert``, ``=failure``, ``=ecc``, ``=busy``, ``=driver``,
-  ``=nodevice``; with ``!`` the error stays for the process, as CUDA's sticky errors do. ``=lost``: from then on every
-  call for that device fails, until the fault is removed. ``=flip``: one bit that a copy wrote is wrong. ``~2ms``: late.
-  ``x2.5``: slower by that factor.
+- WHICH: ``3`` (the third call), ``3-5``, ``3+``, ``>64M`` (of more than 64 MiB), ``p0.1`` (each with the probability
+  0.1; the part ``seed=7`` before the fault chooses another sequence), ``*`` (all, the default). Calls are counted from
+  the injection on.
+- EFFECT: ``=oom``, ``=illegal`` (an illegal memory access), ``=assert``, ``=failure``, ``=ecc``, ``=busy``,
+  ``=driver``, ``=nodevice``; with ``!`` the error stays for the process, as CUDA's sticky errors do. ``=lost``: from
+  then on every call for that device fails, until the fault is removed. ``=flip``: one bit that a copy wrote is wrong.
+  ``~2ms``: late. ``x2.5``: slower by that factor.
 
 A kernel or copy that runs in the queue fails as CUDA's do: the error is raised by a later call that waits for it.
-``OPENREG_FAULTS`` injects faults for the whole process. The same program gives the same faults in every run of a program
-with one thread.
+``OPENREG_FAULTS`` injects faults for the whole process. If a program has one thread, the same faults happen in every
+run.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class Count(NamedTuple):
 class inject(contextlib.ContextDecorator):
     """Injects the faults of ``program`` for a block, or for each call of a function that it decorates.
 
-    ValueError for a program that cannot be read; the message names the closest words. The end of the block waits for the
-    device, so that queued work meets its faults, and raises a failure that was injected into queued work and that nobody
-    was told of. It warns with FaultWarning for each fault that never fired.
+    ValueError for a program that cannot be read; the message names the closest words. The end of the block waits for
+    the device, so that queued work meets its faults, and raises a failure that was injected into queued work and that
+    nobody was told of. It warns with FaultWarning for each fault that never fired.
     """
 
     def __init__(self, program: str) -> None:
