@@ -331,8 +331,9 @@ def test_a_function_is_decorated_and_gets_new_faults_in_each_call() -> None:
 
 
 def test_after_the_end_nothing_fails() -> None:
-    with inject("malloc:1=oom;kernel:1+~1us;copy:1+~1us"), pytest.raises(torch.OutOfMemoryError):
-        torch.empty(4, device=DEVICE)
+    with inject("malloc:1=oom;kernel:1+~1us;copy:1+~1us"):
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(4, device=DEVICE)
         torch.ones(4, device=DEVICE).neg().cpu()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

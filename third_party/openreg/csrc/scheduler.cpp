@@ -308,10 +308,13 @@ bool isPending(const Stream& stream) {
   return stream.submitted != stream.completed && !hasTurnHere(stream);
 }
 
+// The failure of a device that is lost is that it is lost.
+static orError_t reportOrLost(std::optional<Failure> failure, int device) {
+  const orError_t lost = checkLost(device);
+  return lost != orSuccess ? lost : report(std::move(failure));
+}
+
 orError_t synchronize(const StreamPtr& stream) {
-  if (orError_t error = checkLost(stream->device); error != orSuccess) {
-    return error;
-  }
   std::optional<Failure> failure;
   {
     Locked locked;
@@ -320,13 +323,10 @@ orError_t synchronize(const StreamPtr& stream) {
     }
     failure = takeFailure(*stream);
   }
-  return report(std::move(failure));
+  return reportOrLost(std::move(failure), stream->device);
 }
 
 orError_t synchronize(const Mark& mark) {
-  if (orError_t error = checkLost(mark.stream->device); error != orSuccess) {
-    return error;
-  }
   std::optional<Failure> failure;
   {
     Locked locked;
@@ -335,13 +335,10 @@ orError_t synchronize(const Mark& mark) {
     }
     failure = takeFailure(*mark.stream);
   }
-  return report(std::move(failure));
+  return reportOrLost(std::move(failure), mark.stream->device);
 }
 
 orError_t synchronizeDevice(int device) {
-  if (orError_t error = checkLost(device); error != orSuccess) {
-    return error;
-  }
   std::optional<Failure> failure;
   {
     Locked locked;
@@ -350,7 +347,7 @@ orError_t synchronizeDevice(int device) {
     }
     failure = takeFailureIf([&](const Stream& failed) { return failed.device == device; });
   }
-  return report(std::move(failure));
+  return reportOrLost(std::move(failure), device);
 }
 
 orError_t waitForAllDevices() {
