@@ -7,24 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-OPTIONS: tuple[tuple[str, str, tuple[str, ...] | range, str], ...] = (
+Allowed = tuple[str, ...] | range | str  # a str: anything, which the help shows as that word
+
+OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
     # (name, environment variable, allowed values, help)
     ("as", "TORCH_OPENREG_AS", ("cuda", "openreg"), "the type of the simulated devices (default: openreg)"),
     ("device-count", "OPENREG_DEVICE_COUNT", range(1, 65), "the number of simulated devices (default: 2)"),
+    ("memory", "OPENREG_DEVICE_MEMORY", "SIZE", "the memory of each device, such as 512M (default: 16G)"),
     ("execution", "OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued operators run (default: inline)"),
     ("seed", "OPENREG_CHAOS_SEED", range(2**64), "what the delays of the mode chaos follow from (default: 0)"),
+    ("poison", "OPENREG_POISON", ("0", "1"), "1: fresh and freed memory holds NaN (default: 0)"),
+    (
+        "fallback",
+        "TORCH_OPENREG_FALLBACK",
+        "POLICY",
+        "silent, warn or error, for operators that fall back",
+    ),
+    ("faults", "OPENREG_FAULTS", "FAULTS", "what goes wrong on purpose, such as malloc:3=oom"),
 )
 
 
-def metavar(allowed: tuple[str, ...] | range) -> str:
+def metavar(allowed: Allowed) -> str:
     """How the help shows the allowed values."""
+    if isinstance(allowed, str):
+        return allowed
     return "N" if isinstance(allowed, range) else "|".join(allowed)
 
 
-def reader(allowed: tuple[str, ...] | range) -> Callable[[str], str]:
+def reader(allowed: Allowed) -> Callable[[str], str]:
     """The ``type`` of an option with argparse: it returns the text, or raises with what is allowed."""
 
     def read(text: str) -> str:
+        if isinstance(allowed, str):
+            return text
         if isinstance(allowed, range):
             if text.isascii() and text.isdigit() and int(text) in allowed:
                 return text

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from types import FunctionType, ModuleType
 
 import pytest
@@ -45,6 +47,15 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     face = os.environ.get("TORCH_OPENREG_AS") or "openreg"
     variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
     return f'torch_openreg: the device "{face}" is simulated ({variables})'
+
+
+@pytest.fixture
+def openreg_faults() -> Iterator[Callable[[str], object]]:
+    """A function that injects faults until the end of the test: ``torch_openreg.openreg.faults.inject(program)``."""
+    from torch_openreg.openreg.faults import inject
+
+    with ExitStack() as stack:
+        yield lambda program: stack.enter_context(inject(program))
 
 
 def _settings(options: object) -> dict[str, str]:

@@ -105,6 +105,23 @@ class KernelScope(ctypes.Structure):
     )
 
 
+class Fault(ctypes.Structure):
+    _fields_ = (
+        ("points", ctypes.c_uint),
+        ("device", ctypes.c_int),
+        ("first", ctypes.c_uint64),
+        ("last", ctypes.c_uint64),
+        ("minSize", SIZE),
+        ("probability", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        ("action", ctypes.c_int),
+        ("error", ctypes.c_int),
+        ("duration", ctypes.c_int),
+        ("amount", ctypes.c_double),
+        ("text", ctypes.c_char_p),
+    )
+
+
 KERNEL, COPY, FILL, ALLOCATION, FREE, CALL, SYNCHRONIZATION = (1 << bit for bit in range(7))
 ON_THE_DEVICE = KERNEL | COPY | FILL | ALLOCATION | FREE
 ALL_ACTIVITIES = ON_THE_DEVICE | CALL | SYNCHRONIZATION
@@ -205,6 +222,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orCompletionSignal": (POINTER, POINTER),
     "orActivitySubscribe": (_POINTER_P, ActivityFn, POINTER, ctypes.c_uint),
     "orActivityUnsubscribe": (POINTER,),
+    "orFaultInject": (_POINTER_P, ctypes.POINTER(Fault)),
+    "orFaultCount": (POINTER, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64)),
+    "orFaultRemove": (POINTER,),
+    "orRequestAllocation": (ctypes.c_int, SIZE),
 }
 for _name, _arguments in SIGNATURES.items():
     getattr(lib, _name).argtypes = _arguments

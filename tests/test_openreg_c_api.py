@@ -91,12 +91,16 @@ def test_error_codes_have_cudas_values_names_and_texts() -> None:
         3: ("orErrorInitializationError", "initialization error"),
         9: ("orErrorInvalidConfiguration", "invalid configuration argument"),
         21: ("orErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"),
+        35: ("orErrorInsufficientDriver", "OpenReg driver version is insufficient for OpenReg runtime version"),
+        46: ("orErrorDevicesUnavailable", "OpenReg-capable device(s) is/are busy or unavailable"),
         100: ("orErrorNoDevice", "no OpenReg-capable device is detected"),
         101: ("orErrorInvalidDevice", "invalid device ordinal"),
+        214: ("orErrorECCUncorrectable", "uncorrectable ECC error encountered"),
         304: ("orErrorOperatingSystem", "OS call failed or operation not supported on this OS"),
         400: ("orErrorInvalidResourceHandle", "invalid resource handle"),
         600: ("orErrorNotReady", "device not ready"),
         700: ("orErrorIllegalAddress", "an illegal memory access was encountered"),
+        710: ("orErrorAssert", "device-side assert triggered"),
         719: ("orErrorLaunchFailure", "unspecified launch failure"),
         800: ("orErrorNotPermitted", "operation not permitted"),
         801: ("orErrorNotSupported", "operation not supported"),
@@ -1211,9 +1215,9 @@ def test_a_child_forked_after_the_start_is_told_to_spawn() -> None:
             call("orFree", pointer), call("orFreeHost", pinned)
             call("orStreamDestroy", stream), call("orEventDestroy", event)
             lib.orRethrowLaunchFailure()
-            works = ("orGetApiVersion", "orGetDeviceCount", "orGetDevice", "orSetDevice")
+            works = ("orGetApiVersion", "orGetDeviceCount", "orGetDevice", "orSetDevice", "orRequestAllocation")
             does_nothing = ("orFree", "orFreeHost", "orIpcCloseMemHandle", "orStreamDestroy", "orEventDestroy")
-            does_nothing += ("orActivityUnsubscribe",)
+            does_nothing += ("orActivityUnsubscribe", "orFaultRemove")
             for name, arguments in SIGNATURES.items():
                 if name not in works + does_nothing:
                     code = getattr(lib, name)(*[HostFn() if a is HostFn else a() for a in arguments])
@@ -1349,7 +1353,7 @@ def test_calls_from_exit_handlers_and_destructors_are_safe(compiler: str, tmp_pa
 
 
 def test_the_library_exports_its_header_and_nothing_else() -> None:
-    headers = (INCLUDE / "openreg.h").read_text() + (INCLUDE / "openreg_activity.h").read_text()
+    headers = "".join((INCLUDE / f"openreg{part}.h").read_text() for part in ("", "_activity", "_faults"))
     declared = set(re.findall(r"^OPENREG_EXPORT [^;]*?\b(or[A-Z]\w+)(?:\(|;)", headers, re.MULTILINE))
     nm = shutil.which("nm")
     if nm is None:

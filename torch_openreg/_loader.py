@@ -125,6 +125,13 @@ def check_environment() -> None:
             f"TORCH_OPENREG_FALLBACK is {value!r}. Set it to silent (the default), warn or error, which operators to "
             "allow may follow (error,aten::sort.stable,_foreach_*), or unset it."
         )
+    if program := os.environ.get("OPENREG_FAULTS", "").strip():
+        from torch_openreg._faults import parse
+
+        try:
+            parse(program)
+        except ValueError as error:
+            raise ValueError(f"OPENREG_FAULTS cannot be obeyed. {error}") from None
     value = os.environ.get("TORCH_OPENREG_LAUNCH_TRACEBACK", "0")
     if value not in ("0", "1"):
         raise ValueError(f"TORCH_OPENREG_LAUNCH_TRACEBACK is {value!r}. Set it to 0 (the default) or 1, or unset it.")

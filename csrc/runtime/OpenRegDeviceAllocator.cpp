@@ -3,6 +3,7 @@
 #include <c10/core/AllocatorConfig.h>
 #include <c10/core/impl/GPUTrace.h>
 #include <openreg_activity.h>
+#include <openreg_faults.h>
 
 #include <deque>
 #include <map>
@@ -479,9 +480,16 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
         "OpenReg out of memory. Tried to allocate more than 1EB memory.");
     const Stream stream = current_stream(device);
     const auto context = history_.gather(RecordContext::STATE);
+    bool is_full = false;
+    if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
+      is_full = meets_fault(device, requested);
+    }
     std::unique_lock lock(mutex_);
     DeviceCache& cache = cache_of(device);
     const size_t size = rounded_size(requested);
+    if (C10_UNLIKELY(is_full)) {
+      throw_out_of_memory(lock, cache, requested, stream.id(), device, context);
+    }
     if (C10_UNLIKELY(!cache.events.empty())) {
       collect_finished(lock, cache, context);
     }
@@ -518,6 +526,15 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       (*trace)->trace_gpu_memory_allocation(DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(address));
     }
     return address;
+  }
+
+  // Whether a test wants the device to be full. Throws any other error that it wants.
+  static bool meets_fault(DeviceIndex device, size_t size) {
+    const orError_t error = orRequestAllocation(device, size);
+    if (error != orErrorMemoryAllocation) {
+      OPENREG_CHECK(error);
+    }
+    return error == orErrorMemoryAllocation;
   }
 
   static void begin_use(Block* block, BlockPool& pool, size_t size, size_t requested) {

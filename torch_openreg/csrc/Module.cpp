@@ -9,6 +9,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "Distributed.h"
+#include "Faults.h"
 #include "Inductor.h"
 #include "Memory.h"
 #include "aten/native/FallbackPolicy.h"
@@ -259,6 +260,7 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
              }));
   module.def("_collect_shared", wrap_pybind_function(&openreg::collect_shared));
   add_device_properties(module);
+  add_faults(module);
   add_inductor(module);
   add_memory(module);
   add_distributed(module);

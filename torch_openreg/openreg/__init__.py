@@ -281,3 +281,5 @@ def __dir__() -> list[str]:
 
 if "TORCH_OPENREG_FALLBACK" in os.environ:
     from . import fallback as fallback  # obeys it
+if "OPENREG_FAULTS" in os.environ:
+    from . import faults as faults  # injects them

@@ -44,6 +44,7 @@ SUBMODULES = {
         "set_sync_debug_mode",
     ),
     "fallback": (),
+    "faults": (),
     "memory": (
         "MemPool",
         "caching_allocator_alloc",
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from . import amp as amp
     from . import execution as execution
     from . import fallback as fallback
+    from . import faults as faults
     from . import memory as memory
     from . import meta as meta
     from . import nvtx as nvtx

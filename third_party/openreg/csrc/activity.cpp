@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
@@ -58,8 +59,8 @@ orActivity describe(orActivityKind kind, orActivityPhase phase, int device, orSt
 }
 
 // Under the lock.
-void updateObservedKinds() {
-  unsigned int kinds = 0;
+void publishObservedKinds() {
+  unsigned int kinds = faultKinds();
   for (const orSubscriber* each = first; each != nullptr; each = each->next) {
     kinds |= each->subscribed ? each->kinds : 0;
   }
@@ -124,6 +125,11 @@ void ObservedCall::end() {
   tellEnd(kind_, device_, stream_, {name_, nullptr, nullptr}, id_, false);
 }
 
+void updateObservedKinds() {
+  const std::lock_guard lock(subscriptions);
+  publishObservedKinds();
+}
+
 } // namespace openreg
 
 using namespace openreg;
@@ -146,7 +152,7 @@ orError_t orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, voi
     end = &known->next;
   }
   end->store(added, std::memory_order_release);
-  updateObservedKinds();
+  publishObservedKinds();
   *subscriber = added;
   return orSuccess;
 }
@@ -165,7 +171,7 @@ orError_t orActivityUnsubscribe(orSubscriber_t subscriber) {
     if (known == nullptr || !subscriber->subscribed.exchange(false)) {
       return fail(orErrorInvalidResourceHandle, "subscriber %p does not exist", (void*)subscriber);
     }
-    updateObservedKinds();
+    publishObservedKinds();
   }
   if (!thisThread.tells && subscriber->running > 0) {
     void* const token = beforeWait();

@@ -56,4 +56,7 @@ class ObservedCall {
   void end();
 };
 
+// The faults at the points of kernels, copies, fills and allocations have changed.
+void updateObservedKinds();
+
 } // namespace openreg

@@ -14,6 +14,7 @@
 #include "error.h"
 #include "fault.h"
 #include "host_limits.h"
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "windows.h"
@@ -385,6 +386,9 @@ orError_t orMalloc(void** devPtr, size_t size) {
       return orSuccess;
     }
     const ObservedCall call(orActivityCall, "orMalloc", currentDevice());
+    if (orError_t error = checkFaults(orFaultAtSegment, currentDevice(), size); error != orSuccess) {
+      return error;
+    }
     const orError_t error = deviceMemory(currentDevice()).allocate(size, devPtr);
     if (error == orSuccess && orIsObserved(orActivityAllocation)) {
       tellRange(orActivityAllocation, currentDevice(), nullptr, "orMalloc", *devPtr, size);

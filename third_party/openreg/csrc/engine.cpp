@@ -10,6 +10,7 @@
 #include "activity.h"
 #include "chaos.h"
 #include "device.h"
+#include "injection.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
 
@@ -151,7 +152,7 @@ struct Deferred {
   StreamPtr stream;
   uint64_t count; // its number in the stream
   orKernel what;
-  uint64_t id; // of the activity that is told; 0: not told
+  ActivityId id;
   uint64_t hostMemory;
 };
 
@@ -202,7 +203,11 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
     id = tellBegin(kind, stream->device, stream->handle, work.what, work.call);
   }
   try {
-    work.fn(work.data);
+    const std::optional<FaultyWork> faulty = isTold ? FaultyWork::meet(kind, stream->device, work.what) : std::nullopt;
+    work.fn(work.data); // also if it is to fail, because it deletes its data
+    if (faulty) {
+      faulty->finish();
+    }
   } catch (const abi::__forced_unwind&) {
     throw; // pthread_exit or pthread_cancel: CPython ends threads so at interpreter exit, and it must not be stopped
   } catch (...) {
@@ -219,8 +224,10 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
 
 // Starts work that another thread completes.
 void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
-  const bool isTold = orIsObserved(orActivityKernel);
-  const uint64_t id = isTold ? tellBegin(orActivityKernel, stream->device, stream->handle, work.what) : 0;
+  ActivityId id;
+  if (orIsObserved(orActivityKernel)) {
+    id = tellBegin(orActivityKernel, stream->device, stream->handle, work.what, work.call);
+  }
   const orCompletion_t completion =
       deferredWork().add(std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.hostMemory}));
   stream->holder = nullptr; // nobody who waits for the stream waits for this thread
@@ -233,7 +240,7 @@ void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
     }
   };
   try {
-    const Running running{{stream.get(), thisThread.function}, exchangeDevice(stream->device)};
+    const Running running{{stream.get(), thisThread.function, work.what.name}, exchangeDevice(stream->device)};
     thisThread.function = &running.frame;
     work.deferred(work.data, completion);
   } catch (const abi::__forced_unwind&) {
@@ -250,7 +257,7 @@ bool complete(orCompletion_t completion, std::exception_ptr exception) {
   if (!work || !deferredWork().remove(completion)) {
     return false;
   }
-  if (work->id != 0) {
+  if (work->id.id != 0) {
     const orKernel told{work->what.name, nullptr, nullptr};
     tellEnd(orActivityKernel, work->stream->device, work->stream->handle, told, work->id, exception != nullptr);
   }

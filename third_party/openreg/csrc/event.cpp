@@ -1,5 +1,6 @@
 #include "activity.h"
 #include "device.h"
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "stream.h"
@@ -43,6 +44,9 @@ orError_t create(orEvent_t* event, unsigned int flags) {
   }
   if ((flags & ~orEventEnableTiming) != 0) {
     return fail(orErrorInvalidValue, "flags is %u; pass orEventDisableTiming (0) or orEventEnableTiming (1)", flags);
+  }
+  if (orError_t error = checkFaults(orFaultAtEvent, currentDevice()); error != orSuccess) {
+    return error;
   }
   *event = events().add(std::make_shared<Event>(currentDevice(), flags == orEventEnableTiming));
   return orSuccess;

@@ -11,6 +11,7 @@
 #include "device.h"
 #include "device_memory.h"
 #include "error.h"
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "windows.h"
@@ -136,7 +137,10 @@ orError_t orIpcGetMemHandle(orIpcMemHandle_t* handle, void* devPtr) {
 }
 
 orError_t orIpcOpenMemHandle(void** devPtr, orIpcMemHandle_t handle, unsigned int flags) {
-  return deviceCall(__func__, [&] { return openHandle(devPtr, handle, flags); });
+  return deviceCall(__func__, [&]() -> orError_t {
+    const orError_t error = checkFaults(orFaultAtIpc, currentDevice());
+    return error == orSuccess ? openHandle(devPtr, handle, flags) : error;
+  });
 }
 
 orError_t orIpcCloseMemHandle(void* devPtr) {

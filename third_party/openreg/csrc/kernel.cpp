@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "activity.h"
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
@@ -57,11 +60,52 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
   }
 }
 
+[[gnu::noinline]] void endSlowly(Stream* ended) {
+  if (isInBadFork()) {
+    return;
+  }
+  Locked locked;
+  if (!ended->busy) { // the process exits, and has let go of all streams
+    ended->turn = Turn::free;
+    return;
+  }
+  const StreamPtr stream = scheduler->active[ended->activeIndex];
+  stream->hostKernel = false;
+  locked.wakeLater(stream);
+  moveOn(locked, stream);
+}
+
+void end(orKernelScope* scope) {
+  thisThread.kernel = scope->outer;
+  if (auto* const stream = static_cast<Stream*>(scope->turn)) {
+    stream->holder.store(nullptr, std::memory_order_relaxed);
+    Turn expected = Turn::taken;
+    if (!stream->turn.compare_exchange_strong(expected, Turn::free, std::memory_order_release)) [[unlikely]] {
+      endSlowly(stream);
+    }
+  }
+}
+
+// The kernel that this thread has begun while somebody listens: none, or one.
+std::vector<std::pair<const orKernelScope*, FaultyWork>>& faulty() {
+  static thread_local std::vector<std::pair<const orKernelScope*, FaultyWork>> kernels;
+  return kernels;
+}
+
 // Fills in what only those who listen need. Out of line, as the others below: what they keep in registers would be saved
 // and restored by every kernel.
 [[gnu::noinline]] orError_t tellKernelBegin(orKernelScope* scope, const Stream& stream, const orKernel* kernel) {
   scope->stream = stream.handle;
   scope->device = stream.device;
+  if (scope->outer == nullptr && !isRunningHere()) { // else it is part of a kernel that has met its faults
+    if (const auto work = FaultyWork::meet(orActivityKernel, stream.device, *kernel)) {
+      if (work->error() != orSuccess) { // recorded
+        end(scope);
+        return work->error();
+      }
+      faulty().emplace_back(scope, *work);
+    }
+  }
   scope->id = tellBegin(orActivityKernel, scope->device, scope->stream, *kernel, currentCall()).id;
   return orSuccess;
 }
@@ -110,21 +154,6 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
     thisThread.kernel = scope;
     return orIsObserved(orActivityKernel) ? tellKernelBegin(scope, *stream, kernel) : orSuccess;
   });
-}
-
-[[gnu::noinline]] void endSlowly(Stream* ended) {
-  if (isInBadFork()) {
-    return;
-  }
-  Locked locked;
-  if (!ended->busy) { // the process exits, and has let go of all streams
-    ended->turn = Turn::free;
-    return;
-  }
-  const StreamPtr stream = scheduler->active[ended->activeIndex];
-  stream->hostKernel = false;
-  locked.wakeLater(stream);
-  moveOn(locked, stream);
 }
 
 } // namespace
@@ -177,18 +206,12 @@ using namespace openreg;
 
 namespace {
 
-void end(orKernelScope* scope) {
-  thisThread.kernel = scope->outer;
-  if (auto* const stream = static_cast<Stream*>(scope->turn)) {
-    stream->holder.store(nullptr, std::memory_order_relaxed);
-    Turn expected = Turn::taken;
-    if (!stream->turn.compare_exchange_strong(expected, Turn::free, std::memory_order_release)) [[unlikely]] {
-      endSlowly(stream);
-    }
-  }
-}
-
 [[gnu::noinline]] void tellAndEnd(orKernelScope* scope, bool failed) {
+  auto& kernels = faulty();
+  if (!kernels.empty() && kernels.back().first == scope) {
+    kernels.back().second.finish();
+    kernels.pop_back();
+  }
   if (scope->id != 0) {
     const ActivityId id{scope->id, currentCall()};
     tellEnd(orActivityKernel, scope->device, scope->stream, *scope->kernel, id, failed);

@@ -13,6 +13,7 @@
 #include "device.h"
 #include "error.h"
 #include "host_limits.h"
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "windows.h"
@@ -82,6 +83,9 @@ orError_t orMallocHost(void** ptr, size_t size) {
       return fail(orErrorInvalidValue, "ptr is NULL; pass the address of a pointer");
     }
     *ptr = nullptr;
+    if (orError_t error = checkFaults(orFaultAtHostAllocation, currentDevice(), size); error != orSuccess) {
+      return error;
+    }
     if (size == 0) {
       return orSuccess;
     }

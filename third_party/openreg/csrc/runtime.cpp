@@ -7,6 +7,7 @@
 
 #include "device_memory.h"
 #include "fault.h"
+#include "injection.h"
 #include "scheduler.h"
 #include "stream.h"
 #include "windows.h"
@@ -76,6 +77,9 @@ orError_t start() {
         "no device is visible: %s hides all %d; unset it to see them",
         asked.visibleVariable,
         asked.deviceCount);
+  }
+  if (orError_t error = checkFaults(orFaultAtStart, -1); error != orSuccess) {
+    return error;
   }
   const std::lock_guard lock(startMutex);
   if (state == State::started) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "chaos.h"
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler_state.h"
 
@@ -156,6 +157,12 @@ std::optional<Failure> takeFailure(const Stream& stream) {
 orError_t report(std::optional<Failure> failure) {
   if (!failure) {
     return orSuccess;
+  }
+  try {
+    std::rethrow_exception(failure->exception);
+  } catch (const InjectedFailure& injected) {
+    return failVerbatim(injected.code, injected.what());
+  } catch (...) {
   }
   const std::string reason = reasonOf(failure->exception);
   setLaunchFailure(std::move(failure->exception));
@@ -307,6 +314,12 @@ bool isPending(const Stream& stream) {
   return stream.submitted != stream.completed && !hasTurnHere(stream);
 }
 
+// The failure of a device that is lost is that it is lost.
+static orError_t reportOrLost(std::optional<Failure> failure, int device) {
+  const orError_t lost = checkLost(device);
+  return lost != orSuccess ? lost : report(std::move(failure));
+}
+
 orError_t synchronize(const StreamPtr& stream) {
   std::optional<Failure> failure;
   {
@@ -316,7 +329,7 @@ orError_t synchronize(const StreamPtr& stream) {
     }
     failure = takeFailure(*stream);
   }
-  return report(std::move(failure));
+  return reportOrLost(std::move(failure), stream->device);
 }
 
 orError_t synchronize(const Mark& mark) {
@@ -328,7 +341,7 @@ orError_t synchronize(const Mark& mark) {
     }
     failure = takeFailure(*mark.stream);
   }
-  return report(std::move(failure));
+  return reportOrLost(std::move(failure), mark.stream->device);
 }
 
 orError_t synchronizeDevice(int device) {
@@ -340,7 +353,7 @@ orError_t synchronizeDevice(int device) {
     }
     failure = takeFailureIf([&](const Stream& failed) { return failed.device == device; });
   }
-  return report(std::move(failure));
+  return reportOrLost(std::move(failure), device);
 }
 
 orError_t waitForAllDevices() {

@@ -6,6 +6,7 @@
 
 #include "activity.h"
 #include "device.h"
+#include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
 
@@ -48,6 +49,9 @@ orError_t create(orStream_t* stream, unsigned int flags, int priority) {
   }
   if ((flags & ~orStreamPersistent) != 0) {
     return fail(orErrorInvalidValue, "flags is %u; pass 0 or orStreamPersistent (1)", flags);
+  }
+  if (orError_t error = checkFaults(orFaultAtStream, currentDevice()); error != orSuccess) {
+    return error;
   }
   const int clamped = std::clamp(priority, kGreatestPriority, kLeastPriority);
   if (flags == orStreamPersistent) {

@@ -50,13 +50,17 @@ typedef enum orError {
   orErrorInitializationError = 3,  /* used in a child forked after the simulator started */
   orErrorInvalidConfiguration = 9, /* an environment variable has a bad value */
   orErrorInvalidMemcpyDirection = 21,
+  orErrorInsufficientDriver = 35, /* of injected faults only, as the others that say so */
+  orErrorDevicesUnavailable = 46, /* injected */
   orErrorNoDevice = 100,
   orErrorInvalidDevice = 101,
   orErrorDeviceUninitialized = 201,   /* a handle of this process's own memory was opened in it */
+  orErrorECCUncorrectable = 214,      /* injected */
   orErrorOperatingSystem = 304,       /* the system refused a thread */
   orErrorInvalidResourceHandle = 400, /* a stream or event that was destroyed, or is of another device */
   orErrorNotReady = 600,              /* not a failure: the work asked about is still pending */
   orErrorIllegalAddress = 700,
+  orErrorAssert = 710,        /* injected */
   orErrorLaunchFailure = 719, /* a kernel or host function threw */
   orErrorNotPermitted = 800,  /* called inside a function that a stream runs, where it would have to wait */
   orErrorNotSupported = 801,

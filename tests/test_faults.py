@@ -1,0 +1,394 @@
+"""Faults on demand: each one happens where and when the test says, in every execution mode, and nowhere else."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME
+from openreg_c import Fault, OpenRegError, call, get_pointer
+
+from torch_openreg import openreg
+from torch_openreg._faults import MANY, parse
+from torch_openreg.openreg.faults import Count, FaultWarning, inject
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+MODES = ("inline", "async", "chaos")
+
+
+@pytest.fixture(params=MODES, autouse=True)
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    with openreg.execution_mode(request.param, seed=3):
+        yield request.param
+        torch.accelerator.synchronize()
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+    )
+
+
+# ---- the language ----------------------------------------------------------------------------------------------------
+
+
+def test_a_program_is_a_list_of_faults() -> None:
+    faults = parse(
+        "seed=7; malloc:3=oom ; copy~1.5ms;device1@kernel:40+=lost; * x2.5; segment:>64K=oom; kernel:p0.5=ecc!"
+    )
+    got = [(f.points, f.device, f.calls, f.min_size, f.chance, f.action, f.error, f.duration, f.amount) for f in faults]
+    assert got == [
+        (1, -1, (3, 3), 0, (1.0, 7), 0, 2, 0, 0.0),
+        (16, -1, (1, MANY), 0, (1.0, 7), 1, 0, 0, 1.5e6),
+        (8, 1, (40, MANY), 0, (1.0, 7), 0, 46, 1, 0.0),
+        (56, -1, (1, MANY), 0, (1.0, 7), 2, 0, 0, 2.5),
+        (2, -1, (1, MANY), 65537, (1.0, 7), 0, 2, 0, 0.0),
+        (8, -1, (1, MANY), 0, (0.5, 7), 0, 214, 2, 0.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (
+            "maloc:1=oom",
+            "The fault 'maloc:1=oom' has the unknown point 'maloc'. Did you mean 'malloc'? There are malloc, ",
+        ),
+        ("malloc=om", "The fault 'malloc=om' has the unknown effect 'om'. Did you mean 'oom'?"),
+        (
+            "copy~2m",
+            "The fault 'copy~2m' has the unknown unit of time 'm'. Did you mean 'ms'? There are ns, us, ms, s.",
+        ),
+        ("copy~2.3.4ms", "The fault 'copy~2.3.4ms' has '2.3.4' where a time belongs."),
+        ("malloc:0=oom", "The fault 'malloc:0=oom' does not say which calls: '0' is none of * (all), 3 (the third), "),
+        ("malloc:5-3=oom", "The fault 'malloc:5-3=oom' does not say which calls: '5-3' is none of * (all), "),
+        ("malloc:p1.5=oom", "The fault 'malloc:p1.5=oom' does not say which calls: 'p1.5' is none of * (all), "),
+        (
+            "stream x2",
+            "The fault 'stream x2' makes no sense: kernels, copies and memsets can be slower, by a factor of ",
+        ),
+        (
+            "kernel x0.5",
+            "The fault 'kernel x0.5' makes no sense: kernels, copies and memsets can be slower, by a factor ",
+        ),
+        ("kernel=flip", "The fault 'kernel=flip' makes no sense: only copies can have a flipped bit, and once."),
+        (
+            "malloc",
+            "The fault 'malloc' cannot be read. It is written [deviceN@]POINT[:WHICH]EFFECT, and EFFECT is =ERROR, ",
+        ),
+        (" ; ", "The program ' ; ' has no fault. An example: malloc:3=oom"),
+    ],
+)
+def test_a_program_that_cannot_be_read_is_refused_with_the_way_out(program: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        inject(program)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_third_allocation_fails_and_the_next_does_not() -> None:
+    kept = [torch.empty(8, device=DEVICE) for _ in range(4)]  # whatever is cached
+    ooms = torch.accelerator.memory_stats()["num_ooms"] if NAME == "OpenReg" else None
+    with inject("malloc:3=oom") as faults:
+        kept.append(torch.empty(8, device=DEVICE))
+        kept.append(torch.empty(8, device=DEVICE))
+        with pytest.raises(torch.OutOfMemoryError, match=rf"^{NAME} out of memory\. Tried to allocate 32 bytes\."):
+            torch.empty(8, device=DEVICE)
+        kept.append(torch.empty(8, device=DEVICE))
+    assert faults.counts == [Count("malloc:3=oom", 4, 1)]
+    if ooms is not None:
+        assert torch.accelerator.memory_stats()["num_ooms"] == ooms + 1
+
+
+def test_an_allocation_above_a_size_fails() -> None:
+    with inject("malloc:>1M=oom") as faults:
+        torch.empty(1 << 20, dtype=torch.uint8, device=DEVICE)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty((1 << 20) + 1, dtype=torch.uint8, device=DEVICE)
+    assert faults.counts == [Count("malloc:>1M=oom", 1, 1)]
+
+
+def test_a_chance_gives_the_same_failures_for_the_same_seed() -> None:
+    def failures(seed: int) -> list[int]:
+        found = []
+        with inject(f"seed={seed};malloc:p0.3=oom"):
+            for i in range(100):
+                try:
+                    torch.empty(8, device=DEVICE)
+                except torch.OutOfMemoryError:
+                    found.append(i)
+        return found
+
+    first = failures(1)
+    assert 15 < len(first) < 45
+    assert failures(1) == first != failures(2)
+
+
+def test_when_a_segment_fails_the_allocator_gives_back_its_cache_and_tries_again() -> None:
+    torch.accelerator.empty_cache()
+    retries = torch.accelerator.memory_stats()["num_alloc_retries"]
+    with inject("segment:1=oom"):
+        torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE)
+    assert torch.accelerator.memory_stats()["num_alloc_retries"] == retries + 1
+
+
+def test_a_fault_waits_for_one_device() -> None:
+    with inject("device1@malloc=oom") as faults:
+        torch.empty(8, device=DEVICE_0)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(8, device=DEVICE_1)
+    assert faults.counts == [Count("device1@malloc=oom", 1, 1)]
+
+
+def test_pinned_memory_fails() -> None:
+    with inject("pinned=oom"), pytest.raises(torch.OutOfMemoryError, match=r"out of memory \(injected by pinned=oom\)"):
+        torch.empty(77 << 20, dtype=torch.uint8, pin_memory=True)
+
+
+# ---- kernels and copies ----------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_fails_is_reported_like_cudas(mode: str) -> None:
+    x = torch.ones(4, device=DEVICE)
+    torch.accelerator.synchronize()
+    message = rf"^{NAME} error: an illegal memory access was encountered \(injected by kernel:2=illegal\) "
+    with inject("kernel:2=illegal") as faults, pytest.raises(torch.AcceleratorError, match=message) as caught:
+        x.neg()
+        y = x.abs()
+        assert mode != "inline"  # it raises at once
+        del y
+        torch.accelerator.synchronize()
+    assert caught.value.error_code == 700
+    assert faults.counts == [Count("kernel:2=illegal", 2, 1)]
+    assert x.add(1).tolist() == [2.0] * 4  # the device is usable
+
+
+def test_nothing_is_lost_with_a_kernel_that_fails() -> None:
+    x = torch.ones(1 << 20, device=DEVICE)
+    torch.accelerator.synchronize()
+    before = torch.accelerator.memory_allocated()
+    with pytest.raises(torch.AcceleratorError), inject("kernel:1=failure"):
+        x.neg()
+        torch.accelerator.synchronize()
+    assert torch.accelerator.memory_allocated() == before
+
+
+def test_a_failure_that_nobody_was_told_of_is_raised_at_the_end(mode: str) -> None:
+    x = torch.ones(4, device=DEVICE)
+    with pytest.raises(torch.AcceleratorError, match="device-side assert triggered"):  # noqa: SIM117
+        with inject("kernel:1=assert"):
+            x.neg()
+            assert mode != "inline"
+
+
+def test_a_copy_that_fails_is_reported() -> None:
+    x = torch.ones(4, device=DEVICE)
+    with inject("copy:1=ecc") as faults:
+        with pytest.raises(torch.AcceleratorError, match="uncorrectable ECC error encountered"):
+            x.cpu()
+        assert x.cpu().tolist() == [1.0] * 4
+    assert faults.counts == [Count("copy:1=ecc", 2, 1)]
+
+
+def test_a_flipped_bit_is_one_bit() -> None:
+    x = torch.zeros(1000, dtype=torch.uint8).random_(generator=torch.Generator().manual_seed(0))
+    on_device = x.to(DEVICE)
+    torch.accelerator.synchronize()
+    with inject("copy:1=flip"):
+        wrong = on_device.cpu()
+    different = wrong ^ x
+    assert sum(bin(value).count("1") for value in different.tolist()) == 1
+    assert on_device.cpu().equal(x)
+
+
+def test_what_is_late_takes_longer_and_is_right(mode: str) -> None:
+    x = torch.arange(4.0).to(DEVICE)
+    torch.accelerator.synchronize()
+    with inject("kernel:1~200ms;copy:1~100ms"):
+        start = time.perf_counter()
+        y = x + 1
+        launched = time.perf_counter() - start
+        assert y.tolist() == [1.0, 2.0, 3.0, 4.0]
+        assert time.perf_counter() - start >= 0.3
+    if mode != "inline":
+        assert launched < 0.15  # the stream sleeps, not the host
+
+
+def test_a_slow_device_takes_its_factor() -> None:
+    x = torch.rand(400, 400, device=DEVICE_0)
+    other = x.to(DEVICE_1)
+    torch.accelerator.synchronize(0)
+
+    def seconds(tensor: torch.Tensor) -> float:
+        torch.accelerator.synchronize(tensor.device)
+        start = time.perf_counter()
+        for _ in range(5):
+            tensor @ tensor
+        torch.accelerator.synchronize(tensor.device)
+        return time.perf_counter() - start
+
+    seconds(x), seconds(other)
+    with inject("device0@kernel x20"):
+        assert seconds(x) > 4 * seconds(other)
+
+
+# ---- streams, events, lost devices -----------------------------------------------------------------------------------
+
+
+def test_a_lost_device_stays_lost_until_the_end_and_the_other_one_works(mode: str) -> None:
+    lost, fine = torch.ones(4, device=DEVICE_1), torch.ones(4, device=DEVICE_0)
+    for index in (0, 1):
+        torch.accelerator.synchronize(index)
+    message = "device(s) is/are busy or unavailable (injected by device1@kernel:2=lost)"
+    with inject("device1@kernel:2=lost"):
+        lost.neg()
+        with pytest.raises(torch.AcceleratorError, match=re.escape(message)):
+            lost.neg()
+            torch.accelerator.synchronize(1)
+        with pytest.raises(torch.AcceleratorError, match=re.escape(message)):
+            torch.accelerator.synchronize(1)
+        with pytest.raises(torch.AcceleratorError, match=re.escape(message)):
+            torch.empty(4, device=DEVICE_1)
+        with pytest.raises(torch.AcceleratorError, match=re.escape(message)):
+            lost.cpu()
+        assert fine.neg().tolist() == [-1.0] * 4
+    assert lost.neg().tolist() == [-1.0] * 4
+
+
+def test_a_sticky_error_stays_for_the_process(mode: str) -> None:
+    result = run(
+        f"""if True:
+        import torch
+        from torch_openreg.openreg.faults import inject
+        x = torch.ones(4, device="{DEVICE_0}")
+        def tried(call):
+            try:
+                call()
+                torch.accelerator.synchronize()
+                print("fine")
+            except torch.AcceleratorError as error:
+                print(error.error_code)
+        try:
+            with inject("kernel:1=illegal!"):
+                tried(lambda: x.neg())
+        finally:
+            tried(lambda: x.neg())
+            tried(lambda: torch.empty(4, device="{DEVICE_1}"))
+            tried(lambda: x.cpu())
+        """,
+        OPENREG_EXECUTION=mode,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["700"] * 4
+
+
+@pytest.mark.parametrize("point", ["stream", "event"])
+def test_streams_and_events_cannot_be_made(point: str) -> None:
+    name = "orStreamCreate" if point == "stream" else "orEventCreate"
+    with inject(f"{point}:2=failure"):
+        made = get_pointer(name)
+        with pytest.raises(OpenRegError, match=rf"unspecified launch failure \(injected by {point}:2=failure\)"):
+            get_pointer(name)
+        call(name.replace("Create", "Destroy"), made)
+
+
+def test_a_driver_that_fails_at_the_start_is_reported_at_the_first_use() -> None:
+    program = f'import torch\ntry: torch.ones(2, device="{DEVICE_0}")\nexcept RuntimeError as error: print(error)'
+    for effect, text in (("driver", "driver version is insufficient"), ("nodevice", "capable device is detected")):
+        result = run(program, OPENREG_FAULTS=f"start={effect}")
+        assert result.returncode == 0 and text in result.stdout, result.stderr
+
+
+# ---- scopes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_that_never_fired_warns() -> None:
+    message = "^The fault 'malloc:100=oom' never fired: it met 1 calls that match.$"
+    with pytest.warns(FaultWarning, match=message), inject("malloc:100=oom"):
+        torch.empty(4, device=DEVICE)
+
+
+def test_a_function_is_decorated_and_gets_new_faults_in_each_call() -> None:
+    @inject("malloc:2=oom")
+    def first_then_none() -> bool:
+        torch.empty(4, device=DEVICE)
+        try:
+            torch.empty(4, device=DEVICE)
+        except torch.OutOfMemoryError:
+            return True
+        return False
+
+    assert first_then_none() and first_then_none()
+
+
+def test_after_the_end_nothing_fails() -> None:
+    with inject("malloc:1=oom;kernel:1+~1us;copy:1+~1us"):
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(4, device=DEVICE)
+        torch.ones(4, device=DEVICE).neg().cpu()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.ones(4, device=DEVICE).neg().tolist() == [-1.0] * 4
+
+
+def test_the_environment_injects_for_the_process_and_tells_at_exit_what_never_fired() -> None:
+    program = f"""if True:
+        import torch
+        try:
+            torch.empty(4, device="{DEVICE_0}")
+        except torch.OutOfMemoryError:
+            print("out of memory")
+    """
+    result = run(program, OPENREG_FAULTS="malloc:1=oom; kernel:1=illegal")
+    assert result.stdout.splitlines() == [
+        "out of memory",
+        "OPENREG_FAULTS: the fault 'kernel:1=illegal' never fired: it met 0 calls that match.",
+    ], result.stderr
+
+
+def test_a_bad_environment_does_not_break_the_import() -> None:
+    program = f'import torch\ntry: torch.ones(2, device="{DEVICE_0}")\nexcept Exception as error: print(error)'
+    result = run(program, OPENREG_FAULTS="maloc:1=oom")
+    assert result.returncode == 0, result.stderr
+    assert "OPENREG_FAULTS cannot be obeyed. The fault 'maloc:1=oom' has the unknown point 'maloc'." in (
+        result.stdout + result.stderr
+    )
+
+
+# ---- the C API -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("points", 0, "points is 0; join values of orFaultPoint, or pass orFaultAnywhere"),
+        ("points", 1 << 20, "points is 1048576; join values of orFaultPoint, or pass orFaultAnywhere"),
+        ("first", 0, "first is 0 and last is 1; calls are counted from 1"),
+        ("probability", 0.0, "probability is 0; pass a number above 0, at most 1"),
+        ("action", 4, "action is 4, which is no orFaultAction (0 to 3)"),
+        ("error", 0, "error is orSuccess; pass the error that the call is to return"),
+    ],
+)
+def test_a_fault_that_makes_no_sense_is_refused(field: str, value: float, message: str) -> None:
+    fault = Fault(points=1, device=-1, first=1, last=1, probability=1.0, error=2)
+    setattr(fault, field, value)
+    with pytest.raises(OpenRegError, match=re.escape(f"orErrorInvalidValue: orFaultInject: {message}")):
+        get_pointer("orFaultInject", ctypes.byref(fault))
+
+
+def test_a_fault_is_removed_once() -> None:
+    handle = get_pointer(
+        "orFaultInject", ctypes.byref(Fault(points=1, device=-1, first=1, last=1, probability=1, error=2))
+    )
+    call("orFaultRemove", handle)
+    with pytest.raises(OpenRegError, match=f"fault {handle:#x} does not exist; it was removed, or is no fault"):
+        call("orFaultRemove", handle)

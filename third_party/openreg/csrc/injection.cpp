@@ -1,0 +1,292 @@
+#include "injection.h"
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "activity.h"
+#include "runtime.h"
+#include "scheduler_state.h"
+
+struct orInjectedFault {
+  orFault what;
+  std::string text;
+  uint64_t seen = 0;
+  uint64_t fired = 0;
+  int lost = -1; // the device for which every call fails from now on
+  bool removed = false;
+};
+
+namespace openreg {
+
+std::atomic<unsigned int> faultPoints{0};
+
+namespace {
+
+std::mutex mutex; // guards the faults; leaf. A forked child has no device that could fail.
+std::vector<std::unique_ptr<orInjectedFault>> faults;
+
+constexpr int kEveryDevice = -2; // of orInjectedFault::lost
+
+int64_t now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+// SplitMix64: the same number for the same call in every run.
+uint64_t randomOf(uint64_t seed, uint64_t number) {
+  uint64_t value = seed + number * 0x9E3779B97F4A7C15u;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+
+bool matches(const orFault& fault, orFaultPoint point, int device, size_t size) {
+  return (fault.points & point) != 0 && (fault.device < 0 || fault.device == device) && size >= fault.minSize;
+}
+
+bool isDue(orInjectedFault& fault) {
+  const uint64_t number = ++fault.seen;
+  if (number < fault.what.first || number > fault.what.last) {
+    return false;
+  }
+  constexpr double kRange = 0x1p64;
+  return static_cast<double>(randomOf(fault.what.seed, number)) < fault.what.probability * kRange;
+}
+
+// Under the lock.
+void updatePoints() {
+  unsigned int points = 0;
+  for (const auto& fault : faults) {
+    if (!fault->removed) {
+      points |= fault->what.duration == orFaultOnce ? fault->what.points : orFaultAnywhere;
+    } else if (fault->lost == kEveryDevice) {
+      points = orFaultAnywhere;
+    }
+  }
+  faultPoints = points;
+}
+
+Outcome failed(const orInjectedFault& fault) {
+  Outcome outcome;
+  outcome.error = fault.what.error;
+  outcome.message = std::string(orGetErrorString(fault.what.error)) + " (injected by " + fault.text + ")";
+  return outcome;
+}
+
+bool isLost(const orInjectedFault& fault, int device) {
+  return fault.lost == kEveryDevice || (fault.lost >= 0 && fault.lost == device);
+}
+
+orError_t recorded(const Outcome& outcome) {
+  return outcome.error == orSuccess ? orSuccess : failVerbatim(outcome.error, outcome.message.c_str());
+}
+
+} // namespace
+
+unsigned int faultKinds() {
+  constexpr std::pair<orFaultPoint, orActivityKind> kKinds[] = {
+      {orFaultAtKernel, orActivityKernel},
+      {orFaultAtCopy, orActivityCopy},
+      {orFaultAtFill, orActivityFill},
+      {orFaultAtAllocation, orActivityAllocation}};
+  unsigned int kinds = 0;
+  for (const auto& [point, kind] : kKinds) {
+    kinds |= (faultPoints & point) != 0 ? kind : 0;
+  }
+  return kinds;
+}
+
+Outcome meetFaults(orFaultPoint point, int device, size_t size) {
+  if (thisThread.tells || isInBadFork()) {
+    return {};
+  }
+  Outcome outcome;
+  double delay = 0;
+  {
+    const std::lock_guard lock(mutex);
+    for (const auto& fault : faults) {
+      if (isLost(*fault, device)) {
+        outcome = failed(*fault);
+        break;
+      }
+      if (fault->removed || !matches(fault->what, point, device, size) || !isDue(*fault)) {
+        continue;
+      }
+      ++fault->fired;
+      if (fault->what.action == orFaultFails) {
+        outcome = failed(*fault);
+        if (fault->what.duration != orFaultOnce) {
+          fault->lost = fault->what.duration == orFaultForTheProcess ? kEveryDevice : device;
+        }
+        break;
+      }
+      if (fault->what.action == orFaultDelays) {
+        delay += fault->what.amount;
+      } else if (fault->what.action == orFaultSlows) {
+        outcome.slowdown *= fault->what.amount;
+      } else {
+        outcome.flips = true;
+        outcome.seed = randomOf(~fault->what.seed, fault->seen);
+      }
+    }
+  }
+  if (delay > 0) {
+    std::this_thread::sleep_for(std::chrono::duration<double, std::nano>(delay));
+  }
+  recorded(outcome);
+  return outcome;
+}
+
+orError_t checkLost(int device) {
+  if (faultPoints.load(std::memory_order_relaxed) == 0 || isInBadFork()) {
+    return orSuccess;
+  }
+  const std::lock_guard lock(mutex);
+  for (const auto& fault : faults) {
+    if (isLost(*fault, device)) {
+      return recorded(failed(*fault));
+    }
+  }
+  return orSuccess;
+}
+
+std::optional<FaultyWork> FaultyWork::meet(orActivityKind kind, int device, const orKernel& what) {
+  const auto point = kind == orActivityKernel ? orFaultAtKernel
+                     : kind == orActivityCopy ? orFaultAtCopy
+                                              : orFaultAtFill;
+  if ((faultPoints.load(std::memory_order_relaxed) & point) == 0) {
+    return std::nullopt;
+  }
+  FaultyWork work;
+  if (kind != orActivityKernel) {
+    const auto visit = [](const orOperand* operand, void* context) {
+      if ((operand->access & orAccessWrite) != 0) {
+        *static_cast<orOperand*>(context) = *operand;
+      }
+    };
+    what.operands(what.data, visit, &work.written_);
+  }
+  work.outcome_ = meetFaults(point, device, work.written_.itemSize);
+  work.begin_ = now();
+  return work;
+}
+
+void FaultyWork::finish() const {
+  if (outcome_.error != orSuccess) {
+    throw InjectedFailure(outcome_.error, outcome_.message);
+  }
+  if (outcome_.slowdown > 1) {
+    const double more = static_cast<double>(now() - begin_) * (outcome_.slowdown - 1);
+    std::this_thread::sleep_for(std::chrono::duration<double, std::nano>(more));
+  }
+  if (outcome_.flips && written_.itemSize > 0) {
+    const uint64_t bit = outcome_.seed % (written_.itemSize * 8);
+    static_cast<unsigned char*>(orGetKernelPointer(written_.data))[bit / 8] ^= 1u << bit % 8;
+  }
+}
+
+} // namespace openreg
+
+using namespace openreg;
+
+orError_t orFaultInject(orInjectedFault_t* fault, const orFault* what) {
+  enter(__func__);
+  if (isInBadFork()) {
+    return start(); // refuses
+  }
+  if (fault == nullptr || what == nullptr) {
+    return fail(orErrorInvalidValue, "%s is NULL", fault == nullptr ? "fault" : "what");
+  }
+  if (what->points == 0 || (what->points & ~orFaultAnywhere) != 0) {
+    return fail(
+        orErrorInvalidValue, "points is %u; join values of orFaultPoint, or pass orFaultAnywhere", what->points);
+  }
+  if (what->first < 1 || what->last < what->first) {
+    return fail(
+        orErrorInvalidValue,
+        "first is %llu and last is %llu; calls are counted from 1",
+        static_cast<unsigned long long>(what->first),
+        static_cast<unsigned long long>(what->last));
+  }
+  if (!(what->probability > 0 && what->probability <= 1)) {
+    return fail(orErrorInvalidValue, "probability is %g; pass a number above 0, at most 1", what->probability);
+  }
+  if (what->action < orFaultFails || what->action > orFaultFlips) {
+    return fail(orErrorInvalidValue, "action is %d, which is no orFaultAction (0 to 3)", what->action);
+  }
+  const double least = what->action == orFaultDelays ? 0 : what->action == orFaultSlows ? 1 : -INFINITY;
+  if (!(what->amount >= least) || !std::isfinite(what->amount)) {
+    return fail(orErrorInvalidValue, "amount is %g; pass a number of at least %g", what->amount, least);
+  }
+  if (what->action == orFaultFails && what->error == orSuccess) {
+    return fail(orErrorInvalidValue, "error is orSuccess; pass the error that the call is to return");
+  }
+  auto added = std::make_unique<orInjectedFault>();
+  added->what = *what;
+  added->text = what->text != nullptr ? what->text : "a fault";
+  const std::lock_guard lock(mutex);
+  *fault = added.get();
+  faults.push_back(std::move(added));
+  updatePoints();
+  updateObservedKinds();
+  return orSuccess;
+}
+
+namespace {
+
+// Under the lock. Null after a failure that fail() recorded.
+orInjectedFault* findFault(orInjectedFault_t fault) {
+  for (const auto& known : faults) {
+    if (known.get() == fault && !known->removed) {
+      return known.get();
+    }
+  }
+  fail(orErrorInvalidResourceHandle, "fault %p does not exist; it was removed, or is no fault", (void*)fault);
+  return nullptr;
+}
+
+} // namespace
+
+orError_t orFaultCount(orInjectedFault_t fault, uint64_t* seen, uint64_t* fired) {
+  enter(__func__);
+  if (isInBadFork()) {
+    return start(); // refuses
+  }
+  const std::lock_guard lock(mutex);
+  const orInjectedFault* const found = findFault(fault);
+  if (found == nullptr) {
+    return orErrorInvalidResourceHandle;
+  }
+  if (seen != nullptr) {
+    *seen = found->seen;
+  }
+  if (fired != nullptr) {
+    *fired = found->fired;
+  }
+  return orSuccess;
+}
+
+orError_t orFaultRemove(orInjectedFault_t fault) {
+  enter(__func__);
+  if (isInBadFork()) {
+    return orSuccess;
+  }
+  const std::lock_guard lock(mutex);
+  orInjectedFault* const found = findFault(fault);
+  if (found == nullptr) {
+    return orErrorInvalidResourceHandle;
+  }
+  found->removed = true;
+  std::erase_if(faults, [](const auto& known) { return known->removed && known->lost != kEveryDevice; });
+  updatePoints();
+  updateObservedKinds();
+  return orSuccess;
+}
+
+orError_t orRequestAllocation(int device, size_t size) {
+  enter(__func__);
+  return checkFaults(orFaultAtAllocation, device, size);
+}

@@ -1,0 +1,150 @@
+"""The language in which a test says what goes wrong: ``"malloc:3=oom; copy~2ms; device1@kernel:40=lost"``.
+
+A module without torch, so that OPENREG_FAULTS is checked before the device is loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# The values of orFaultPoint, orFaultAction and orFaultDuration in openreg_faults.h.
+POINTS = {
+    "malloc": 1,  # a block of the caching allocator: what a tensor asks for
+    "segment": 2,  # what the caching allocator asks of the device
+    "pinned": 4,
+    "kernel": 8,
+    "copy": 16,
+    "memset": 32,
+    "stream": 64,
+    "event": 128,
+    "ipc": 256,
+    "start": 512,
+    "*": 8 | 16 | 32,
+}
+FAILS, DELAYS, SLOWS, FLIPS = range(4)
+ONCE, UNTIL_REMOVED, FOR_THE_PROCESS = range(3)
+ERRORS = {  # the codes of CUDA's namesakes
+    "oom": 2,  # out of memory
+    "driver": 35,  # the driver is too old
+    "busy": 46,  # the device is busy or unavailable
+    "nodevice": 100,  # no device is detected
+    "ecc": 214,  # uncorrectable ECC error
+    "illegal": 700,  # illegal memory access
+    "assert": 710,  # device-side assert
+    "failure": 719,  # unspecified launch failure
+}
+EFFECTS = (*ERRORS, "lost", "flip")
+MANY = 2**64 - 1
+_UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_FAULT = re.compile(
+    r"(?:device(?P<device>\d+)@)?(?P<point>\w+|\*)(?::(?P<which>[^=~x]+))?"
+    r"(?:=(?P<effect>\w+)(?P<sticky>!?)|~(?P<delay>[\d.]+)(?P<unit>[a-z]*)|x(?P<factor>[\d.]+))"
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, as openreg_faults.h has it."""
+
+    text: str
+    points: int
+    device: int = -1
+    calls: tuple[int, int] = (1, MANY)
+    min_size: int = 0
+    chance: tuple[float, int] = (1.0, 0)
+    action: int = FAILS
+    error: int = 0
+    duration: int = ONCE
+    amount: float = 0.0
+
+
+def _known(kind: str, word: str, words: Iterable[str], text: str) -> str:
+    words = list(words)
+    if word in words:
+        return word
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"The fault {text!r} has the unknown {kind} {word!r}.{hint} There are {', '.join(words)}.")
+
+
+def _number(text: str, what: str, fault: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"The fault {fault!r} has {text!r} where {what} belongs.") from None
+
+
+def _which(which: str, text: str, seed: int) -> dict[str, object]:
+    if which == "*":
+        return {}
+    if found := re.fullmatch(r"(\d+)(?:(\+)|-(\d+))?", which):
+        first = int(found[1])
+        last = MANY if found[2] else int(found[3] or first)
+        if 1 <= first <= last <= MANY:
+            return {"calls": (first, last)}
+    elif found := re.fullmatch(r">(\d+)([KMG]?)", which):
+        return {"min_size": int(found[1]) * _SIZES[found[2]] + 1}
+    elif which.startswith("p"):
+        probability = _number(which[1:], "a probability", text)
+        if 0 < probability <= 1:
+            return {"chance": (probability, seed)}
+    raise ValueError(
+        f"The fault {text!r} does not say which calls: {which!r} is none of * (all), 3 (the third), 3-5, 3+ (from the "
+        "third on), >64M (of more than 64 MiB) and p0.1 (each with the probability 0.1, above 0 and at most 1)."
+    )
+
+
+def _parse_one(text: str, seed: int) -> Fault:
+    found = _FAULT.fullmatch(re.sub(r"\s", "", text))
+    if not found:
+        raise ValueError(
+            f"The fault {text!r} cannot be read. It is written [deviceN@]POINT[:WHICH]EFFECT, and EFFECT is =ERROR, "
+            "~2ms (late) or x2.5 (slow): malloc:3=oom, copy~2ms, device1@kernel:40=lost, kernel x2.5."
+        )
+    point = _known("point", found["point"], POINTS, text)
+    fields: dict[str, object] = {"points": POINTS[point], "device": int(found["device"] or -1)}
+    if found["device"]:
+        fields["device"] = int(found["device"])
+    fields["chance"] = (1.0, seed)
+    fields |= _which(found["which"] or "*", text, seed)
+    if found["effect"]:
+        effect = _known("effect", found["effect"], EFFECTS, text)
+        if effect == "flip":
+            if point != "copy" or found["sticky"]:
+                raise ValueError(f"The fault {text!r} makes no sense: only copies can have a flipped bit, and once.")
+            fields["action"] = FLIPS
+        else:
+            fields["error"] = ERRORS["busy" if effect == "lost" else effect]
+            fields["duration"] = FOR_THE_PROCESS if found["sticky"] else UNTIL_REMOVED if effect == "lost" else ONCE
+    elif found["delay"]:
+        unit = _known("unit of time", found["unit"], _UNITS, text)
+        fields |= {"action": DELAYS, "amount": _number(found["delay"], "a time", text) * _UNITS[unit]}
+    else:
+        factor = _number(found["factor"], "a factor", text)
+        if factor < 1 or not POINTS[point] & POINTS["*"]:
+            raise ValueError(
+                f"The fault {text!r} makes no sense: kernels, copies and memsets can be slower, by a factor of at "
+                "least 1."
+            )
+        fields |= {"action": SLOWS, "amount": factor}
+    return Fault(text, **fields)  # type: ignore[arg-type]
+
+
+def parse(program: str) -> list[Fault]:
+    """The faults of a program: parts separated by semicolons, of which ``seed=N`` is the seed of the following ones.
+
+    Raises ValueError, with the closest words that exist for one that does not.
+    """
+    seed, faults = 0, []
+    for part in filter(None, map(str.strip, program.split(";"))):
+        if found := re.fullmatch(r"seed=(\d+)", part):
+            seed = int(found[1])
+        else:
+            faults.append(_parse_one(part, seed))
+    if not faults:
+        raise ValueError(f"The program {program!r} has no fault. An example: malloc:3=oom")
+    return faults
