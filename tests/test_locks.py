@@ -34,7 +34,7 @@ LOCKS = {
     ("csrc/distributed/ProcessGroupOCCL.cpp", "mutex"): ("a failure", "taken by the engine's threads"),
     ("csrc/distributed/ProcessGroupOCCL.h", "mutex_"): ("creates a stream", "submit() refuses"),
     ("csrc/distributed/SharedEngine.h", "mutex_"): (
-        "no leaf: it is held while other ranks are waited for. It is the turn of the group's threads, and nobody else's",
+        "held while other ranks are waited for: it is the turn of the group's threads, and nobody else's",
         "taken by the engine's threads",
     ),
     ("csrc/distributed/Threads.cpp", "mutex"): ("a queue; tasks run outside", "submit() refuses"),
