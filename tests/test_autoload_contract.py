@@ -360,7 +360,7 @@ def test_a_bad_device_variable_is_explained_at_first_use(shared_environment: Env
     )
 
 
-@pytest.mark.parametrize("phase", ["claim_name", "attach_module", "add_methods"])
+@pytest.mark.parametrize("phase", ["claim_name", "attach_module", "attach_compiler", "add_methods"])
 def test_an_exception_in_a_later_phase_is_explained_at_first_use(environment: Environment, phase: str) -> None:
     with (environment.package / "_loader.py").open("a") as loader:
         loader.write(f"\n\ndef broken() -> None:\n    {phase}()\n    raise KeyError('injected')\n\n")
