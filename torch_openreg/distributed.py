@@ -1,7 +1,8 @@
 """The backend ``occl`` of ``torch.distributed``: what NCCL is on CUDA.
 
 Programs need not import it: a process group for the device finds it, as the default or as ``backend="occl"``. This
-module is for its options: ``init_process_group(..., pg_options=ProcessGroupOCCL.Options(is_high_priority_stream=True))``.
+module is for its options:
+``init_process_group(..., pg_options=ProcessGroupOCCL.Options(is_high_priority_stream=True))``.
 """
 
 from __future__ import annotations

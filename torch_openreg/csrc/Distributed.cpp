@@ -50,14 +50,11 @@ void init_distributed() {
           [](py::function make) {
             // Never destroyed: a group may outlive the interpreter.
             auto* const kept = new py::function(std::move(make));
-            ProcessGroupOCCL::make_gloo = [kept](
-                                              c10::intrusive_ptr<c10d::Store> store,
-                                              int rank,
-                                              int size,
-                                              std::chrono::milliseconds timeout) {
-              const py::gil_scoped_acquire gil;
-              return (*kept)(std::move(store), rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
-            };
+            ProcessGroupOCCL::make_gloo =
+                [kept](c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout) {
+                  const py::gil_scoped_acquire gil;
+                  return (*kept)(std::move(store), rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
+                };
           })
       .def_static("_store_prefix", &ProcessGroupOCCL::store_prefix)
       .def_property_readonly("options", &ProcessGroupOCCL::options)

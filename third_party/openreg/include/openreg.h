@@ -447,8 +447,7 @@ OPENREG_EXPORT orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void
  */
 typedef struct orCompletion* orCompletion_t;
 typedef void (*orDeferredFn_t)(void* userData, orCompletion_t completion);
-OPENREG_EXPORT orError_t
-orLaunchDeferred(orStream_t stream, orDeferredFn_t fn, void* userData, const orKernel* kernel);
+OPENREG_EXPORT orError_t orLaunchDeferred(orStream_t stream, orDeferredFn_t fn, void* userData, const orKernel* kernel);
 OPENREG_EXPORT orError_t orCompletionSignal(orCompletion_t completion, const void* exception);
 
 /* (optional, for C++) If the calling thread's last failing call returned orErrorLaunchFailure: throws the exception that
