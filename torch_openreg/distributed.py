@@ -1,4 +1,4 @@
-"""The backend ``occl`` of ``torch.distributed``: what NCCL is on CUDA.
+"""The backend ``occl`` of ``torch.distributed``: what NCCL is on CUDA. With ``TORCH_OPENREG_AS=cuda`` it is "nccl".
 
 Programs need not import it: a process group for the device finds it, as the default or as ``backend="occl"``. This
 module is for its options, such as

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from torch_openreg._cuda import _comm, _device, _memory, _missing, _profiler, _storage, _streams
+from torch_openreg._cuda import _comm, _device, _distributed, _memory, _missing, _profiler, _storage, _streams
 
 # Attributes of torch._C.
 SUPPLIED: dict[str, Any] = {
@@ -34,6 +34,7 @@ EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.nvtx", 
 
 # (module, or module:class; name; replacement; reason)
 REPLACED: tuple[tuple[str, str, Any, str], ...] = (
+    *_distributed.REPLACED,
     *_missing.REPLACED,
     *_profiler.REPLACED,
     *_storage.REPLACED,

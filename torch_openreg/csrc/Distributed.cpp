@@ -31,7 +31,19 @@ void init_distributed() {
           "__deepcopy__",
           [](const ProcessGroupOCCL::Options& self, const py::dict&) { return ProcessGroupOCCL::Options(self); },
           py::arg("memo"));
+  using Options = c10::intrusive_ptr<ProcessGroupOCCL::Options>;
   group
+      // As ProcessGroupNCCL's.
+      .def(
+          py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const Options& options) {
+            auto gloo = ProcessGroupOCCL::make_gloo(store, rank, size, options->timeout);
+            return c10::make_intrusive<ProcessGroupOCCL>(store, std::move(gloo), rank, size, options);
+          }),
+          py::arg("store"),
+          py::arg("rank"),
+          py::arg("size"),
+          py::arg("options"),
+          py::call_guard<py::gil_scoped_release>())
       .def(
           py::init<
               c10::intrusive_ptr<c10d::Store>,
