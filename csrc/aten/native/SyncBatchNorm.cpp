@@ -1,7 +1,16 @@
 #include "SyncBatchNorm.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/batch_norm_backward_elemt_ops.h>
+#include <ATen/ops/batch_norm_backward_reduce_ops.h>
+#include <ATen/ops/batch_norm_elemt_ops.h>
+#include <ATen/ops/batch_norm_gather_stats_ops.h>
+#include <ATen/ops/batch_norm_gather_stats_with_counts_ops.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/var_mean.h>
 #include <torch/library.h>
+
+#include "OnCpu.h"
 
 namespace at::openreg {
 namespace {
@@ -46,6 +55,7 @@ Tensor batch_norm_elemt(
     const Tensor& mean,
     const Tensor& invstd,
     double /*eps*/) {
+  check_devices<at::_ops::batch_norm_elemt>(input, weight, bias, mean, invstd);
   Tensor result = (input - per_channel(mean, input)) * per_channel(scale_of(invstd, weight), input);
   if (bias && bias->defined()) {
     result += per_channel(*bias, input);
@@ -61,11 +71,12 @@ Tensor& batch_norm_elemt_out(
     const Tensor& invstd,
     double eps,
     Tensor& out) {
+  check_devices<at::_ops::batch_norm_elemt_out>(input, weight, bias, mean, invstd, eps, out);
   return out.copy_(openreg::batch_norm_elemt(input, weight, bias, mean, invstd, eps));
 }
 
 std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(
-    const Tensor& /*input*/,
+    const Tensor& input,
     const Tensor& mean,
     const Tensor& invstd,
     const std::optional<Tensor>& running_mean,
@@ -73,6 +84,8 @@ std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(
     double momentum,
     double eps,
     const Tensor& counts) {
+  check_devices<at::_ops::batch_norm_gather_stats_with_counts>(
+      input, mean, invstd, running_mean, running_var, momentum, eps, counts);
   // Row i has the statistics of counts[i] elements.
   const Tensor weights = counts.to(mean.scalar_type()).unsqueeze(1);
   const Tensor total = weights.sum();
@@ -97,6 +110,7 @@ std::tuple<Tensor, Tensor> batch_norm_gather_stats(
     double momentum,
     double eps,
     int64_t count) {
+  check_devices<at::_ops::batch_norm_gather_stats>(input, mean, invstd, running_mean, running_var);
   const Tensor counts = at::full({mean.size(0)}, count, mean.options());
   return openreg::batch_norm_gather_stats_with_counts(
       input, mean, invstd, running_mean, running_var, momentum, eps, counts);
@@ -111,6 +125,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward_reduce(
     bool input_g,
     bool weight_g,
     bool bias_g) {
+  check_devices<at::_ops::batch_norm_backward_reduce>(grad_out, input, mean, invstd, weight);
   const auto dims = all_but_channels(input);
   const Tensor dy = grad_out.to(accumulation_type(input));
   const Tensor sum_dy = dy.sum(dims);
@@ -132,6 +147,7 @@ Tensor batch_norm_backward_elemt(
     const Tensor& sum_dy,
     const Tensor& sum_dy_xmu,
     const Tensor& count) {
+  check_devices<at::_ops::batch_norm_backward_elemt>(grad_out, input, mean, invstd, weight, sum_dy, sum_dy_xmu, count);
   const Tensor total = count.sum().to(accumulation_type(input));
   const Tensor projection = per_channel(invstd.square() * (sum_dy_xmu / total), input);
   const Tensor gradient =
