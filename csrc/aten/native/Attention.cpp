@@ -29,8 +29,7 @@ bool fused_attention_can_compute(const sdp::sdp_params& params) {
          sdp::check_attn_mask_shape(params, false) && query.sym_size(-1) == params.key.sym_size(-1) &&
          query.sym_size(-1) == params.value.sym_size(-1) && sdp::check_nonzero_sequence_lengths_dense(params, false) &&
          sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(params, false) &&
-         sdp::check_tensor_dtype(params, kTypes, false) &&
-         !(params.attn_mask && params.attn_mask->requires_grad());
+         sdp::check_tensor_dtype(params, kTypes, false) && !(params.attn_mask && params.attn_mask->requires_grad());
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>

@@ -179,7 +179,8 @@ std::vector<int> readIndices(std::string_view text, int deviceCount) {
 
 std::vector<int> readUuids(std::string_view text, int deviceCount) {
   return readUntil(
-      readUntil(split(text), [](std::string_view item) { return item; }, isUuid),
+      readUntil(
+          split(text), [](std::string_view item) { return item; }, isUuid),
       [&](std::string_view uuid) { return indexOfUuid(uuid, deviceCount); },
       [](int index) { return index >= 0; });
 }
