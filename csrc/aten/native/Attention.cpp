@@ -1,5 +1,6 @@
 #include "Attention.h"
 
+#include <ATen/Context.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
@@ -17,9 +18,7 @@ Tensor with_strides_of(const Tensor& tensor, const Tensor& like) {
   return tensor.strides() == like.strides() ? tensor : at::empty_like(like, tensor.options()).copy_(tensor);
 }
 
-} // namespace
-
-bool fused_attention_can_compute(const sdp::sdp_params& params) {
+bool can_compute(const sdp::sdp_params& params) {
   const Tensor& query = params.query;
   // What the CPU's flash kernel asks for (sdp_utils_cpp.cpp), in its order; the mask's gradient it does not compute.
   const std::array kTypes{kFloat, kDouble, kBFloat16, kHalf};
@@ -30,6 +29,25 @@ bool fused_attention_can_compute(const sdp::sdp_params& params) {
          query.sym_size(-1) == params.value.sym_size(-1) && sdp::check_nonzero_sequence_lengths_dense(params, false) &&
          sdp::check_last_dim_stride_equals_1_dense</*ignore_singleton_dim=*/false>(params, false) &&
          sdp::check_tensor_dtype(params, kTypes, false) && !(params.attn_mask && params.attn_mask->requires_grad());
+}
+
+} // namespace
+
+int64_t _fused_sdp_choice(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const std::optional<Tensor>& attn_mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double>,
+    bool enable_gqa) {
+  const sdp::sdp_params params{query, key, value, attn_mask, dropout_p, is_causal, enable_gqa};
+  if (fused_attention_is_enabled(params) && can_compute(params)) {
+    return static_cast<int64_t>(sdp::SDPBackend::overrideable);
+  }
+  TORCH_CHECK(globalContext().userEnabledMathSDP(), attention_refusal());
+  return static_cast<int64_t>(sdp::SDPBackend::math);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>

@@ -1,15 +1,16 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/native/transformers/sdp_utils_cpp.h>
+
+namespace sdp {
+struct sdp_params;
+}
 
 // The attention a backend may supply in place of the composite one ("overrideable"): here the CPU's flash kernel.
 namespace at::openreg {
 
-bool fused_attention_can_compute(const sdp::sdp_params& params);
-
 // Which kernel scaled_dot_product_attention takes: the overrideable one if the program left it on and it can
-// compute the case, else the composite (AttentionChoice.cpp).
+// compute the case, else the composite.
 int64_t _fused_sdp_choice(
     const Tensor& query,
     const Tensor& key,
@@ -19,6 +20,15 @@ int64_t _fused_sdp_choice(
     bool is_causal,
     std::optional<double> scale,
     bool enable_gqa);
+
+// AttentionChoice.cpp: whether the program left a fused kernel on for such operands, and what it is told if it left
+// nothing on that can compute them.
+bool fused_attention_is_enabled(const sdp::sdp_params& params);
+const char* attention_refusal();
+
+inline constexpr const char* kNoViableAttention =
+    "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math "
+    "kernel and the fused kernels.";
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
 _scaled_dot_product_fused_attention_overrideable(
