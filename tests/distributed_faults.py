@@ -154,8 +154,8 @@ def recv_from_the_last() -> str:
 
 
 def die_during_a_collective() -> None:
-    """The data is on its way to the others."""
-    work = dist.all_reduce(ones(8_000_000), async_op=True)
+    """The data, too much for the time that is left, is on its way to the others."""
+    work = dist.all_reduce(ones(32_000_000), async_op=True)
     del work
     die()
 

@@ -335,6 +335,38 @@ def dtensor() -> None:
     torch.testing.assert_close((uneven * 2).sum().full_tensor(), (a[:7] * 2).sum(), rtol=1e-5, atol=1e-5)
 
 
+def dtensor_random_numbers() -> None:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, rand
+
+    mesh = init_device_mesh(device().type, (size(),))
+
+    def drawn(placement: Replicate | Shard, seed: int = 5, generator: torch.Generator | None = None) -> torch.Tensor:
+        torch.manual_seed(seed)
+        x = distribute_tensor(torch.zeros(64, 64, device=device()), mesh, [placement])
+        return x.uniform_(generator=generator).full_tensor()
+
+    def on_all_ranks(x: torch.Tensor) -> list[torch.Tensor]:
+        out = [torch.empty_like(x) for _ in range(size())]
+        dist.all_gather(out, x)
+        return out
+
+    for placement in (Replicate(), Shard(0), Shard(1)):
+        whole = drawn(placement)
+        assert whole.unique().numel() > 4000  # no shard repeats another one's numbers
+        assert torch.equal(whole, drawn(placement)) and not torch.equal(whole, drawn(placement, seed=6))
+        assert all(torch.equal(whole, each) for each in on_all_ranks(whole))
+        following = on_all_ranks(torch.rand(8, device=device()))
+        assert all(torch.equal(following[0], each) for each in following)
+    generators = [torch.Generator(device()).manual_seed(3) for _ in range(2)]
+    first = [drawn(Shard(0), generator=generators[0]) for _ in range(2)]
+    assert not torch.equal(*first) and torch.equal(first[0], drawn(Shard(0), 6, generators[1]))
+    made = rand(64, 64, device_mesh=mesh, placements=[Shard(0)]).full_tensor()
+    assert made.unique().numel() > 4000
+    kept = torch.nn.functional.dropout(distribute_tensor(torch.ones(64, 64, device=device()), mesh, [Shard(0)]), 0.5)
+    halves = kept.full_tensor().chunk(size())
+    assert not torch.equal(halves[0], halves[1]) and all(800 < half.count_nonzero().item() < 1250 for half in halves)
+
+
 def tensor_parallel() -> None:
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 

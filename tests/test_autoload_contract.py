@@ -360,7 +360,9 @@ def test_a_bad_device_variable_is_explained_at_first_use(shared_environment: Env
     )
 
 
-@pytest.mark.parametrize("phase", ["claim_name", "attach_module", "attach_compiler", "add_methods"])
+@pytest.mark.parametrize(
+    "phase", ["claim_name", "attach_module", "attach_compiler", "attach_dtensor", "add_methods", "register_distributed"]
+)
 def test_an_exception_in_a_later_phase_is_explained_at_first_use(environment: Environment, phase: str) -> None:
     with (environment.package / "_loader.py").open("a") as loader:
         loader.write(f"\n\ndef broken() -> None:\n    {phase}()\n    raise KeyError('injected')\n\n")
@@ -375,12 +377,13 @@ def test_no_phase_is_without_a_test_of_its_failure() -> None:
 
     assert [phase.__name__ for phase in _loader.PHASES["openreg"]] == [
         *("check_platform", "check_environment", "check_build", "check_libraries", "check_owner"),
-        *("open_libraries", "claim_name", "attach_module", "attach_compiler", "add_methods"),
+        *("open_libraries", "claim_name", "attach_module", "attach_compiler", "attach_dtensor", "add_methods"),
+        "register_distributed",
     ]
     # Its own failures are in test_cuda_face_start.py.
     assert [phase.__name__ for phase in _loader.PHASES["cuda"]] == [
         *("check_platform", "check_environment", "check_build", "check_cuda", "check_libraries"),
-        *("open_libraries", "attach_cuda", "attach_compiler"),
+        *("open_libraries", "attach_cuda", "attach_compiler", "attach_dtensor"),
     ]
 
 

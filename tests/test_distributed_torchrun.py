@@ -1,12 +1,16 @@
-"""torchrun on the device: the number of devices as the number of ranks, and a restart after a rank has died."""
+"""torchrun on the device: a rank for each device, a restart after a rank has died, and two hosts."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 TRAIN = """
 import os, sys, torch, torch.distributed as dist
@@ -56,3 +60,52 @@ def test_torchrun_starts_again_when_a_rank_dies(tmp_path: Path) -> None:
     result = torchrun(tmp_path, *options, DIES_UNTIL="2")
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == [f"rank {rank} of 3 attempt 2 total 3.0" for rank in range(3)]
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[tuple[str, str, str]]]:
+    """Name, network interface and address of two network namespaces, which have one wire between them."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need the command ip and the rights of root")
+    made = [(f"openreg{os.getpid()}{side}", f"wire{side}", f"10.213.77.{side + 1}") for side in range(2)]
+    names = [name for name, _, _ in made]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("link", "add", "wire0", "netns", names[0], "type", "veth", "peer", "name", "wire1", "netns", names[1])
+        for name, interface, address in made:
+            ip("-n", name, "address", "add", f"{address}/24", "dev", interface)
+            ip("-n", name, "link", "set", interface, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield made
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("transport", ["auto", "gloo"])
+def test_two_hosts_train_together(tmp_path: Path, hosts: list[tuple[str, str, str]], transport: str) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+    master = hosts[0][2]
+    processes = [
+        subprocess.Popen(
+            ["ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
+            + ["--node-rank", str(number), "--nproc-per-node", "2", "--master-addr", master, "--master-port", "29400"]
+            + [str(tmp_path / "train.py")],
+            env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface, "OCCL_TRANSPORT": transport},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, (name, interface, _) in enumerate(hosts)
+    ]
+    lines = []
+    for process in processes:
+        output, errors = process.communicate(timeout=180)
+        assert process.returncode == 0, errors
+        lines += output.splitlines()
+    assert sorted(lines) == [f"rank {rank} of 4 attempt 0 total 6.0" for rank in range(4)]

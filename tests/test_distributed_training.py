@@ -23,6 +23,7 @@ STACKS = (
     "fsdp2",
     "fsdp2_mixed_precision_and_offload",
     "dtensor",
+    "dtensor_random_numbers",
     "tensor_parallel",
     "sequence_parallel",
     "checkpoints",

@@ -168,6 +168,7 @@ def test_the_reference_has_every_public_name(built: tuple[Path, Any]) -> None:
         "default_generators",
         "execution",
         "fallback",
+        "faults",
         "memory",
         "meta",
         "nvtx",

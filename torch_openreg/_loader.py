@@ -318,6 +318,17 @@ def attach_compiler() -> None:
     _WhenImported("torch._inductor.codegen.common", tell_inductor)
 
 
+def attach_dtensor() -> None:
+    """torch.distributed.tensor learns how the device draws random numbers."""
+
+    def register(random: ModuleType) -> None:
+        from torch_openreg import _dtensor
+
+        _dtensor.register(random)
+
+    _WhenImported("torch.distributed.tensor._random", register)
+
+
 def attach_module() -> None:
     """torch.openreg becomes the device's module."""
     import torch
@@ -377,6 +388,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         claim_name,
         attach_module,
         attach_compiler,
+        attach_dtensor,
         add_methods,
         register_distributed,
     ),
@@ -390,6 +402,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         open_libraries,
         attach_cuda,
         attach_compiler,
+        attach_dtensor,
     ),
 }
 # LITERALINCLUDE END: PHASES

@@ -1,0 +1,66 @@
+"""Random operators of ``torch.distributed.tensor``: each shard draws numbers of its own, and the ranks stay together.
+
+PyTorch's tracker gives every shard a part of one sequence, by the offset of a Philox generator. The generator of this
+device is a Mersenne twister, in which nobody can step ahead, so a shard draws from a seed of its own instead. A device
+whose generator has a seed and an offset, such as CUDA's, needs nothing of this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torch_openreg import openreg
+from torch_openreg._loader import device_type
+
+
+@contextlib.contextmanager
+def _as_shard(start: int, given: torch.Generator | None = None) -> Iterator[None]:
+    """The block draws the numbers of the shard that starts at the element ``start``.
+
+    It draws from the device's default generator. Its seed comes from ``given``, or from that generator, which afterwards
+    is one number further on all ranks. Waits for the kernels that draw from it.
+    """
+    default = openreg.default_generators[openreg.current_device()]
+    source = given or default
+    drawn = torch.randint(2**62, (), generator=source, device=source.device).item()
+    state = default.get_state()
+    default.manual_seed(int(drawn) + start)
+    try:
+        yield
+    finally:
+        default.set_state(state)
+
+
+def register(random: ModuleType) -> None:
+    """Replaces the tracker in ``torch.distributed.tensor._random``, and the operator that it uses for CUDA."""
+
+    class OffsetBasedRNGTracker(random.OffsetBasedRNGTracker):  # type: ignore[misc, name-defined]
+        __doc__ = random.OffsetBasedRNGTracker.__doc__
+
+        @contextlib.contextmanager
+        def _distribute_region(self, spec: Any, generator: torch.Generator | None = None) -> Iterator[None]:
+            from torch.distributed._local_tensor import enabled_local_tensor_mode
+
+            if not self.distribute_region_enabled:
+                yield
+                return
+            is_ours = self._device.type == device_type and not enabled_local_tensor_mode()
+            region = super()._distribute_region
+            with _as_shard(self._compute_rng_offsets(spec)[0], generator) if is_ours else region(spec, generator):
+                yield
+
+    random.OffsetBasedRNGTracker = OffsetBasedRNGTracker  # type: ignore[attr-defined]
+    if device_type == "cuda":
+        from torch._C import DispatchKey
+        from torch._prims.rng_prims import run_dtensor_rng_op
+
+        def run_as_shard(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
+            with _as_shard(start):
+                return op(*args, **kwargs)
+
+        run_dtensor_rng_op.py_kernels[DispatchKey.CUDA] = run_as_shard
