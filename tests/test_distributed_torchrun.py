@@ -93,9 +93,11 @@ def test_two_hosts_train_together(tmp_path: Path, hosts: list[tuple[str, str, st
     master = hosts[0][2]
     processes = [
         subprocess.Popen(
-            ["ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
-            + ["--node-rank", str(number), "--nproc-per-node", "2", "--master-addr", master, "--master-port", "29400"]
-            + [str(tmp_path / "train.py")],
+            [
+                *("ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+                *("--node-rank", str(number), "--nproc-per-node", "2", "--master-addr", master),
+                *("--master-port", "29400", str(tmp_path / "train.py")),
+            ],
             env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface, "OCCL_TRANSPORT": transport},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

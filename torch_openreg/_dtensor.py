@@ -22,7 +22,7 @@ from torch_openreg._loader import device_type
 def _as_shard(start: int, given: torch.Generator | None = None) -> Iterator[None]:
     """The block draws the numbers of the shard that starts at the element ``start``.
 
-    It draws from the device's default generator. Its seed comes from ``given``, or from that generator, which afterwards
+    It draws from the device's default generator. Its seed comes from ``given`` or from that generator, which afterwards
     is one number further on all ranks. Waits for the kernels that draw from it.
     """
     default = openreg.default_generators[openreg.current_device()]
@@ -39,7 +39,7 @@ def _as_shard(start: int, given: torch.Generator | None = None) -> Iterator[None
 def register(random: ModuleType) -> None:
     """Replaces the tracker in ``torch.distributed.tensor._random``, and the operator that it uses for CUDA."""
 
-    class OffsetBasedRNGTracker(random.OffsetBasedRNGTracker):  # type: ignore[misc, name-defined]
+    class OffsetBasedRNGTracker(random.OffsetBasedRNGTracker):  # type: ignore[name-defined]
         __doc__ = random.OffsetBasedRNGTracker.__doc__
 
         @contextlib.contextmanager
