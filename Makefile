@@ -23,8 +23,9 @@ CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg
 demo: install
 	$(BIN)/python -m torch_openreg demo $(ARGS)
 
+# A process for each processor, which has a file at a time; ARGS="-n 0" runs all in one.
 test: $(VENV)/.integrations $(VENV)/.docs
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 # The tests of semantics, on both faces of the device and in every execution mode.
 modes: install
