@@ -37,6 +37,11 @@ def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) ->
     return {"dependencies": [f"torch>={major}.{minor},<{major}.{int(minor) + 1}"]}
 
 
+def dynamic_wheel(settings: Mapping[str, Any]) -> dict[str, bool]:
+    """A wheel built from an sdist requires the PyTorch that it was built with, not that of whoever made the sdist."""
+    return {"dependencies": True}
+
+
 if __name__ == "__main__":
     if importlib.util.find_spec("yaml") is None:
         sys.exit(

@@ -14,10 +14,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+
+import tomllib
 
 ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "build" / "release"
@@ -50,7 +51,11 @@ def disagreements(root: Path = ROOT, tag: str | None = None) -> list[str]:
     releases = {entry["release"] for entry in supported.values()}
     for name in ("Makefile", ".github/workflows/test.yml", "examples/ci/github-actions.yml", "examples/ci/Dockerfile"):
         path = root / name
-        said = set(re.findall(r"TORCH(?:_VERSION)?(?: \?= |: |=)(2\.\d+\.\d+)|torch: (2\.\d+\.\d+)", path.read_text())) if path.exists() else set()
+        said = (
+            set(re.findall(r"TORCH(?:_VERSION)?(?: \?= |: |=)(2\.\d+\.\d+)|torch: (2\.\d+\.\d+)", path.read_text()))
+            if path.exists()
+            else set()
+        )
         for release in sorted({a or b for a, b in said} - releases):
             found.append(f"{name} names PyTorch {release}, and pyproject.toml has {', '.join(sorted(releases))}.")
     return found
@@ -70,7 +75,7 @@ def broken_links(root: Path = ROOT) -> list[str]:
 
 
 class Check:
-    """The checks, by name: the methods without an underscore, in this order. Each raises SystemExit with what is wrong."""
+    """The checks: the methods without an underscore, in this order. Each raises SystemExit with what is wrong."""
 
     def __init__(self, tag: str | None) -> None:
         self._tag = tag
@@ -112,10 +117,10 @@ class Check:
         self._run("make", "try-wheels")
 
     def reproduce(self) -> None:
-        """A clone in another folder gives the same bytes: of the first wheel, with the newest PyTorch."""
+        """A clone in another folder gives the same bytes: of the first Python, with the first PyTorch."""
         from wheels import BUILD, SUPPORTED, interpreters
 
-        python, minor = next(iter(interpreters())), list(SUPPORTED)[0]
+        python, minor = next(iter(interpreters())), next(iter(SUPPORTED))
         built = []
         for name in ("first", "second, elsewhere"):
             clone = LOGS / name.replace(", ", "-")
@@ -141,7 +146,9 @@ class Check:
             opened.extractall(folder, filter="data")
         (sources,) = folder.iterdir()
         python = ROOT / f".venv-{self._releases()[0]}" / "bin" / "python"
-        self._run(python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", "..", ".", cwd=sources)
+        self._run(
+            python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", "..", ".", cwd=sources
+        )
 
     def tests(self) -> None:
         """The whole suite, with each supported PyTorch."""

@@ -26,11 +26,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import venv
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+import tomllib
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "wheels"
@@ -39,7 +40,9 @@ SUPPORTED: Mapping[str, Mapping[str, object]] = PROJECT["tool"]["torch_openreg"]
 # Pinned: they write into the wheel.
 TOOLS = ("scikit-build-core==1.1.2", "pyyaml", "cmake", "ninja")
 AUDITWHEEL = "auditwheel==6.8.2"
-UNPACKED = re.compile(r"torch/(include/.*|lib/lib(c10|torch_cpu|torch_python)\.so|__init__\.py|version\.py)|torchgen/.*")
+UNPACKED = re.compile(
+    r"torch/(include/.*|lib/lib(c10|torch_cpu|torch_python)\.so|__init__\.py|version\.py)|torchgen/.*"
+)
 # What belongs to one minor version of PyTorch, of the files of a pair's wheel. The rest is the same in all of them.
 BINARY = re.compile(r"torch_openreg/((_build_info\.py|_C\w*\.so)$|(lib|include|share)/)")
 
@@ -52,7 +55,12 @@ def pairs() -> list[tuple[str, str]]:
 def run(command: Sequence[str | Path], **environment: str) -> str:
     """Runs a command in the checkout; its output is returned, and printed if it fails."""
     result = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     if result.returncode:
         sys.exit(f"{result.stdout}\n{' '.join(map(str, command))} failed with status {result.returncode}.")
@@ -68,7 +76,10 @@ def interpreters() -> dict[str, Path]:
     for version in sorted({python for _, python in pairs()}, key=numbers):
         tag = "cp" + version.replace(".", "")
         places = [shutil.which(f"python{version}"), f"/opt/python/{tag}-{tag}/bin/python"]
-        for python in filter(os.path.exists, [p for p in places if p] + glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python"))):
+        for python in filter(
+            os.path.exists,
+            [p for p in places if p] + glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python")),
+        ):
             code = "import sys, sysconfig; print(*sys.version_info[:2], sep='.'); print(sysconfig.get_path('include'))"
             answer = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.splitlines()
             if answer[:1] == [version] and Path(answer[1], "Python.h").exists():
@@ -208,14 +219,16 @@ def for_all(metadata: str, minors: Iterable[str]) -> str:
     major, newest = known[-1].split(".")
     missing = [f"{major}.{n}" for n in range(int(known[0].split(".")[1]), int(newest)) if f"{major}.{n}" not in known]
     wanted = ",".join([f">={known[0]}", *(f"!={minor}.*" for minor in missing), f"<{major}.{int(newest) + 1}"])
-    changed, count = re.subn(r"^Requires-Dist: torch[<>].*$", f"Requires-Dist: torch{wanted}", metadata, flags=re.MULTILINE)
+    changed, count = re.subn(
+        r"^Requires-Dist: torch[<>].*$", f"Requires-Dist: torch{wanted}", metadata, flags=re.MULTILINE
+    )
     if count != 1:
         sys.exit("The metadata of a pair's wheel has no line that says which torch it requires.")
     return changed
 
 
-# auditwheel as a library: its command line cannot be told that PyTorch's libraries come from another wheel, and stops at a
-# module that links no libc of its own, such as _C.so.
+# auditwheel as a library: its command line cannot be told that PyTorch's libraries come from another wheel, and stops at
+# a module that links no libc of its own, such as _C.so.
 AUDIT = """
 import json, pathlib, sys
 from auditwheel.libc import Libc
@@ -257,7 +270,10 @@ def main() -> None:
         draft = merge(wheels, BUILD / "drafts", int(source_date()))
         tag, symbols = platform_tag(draft)
         wheel = merge(wheels, options.output, int(source_date()), tag)
-        print(f"{wheel}  {wheel.stat().st_size / 1e6:.1f} MB  PyTorch {', '.join(wheels)}  {' '.join(symbols)}", flush=True)
+        print(
+            f"{wheel}  {wheel.stat().st_size / 1e6:.1f} MB  PyTorch {', '.join(wheels)}  {' '.join(symbols)}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -141,8 +141,8 @@ def check_environment() -> None:
 def builds() -> list[str]:
     """The minor versions of PyTorch that this wheel has builds for, oldest first; empty for a build from the sources.
 
-    A wheel has a folder ``torch2.13`` with the libraries for each of them (release/wheels.py), because pip cannot choose
-    a wheel by the PyTorch that is installed. A build from the sources has its libraries in the package itself.
+    A wheel has a folder ``torch2.13`` with the libraries for each of them (release/wheels.py), because pip cannot
+    choose a wheel by the PyTorch that is installed. A build from the sources has its libraries in the package itself.
     """
     names = os.listdir(os.path.dirname(__file__))
     found = [name[5:] for name in names if name.startswith("torch") and name[5:6].isdigit()]
