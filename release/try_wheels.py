@@ -3,8 +3,8 @@
     make try-wheels                                    # all of dist, with each PyTorch that they have a build for
     python release/try_wheels.py dist/*cp311*.whl --torch 2.13 --index https://download.pytorch.org/whl/cpu
 
-For each wheel and each PyTorch: `pip install`, the first lines of README.md, `torch-openreg doctor`, the demo, and tests, of
-which only the folder tests/ is copied. Prints a table, as Markdown; the exit status is 1 if anything failed.
+For each wheel and each PyTorch: `pip install`, the first lines of README.md, `torch-openreg doctor`, the demo, and
+tests, of which only the folder tests/ is copied. Prints a table, as Markdown; the exit status is 1 if anything failed.
 """
 
 from __future__ import annotations

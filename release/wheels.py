@@ -227,8 +227,8 @@ def for_all(metadata: str, minors: Iterable[str]) -> str:
     return changed
 
 
-# auditwheel as a library: its command line cannot be told that PyTorch's libraries come from another wheel, and stops at
-# a module that links no libc of its own, such as _C.so.
+# auditwheel as a library: its command line cannot be told that PyTorch's libraries come from another wheel, and
+# stops at a module that links no libc of its own, such as _C.so.
 AUDIT = """
 import json, pathlib, sys
 from auditwheel.libc import Libc
