@@ -267,6 +267,8 @@ def main() -> None:
     for version in options.python or here:
         python = prepare_python(version, here[version])
         wheels = {m: build_pair(m, unpack_torch(m), version, python) for m in minors if (m, version) in pairs()}
+        if not wheels:
+            sys.exit(f"No PyTorch of {', '.join(minors)} exists for Python {version}.")
         draft = merge(wheels, BUILD / "drafts", int(source_date()))
         tag, symbols = platform_tag(draft)
         wheel = merge(wheels, options.output, int(source_date()), tag)
