@@ -16,8 +16,9 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_par
 SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
 CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor -name '*.cpp' -o -name '*.h' -o -name '*.c')
+WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
-.PHONY: demo test modes compiled bench sweep fuzz clients stress minimal stubs docs look install lint format clean
+.PHONY: demo test modes compiled bench sweep fuzz clients stress minimal stubs docs look wheels try-wheels sdist release-check install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -82,6 +83,22 @@ look: docs
 	$(BIN)/python -m pip install --no-build-isolation -e ".[look]"
 	$(BIN)/python docs/look.py
 
+# One wheel for each Python of this machine, for every supported PyTorch, in dist; ARGS="--python 3.11 --torch 2.14".
+wheels:
+	$(PYTHON) release/wheels.py $(ARGS)
+
+# Each of them as a user installs it, where there is no compiler.
+try-wheels:
+	$(PYTHON) release/try_wheels.py $(ARGS)
+
+# What pip builds from where there is no wheel, in dist.
+sdist: $(VENV)/.torch
+	$(BIN)/python -c "from scikit_build_core.build import build_sdist; print(build_sdist('dist'))"
+
+# All that is checked before a release: hours. ARGS="--only agree links wheels".
+release-check:
+	$(PYTHON) release/check.py $(ARGS)
+
 install: $(VENV)/.installed
 
 $(VENV)/.torch:
@@ -112,6 +129,8 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
+	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml .github/workflows
 
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .

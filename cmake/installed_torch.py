@@ -34,10 +34,12 @@ def torch_version() -> str:
 
 def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) -> dict[str, Any]:
     major, minor = torch_version().split(".")[:2]
-    return {
-        "version": f"{settings['version']}+torch{major}.{minor}",
-        "dependencies": [f"torch>={major}.{minor},<{major}.{int(minor) + 1}"],
-    }
+    return {"dependencies": [f"torch>={major}.{minor},<{major}.{int(minor) + 1}"]}
+
+
+def dynamic_wheel(settings: Mapping[str, Any]) -> dict[str, bool]:
+    """A wheel built from an sdist requires the PyTorch that it was built with, not that of whoever made the sdist."""
+    return {"dependencies": True}
 
 
 if __name__ == "__main__":

@@ -313,12 +313,13 @@ def test_an_undefined_symbol_is_explained_at_first_use(environment: Environment)
 
 def test_a_library_for_another_torch_is_not_even_opened(environment: Environment) -> None:
     info = environment.package / "_build_info.py"
-    info.write_text('version = "0.1.0+torch2.9"\ntorch_version = "2.9.1"\nlibrary_sizes = {}\n')
+    info.write_text('version = "0.1.0"\ntorch_version = "2.9.1"\nlibrary_sizes = {}\n')
     torch_version = environment.run("import torch; print(torch.__version__)").strip()
     message, cause = first_use(environment, FIRST_USE + NO_LIBRARY_OPEN)
     assert message == (
-        f"{UNAVAILABLE}check_build: ImportError: torch_openreg 0.1.0+torch2.9 was built for PyTorch 2.9.1, and PyTorch "
-        f"{torch_version} is running: a binary works with one minor version. Install the torch_openreg for this "
+        f"{UNAVAILABLE}check_build: ImportError: torch_openreg 0.1.0 was built for PyTorch 2.9.1, and PyTorch "
+        f"{torch_version} is running: a binary works with one minor version. Install a PyTorch that it was built for "
+        '(pip install "torch==2.9.*" --index-url https://download.pytorch.org/whl/cpu), or the torch_openreg for this '
         "version, or rebuild it: pip install --no-build-isolation --force-reinstall --no-deps <its sources>."
         f"{DOCTOR}"
     )

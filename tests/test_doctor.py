@@ -209,14 +209,14 @@ def test_a_face_that_fails_is_a_backend_that_finds_no_device(clinic: Environment
 
 def test_our_own_failure_is_reported_in_our_own_words(environment: Environment) -> None:
     (environment.package / "_build_info.py").write_text(
-        'version = "0.1.0+torch2.9"\ntorch_version = "2.9.1"\nlibrary_sizes = {}\n'
+        'version = "0.1.0"\ntorch_version = "2.9.1"\nlibrary_sizes = {}\n'
     )
     result = doctor(environment, "--details")
     assert result.returncode == 1
     assert 'loads, but finds no device: The device "openreg" is not available: torch_openreg failed in check_build' in (
         result.stdout
     )
-    assert "  | ImportError: torch_openreg 0.1.0+torch2.9 was built for PyTorch 2.9.1" in result.stdout
+    assert "  | ImportError: torch_openreg 0.1.0 was built for PyTorch 2.9.1" in result.stdout
 
 
 def test_a_library_of_ours_that_was_cut_is_named(environment: Environment) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from email import message_from_bytes
@@ -56,10 +57,37 @@ def torch_minor() -> tuple[int, int]:
 def test_a_wheel_belongs_to_one_minor_version_of_torch(wheel: Path) -> None:
     major, minor = torch_minor()
     metadata = metadata_of(wheel)
-    assert metadata["Version"].endswith(f"+torch{major}.{minor}")
+    # A local version such as 0.1.0+torch2.13 could not be uploaded to an index.
+    assert f'\nversion = "{metadata["Version"]}"\n' in (ROOT / "pyproject.toml").read_text()
     assert metadata["Requires-Python"] == ">=3.10"
     assert f"torch<{major}.{minor + 1},>={major}.{minor}" in metadata.get_all("Requires-Dist", [])
     assert metadata["License-Expression"] == "BSD-3-Clause"
+
+
+def test_a_source_distribution_holds_the_sources_and_leaves_the_pytorch_open(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", f"from scikit_build_core.build import build_sdist; build_sdist({str(tmp_path)!r})"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    (path,) = tmp_path.iterdir()
+    with tarfile.open(path) as archive:
+        top = path.name.removesuffix(".tar.gz")
+        held = {name.removeprefix(f"{top}/") for name in archive.getnames()}
+        information = archive.extractfile(f"{top}/PKG-INFO")
+        assert information is not None
+        metadata = message_from_bytes(information.read())
+    # The index names it after the version: a build from it must have the same one.
+    assert path.name == f"torch_openreg-{metadata['Version']}.tar.gz"
+    assert "Requires-Dist" in metadata.get_all("Dynamic", [])
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if tracked.returncode == 0:
+        sources = {
+            n for n in tracked.stdout.splitlines() if n.startswith(("csrc/", "faces/", "third_party/", "cmake/"))
+        }
+        assert sources and sources <= held
 
 
 def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:

@@ -23,6 +23,7 @@ _lock = threading.RLock()
 _started = False
 REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
 DAMAGED = f": a full disk or an interrupted install may have cut it. Install torch_openreg again: {REBUILD}"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg".'
 
@@ -87,7 +88,7 @@ def cpu_build(version: str | None) -> str:
     """The command that installs a CPU build of this version of PyTorch, or of the newest."""
     # Without "+cpu", pip is content with an installed build of that release that has CUDA.
     wanted = f"torch=={version.partition('+')[0]}+cpu" if version else "torch"
-    return f"pip install {wanted} --index-url https://download.pytorch.org/whl/cpu"
+    return f"pip install {wanted} --index-url {CPU_INDEX}"
 
 
 def _strict() -> bool:
@@ -137,19 +138,47 @@ def check_environment() -> None:
         raise ValueError(f"TORCH_OPENREG_LAUNCH_TRACEBACK is {value!r}. Set it to 0 (the default) or 1, or unset it.")
 
 
+def builds() -> list[str]:
+    """The minor versions of PyTorch that this wheel has builds for, oldest first; empty for a build from the sources.
+
+    A wheel has a folder ``torch2.13`` with the libraries for each of them (release/wheels.py), because pip cannot
+    choose a wheel by the PyTorch that is installed. A build from the sources has its libraries in the package itself.
+    """
+    names = os.listdir(os.path.dirname(__file__))
+    found = [name[5:] for name in names if name.startswith("torch") and name[5:6].isdigit()]
+    return sorted(found, key=lambda minor: [int(number) for number in minor.split(".")])
+
+
+def _minor_version(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _choose_build(folder: str) -> None:
+    """Puts the build for this PyTorch in front of the package's path, if this is a wheel that has one."""
+    import torch
+
+    path = sys.modules["torch_openreg"].__path__
+    chosen = os.path.join(folder, f"torch{_minor_version(torch.__version__)}")
+    if chosen not in path and os.path.isdir(chosen):
+        path.insert(0, chosen)
+
+
 def build_info() -> Any:
-    """The module that CMake wrote into the built package. Raises ImportError if this package is not built."""
+    """The module that CMake wrote into the built package. Raises ImportError if none is there for this PyTorch."""
     folder = os.path.dirname(__file__)
     if not os.path.isdir(folder):
         raise ImportError(
             f"{folder} lies in an archive, from which no shared library can be loaded. Unpack it, or install it with "
             "pip."
         )
+    _choose_build(folder)
     try:
         from torch_openreg import _build_info
 
         _ = _build_info.library_sizes  # the last line: the first that a cut file lacks
     except ImportError:
+        if minors := builds():
+            raise ImportError(_other_torch(minors)) from None
         raise ImportError(
             f"{folder} holds the sources of torch_openreg, not a built package. "
             "Leave that folder, or build in it with: pip install --no-build-isolation -e ."
@@ -159,17 +188,30 @@ def build_info() -> Any:
     return _build_info
 
 
+def _other_torch(minors: list[str], version: str = "") -> str:
+    """The sentence for a PyTorch that this package has no build for."""
+    import torch
+
+    if not version:
+        from importlib import metadata
+
+        version = metadata.version("torch_openreg")
+    built = " and ".join(filter(None, [", ".join(minors[:-1]), minors[-1]]))
+    newest = f"torch=={_minor_version(minors[-1])}.*"
+    return (
+        f"torch_openreg {version} was built for PyTorch {built}, and PyTorch {torch.__version__} is running: a binary "
+        f'works with one minor version. Install a PyTorch that it was built for (pip install "{newest}" --index-url '
+        f"{CPU_INDEX}), or the torch_openreg for this version, or rebuild it: {REBUILD}"
+    )
+
+
 def check_build() -> None:
     """This package is built, and for the PyTorch minor version that runs."""
     import torch
 
     built = build_info()
-    if torch.__version__.split(".")[:2] != built.torch_version.split(".")[:2]:
-        raise ImportError(
-            f"torch_openreg {built.version} was built for PyTorch {built.torch_version}, and PyTorch "
-            f"{torch.__version__} is running: a binary works with one minor version. Install the torch_openreg for "
-            f"this version, or rebuild it: {REBUILD}"
-        )
+    if _minor_version(torch.__version__) != _minor_version(built.torch_version):
+        raise ImportError(_other_torch([built.torch_version], built.version))
 
 
 def check_libraries() -> None:

@@ -2,9 +2,9 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/native/NonSymbolicBC.h>
 #include <torch/library.h>
-#include <torch/version.h>
 
 #include "../runtime/OpenRegFunctions.h"
+#include "../runtime/TorchVersion.h"
 
 // Mixed precision: which operators torch.autocast("openreg") runs in lower precision, which in float32. The lists are
 // PyTorch's own, shared by all accelerators, so that a model casts here where it casts on CUDA.
@@ -36,7 +36,7 @@ void register_lists(torch::Library& m) {
 #undef LOWER
 #define FLOAT32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
   AT_FORALL_FP32(FLOAT32)
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+#if OPENREG_TORCH_AT_LEAST(2, 14)
   FLOAT32(linalg_matrix_sqrth) // on CUDA's own list
 #endif
 #undef FLOAT32

@@ -1,0 +1,123 @@
+"""Tries wheels as a user installs them: in a new environment, without a compiler, CMake or this checkout.
+
+    make try-wheels                                    # all of dist, with each PyTorch that they have a build for
+    python release/try_wheels.py dist/*cp311*.whl --torch 2.13 --index https://download.pytorch.org/whl/cpu
+
+For each wheel and each PyTorch: `pip install`, the first lines of README.md, `torch-openreg doctor`, the demo, and
+tests, of which only the folder tests/ is copied. Prints a table, as Markdown; the exit status is 1 if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheels import ROOT, SUPPORTED, interpreters, numbers, platform_tag
+
+# What needs neither a compiler nor the sources, and takes a minute or two.
+TESTS = ("copy", "device_module", "dlpack", "generator", "memory_limits", "serialization", "storage", "streams_events")
+FIRST = "import torch; print(torch.ones(2, device='openreg'))"
+ONES = "tensor([1., 1.], device='openreg:0')\n"
+
+
+class Failed(Exception):
+    """A step did not do what it should: its command and what it printed."""
+
+
+@dataclass
+class User:
+    """Somebody with a folder of their own, one Python environment, and nothing else on the PATH."""
+
+    folder: Path
+
+    def run(self, *command: str | Path) -> str:
+        environment = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or "proxy" in name}
+        environment |= {"PATH": str(self.folder / "env" / "bin"), "HOME": str(self.folder), "LANG": "C.UTF-8"}
+        result = subprocess.run(
+            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if result.returncode:
+            raise Failed(f"{' '.join(map(str, command))}\n{result.stdout}")
+        return result.stdout
+
+    def pip(self, *arguments: str | Path) -> str:
+        return self.run(self.folder / "env" / "bin" / "python", "-m", "pip", "install", "--quiet", *arguments)
+
+    def python(self, *arguments: str | Path) -> str:
+        return self.run(self.folder / "env" / "bin" / "python", *arguments)
+
+
+def minors_of(wheel: Path) -> list[str]:
+    """The minor versions of PyTorch that a wheel has builds for."""
+    with zipfile.ZipFile(wheel) as archive:
+        folders = {name.split("/")[1] for name in archive.namelist() if name.startswith("torch_openreg/torch")}
+    return sorted((folder.removeprefix("torch") for folder in folders), key=numbers)
+
+
+def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: Sequence[str]) -> list[str]:
+    """The cells of a row: PyTorch, seconds to install, what the demo and the tests said. Raises Failed."""
+    with tempfile.TemporaryDirectory(prefix="try-wheel-") as place:
+        user = User(Path(place))
+        user.run(python, "-m", "venv", "env")
+        user.pip(f"torch=={torch}", "numpy", *index)
+        for tool in ("cc", "c++", "gcc", "g++", "clang", "cmake", "ninja", "make"):
+            if found := shutil.which(tool, path=str(user.folder / "env" / "bin")):
+                raise Failed(f"{found} is there: this shows nothing about a machine without a compiler.")
+        started = time.monotonic()
+        user.pip(wheel)
+        seconds = time.monotonic() - started
+        if (ones := user.python("-c", FIRST)) != ONES:
+            raise Failed(f"{FIRST}\n{ones}")
+        user.python("-m", "torch_openreg", "doctor")
+        user.pip(f"torch_openreg[demo,test] @ {wheel.resolve().as_uri()}", f"torch=={torch}")
+        demo = user.python("-m", "torch_openreg", "demo")
+        shutil.copytree(ROOT / "tests", user.folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        said = "not run"
+        if tests:
+            files = [f"tests/test_{name}.py" for name in tests]
+            said = user.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files).strip().splitlines()[-1]
+        version = user.python("-c", "import torch; print(torch.__version__)").strip()
+        losses = "equal, bit for bit" if "bit for bit" in demo else "ran"
+        return [version, f"{seconds:.0f} s", losses, said]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("wheels", nargs="*", type=Path, help="default: all of dist")
+    parser.add_argument("--torch", action="append", help="minor versions; default: all that a wheel has a build for")
+    parser.add_argument("--index", help="another index of PyTorch's wheels, for pip's --extra-index-url")
+    parser.add_argument("--tests", default=" ".join(TESTS), help="areas of tests; default: %(default)s")
+    options = parser.parse_args()
+    index = ["--extra-index-url", options.index] if options.index else []
+    here, failed = interpreters(), False
+    print("| wheel | MB | needs | PyTorch | installed in | demo | tests |\n|---|---|---|---|---|---|---|")
+    for wheel in options.wheels or sorted((ROOT / "dist").glob("*.whl")):
+        tag = wheel.name.split("-")[2]
+        python = here.get(f"{tag[2]}.{tag[3:]}")
+        size, needs = f"{wheel.stat().st_size / 1e6:.1f}", " ".join(platform_tag(wheel)[1])
+        for minor in options.torch or minors_of(wheel):
+            if python is None:
+                cells = ["no such Python here", "", "", ""]
+            else:
+                try:
+                    release = str(SUPPORTED[minor]["release"])
+                    cells = try_one(wheel, python, release, index, options.tests.split())
+                except Failed as failure:
+                    failed = True
+                    print(failure, file=sys.stderr)
+                    cells = [minor, "failed", "", ""]
+            print("| " + " | ".join([wheel.name, size, needs, *cells]) + " |", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""Builds the wheels of a release: one for each Python, with a build for each supported minor version of PyTorch inside.
+
+    make wheels                                        # what the interpreters of this machine allow
+    python release/wheels.py --python python3.12 --torch 2.14
+
+Which versions there are stands in pyproject.toml, in the table tool.torch_openreg. PyTorch is not installed: its wheel
+is unpacked, one for each minor version, because only its headers and three libraries are needed. They are the same for
+every Python, and a CUDA build of PyTorch serves as well as a CPU build: the libraries of this package name neither.
+
+The steps, each of which keeps what it made in build/wheels:
+  1. torch-2.14.1/          PyTorch, unpacked
+  2. python-3.11/           an environment with what the build needs
+  3. pairs/2.14-3.11/       the wheel of one pair, which `pip wheel` makes from this checkout
+  4. dist/                  the pairs of one Python, merged, with the platform tag that auditwheel finds
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import tomllib
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "wheels"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SUPPORTED: Mapping[str, Mapping[str, object]] = PROJECT["tool"]["torch_openreg"]["torch"]
+# Pinned: they write into the wheel.
+TOOLS = ("scikit-build-core==1.1.2", "pyyaml", "cmake", "ninja")
+AUDITWHEEL = "auditwheel==6.8.2"
+UNPACKED = re.compile(
+    r"torch/(include/.*|lib/lib(c10|torch_cpu|torch_python)\.so|__init__\.py|version\.py)|torchgen/.*"
+)
+# What belongs to one minor version of PyTorch, of the files of a pair's wheel. The rest is the same in all of them.
+BINARY = re.compile(r"torch_openreg/((_build_info\.py|_C\w*\.so)$|(lib|include|share)/)")
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Every supported (minor version of PyTorch, version of Python)."""
+    return [(minor, python) for minor, entry in SUPPORTED.items() for python in entry["python"]]  # type: ignore[attr-defined]
+
+
+def run(command: Sequence[str | Path], **environment: str) -> str:
+    """Runs a command in the checkout; its output is returned, and printed if it fails."""
+    result = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if result.returncode:
+        sys.exit(f"{result.stdout}\n{' '.join(map(str, command))} failed with status {result.returncode}.")
+    return result.stdout
+
+
+def interpreters() -> dict[str, Path]:
+    """The interpreters of this machine that extensions can be compiled for: version -> executable.
+
+    Looked for on the PATH, where the manylinux containers have them, and where pyenv has them.
+    """
+    found = {}
+    for version in sorted({python for _, python in pairs()}, key=numbers):
+        tag = "cp" + version.replace(".", "")
+        places = [shutil.which(f"python{version}"), f"/opt/python/{tag}-{tag}/bin/python"]
+        for python in filter(
+            os.path.exists,
+            [p for p in places if p] + glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python")),
+        ):
+            code = "import sys, sysconfig; print(*sys.version_info[:2], sep='.'); print(sysconfig.get_path('include'))"
+            answer = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.splitlines()
+            if answer[:1] == [version] and Path(answer[1], "Python.h").exists():
+                found[version] = Path(python)
+                break
+    return found
+
+
+def numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".")]
+
+
+def unpack_torch(minor: str) -> Path:
+    """A folder with PyTorch's headers, the libraries to link with, and torchgen."""
+    release = str(SUPPORTED[minor]["release"])
+    folder = BUILD / f"torch-{release}"
+    if not (folder / "torch" / "version.py").exists():
+        python = str(SUPPORTED[minor]["python"][0])  # type: ignore[index]
+        download = BUILD / "download" / release
+        # Headers and libraries are the same for every Python, but the index has no wheel without one.
+        run([sys.executable, "-m", "pip", "download", f"torch=={release}", "--no-deps", "--only-binary=:all:",
+             "--python-version", python, "--dest", download])  # fmt: skip
+        (wheel,) = download.glob("torch-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if UNPACKED.fullmatch(name) and name != "torch/version.py":
+                    archive.extract(name, folder)
+            archive.extract("torch/version.py", folder)  # last: it says that the folder is whole
+        shutil.rmtree(download)
+    return folder
+
+
+def prepare_python(version: str, python: Path) -> Path:
+    """An environment of that Python with what the build needs; returns its interpreter."""
+    folder = BUILD / f"python-{version}"
+    if not (folder / "ready").exists():
+        run([python, "-m", "venv", "--clear", folder])
+        run([folder / "bin" / "python", "-m", "pip", "install", *TOOLS])
+        (folder / "ready").touch()
+    return folder / "bin" / "python"
+
+
+def source_date() -> str:
+    """The time that the files of a wheel carry: that of the commit, in seconds since 1970."""
+    return os.environ.get("SOURCE_DATE_EPOCH") or run(["git", "log", "-1", "--format=%ct"]).strip()
+
+
+def reproducible_flags(*folders: Path) -> str:
+    """What the compiler is told so that the same sources give the same bytes, wherever these folders lie.
+
+    Without it the texts of failed checks name the files of the machine that built the wheel.
+    """
+    return " ".join(f"-ffile-prefix-map={folder}/=" for folder in folders)
+
+
+def build_pair(minor: str, torch: Path, version: str, python: Path) -> Path:
+    """The wheel of one pair, which `pip wheel` builds from this checkout as a user does.
+
+    The Pythons of one minor version share a build folder, so that only the bindings are compiled for each of them.
+    """
+    folder = BUILD / "pairs" / f"{minor}-{version}"
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"PyTorch {minor}, Python {version}: {folder}.log", flush=True)
+    flags = reproducible_flags(torch, ROOT)
+    run(
+        [python, "-m", "pip", "wheel", "--verbose", "--log", f"{folder}.log",
+         "--no-build-isolation", "--no-deps", "--wheel-dir", folder, "."],
+        CFLAGS=flags,
+        CXXFLAGS=flags,
+        PYTHONPATH=str(torch),
+        SKBUILD_BUILD_DIR=str(BUILD.relative_to(ROOT) / f"cmake-{minor}"),
+        SOURCE_DATE_EPOCH=source_date(),
+    )  # fmt: skip
+    (wheel,) = folder.iterdir()
+    return wheel
+
+
+def merge(wheels: Mapping[str, Path], output: Path, date: int, tag: str | None = None) -> Path:
+    """One wheel from those of several minor versions of PyTorch: {minor: wheel of that pair}.
+
+    The binaries of each lie in ``torch_openreg/torch2.14/``, where torch_openreg._loader finds them. Files are sorted,
+    and carry ``date`` (seconds since 1970), so that the same pairs give the same bytes. ``tag`` is the platform
+    tag; None keeps that of the pairs.
+    """
+    files: dict[str, bytes] = {}
+    executable = set()
+    for minor, wheel in wheels.items():
+        with zipfile.ZipFile(wheel) as archive:
+            for info in archive.infolist():
+                if info.is_dir() or info.filename.endswith(".dist-info/RECORD"):
+                    continue
+                name, content = info.filename, archive.read(info)
+                if BINARY.match(name):
+                    name = name.replace("torch_openreg/", f"torch_openreg/torch{minor}/", 1)
+                elif name.endswith(".dist-info/METADATA"):
+                    content = for_all(content.decode(), list(wheels)).encode()
+                if files.setdefault(name, content) != content:
+                    sys.exit(f"{name} is not the same in {wheel} as in the wheels before it.")
+                if info.external_attr >> 16 & 0o111:
+                    executable.add(name)
+    (description,) = [name for name in files if name.endswith(".dist-info/WHEEL")]
+    text = files[description].decode()
+    own = re.findall(r"^Tag: (.*)$", text, re.MULTILINE)
+    if tag:
+        text = re.sub(r"^(Tag: \S+-\S+)-\S+$", rf"\1-{tag}", text, flags=re.MULTILINE)
+        files[description] = text.encode()
+        own = re.findall(r"^Tag: (.*)$", text, re.MULTILINE)
+    record = description.replace("WHEEL", "RECORD")
+    lines = []
+    for name, content in sorted(files.items()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(content)}\n")
+    files[record] = "".join([*lines, f"{record},,\n"]).encode()
+
+    distribution = record.partition(".dist-info")[0]
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / f"{distribution}-{own[0]}.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name in sorted(files, key=lambda name: (".dist-info/" in name, name)):  # metadata last, as wheels should
+            info = zipfile.ZipInfo(name, date_time(date))
+            info.external_attr = (0o100755 if name in executable else 0o100644) << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, files[name])
+    return path
+
+
+def date_time(seconds: int) -> tuple[int, int, int, int, int, int]:
+    """The form in which a zip file has a time: UTC here, and not before 1980."""
+    import time
+
+    return time.gmtime(max(seconds, 315532800))[:6]
+
+
+def for_all(metadata: str, minors: Iterable[str]) -> str:
+    """The metadata of one pair's wheel, made to require any of these minor versions of PyTorch."""
+    known = sorted(minors, key=numbers)
+    major, newest = known[-1].split(".")
+    missing = [f"{major}.{n}" for n in range(int(known[0].split(".")[1]), int(newest)) if f"{major}.{n}" not in known]
+    wanted = ",".join([f">={known[0]}", *(f"!={minor}.*" for minor in missing), f"<{major}.{int(newest) + 1}"])
+    changed, count = re.subn(
+        r"^Requires-Dist: torch[<>].*$", f"Requires-Dist: torch{wanted}", metadata, flags=re.MULTILINE
+    )
+    if count != 1:
+        sys.exit("The metadata of a pair's wheel has no line that says which torch it requires.")
+    return changed
+
+
+# auditwheel as a library: its command line cannot be told that PyTorch's libraries come from another wheel, and
+# stops at a module that links no libc of its own, such as _C.so.
+AUDIT = """
+import json, pathlib, sys
+from auditwheel.libc import Libc
+from auditwheel.wheel_abi import analyze_wheel_abi
+wheel, torch = pathlib.Path(sys.argv[1]), frozenset(["libtorch*.so", "libc10.so"])
+found = analyze_wheel_abi(Libc.GLIBC, None, wheel, torch, disable_isa_ext_check=False, allow_graft=False)
+symbols = {library: sorted(versions) for library, versions in found.versioned_symbols.items()}
+print(json.dumps([found.overall_policy.name, symbols]))
+"""
+
+
+def platform_tag(wheel: Path) -> tuple[str, list[str]]:
+    """The oldest platform that the wheel's libraries run on, and the newest versions of symbols that they need."""
+    folder = BUILD / "auditwheel"
+    if not (folder / "ready").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        run([folder / "bin" / "python", "-m", "pip", "install", AUDITWHEEL])
+        (folder / "ready").touch()
+    tag, symbols = json.loads(run([folder / "bin" / "python", "-c", AUDIT, wheel]).splitlines()[-1])
+    newest: dict[str, str] = {}
+    for symbol in (symbol for versions in symbols.values() for symbol in versions):
+        name, _, version = symbol.rpartition("_")
+        if version[0].isdigit() and numbers(version) > numbers(newest.get(name, "0")):
+            newest[name] = version
+    return tag, [f"{name}_{version}" for name, version in newest.items()]
+
+
+def main() -> None:
+    here = interpreters()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", action="append", choices=sorted(here, key=numbers), help="default: all found here")
+    parser.add_argument("--torch", action="append", choices=list(SUPPORTED), help="minor versions; default: all")
+    parser.add_argument("--output", type=Path, default=ROOT / "dist", help="folder of the wheels (default: dist)")
+    options = parser.parse_args()
+    minors = options.torch or list(SUPPORTED)
+    for version in options.python or here:
+        python = prepare_python(version, here[version])
+        wheels = {m: build_pair(m, unpack_torch(m), version, python) for m in minors if (m, version) in pairs()}
+        if not wheels:
+            sys.exit(f"No PyTorch of {', '.join(minors)} exists for Python {version}.")
+        draft = merge(wheels, BUILD / "drafts", int(source_date()))
+        tag, symbols = platform_tag(draft)
+        wheel = merge(wheels, options.output, int(source_date()), tag)
+        print(
+            f"{wheel}  {wheel.stat().st_size / 1e6:.1f} MB  PyTorch {', '.join(wheels)}  {' '.join(symbols)}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
