@@ -130,7 +130,6 @@ def full_table(name: str, texts: Iterable[str]) -> Names:
     """
     lower, camel, upper, c_prefix = words(name)
     pairs = {
-        "torch-openreg": f"torch-{lower.replace('_', '-')}",
         "_ZN2at7openreg7": f"_ZN2at{len(lower)}{lower}7",  # a mangled name has the length
         "openreg": lower,
         "OpenReg": camel,
@@ -144,7 +143,8 @@ def full_table(name: str, texts: Iterable[str]) -> Names:
     def renamed(identifier: str) -> str:
         return prefix.sub(c_prefix, old.sub(lambda match: pairs[match[0]], identifier))
 
-    return _table(name, texts, renamed, "(?i:openreg|occl)|^or[A-Z]", _articles("openreg", lower))
+    phrases = {"torch-openreg": f"torch-{lower.replace('_', '-')}", **_articles("openreg", lower)}
+    return _table(name, texts, renamed, "(?i:openreg|occl)|^or[A-Z]", phrases)
 
 
 def word_table(old: str, name: str, texts: Iterable[str]) -> Names:

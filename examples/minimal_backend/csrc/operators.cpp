@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 #include "device.h"
@@ -22,14 +23,19 @@ constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 // ---- Tensors without values --------------------------------------------------------------------------------------
 
+c10::Allocator* allocator_of(std::optional<at::Device> device) {
+  const c10::OptionalDeviceGuard guard(device); // refuses a device that is not there
+  return c10::GetAllocator(c10::DeviceType::PrivateUse1);
+}
+
 Tensor empty(
     IntArrayRef size,
     std::optional<at::ScalarType> dtype,
     std::optional<at::Layout>,
-    std::optional<at::Device>,
+    std::optional<at::Device> device,
     std::optional<bool>,
     std::optional<at::MemoryFormat> format) {
-  c10::Allocator* allocator = c10::GetAllocator(c10::DeviceType::PrivateUse1);
+  c10::Allocator* allocator = allocator_of(device);
   return at::detail::empty_generic(size, allocator, kKeys, c10::dtype_or_default(dtype), format);
 }
 
@@ -38,9 +44,9 @@ Tensor empty_strided(
     IntArrayRef stride,
     std::optional<at::ScalarType> dtype,
     std::optional<at::Layout>,
-    std::optional<at::Device>,
+    std::optional<at::Device> device,
     std::optional<bool>) {
-  c10::Allocator* allocator = c10::GetAllocator(c10::DeviceType::PrivateUse1);
+  c10::Allocator* allocator = allocator_of(device);
   return at::detail::empty_strided_generic(size, stride, allocator, kKeys, c10::dtype_or_default(dtype));
 }
 
@@ -194,9 +200,10 @@ void check_mean(int64_t reduction) {
   TORCH_CHECK_NOT_IMPLEMENTED(reduction == at::Reduction::Mean, "abacus has the mean of a loss only.");
 }
 
-Tensor& mse_loss_out(const Tensor& self, const Tensor& target, int64_t reduction, Tensor& out) {
+Tensor mse_loss(const Tensor& self, const Tensor& target, int64_t reduction) {
   check_mean(reduction);
-  mse_loss(data(out), data(operand(self, self.sizes())), data(operand(target, self.sizes())), self.numel());
+  Tensor out = empty({}, at::kFloat, {}, {}, {}, {});
+  abacus::mse_loss(data(out), data(operand(self, self.sizes())), data(operand(target, self.sizes())), self.numel());
   return out;
 }
 
@@ -224,7 +231,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("addmm.out", addmm_out);
   m.impl("mm.out", mm_out);
   m.impl("sum.IntList_out", sum_out);
-  m.impl("mse_loss.out", mse_loss_out);
+  m.impl("mse_loss", mse_loss);
   m.impl("mse_loss_backward", mse_loss_backward);
 }
 
