@@ -60,6 +60,7 @@ LEFT_OUT = (
     "tests/test_examples_autoload.py",
     "tests/test_fuzz.py",
     "tests/build_new_backend.py",
+    "tests/test_minimal_backend.py",
     "tests/test_minimal_operators.py",
     "tests/test_new_backend.py",
     "tests/test_pytest_plugin.py",

@@ -45,7 +45,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return kDevice;
   }
   void setDevice(c10::Device device) const override {
-    TORCH_CHECK(device.index() <= 0, "There is one abacus device, with the index 0, but got ", device.index(), ".");
+    const int index = device.index();
+    TORCH_CHECK(index <= 0, "There is one abacus device, with the index 0, but got ", index, ".");
   }
   void uncheckedSetDevice(c10::Device) const noexcept override {}
   c10::Stream getStream(c10::Device) const override {
