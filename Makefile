@@ -18,7 +18,7 @@ SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
 CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor -name '*.cpp' -o -name '*.h' -o -name '*.c')
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
-.PHONY: demo test modes compiled bench sweep fuzz clients stress minimal stubs docs look wheels try-wheels sdist release-check install lint format clean
+.PHONY: demo test modes compiled bench sweep fuzz clients stress minimal stubs docs look wheels try-wheels sdist release-check new-backend first-day install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -42,12 +42,15 @@ compiled: install
 	  $(BIN)/python -m tests.compile_programs --against-compiled-cpu --mode $$mode $(ARGS) || exit 1; \
 	done
 
+# LEFT OUT OF A NEW BACKEND START: benchmarks
 bench: install
 	$(BIN)/python -m benchmarks $(ARGS)
 
+# LEFT OUT OF A NEW BACKEND END
 sweep: install
 	$(BIN)/python -m tests.sweep --dtypes all $(ARGS)
 
+# LEFT OUT OF A NEW BACKEND START: the fuzzer, and the runner of other people's tests
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
@@ -55,6 +58,7 @@ fuzz: install
 clients: install
 	$(BIN)/python -m tests.clients $(ARGS)
 
+# LEFT OUT OF A NEW BACKEND END
 # The device library and the allocators under load, plain and with both sanitizers, in every execution mode;
 # ARGS="--seconds 5 --seed 1".
 stress: $(VENV)/.torch
@@ -67,6 +71,7 @@ stress: $(VENV)/.torch
 	  done; \
 	done
 
+# LEFT OUT OF A NEW BACKEND START: the book
 # The pages about the minimal set of operators and about stubs, from what is tried out.
 minimal: install
 	$(BIN)/python -m tests.minimal
@@ -99,6 +104,7 @@ sdist: $(VENV)/.torch
 release-check:
 	$(PYTHON) release/check.py $(ARGS)
 
+# LEFT OUT OF A NEW BACKEND END
 install: $(VENV)/.installed
 
 $(VENV)/.torch:
@@ -111,6 +117,14 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	$(BIN)/python -m pip install --no-build-isolation -e ".[demo,test]"
 	touch $@
 
+# LEFT OUT OF A NEW BACKEND START: itself, the book, and other people's programs
+# A backend of another name, made, built and tested in an environment of its own; then the first day of its vendor, timed.
+new-backend: install
+	$(BIN)/python -m tests.build_new_backend $(ARGS)
+
+first-day: install
+	$(BIN)/python -m tests.build_new_backend --first-day $(ARGS)
+
 # Naming torch makes pip refuse, rather than exchange it for another.
 $(VENV)/.integrations: $(VENV)/.installed
 	$(BIN)/python -m pip install --no-build-isolation -e ".[integrations]" torch==$(TORCH)
@@ -120,6 +134,7 @@ $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --no-build-isolation -e ".[docs]"
 	touch $@
 
+# LEFT OUT OF A NEW BACKEND END
 $(VENV)/.lint: $(VENV)/.installed
 	$(BIN)/python -m pip install --no-build-isolation -e ".[lint]"
 	touch $@

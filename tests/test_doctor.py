@@ -189,6 +189,7 @@ def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(
     assert result.returncode == 0
 
 
+# LEFT OUT OF A NEW BACKEND START: the face cuda
 def test_the_first_line_says_that_cuda_is_simulated(clinic: Environment) -> None:
     result = doctor(clinic, TORCH_OPENREG_AS="cuda")
     first, *_, verdict = result.stdout.splitlines()
@@ -207,6 +208,7 @@ def test_a_face_that_fails_is_a_backend_that_finds_no_device(clinic: Environment
     ) in result.stdout
 
 
+# LEFT OUT OF A NEW BACKEND END
 def test_our_own_failure_is_reported_in_our_own_words(environment: Environment) -> None:
     (environment.package / "_build_info.py").write_text(
         'version = "0.1.0"\ntorch_version = "2.9.1"\nlibrary_sizes = {}\n'
@@ -241,8 +243,10 @@ def test_a_torch_that_cannot_be_imported_is_reported(clinic: Environment, tmp_pa
     assert (result.returncode, result.stderr) == (1, "")
     assert result.stdout.startswith(
         "Device: none of torch_openreg, which `import torch` does not load here, or which fails.\n"
+        # LEFT OUT OF A NEW BACKEND START: the face cuda
         "TORCH_OPENREG_AS=cuda needs a CPU build of PyTorch: pip install torch==2.99.0+cpu --index-url "
         "https://download.pytorch.org/whl/cpu\n"
+        # LEFT OUT OF A NEW BACKEND END
     )
     assert f"PyTorch  2.99.0 (CUDA 13.0)  {tmp_path}/torch\n" in result.stdout
     assert "`import torch` without any backend: missing library: libc10.so\n" in result.stdout

@@ -215,7 +215,7 @@ HANDLE = struct.Struct("<8siiQQQ")
 def handle_of(fd: int, size: int) -> bytes:
     """A forged handle of any descriptor of this process."""
     status = os.fstat(fd)
-    return HANDLE.pack(b"orIpcMm", os.getpid(), fd, size, status.st_dev, status.st_ino).ljust(64, b"\0")
+    return HANDLE.pack(b"ipcMemH", os.getpid(), fd, size, status.st_dev, status.st_ino).ljust(64, b"\0")
 
 
 def altered(handle: bytes, index: int, value: int) -> bytes:

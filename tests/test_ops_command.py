@@ -137,6 +137,21 @@ def test_the_column_about_queues_is_the_devices_own_answer(rows: list[ops.Operat
     assert not {"aten::nonzero", "aten::equal", "aten::matmul", "aten::_fused_dropout", "aten::view"} & queued
 
 
+def test_the_borrowed_operators_are_those_that_run_the_cpus_kernels(
+    capsys: pytest.CaptureFixture[str], rows: list[ops.Operator]
+) -> None:
+    still = [row.name for row in rows if row.route in ("structured", "unboxed", "registered fallback", "fallback")]
+    own = [row.name for row in rows if row.route == "native"]
+    assert len(still) > 1000 and len(own) > 20
+    assert names(capsys, "--borrowed") == still
+    assert main(["--borrowed", "--totals"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"{len(still)} of {len(still) + len(own)} operators with a kernel on the device run the CPU's kernel, "
+        f"{len(own)} one of its own."
+    )
+    assert main(["--borrowed", "empty.memory_format"]) == 1  # nothing to replace
+
+
 # ---- Totals and filters ----------------------------------------------------------------------------------------------
 
 

@@ -101,8 +101,10 @@ def stand_in(failure: BackendLoadError) -> ModuleType:
     import torch
 
     module = _FailedModule(failure)
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
     if _loader.device_type == "cuda":
         return module  # PrivateUse1 and its name stay free, and PyTorch answers for cuda
+    # LEFT OUT OF A NEW BACKEND END
     torch.serialization.register_package(0, lambda storage: None, module._deserialize)
     if getattr(torch, "openreg", None) is not sys.modules.get("torch_openreg.openreg"):
         return module  # somebody else's; without a failure so late that ours is there, both are None

@@ -25,8 +25,10 @@ REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <its sou
 DAMAGED = f": a full disk or an interrupted install may have cut it. Install torch_openreg again: {REBUILD}"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
+# LEFT OUT OF A NEW BACKEND START: the face cuda
 OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg".'
 
+# LEFT OUT OF A NEW BACKEND END
 failure: Exception | None = None
 """What went wrong, with the original exception as its cause; None after a successful start."""
 
@@ -61,16 +63,20 @@ def load() -> ModuleType | None:
                     setattr(sys.modules["torch_openreg"], "openreg", _failure.stand_in(failure))  # noqa: B010
                     if _strict():
                         raise failure from error
+                    # LEFT OUT OF A NEW BACKEND START: the face cuda
                     if asked_face:
                         # Who says "cuda" would only hear from PyTorch that it is not compiled with CUDA.
                         _warn(str(failure))
+                    # LEFT OUT OF A NEW BACKEND END
                     break
+        # LEFT OUT OF A NEW BACKEND START: the face cuda
         elif os.environ.get("TORCH_OPENREG_AS", "") != asked_face:
             _warn(
                 f"TORCH_OPENREG_AS was changed from {asked_face!r} to {os.environ.get('TORCH_OPENREG_AS', '')!r} after "
                 f'`import torch`, and this process keeps the device "{device_type}". Set it before Python starts, or '
                 "use `python -m torch_openreg run --as ...`."
             )
+        # LEFT OUT OF A NEW BACKEND END
     return getattr(torch, "openreg", None) or sys.modules["torch_openreg"].openreg
 
 
@@ -95,6 +101,7 @@ def _strict() -> bool:
     return os.environ.get("TORCH_OPENREG_AUTOLOAD") == "strict"
 
 
+# LEFT OUT OF A NEW BACKEND START: the face cuda
 def _warn(message: str) -> None:
     try:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
@@ -102,6 +109,7 @@ def _warn(message: str) -> None:
         print(f"RuntimeWarning: {message}", file=sys.stderr)
 
 
+# LEFT OUT OF A NEW BACKEND END
 def _is_ours(module: object) -> bool:
     return isinstance(module, ModuleType) and module.__name__ in ("torch_openreg.openreg", "torch.openreg")
 
@@ -117,9 +125,11 @@ def check_environment() -> None:
     value = os.environ.get("TORCH_OPENREG_AUTOLOAD", "1")
     if value not in ("0", "1", "strict"):
         raise ValueError(f"TORCH_OPENREG_AUTOLOAD is {value!r}. Set it to 1 (the default), 0 or strict, or unset it.")
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
     value = os.environ.get("TORCH_OPENREG_AS", "")
     if value not in ("", "openreg", "cuda"):
         raise ValueError(f"TORCH_OPENREG_AS is {value!r}. Set it to cuda, or to openreg (the default), or unset it.")
+    # LEFT OUT OF A NEW BACKEND END
     value = os.environ.get("TORCH_OPENREG_FALLBACK", "silent")
     if value.split(",")[0] not in ("silent", "warn", "error"):
         raise ValueError(
@@ -225,6 +235,7 @@ def check_libraries() -> None:
             raise ImportError(f"{path} {found}, and the build recorded {size:,} bytes{DAMAGED}")
 
 
+# LEFT OUT OF A NEW BACKEND START: the face cuda
 def check_cuda() -> None:
     """The name "cuda" is free: this is a CPU build of PyTorch, and this package was built with the face."""
     import torch
@@ -244,6 +255,7 @@ def check_cuda() -> None:
         )
 
 
+# LEFT OUT OF A NEW BACKEND END
 def check_owner() -> None:
     """No other backend has taken PrivateUse1, of which a process has one."""
     import torch
@@ -266,11 +278,14 @@ def check_owner() -> None:
 
 def open_libraries() -> None:
     """Opens the shared libraries; their static initialisers register the kernels, the allocators and the guard."""
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
     if device_type == "cuda":
         _open_cuda_libraries()
+    # LEFT OUT OF A NEW BACKEND END
     from torch_openreg import _C  # noqa: F401
 
 
+# LEFT OUT OF A NEW BACKEND START: the face cuda
 def _open_cuda_libraries() -> None:
     """The module torch_openreg._C of the other face. Both have the same functions; a process has one of them."""
     import torch_openreg
@@ -286,6 +301,7 @@ def _open_cuda_libraries() -> None:
     sys.modules[spec.name] = torch_openreg._C = module
 
 
+# LEFT OUT OF A NEW BACKEND END
 def claim_name() -> None:
     """PrivateUse1 becomes "openreg". From here on autograd and torch.accelerator see an accelerator."""
     import torch
@@ -381,6 +397,7 @@ def attach_module() -> None:
     torch._register_device_module("openreg", openreg)
 
 
+# LEFT OUT OF A NEW BACKEND START: the face cuda
 def attach_cuda() -> None:
     """torch.cuda finds what it looks for in a build with CUDA."""
     from torch_openreg import (
@@ -391,6 +408,7 @@ def attach_cuda() -> None:
     _cuda.attach()
 
 
+# LEFT OUT OF A NEW BACKEND END
 def add_methods() -> None:
     """Tensor.openreg(), Module.openreg(), is_openreg and their like; what PyTorch's own methods and pickling lack."""
     import torch
@@ -434,6 +452,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         add_methods,
         register_distributed,
     ),
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
     # PrivateUse1 stays free: another backend may have it.
     "cuda": (
         check_platform,
@@ -446,5 +465,6 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         attach_compiler,
         attach_dtensor,
     ),
+    # LEFT OUT OF A NEW BACKEND END
 }
 # LITERALINCLUDE END: PHASES

@@ -19,8 +19,10 @@ from torch_openreg._cli._diagnosis import Doctor
 
 def device_line(simulated: str | None) -> str:
     """The first line: nobody may take the device for a GPU."""
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
     if simulated == "cuda":
         return "Device: cuda, simulated by torch_openreg (TORCH_OPENREG_AS=cuda). This is not a GPU."
+    # LEFT OUT OF A NEW BACKEND END
     if simulated:
         return f"Device: {simulated}, simulated by torch_openreg."
     return "Device: none of torch_openreg, which `import torch` does not load here, or which fails."
@@ -42,8 +44,10 @@ class Printer:
         torch, whole = report["torch"], report["import_torch"]
         build = f"{torch['version']} ({torch['build']})" if torch["version"] else "not installed"
         print(self.paint(device_line(whole["simulated"]), "bold"))
+        # LEFT OUT OF A NEW BACKEND START: the face cuda
         if torch["version"] and torch["build"] != "CPU only":
             print(f"TORCH_OPENREG_AS=cuda needs a CPU build of PyTorch: {_loader.cpu_build(torch['version'])}")
+        # LEFT OUT OF A NEW BACKEND END
         print(f"{self.paint('Python', 'bold')}   {report['python']['version']}  {report['python']['executable']}")
         print(f"{self.paint('PyTorch', 'bold')}  {build}  {torch['folder'] or ''}".rstrip())
         for name, value in report["environment"].items():

@@ -34,6 +34,8 @@ ROUTES = {
     "other layouts": "the boxed fallback, for tensors of other layouts only (--layout)",
     "missing": "no kernel, and the CPU has none that the device could run",
 }
+# What computes there is a kernel of the CPU, on device memory: what a backend replaces, operator by operator.
+BORROWED = ("structured", "unboxed", "registered fallback", "fallback")
 # Layout -> the dispatch keys of its tensors, on the device and on the CPU.
 KEYS = {
     "strided": ("PrivateUse1", "CPU"),
@@ -131,6 +133,14 @@ def totals(rows: Sequence[Operator]) -> dict[str, int]:
     """The number of operators of each route that occurs, in the order of ROUTES."""
     counts = Counter(row.route for row in rows)
     return {route: counts[route] for route in ROUTES if counts[route]}
+
+
+def borrowed(rows: Sequence[Operator]) -> str:
+    """How far a backend has come with kernels of its own, in a sentence."""
+    counts = totals(rows)
+    still = sum(counts.get(route, 0) for route in BORROWED)
+    own = counts.get("native", 0)
+    return f"{still} of {still + own} operators with a kernel on the device run the CPU's kernel, {own} one of its own."
 
 
 # ---- What is printed -----------------------------------------------------------------------------------------------
@@ -252,6 +262,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--namespace", action="append", help="instead of aten, or 'all'; may be repeated")
     parser.add_argument("--layout", default="strided", choices=KEYS, help="of the tensors (default: strided)")
     parser.add_argument("--totals", action="store_true", help="without the operators")
+    parser.add_argument("--borrowed", action="store_true", help="only those that run the CPU's kernel, and how many")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON: totals and operators")
     form.add_argument("--html", action="store_true", help="print a page that needs nothing else")
@@ -263,6 +274,9 @@ def main(argv: Sequence[str]) -> int:
         if (not options.route or row.route in options.route)
         and (not options.patterns or any(matches(row.name, pattern) for pattern in options.patterns))
     ]
+    sentence = borrowed(rows) if options.borrowed else ""
+    if options.borrowed:
+        rows = [row for row in rows if row.route in BORROWED]
     if not rows:
         print("torch-openreg ops: no such operator", file=sys.stderr)
         return 1
@@ -275,4 +289,6 @@ def main(argv: Sequence[str]) -> int:
         show_rich(rows, options.totals)
     else:
         show_plain(rows, options.totals)
+    if sentence and not (options.json or options.html):
+        print(sentence)
     return 0

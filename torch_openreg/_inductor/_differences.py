@@ -38,8 +38,10 @@ def _is_ours(node: Any) -> bool:
 
 def remove() -> None:
     """Replaces the functions of inductor that decide by a device's name."""
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
     if device_type in utils.GPU_TYPES:  # type "cuda": for inductor, a device with Triton's kernels
         utils.GPU_TYPES.remove(device_type)
+    # LEFT OUT OF A NEW BACKEND END
     for owner, name, replacement in REPLACED:
         setattr(owner, name, _replaced(getattr(owner, name), replacement))
     # As on the CPU, the activations of convolutions are channels-last.

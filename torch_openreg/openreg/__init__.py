@@ -93,12 +93,14 @@ def is_initialized() -> bool:
     return _initialized and not _is_in_bad_fork()
 
 
+# LEFT OUT OF A NEW BACKEND START: the face cuda
 if device_type == "cuda":  # PyTorch starts its devices by the functions of torch.cuda, which know what is queued there
     init, _lazy_init, _lazy_call = torch.cuda.init, torch.cuda._lazy_init, torch.cuda._lazy_call
     is_initialized = torch.cuda.is_initialized
     DeferredOpenRegCallError = torch.cuda.DeferredCudaCallError  # type: ignore[assignment, misc]
 
 
+# LEFT OUT OF A NEW BACKEND END
 def _is_in_bad_fork() -> bool:
     """Whether this is a child forked after the device started, which cannot use it."""
     return _C._isInBadFork()

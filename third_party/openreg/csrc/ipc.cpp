@@ -35,7 +35,7 @@ struct MemoryHandle {
 
 static_assert(sizeof(MemoryHandle) <= sizeof(orIpcMemHandle_t) && std::is_trivially_copyable_v<MemoryHandle>);
 
-constexpr char kMagic[8] = "orIpcMm";
+constexpr char kMagic[8] = "ipcMemH";
 
 orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   const auto address = reinterpret_cast<uintptr_t>(devPtr);

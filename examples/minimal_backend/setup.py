@@ -1,0 +1,21 @@
+"""The library: compiled against the PyTorch that is installed, so build with ``--no-build-isolation``."""
+
+import os
+
+# A backend that is installed already is loaded by `import torch`, and must not be needed to build one.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+setup(
+    ext_modules=[
+        CppExtension(
+            "torch_abacus._C",
+            ["csrc/backend.cpp", "csrc/device.cpp", "csrc/operators.cpp"],
+            # hidden: two backends made from one template must not see each other's symbols.
+            extra_compile_args=["-std=c++20", "-O2", "-fvisibility=hidden", "-DAT_PER_OPERATOR_HEADERS"],
+        )
+    ],
+    cmdclass={"build_ext": BuildExtension.with_options(use_ninja=False)},
+)

@@ -1,0 +1,30 @@
+"""A PyTorch device in the least C++ that trains a network: ``torch.ones(2, device="abacus")``."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+
+def _autoload() -> ModuleType | None:
+    """What PyTorch calls at the end of ``import torch``. Returns None if another backend has PrivateUse1."""
+    import torch
+
+    name = torch._C._get_privateuse1_backend_name()
+    if name == "abacus":
+        return sys.modules["torch_abacus.abacus"]
+    # The kernel tells of a backend that has not, or not yet, changed the name.
+    if name != "privateuseone" or torch._C._dispatch_has_kernel_for_dispatch_key(
+        "aten::empty.memory_format", "PrivateUse1"
+    ):
+        return None
+    from torch_abacus import _C, abacus  # noqa: F401  (_C: its library registers everything)
+
+    torch.utils.rename_privateuse1_backend("abacus")
+    torch._register_device_module("abacus", abacus)
+    torch.utils.generate_methods_for_privateuse1_backend()  # Tensor.abacus(), Module.abacus(), is_abacus
+    return abacus
+
+
+# For an import by hand where autoload is switched off.
+_autoload()

@@ -1,0 +1,33 @@
+"""Writes the sources that a new backend is made from into a zip file, which an installed package carries.
+
+python new_backend/archive.py FILE
+"""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from new_backend import parts  # noqa: E402
+
+# Beside what a new backend consists of: what makes it, and the examples that are backends themselves.
+MAKERS = ("cmake/rename.py", "new_backend", "examples/minimal_backend", "examples/python_backend")
+
+
+def main(target: Path) -> None:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted({*parts.files(ROOT), *parts.files(ROOT, MAKERS, ())}):
+            path = ROOT / name
+            # A fixed date: the same sources make the same file.
+            member = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            member.compress_type = zipfile.ZIP_DEFLATED
+            member.external_attr = path.lstat().st_mode << 16
+            archive.writestr(member, str(path.readlink()) if path.is_symlink() else path.read_bytes())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,301 @@
+"""Of which files a new backend consists, and what is different in them from this project's.
+
+Whole files and folders are listed here. In a file, lines between ``LEFT OUT OF A NEW BACKEND START: why`` and
+``LEFT OUT OF A NEW BACKEND END`` (comments of the file's language) are left out, and EDITS has what is said in another
+way. The book's ``LITERALINCLUDE`` marks go, because there is no book. A change of the sources that makes a row of EDITS
+false is found by tests/test_new_backend.py.
+"""
+
+# ruff: noqa: E101, E501 (EDITS quotes lines of other files as they stand there)
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+# Everything that can be part of a new backend. Symbolic links are kept as links.
+FILES = (
+    ".ci/run",
+    ".clang-format",
+    ".editorconfig",
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    "CMakeLists.txt",
+    "LICENSE",
+    "Makefile",
+    "cmake",
+    "csrc",
+    "examples/custom_operators.py",
+    "examples/distributed",
+    "examples/train_digits.py",
+    "pyproject.toml",
+    "tests",
+    "third_party",
+    "torch_openreg",
+    "torch_openreg_autoload.py",
+)
+# What of these only this project has: the face cuda, the book, the fuzzer, benchmarks, other people's programs, and the
+# ways to choose simulated devices for programs that are tested without hardware.
+LEFT_OUT = (
+    "cmake/rename.py",
+    "tests/clients",
+    "tests/cuda_face_rows.py",
+    "tests/cuda_surface.py",
+    "tests/faces.py",
+    "tests/fuzz",
+    "tests/integrations",
+    "tests/minimal",
+    "tests/stub_operators.py",
+    "tests/test_benchmark_smoke.py",
+    "tests/test_ci_example.py",
+    "tests/test_clients.py",
+    "tests/test_cuda_face.py",
+    "tests/test_cuda_face_distributed.py",
+    "tests/test_cuda_face_programs.py",
+    "tests/test_cuda_face_semantics.py",
+    "tests/test_cuda_face_start.py",
+    "tests/test_cuda_face_storage.py",
+    "tests/test_cuda_surface.py",
+    "tests/test_docs.py",
+    "tests/test_examples_autoload.py",
+    "tests/test_fuzz.py",
+    "tests/build_new_backend.py",
+    "tests/test_minimal_backend.py",
+    "tests/test_minimal_operators.py",
+    "tests/test_new_backend.py",
+    "tests/test_pytest_plugin.py",
+    "tests/test_rename.py",
+    "tests/test_stub_operators.py",
+    "tests/test_tutorials.py",
+    "torch_openreg/_cli/new.py",
+    "torch_openreg/_cli/run.py",
+    "torch_openreg/_cuda",
+)
+# Files that are not renamed: a licence is its author's.
+VERBATIM = ("LICENSE",)
+
+DEVICE_TYPE = '''asked_face = os.environ.get("TORCH_OPENREG_AS", "")
+device_type = "cuda" if asked_face == "cuda" else "openreg"
+"""The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chose before it started."""
+'''
+FACES = """FACES = ("", "_cuda")  # the device under its own name, and as a device of type cuda
+LIBRARIES = (
+    *(f"_C{face}.so" for face in FACES),
+    "lib/libopenreg.so",
+    *(f"lib/libtorch_openreg{face}.so" for face in FACES),
+    *(f"lib/libtorch_openreg{face}_bindings.so" for face in FACES),
+)
+"""
+EXTRA_MODULES = ', "torch_openreg_options.py", "torch_openreg_pytest.py"'
+TAGLINE = "A complete PyTorch accelerator that needs no hardware"
+
+# File -> what stands there, and what stands there in a new backend.
+EDITS: dict[str, tuple[tuple[str, str], ...]] = {
+    "Makefile": (
+        ("csrc faces third_party", "csrc third_party"),
+        ("csrc faces third_party", "csrc third_party"),
+        ("test: $(VENV)/.integrations $(VENV)/.docs\n", "test: install\n"),
+        ("# The tests of semantics, on both faces of the device and in every", "# The tests of semantics, in every"),
+        (
+            """	for device in openreg cuda; do \\
+	  for mode in inline async chaos; do \\
+	    $(BIN)/python -m pytest --device $$device --execution $$mode $(SEMANTICS) $(ARGS) || exit 1; \\
+	  done; \\
+	done
+""",
+            """	for mode in inline async chaos; do \\
+	  $(BIN)/python -m pytest --execution $$mode $(SEMANTICS) $(ARGS) || exit 1; \\
+	done
+""",
+        ),
+        (
+            ".PHONY: demo test modes compiled bench sweep fuzz clients stress minimal stubs docs look new-backend "
+            "first-day install lint format clean",
+            ".PHONY: demo test modes compiled sweep stress install lint format clean",
+        ),
+        ("# make demo, make test, make bench: each", "# make demo, make test: each"),
+    ),
+    "csrc/CMakeLists.txt": (("# What every face of the device is built with.\n", ""),),
+    "csrc/aten/native/Stub.h": ((" docs/stub-operators.md lists all stubs by this rule.", ""),),
+    "pyproject.toml": (
+        (TAGLINE, "A PyTorch backend for openreg devices"),
+        (EXTRA_MODULES, ""),
+        (EXTRA_MODULES, ""),
+        (
+            'ignore = ["RUF043"] #',
+            '# The formatter breaks lines; what is longer is a text.\nignore = ["E501", "RUF043"] #',
+        ),
+        (
+            """# pytest wants to rewrite every module of a distribution with a plugin, and an editable install has one that Python itself
+# has imported by then. A regular install has none.
+filterwarnings = ["ignore:Module already imported so cannot be rewritten; _editable_skbc:pytest.PytestAssertRewriteWarning"]
+""",
+            "",
+        ),
+    ),
+    "torch_openreg/__init__.py": (
+        (
+            'a complete PyTorch accelerator that needs no hardware, as device ``"openreg"``.',
+            'a PyTorch backend, for the device ``"openreg"``.',
+        ),
+        (
+            "_autoload = _loader.load  # the name that it has in PyTorch's own torch_openreg",
+            "_autoload = _loader.load  # the name that PyTorch's documentation gives it",
+        ),
+    ),
+    "torch_openreg/_loader.py": (
+        ("import warnings\n", ""),
+        (
+            "from importlib.machinery import ExtensionFileLoader, ModuleSpec",
+            "from importlib.machinery import ModuleSpec",
+        ),
+        (
+            DEVICE_TYPE,
+            'device_type = "openreg"\n"""The type of the devices, which programs write in ``torch.device``."""\n',
+        ),
+    ),
+    "torch_openreg/_failure.py": (
+        (
+            '    simulated = "simulated " if _loader.device_type == "cuda" else ""  # a build of PyTorch with CUDA has a '
+            "real one\n",
+            "",
+        ),
+        ("f'The {simulated}device", "f'The device"),
+    ),
+    "torch_openreg/_cli/__init__.py": (
+        ("Tools of torch_openreg, the PyTorch accelerator that needs no hardware.", "Tools of torch_openreg."),
+        ('("doctor", "memory", "new", "run", "trace")', '("doctor", "memory", "trace")'),
+    ),
+    "torch_openreg/_cli/doctor.py": (("from torch_openreg import _loader\n", ""),),
+    "torch_openreg/_inductor/_differences.py": (("ir, lowering, scheduler, utils\n", "ir, lowering, scheduler\n"),),
+    "torch_openreg/_cli/_probe.py": (
+        (
+            """            modules = [getattr(torch, name) for name in sorted(set(vars(torch)) - before[2])]
+            # As the device "cuda", ours gives torch no new module, but returns one.
+            for module in modules if result is None or result in modules else [*modules, result]:
+                self.probe.ask(module)
+""",
+            """            for name in sorted(set(vars(torch)) - before[2]):
+                self.probe.ask(getattr(torch, name))
+""",
+        ),
+    ),
+    "torch_openreg/_inductor/_codegen.py": (
+        (
+            'LIBRARY = "libtorch_openreg_cuda.so" if device_type == "cuda" else "libtorch_openreg.so"',
+            'LIBRARY = "libtorch_openreg.so"',
+        ),
+        ('  # registers PyTorch\'s own, which may have our name (type "cuda")', ""),
+    ),
+    "torch_openreg/_inductor/_device.py": (
+        (
+            "    interfaces.get_registered_device_interfaces()  # registers PyTorch's own, which may have our name (type "
+            '"cuda")\n',
+            "",
+        ),
+        (
+            '    if device_type != "cuda":  # which PyTorch has registered\n        register_rng_state()\n',
+            "    register_rng_state()\n",
+        ),
+    ),
+    "torch_openreg/_inductor/__init__.py": (
+        ("The device has the type ``torch_openreg._loader.device_type``; no name of it is written here.\n", ""),
+    ),
+    "torch_openreg/distributed.py": ((' With ``TORCH_OPENREG_AS=cuda`` it is "nccl".', ""),),
+    "torch_openreg/openreg/_reductions.py": (
+        (
+            """    if device_type == "openreg":  # PyTorch knows how CUDA tensors travel: torch_openreg/_cuda/_storage.py
+        # Tensors of every layout, parameters and typed storages are made of these, and PyTorch reduces them.
+        ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
+""",
+            """    # Tensors of every layout, parameters and typed storages are made of these, and PyTorch reduces them.
+    ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
+""",
+        ),
+    ),
+    "torch_openreg/openreg/_tensor_types.py": (
+        ('\nOn the face "cuda", where PyTorch has its own, tensors and storages are instances of both.\n', ""),
+        ("As in ``torch.cuda``.\n", "As in ``torch.cuda``."),
+    ),
+    "torch_openreg/openreg/_utils.py": (
+        (
+            """            expected = "a cuda" if device_type == "cuda" else "an openreg"
+            raise ValueError(f"Expected {expected} device, but got: {device}")
+""",
+            """            raise ValueError(f"Expected an openreg device, but got: {device}")
+""",
+        ),
+    ),
+    "tests/comparison.py": (
+        (
+            "so that the tests of semantics run on both faces\nof the device, and on a real accelerator:",
+            "so that the tests of semantics run on a real\naccelerator too:",
+        ),
+    ),
+    "tests/test_device_module.py": (
+        ("on the other face this is torch.cuda", "on a GPU this is torch.cuda"),
+        ("does not exist on the other face", "does not exist on a GPU"),
+    ),
+    "tests/conftest.py": (
+        ("from faces import face_of\n\n", ""),
+        (
+            "the type of the device under test (default: TEST_DEVICE, else openreg). cuda is this package's device \"\n"
+            '        "under that name where it is installed, and else PyTorch\'s own",',
+            'the type of the device under test (default: TEST_DEVICE, else openreg)",',
+        ),
+        (
+            """        for name in ("torch_openreg_autoload", "torch_openreg_options", "torch_openreg_pytest"):
+            module = importlib.util.find_spec(name)
+            assert module is not None and module.origin
+            shutil.copy(module.origin, self.site_packages)
+""",
+            """        module = importlib.util.find_spec("torch_openreg_autoload")
+        assert module is not None and module.origin
+        shutil.copy(module.origin, self.site_packages)
+""",
+        ),
+    ),
+    "tests/sweep/runner.py": (
+        ("from faces import face_of  # noqa: E402\n\n", ""),
+        (
+            '        environment = os.environ | {"TORCH_OPENREG_AS": face_of(settings.get("device", "openreg"))}\n',
+            "",
+        ),
+        ("command, cwd=TESTS, env=environment, stdin", "command, cwd=TESTS, stdin"),
+        ("sys.path.insert(0, str(TESTS))\n", ""),
+    ),
+    "tests/test_autoload_contract.py": (
+        (
+            FACES,
+            'LIBRARIES = ("_C.so", "lib/libopenreg.so", "lib/libtorch_openreg.so", "lib/libtorch_openreg_bindings.so")\n',
+        ),
+        ('\n\nThe sections are the lines of docs/autoload-contract.md.\n"""', '"""'),
+        ("# the name in PyTorch's own torch_openreg", "# the name in PyTorch's documentation"),
+    ),
+    "tests/test_package.py": (
+        ('        "torch_openreg_options.py",\n        "torch_openreg_pytest.py",\n', ""),
+        ('        "torch_openreg/_C_cuda.so",\n', ""),
+        (
+            '        *("torch_openreg", "torch_openreg_autoload.py", "torch_openreg_options.py", "torch_openreg_pytest.py")\n',
+            '        *("torch_openreg", "torch_openreg_autoload.py")\n',
+        ),
+        ('"torch_openreg_bindings", "torch_openreg_cuda", "torch_openreg_cuda_bindings")', '"torch_openreg_bindings")'),
+        ('libraries = ["_C.so", "_C_cuda.so", *', 'libraries = ["_C.so", *'),
+        ('library.name in ("_C.so", "_C_cuda.so"))', 'library.name == "_C.so")'),
+    ),
+}
+
+
+def files(root: Path, wanted: tuple[str, ...] = FILES, left_out: tuple[str, ...] = LEFT_OUT) -> Iterator[str]:
+    """The paths of a new backend's files in the sources at ``root``, before they are renamed. Nothing that was built."""
+    for part in wanted:
+        paths = [root / part] if not (root / part).is_dir() else sorted((root / part).rglob("*"))
+        for path in paths:
+            name = path.relative_to(root).as_posix()
+            built = (
+                {"__pycache__", "build"} & {*name.split("/")} or path.suffix in (".pyc", ".so") or ".egg-info" in name
+            )
+            if built or any(name == each or name.startswith(f"{each}/") for each in left_out):
+                continue
+            if path.is_file() or path.is_symlink():
+                yield name

@@ -1,0 +1,133 @@
+"""Puts a new backend together: the sources, what is different in them, and their new names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from new_backend import naming, parts
+
+ROOT = Path(__file__).parents[1]
+TEXTS = Path(__file__).parent / "texts"
+
+START, END = "LEFT OUT OF A NEW BACKEND START", "LEFT OUT OF A NEW BACKEND END"
+# The pages that may name the project that a new one comes from.
+ACKNOWLEDGE = ("LICENSE", "README.md", "UPSTREAM.md")
+
+
+class DefectiveSource(Exception):
+    """A file of the sources from which no new backend can be made; the message says where and why."""
+
+
+def write_full(name: str, output: Path) -> None:
+    """The whole project. Raises BadName, DefectiveSource, or FileExistsError if ``output`` is there and not empty."""
+    naming.check(name)
+    originals = {file: ROOT / file for file in parts.files(ROOT)}
+    texts = {file: _edited(file, path.read_text()) for file, path in originals.items() if not path.is_symlink()}
+    names = naming.full_table(name, [*originals, *texts.values()])
+    written = {
+        names.rename(file): text if file in parts.VERBATIM else names.rename(text, file) for file, text in texts.items()
+    }
+    written |= _pages(name, TEXTS, f"python -m torch_openreg new {name}")
+    _check_done(written)
+    _write(output, written)
+    for file, path in originals.items():
+        target = output / names.rename(file)
+        if path.is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(names.rename(str(path.readlink())))
+        else:
+            target.chmod(path.stat().st_mode)
+
+
+def write_example(kind: str, name: str, output: Path) -> None:
+    """``kind`` "minimal" or "python": the project examples/minimal_backend or examples/python_backend, renamed."""
+    naming.check(name)
+    folder, old = {"minimal": ("minimal_backend", "abacus"), "python": ("python_backend", "ledger")}[kind]
+    root = ROOT / "examples" / folder
+    texts = {file: (root / file).read_text() for file in parts.files(root, ("",), ())}
+    names = naming.word_table(old, name, [*texts, *texts.values()])
+    written = {names.rename(file): names.rename(_without_upstream(text), file) for file, text in texts.items()}
+    written["LICENSE"] = (ROOT / "LICENSE").read_text()
+    written["UPSTREAM.md"] = _pages(name, TEXTS, f"python -m torch_openreg new {name} --{kind}")["UPSTREAM.md"]
+    _write(output, written)
+
+
+def _edited(file: str, text: str) -> str:
+    """The text of a file of the sources without what is left out, and with its edits; not yet renamed."""
+    lines = _kept_lines(file, text)
+    text = "".join(line for line in lines if "LITERALINCLUDE" not in line)
+    for old, new in parts.EDITS.get(file, ()):
+        if old not in text:
+            raise DefectiveSource(f"{file} has no longer what new_backend/parts.py changes: {old!r}")
+        text = text.replace(old, new, 1)
+    # Where something is left out, the empty lines before and after it meet.
+    return re.sub(r"\n{4,}", "\n\n\n", text) if file.endswith((".py", ".pyi")) else re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _kept_lines(file: str, text: str) -> Iterator[str]:
+    started = 0
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        if START in line or END in line:
+            if (START in line) == bool(started):
+                raise DefectiveSource(f"{file}:{number}: {START} and {END} do not alternate")
+            started = number if START in line else 0
+        elif not started:
+            yield line
+    if started:
+        raise DefectiveSource(f"{file}:{started}: {START} has no end")
+
+
+def _without_upstream(text: str) -> str:
+    return "".join(_kept_lines("an example", text))
+
+
+def _pages(name: str, folder: Path, command: str) -> dict[str, str]:
+    """The texts of a new backend that are its own: ``{{word}}`` stands for a form of the name."""
+    lower, camel, upper, c_prefix = naming.words(name)
+    article = "an" if lower[0] in "aeiou" else "a"
+    values = {
+        "name": lower,
+        "Name": camel,
+        "NAME": upper,
+        "prefix": c_prefix,
+        "ccl": lower.replace("_", "") + "ccl",
+        "dashed": lower.replace("_", "-"),
+        "a": article,
+        "version": upstream_version(),
+        "command": command,
+    }
+    return {
+        path.name: re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], path.read_text())
+        for path in sorted(folder.glob("*.md"))
+    }
+
+
+def upstream_version() -> str:
+    """The version of these sources, with the commit if they are a checkout."""
+    found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    assert found is not None
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=40", "--dirty", "--exclude", "*"]
+    commit = subprocess.run(git, capture_output=True, text=True) if (ROOT / ".git").exists() else None
+    return found[1] + (f", commit {commit.stdout.strip()}" if commit and commit.returncode == 0 else "")
+
+
+def _check_done(written: dict[str, str]) -> None:
+    """Nothing is left of this project's names and marks: what is left, the sources have in a form that hides it."""
+    hidden = "openreg", r"\boccl", "literalinclude", "left out of a new backend"
+    left = re.compile(rf"(?i:{'|'.join(hidden)})|\{{\{{(?=(?:name|version|command)\}}\}})|\bor[A-Z]\w")
+    for file, text in written.items():
+        found = left.search(file) or (file not in ACKNOWLEDGE and left.search(text))
+        if found:
+            line = text.count("\n", 0, found.start()) + 1
+            raise DefectiveSource(f"{file}:{line}: {found[0]!r} has no new name")
+
+
+def _write(output: Path, written: dict[str, str]) -> None:
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FileExistsError(f"{output} is there already, and not an empty folder: nothing was written.")
+    for file, text in written.items():
+        (output / file).parent.mkdir(parents=True, exist_ok=True)
+        (output / file).write_text(text)

@@ -1,0 +1,270 @@
+"""``python -m torch_openreg new NAME``: what it writes, and which names it takes. Nothing is compiled here.
+
+``python -m tests.build_new_backend`` (``make new-backend``) builds and tests what is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Environment, run
+
+ROOT = Path(__file__).parents[1]
+
+sys.path.insert(0, str(ROOT))
+from new_backend import archive, naming, parts, writing  # noqa: E402
+
+# A name that begins with a vowel, and one that does not and has two parts.
+NAMES = ("acme", "bolt_chip")
+ACKNOWLEDGEMENT = {
+    "LICENSE": ["Copyright (c) 2026, torch_openreg developers"],
+    "README.md": ["[torch_openreg](UPSTREAM.md)"],
+    "UPSTREAM.md": ["torch_openreg new", "from torch_openreg", "those of torch_openreg", "the newer torch_openreg"],
+}
+
+
+def new(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, "-m", "torch_openreg", "new", *arguments], folder, {"PYTHONPATH": str(ROOT)})
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A whole new backend: its name and its folder."""
+    output = tmp_path_factory.mktemp("new") / "project"
+    result = new(request.param, "--output", output, folder=output.parent)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1] == f"  cd {output} && git init && make demo && make test"
+    return request.param, output
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file() or path.is_symlink()]
+
+
+# ---- The whole project -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_says_openreg_except_the_acknowledgement(project: tuple[str, Path]) -> None:
+    _, folder = project
+    names = re.compile(r"(?i:openreg|occl\b)|\bor[A-Z][a-z]")
+    for path in files(folder):
+        name = path.relative_to(folder).as_posix()
+        assert not names.search(name) and not names.search(os.readlink(path) if path.is_symlink() else ""), name
+        text = path.read_text()
+        for phrase in ACKNOWLEDGEMENT.get(name, ()):
+            assert phrase in text, name
+            text = text.replace(phrase, "")
+        assert not names.search(text), f"{name}: {names.search(text)}"
+    assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: tuple[str, Path]) -> None:
+    name, folder = project
+    only_here = re.compile(
+        rf"LITERALINCLUDE|LEFT OUT OF A NEW BACKEND|TORCH_{name.upper()}_AS|CUDA_FACE|_C_cuda|--as\b|\bfaces?\b"
+        r"|\{\{(name|version)\}\}|docs/|benchmarks|make (bench|docs|look|fuzz)|no hardware"
+    )
+    for path in files(folder):
+        if path.name not in ("README.md", "UPSTREAM.md") or path.parent != folder:
+            found = only_here.search(path.read_text())
+            assert not found, f"{path.relative_to(folder)}: {found}"
+    there = {path.name for path in folder.iterdir()}
+    assert not there & {"docs", "benchmarks", "faces", "conformance", "new_backend"}
+    assert {".ci", "CMakeLists.txt", "LICENSE", "Makefile", "UPSTREAM.md", "csrc", "tests", "third_party"} <= there
+
+
+def test_its_names_are_those_of_the_kind_that_stood_there(project: tuple[str, Path]) -> None:
+    name, folder = project
+    camel, upper, c_prefix = naming.words(name)[1:]
+    assert (folder / f"third_party/{name}/include/{name}.h").exists()
+    assert f"{c_prefix}Error_t {c_prefix}Malloc(" in (folder / f"third_party/{name}/include/{name}.h").read_text()
+    guard = (folder / f"csrc/runtime/{camel}Guard.cpp").read_text()
+    assert f"namespace c10::{name}" in guard and "PrivateUse1" in guard
+    assert f"{upper}_DEVICE_COUNT" in "".join(path.read_text() for path in files(folder / "third_party"))
+    collectives = f"{upper.replace('_', '')}CCL"
+    assert f" ProcessGroup{collectives} " in (folder / f"csrc/distributed/ProcessGroup{collectives}.h").read_text()
+    pyproject = (folder / "pyproject.toml").read_text()
+    assert f'torch_{name} = "torch_{name}_autoload:_autoload"' in pyproject
+    assert f'torch-{name.replace("_", "-")} = "torch_{name}._cli:main"' in pyproject
+    # A mangled name has the length of the name.
+    assert f"_ZN2at{len(name)}{name}7missingEi" in (folder / "tests/plugins/torch_undefined/library.c").read_text()
+    article = "an" if name == "acme" else "a"
+    assert f'"Expected {article} {name} device, but got' in (folder / f"torch_{name}/{name}/_utils.py").read_text()
+    assert (folder / "examples/train_digits.py").resolve() == folder / f"torch_{name}/_cli/train_digits.py"
+    assert os.access(folder / ".ci/run", os.X_OK)
+
+
+def test_every_python_file_parses_and_imports_only_what_is_there(project: tuple[str, Path]) -> None:
+    name, folder = project
+    local = {path.stem for path in [*folder.glob("tests/*.py"), *folder.glob("*.py")]}
+    gone = {Path(part).stem for part in parts.LEFT_OUT if part.endswith(".py")} - local
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for module in modules:
+                assert module.split(".")[0] not in gone, f"{path}: {module}"
+                inside = folder / module.replace(".", "/")
+                if module.split(".")[0] == f"torch_{name}" and module != f"torch_{name}._C":
+                    assert (
+                        inside.is_dir() or inside.with_suffix(".py").exists() or (inside.with_suffix(".pyi").exists())
+                    ), f"{path}: {module}"
+
+
+def test_upstream_is_recorded(project: tuple[str, Path]) -> None:
+    name, folder = project
+    text = (folder / "UPSTREAM.md").read_text()
+    assert f"`python -m torch_openreg new {name}` from torch_openreg 0.1.0" in text
+    assert writing.upstream_version() in text
+
+
+def test_a_second_project_is_equal_and_an_occupied_folder_is_left_alone(
+    project: tuple[str, Path], tmp_path: Path
+) -> None:
+    name, folder = project
+    writing.write_full(name, tmp_path / "again")
+    for path in files(folder):
+        assert (tmp_path / "again" / path.relative_to(folder)).read_bytes() == path.read_bytes()
+    result = new(name, "--output", folder, folder=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"torch-openreg new: {folder} is there already, and not an empty folder: nothing was written.\n"
+    )
+
+
+def test_every_file_that_is_left_out_exists_and_nothing_else_needs_to_be() -> None:
+    assert [part for part in (*parts.FILES, *parts.LEFT_OUT) if not (ROOT / part).exists()] == []
+    # Each test of this project is in a new backend, or named as left out.
+    kept = {Path(file).name for file in parts.files(ROOT)}
+    left_out = {Path(part).name for part in parts.LEFT_OUT}
+    assert {path.name for path in (ROOT / "tests").glob("test_*.py")} <= kept | left_out
+
+
+def test_a_mark_without_its_partner_and_an_edit_that_no_longer_fits_are_named() -> None:
+    start, end = writing.START, writing.END
+    for text, line in ((f"a\n# {start}: b\n", 2), (f"# {end}\n", 1), (f"# {start}\n# {start}\n# {end}\n", 2)):
+        with pytest.raises(writing.DefectiveSource, match=rf"^a\.py:{line}: "):
+            writing._edited("a.py", text)
+    assert writing._edited("a.py", f"a\n# {start}: why\nb\n# {end}\nc\n# LITERALINCLUDE END: X\n") == "a\nc\n"
+    with pytest.raises(writing.DefectiveSource, match="has no longer what new_backend/parts.py changes: 'import warn"):
+        writing._edited("torch_openreg/_loader.py", "")
+
+
+# ---- The small ones --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "old"), [("minimal", "abacus"), ("python", "ledger")])
+def test_a_small_backend_has_its_name_everywhere(kind: str, old: str, tmp_path: Path) -> None:
+    result = new("acme", f"--{kind}", "--output", "project", folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    folder = tmp_path / "project"
+    there = {path.relative_to(folder).as_posix() for path in files(folder)}
+    package = "src/torch_acme" if kind == "minimal" else "torch_acme"  # a package without C++ runs where it lies
+    assert {"LICENSE", "UPSTREAM.md", "README.md", "pyproject.toml", f"{package}/__init__.py"} <= there
+    for path in files(folder):
+        assert old not in (path.read_text() + path.as_posix()).lower(), path
+        assert path.name in ("LICENSE", "UPSTREAM.md") or "openreg" not in path.read_text().lower(), path
+    assert f"`python -m torch_openreg new acme --{kind}`" in (folder / "UPSTREAM.md").read_text()
+
+
+def test_the_minimal_backend_is_small_and_says_where_the_hardware_comes_in() -> None:
+    folder = ROOT / "examples" / "minimal_backend"
+    sources = [path for path in files(folder) if path.suffix in (".cpp", ".h", ".py") and "tests" not in path.parts]
+    assert sum(len(path.read_text().splitlines()) for path in sources) <= 600
+    marked = {path.name for path in sources if "HARDWARE: " in path.read_text()}
+    assert marked == {"device.cpp", "backend.cpp", "abacus.py"}
+
+
+# ---- Names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("lambda", "'lambda' is a keyword of Python: `torch.lambda` could not be written."),
+        ("match", "'match' is a keyword of Python: "),
+        ("register", "'register' is a keyword of C++: `namespace c10::register` could not be written."),
+        ("my-chip", "'my-chip' cannot be the name of a module or of a C++ namespace: write my_chip."),
+        ("Acme", "the names of PyTorch's devices are written in lower case: write acme."),
+        ("npu2", "PyTorch reads 'npu2' in torch.device('npu2') up to the digit only: "),
+        ("_acme", "'_acme' is no name for a device: "),
+        ("a__b", "'a__b' is no name for a device: "),
+        ("été", "'été' is no name for a device: "),
+        ("", "'' is no name for a device: "),
+        ("test", "'test' is the name of a target that CMake makes in each project."),
+        ("openregs", "'openregs' contains a name of this project"),
+        ("npu", "'npu' is the device of the published package torch_npu."),
+        ("cuda", "'cuda' is a device of PyTorch already: torch.device('cuda') exists."),
+        ("mps", "'mps' is a device of PyTorch already"),
+        ("nn", "torch.nn exists already, and a device of this name would be found there."),
+        ("expand", "torch.Tensor.expand exists already"),
+        ("aten", "PyTorch has operators in the namespace 'aten' already."),
+        ("dl", "'dl' is the name of a library of this system, libdl.so"),
+        ("native", "PyTorch has a C++ namespace 'native' ("),
+    ],
+)
+def test_a_name_that_cannot_be_taken_is_refused_with_the_reason(name: str, sentence: str) -> None:
+    with pytest.raises(naming.BadName) as error:
+        naming.check(name)
+    assert str(error.value).startswith(sentence)
+
+
+def test_pytorch_reads_no_digit_in_the_name_of_a_device() -> None:
+    # Why npu2 is refused: this is PyTorch's own limit.
+    program = "import torch; torch.utils.rename_privateuse1_backend('npu2'); torch.device('npu2')"
+    environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert "RuntimeError: Invalid device string: 'npu2'" in result.stderr
+
+
+def test_a_package_of_that_name_that_is_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch_acme.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        naming.BadName, match=f"^a package torch_acme is installed here already: {tmp_path}/torch_acme.py"
+    ):
+        naming.check("acme")
+
+
+def test_a_name_that_the_sources_use_for_something_else_is_refused(tmp_path: Path) -> None:
+    # "Openreg" in "OpenRegGuard" becomes "Device": PyTorch's DeviceGuard.
+    with pytest.raises(naming.BadName, match="^the sources use .*DeviceGuard.* for something else"):
+        naming.full_table("device", ["OpenRegGuard DeviceGuard"])
+
+
+@pytest.mark.parametrize("name", ["cuda", "my-chip"])
+def test_the_command_ends_with_the_sentence_and_writes_nothing(name: str, tmp_path: Path) -> None:
+    result = new(name, folder=tmp_path)
+    assert result.returncode == 1 and result.stdout == "" and list(tmp_path.iterdir()) == []
+    assert result.stderr.startswith("torch-openreg new: ") and result.stderr.count("\n") == 1
+
+
+# ---- An installed package --------------------------------------------------------------------------------------------
+
+
+def test_an_installed_package_makes_the_same_project_from_the_sources_that_it_carries(
+    empty_environment: Environment, tmp_path: Path
+) -> None:
+    package = empty_environment.package
+    shutil.copytree(ROOT / "torch_openreg", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "_build_info.py").write_text("library_sizes = {}\n")
+    archive.main(package / "sources.zip")
+    for kind in ((), ("--minimal",), ("--python",)):
+        here, there = (tmp_path / f"{place}{''.join(kind)}" for place in ("here", "there"))
+        assert new("acme", *kind, "--output", here, folder=tmp_path).returncode == 0
+        command = [empty_environment.python, "-m", "torch_openreg", "new", "acme", *kind, "--output", there]
+        result = run(command, empty_environment.folder, {})
+        assert (result.returncode, result.stderr) == (0, "")
+        assert [path.relative_to(here) for path in files(here)] == [path.relative_to(there) for path in files(there)]
+        for one, other in zip(files(here), files(there), strict=True):
+            if one.name != "UPSTREAM.md":  # a checkout knows its commit
+                assert (one.read_bytes(), one.stat().st_mode) == (other.read_bytes(), other.stat().st_mode), one

@@ -1,0 +1,70 @@
+"""``torch-openreg new``: writes a backend of another name from the sources of this one.
+
+In a checkout these are the checkout's. An installed package carries them as ``sources.zip``, which the build made from
+the checkout or from the source distribution; ``new_backend`` is a part of the sources.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch_openreg
+from torch_openreg import _loader
+
+
+def main(argv: Sequence[str]) -> int:
+    """Writes the project and returns 0; 1 with a sentence if the name or the folder cannot be taken."""
+    parser = argparse.ArgumentParser(
+        prog="torch-openreg new",
+        description="Writes a PyTorch backend for a device of your own, as a project that builds and passes its tests.",
+        epilog="example: torch-openreg new acme --output torch_acme",
+    )
+    parser.add_argument("name", metavar="NAME", help="the type of the device, as in torch.device(NAME)")
+    parser.add_argument("--output", metavar="DIR", type=Path, help="a new or empty folder (default: torch_NAME)")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--minimal", action="store_true", help="the smallest backend in C++ that trains a network")
+    kind.add_argument("--python", action="store_true", help="a backend in Python alone")
+    options = parser.parse_args(argv)
+    output = options.output or Path(f"torch_{options.name}")
+    with ExitStack() as stack:
+        sys.path.insert(0, str(_sources(stack)))
+        naming = importlib.import_module("new_backend.naming")
+        writing = importlib.import_module("new_backend.writing")
+        try:
+            if options.minimal or options.python:
+                writing.write_example("minimal" if options.minimal else "python", options.name, output)
+            else:
+                writing.write_full(options.name, output)
+        except (naming.BadName, FileExistsError) as error:
+            print(f"torch-openreg new: {error}", file=sys.stderr)
+            return 1
+    build = "pip install --no-build-isolation ." if options.minimal or options.python else "make demo && make test"
+    print(f"{output} holds the backend of the device {options.name!r}. Its README.md says what to do next:")
+    print(f"  cd {output} && git init && {build}")
+    return 0
+
+
+def _sources(stack: ExitStack) -> Path:
+    """The folder of the sources: the checkout, or a temporary one, which ``stack`` removes."""
+    checkout = Path(torch_openreg.__file__).parents[1]
+    if (checkout / "new_backend" / "writing.py").exists():
+        return checkout
+    archive = Path(_loader.build_info().__file__).parent / "sources.zip"
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    with zipfile.ZipFile(archive) as sources:
+        for member in sources.infolist():
+            target = folder / member.filename
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if member.external_attr >> 28 == 0xA:  # a symbolic link, which zipfile would write as a file
+                target.symlink_to(sources.read(member).decode())
+            else:
+                sources.extract(member, folder)
+                target.chmod(member.external_attr >> 16)
+    return folder
