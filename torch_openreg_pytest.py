@@ -49,6 +49,24 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f'torch_openreg: the device "{face}" is simulated ({variables})'
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """With --openreg-sanitize a test has a session of its own, and fails if it has left a report that nobody raised."""
+    checks = _settings(item.config.known_args_namespace).get("OPENREG_SANITIZER")
+    if not checks:
+        yield
+        return
+    from torch_openreg.openreg import sanitizer
+
+    session = sanitizer.enable(checks)
+    outcome = yield
+    try:
+        session.close()
+    except sanitizer.Error as error:
+        if outcome.excinfo is None:
+            outcome.force_exception(error)
+
+
 @pytest.fixture
 def openreg_faults() -> Iterator[Callable[[str], object]]:
     """A function that injects faults until the end of the test: ``torch_openreg.openreg.faults.inject(program)``."""
