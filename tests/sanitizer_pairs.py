@@ -1,4 +1,4 @@
-"""Pairs of a bug and its repaired twin, for the sanitizer: each is one function, and ``fixed`` says which of the two runs.
+"""Pairs of a bug and its repaired twin, for the sanitizer: each is one function, and ``fixed`` says which one runs.
 
 Where a bug is reduced from a public one of a real project, ``link`` says which.
 """

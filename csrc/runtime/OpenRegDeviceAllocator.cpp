@@ -12,9 +12,9 @@
 #include "OpenRegAllocatorConfig.h"
 #include "OpenRegBlockPool.h"
 #include "OpenRegMutex.h"
+#include "OpenRegRedZone.h"
 #include "OpenRegSharing.h"
 #include "OpenRegStorage.h"
-#include "OpenRegRedZone.h"
 #include "OpenRegStream.h"
 
 namespace c10::openreg {

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -27,10 +28,9 @@ bool is_view(const FunctionSchema& schema) {
 // An operator that has a kernel for the CPU reads and writes; the others are made of those.
 Operator find_operator(const OperatorName& name) {
   const auto handle = Dispatcher::singleton().findSchema(name);
-  const bool computes = handle &&
-      (handle->hasKernelForDispatchKey(DispatchKey::CPU) || name.name == "aten::copy_") && !is_view(handle->schema()) &&
-      name.name.rfind("aten::empty", 0) != 0 && name.name != "aten::resize_" && name.name != "aten::set_" &&
-      name.name != "aten::record_stream";
+  const bool computes = handle && (handle->hasKernelForDispatchKey(DispatchKey::CPU) || name.name == "aten::copy_") &&
+                        !is_view(handle->schema()) && name.name.rfind("aten::empty", 0) != 0 &&
+                        name.name != "aten::resize_" && name.name != "aten::set_" && name.name != "aten::record_stream";
   return computes ? Operator{&handle->schema(), (new std::string(name.name))->c_str()} : Operator{};
 }
 
@@ -56,6 +56,39 @@ void for_each_tensor(const IValue& value, const Fn& fn) {
   }
 }
 
+// While a custom operator runs.
+struct CustomCall : at::ObserverContext {
+  CustomOperands operands;
+  const CustomOperands* outer = nullptr;
+};
+
+// The operator's tensors by its schema's alias annotations.
+std::unique_ptr<at::ObserverContext> begin_custom(const at::RecordFunction& fn, const OperatorName& name) {
+  const auto handle = Dispatcher::singleton().findSchema(name);
+  if (!handle) {
+    return nullptr;
+  }
+  auto call = std::make_unique<CustomCall>();
+  const auto inputs = fn.inputs();
+  const auto& arguments = handle->schema().arguments();
+  for (size_t i = 0; i < inputs.size() && i < arguments.size(); ++i) {
+    const AliasInfo* const alias = arguments[i].alias_info();
+    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.is_privateuseone() && tensor.layout() == at::kStrided && tensor.has_storage()) {
+        call->operands.emplace_back(tensor, alias && alias->isWrite());
+      }
+    });
+  }
+  call->outer = exchange_custom_operands(&call->operands);
+  return call;
+}
+
+void end(const at::RecordFunction&, at::ObserverContext* context) {
+  if (auto* const call = static_cast<CustomCall*>(context)) {
+    exchange_custom_operands(call->outer);
+  }
+}
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   const auto inputs = fn.inputs();
   bool has_host = false, has_device = false;
@@ -65,10 +98,14 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
       has_host |= tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided;
     });
   }
-  if (!has_host || has_device) { // a copy with the device is the device's
+  if (!has_host && !has_device) {
     return nullptr;
   }
   const auto name = fn.operator_name();
+  if (has_device) { // a copy with the device is the device's
+    const bool is_custom = name && name->name.rfind("aten::", 0) != 0 && name->name.rfind("prim", 0) != 0;
+    return is_custom ? begin_custom(fn, *name) : nullptr;
+  }
   const Operator op = name ? operator_of(*name) : Operator{};
   if (!op.schema) {
     return nullptr;
@@ -96,7 +133,7 @@ void watch_host_accesses(bool enabled) {
   }
   if (enabled) {
     callback = at::addGlobalCallback(
-        at::RecordFunctionCallback(&begin).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+        at::RecordFunctionCallback(&begin, &end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
   }
 }
 

@@ -46,7 +46,8 @@ Report make_overrun(const Block& block, const Access& kernel) {
 Report make_use_after_free(const Access& access, size_t size, Site allocated, Site freed) {
   Report report{.kind = Kind::Memory, .accesses = {access}, .block = size, .allocated = allocated};
   report.problem = c10::str(access.name, " uses memory that was given back.");
-  report.accesses.push_back({.verb = Access::Verb::Free, .site = freed, .name = "the last reference", .extent = access.extent});
+  report.accesses.push_back(
+      {.verb = Access::Verb::Free, .site = freed, .name = "the last reference", .extent = access.extent});
   report.remedy = "Keep a reference to the tensor until the kernel has run.";
   return report;
 }

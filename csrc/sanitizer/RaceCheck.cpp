@@ -24,21 +24,20 @@ Report make_race(const Block& block, const Access& now, const Access& before, bo
       before.writes() ? (reads ? " may not have written yet" : " may still be writing") : " may still be reading",
       is_host ? c10::str(": the host does not wait for ", who(before), ".")
               : c10::str(": nothing orders ", who(now), " after ", who(before), "."));
-  report.remedy = is_host
-      ? c10::str(
-            "Let the host wait between the two lines: synchronize() of an event recorded after ",
-            before.name,
-            ", or of ",
-            who(before),
-            ".")
-      : c10::str(
-            "Order them: between the two lines, with A = ",
-            who(now),
-            " and B = ",
-            who(before),
-            ", call A.wait_stream(B), or A.wait_event(event) with an event that B recorded after ",
-            before.name,
-            ".");
+  report.remedy = is_host ? c10::str(
+                                "Let the host wait between the two lines: synchronize() of an event recorded after ",
+                                before.name,
+                                ", or of ",
+                                who(before),
+                                ".")
+                          : c10::str(
+                                "Order them: between the two lines, with A = ",
+                                who(now),
+                                " and B = ",
+                                who(before),
+                                ", call A.wait_stream(B), or A.wait_event(event) with an event that B recorded after ",
+                                before.name,
+                                ".");
   return report;
 }
 
@@ -52,7 +51,8 @@ void check_access(Block& block, Access access, const Clocks& clocks, std::vector
     Access& each = accesses[i];
     const bool is_ordered = clocks.is_before(each.actor, each.time, access.actor);
     if (is_ordered) {
-      if (each.actor == access.actor && each.time == access.time && each.writes() && each.extent.covers(access.extent)) {
+      if (each.actor == access.actor && each.time == access.time && each.writes() &&
+          each.extent.covers(access.extent)) {
         is_known = true;
       } else if ((access.writes() || !each.writes()) && access.extent.covers(each.extent)) {
         continue; // whoever comes after this access comes after that one
@@ -100,7 +100,10 @@ Report make_early_free(const Access& free, const Access& user, size_t size, Site
       who(free),
       " may give to the next tensor.");
   report.remedy = c10::str(
-      "Call tensor.record_stream(stream) with ", who(user), " before the tensor goes, or let ", who(free),
+      "Call tensor.record_stream(stream) with ",
+      who(user),
+      " before the tensor goes, or let ",
+      who(free),
       " wait for that stream before.");
   return report;
 }

@@ -66,7 +66,8 @@ std::string to_text(const Report& report) {
     text += "\n  " + describe(access);
   }
   if (report.block != 0) {
-    text += c10::str("\n  The memory is a block of ", report.block, " bytes, allocated at ", describe(report.allocated));
+    text +=
+        c10::str("\n  The memory is a block of ", report.block, " bytes, allocated at ", describe(report.allocated));
   }
   text += report.details;
   return report.remedy.empty() ? text : text + "\n  " + report.remedy;

@@ -23,9 +23,9 @@ struct Access {
   const char* name = ""; // of the operator; stays
   orStream_t stream = nullptr;
   int device = -1; // -1: the host
-  Extent extent;
-  SmallVector<int64_t, 4> shape; // of the tensor; empty if not known
-  size_t item = 0;               // bytes of an element; 0 if not known
+  Extent extent{};
+  SmallVector<int64_t, 4> shape{}; // of the tensor; empty if not known
+  size_t item = 0;                 // bytes of an element; 0 if not known
 
   bool writes() const {
     return verb != Verb::Read;
@@ -34,11 +34,11 @@ struct Access {
 
 struct Report {
   Kind kind;
-  std::string problem; // one sentence
-  std::string remedy;  // what to call
-  std::vector<Access> accesses; // the one that revealed it first
-  size_t block = 0;        // bytes of the block
-  Site allocated = 0;      // where the block was allocated
+  std::string problem{};          // one sentence
+  std::string remedy{};           // what to call
+  std::vector<Access> accesses{}; // the one that revealed it first
+  size_t block = 0;               // bytes of the block
+  Site allocated = 0;             // where the block was allocated
   std::string details{};
 };
 

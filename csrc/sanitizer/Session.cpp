@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "../runtime/OpenRegDeviceAllocator.h"
 #include "../runtime/OpenRegKernel.h"
@@ -142,7 +143,8 @@ std::vector<Access>& collect(const orActivity& activity) {
 // ---- what happens
 
 thread_local int kernels_within = 0; // kernels, copies and fills that this thread computes at the moment
-thread_local Site kernel_site = 0;   // of the kernel that this thread has begun
+thread_local const CustomOperands* custom_operands = nullptr;
+thread_local Site kernel_site = 0; // of the kernel that this thread has begun
 
 bool is_on_this_thread(const orActivity& activity) {
   return activity.kind == orActivityKernel && activity.correlation == 0;
@@ -154,10 +156,31 @@ void stop_if_pending() {
   }
 }
 
+// Such a copy is done when the call returns, also if it was asked not to wait.
+bool is_copy_to_pageable_memory(const orActivity& activity, const std::vector<Access>& accesses) {
+  if (std::strcmp(activity.name, "memcpy") != 0) {
+    return false;
+  }
+  return std::any_of(accesses.begin(), accesses.end(), [](const Access& access) {
+    orPointerAttributes attributes{};
+    orPointerGetAttributes(&attributes, reinterpret_cast<const void*>(access.extent.begin));
+    return access.writes() && attributes.type == orMemoryTypeUnregistered;
+  });
+}
+
 // Work begins, in the order of the program.
 void begin_work(const orActivity& activity, bool tells_results) {
   const Site site = kernel_site = current_site();
   std::vector<Access>& accesses = collect(activity);
+  if (!activity.operands && custom_operands) {
+    const auto collect_tensor = [](const orOperand* operand, void* context) {
+      static_cast<std::vector<Access>*>(context)->push_back(to_access(*operand));
+    };
+    for (const auto& [tensor, is_written] : *custom_operands) {
+      const unsigned access = is_written ? orAccessRead | orAccessWrite : orAccessRead;
+      visit_tensor(*tensor.unsafeGetTensorImpl(), access, collect_tensor, &accesses);
+    }
+  }
   {
     const std::lock_guard lock(mutex);
     if (!session) {
@@ -197,12 +220,16 @@ void begin_work(const orActivity& activity, bool tells_results) {
         }
       }
     }
+    const bool waits = is_copy_to_pageable_memory(activity, accesses);
     if (session->checks & kRace) {
       for (Access& access : accesses) {
         if (Block* const block = session->shadow.find(access.extent.begin)) {
           check_access(*block, std::move(access), session->clocks, found);
         }
       }
+    }
+    if (waits) {
+      session->clocks.host_waits(actor);
     }
     keep(found);
   }
@@ -238,7 +265,8 @@ void end_watch(const orActivity& activity) {
     return;
   }
   const auto launch = session->launches.find(activity.correlation);
-  Access kernel{.verb = Access::Verb::Write, .name = activity.name, .stream = activity.stream, .device = activity.device};
+  Access kernel{
+      .verb = Access::Verb::Write, .name = activity.name, .stream = activity.stream, .device = activity.device};
   kernel.site = launch != session->launches.end() ? launch->second : kernel_site;
   if (launch != session->launches.end()) {
     session->launches.erase(launch);
@@ -340,24 +368,36 @@ void free(const orActivity& activity) {
   if (std::strcmp(activity.name, "orFree") == 0) {
     return;
   }
-  const Site site = current_site();
+  const Site site = red_zone.load(std::memory_order_relaxed) != 0 ? current_site() : 0;
   const std::vector<Access>& memory = collect(activity);
-  const std::lock_guard lock(mutex);
-  Block* const block = session && !memory.empty() ? session->shadow.find(memory.front().extent.begin) : nullptr;
-  if (!block) {
-    return;
+  std::vector<EarlyFree> early;
+  {
+    const std::lock_guard lock(mutex);
+    Block* const block = session && !memory.empty() ? session->shadow.find(memory.front().extent.begin) : nullptr;
+    if (!block) {
+      return;
+    }
+    if (session->checks & kRace && block->stream) {
+      Access access{.verb = Access::Verb::Free, .name = "the last reference", .stream = block->stream};
+      access.actor = session->clocks.actor_of(block->stream);
+      access.device = block->device;
+      access.extent = Extent(reinterpret_cast<const void*>(block->begin), block->size);
+      for (Access& user : find_users(*block, access, session->clocks)) {
+        early.push_back({access, std::move(user), block->size, block->site});
+      }
+    }
+    session->shadow.remove(*block, site);
   }
-  if (session->checks & kRace && block->stream) {
-    Access access{.verb = Access::Verb::Free, .site = site, .name = "the last reference"};
-    access.actor = session->clocks.actor_of(block->stream);
-    access.stream = block->stream;
-    access.device = block->device;
-    access.extent = Extent(reinterpret_cast<const void*>(block->begin), block->size);
-    for (Access& user : find_users(*block, access, session->clocks)) {
-      session->early_frees.push_back({access, std::move(user), block->size, block->site});
+  if (!early.empty()) { // so rare that only they pay for the line
+    const Site line = current_site();
+    const std::lock_guard lock(mutex);
+    for (EarlyFree& each : early) {
+      each.free.site = line;
+      if (session) {
+        session->early_frees.push_back(std::move(each));
+      }
     }
   }
-  session->shadow.remove(*block, site);
 }
 
 void note_use(const orActivity& activity) {
@@ -457,7 +497,7 @@ void observe(const orActivity* activity, void*) {
 }
 
 constexpr unsigned kObserved = orActivityLaunch | orActivityKernel | orActivityAllocation | orActivityFree |
-    orActivityUse | orActivityHandle | orActivityCall | orActivitySynchronization;
+                               orActivityUse | orActivityHandle | orActivityCall | orActivitySynchronization;
 
 // The blocks that exist already.
 void take_stock(Session& fresh) {
@@ -467,8 +507,10 @@ void take_stock(Session& fresh) {
       if (each.active) {
         Block& block = fresh.shadow.add(reinterpret_cast<const void*>(address), each.size);
         block.device = segment.device;
-        block.stream =
-            stream_handle(Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, segment.device), reinterpret_cast<StreamId>(segment.stream)));
+        block.stream = stream_handle(Stream(
+            Stream::UNSAFE,
+            Device(DeviceType::PrivateUse1, segment.device),
+            reinterpret_cast<StreamId>(segment.stream)));
       }
       address += each.size;
     }
@@ -479,7 +521,8 @@ void take_stock(Session& fresh) {
 
 void start(unsigned checks, bool raises) {
   TORCH_CHECK(!running, "The sanitizer is enabled already.");
-  for (DeviceIndex device = 0; detail::started && device < device_count(); ++device) { // a device that rests stays at rest
+  for (DeviceIndex device = 0; detail::started && device < device_count();
+       ++device) { // a device that rests stays at rest
     device_synchronize(device);
   }
   auto fresh = std::make_unique<Session>();
@@ -571,7 +614,12 @@ void look_for_leaks() {
     const char* const what = key.first ? "of pinned memory" : "of device memory";
     Report report{.kind = Kind::Leak};
     report.problem = c10::str(
-        leak.bytes, " bytes ", what, " in ", leak.count, " blocks are still allocated. They were allocated at the line below.");
+        leak.bytes,
+        " bytes ",
+        what,
+        " in ",
+        leak.count,
+        " blocks are still allocated. They were allocated at the line below.");
     Access access{.verb = Access::Verb::Write, .site = key.second, .name = key.first ? "pinned memory" : "a tensor"};
     access.extent = Extent(nullptr, leak.bytes);
     report.accesses.push_back(access);
@@ -596,6 +644,10 @@ void look_for_leaks() {
 
 void set_raiser(void (*raise)(size_t finding)) {
   raiser = raise;
+}
+
+const CustomOperands* exchange_custom_operands(const CustomOperands* operands) {
+  return std::exchange(custom_operands, operands);
 }
 
 void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {

@@ -47,6 +47,11 @@ OPENREG_API void look_for_leaks();
 // What throws a finding, by its number. Called by the thread whose work was stopped.
 OPENREG_API void set_raiser(void (*raise)(size_t finding));
 
+// The device tensors of the custom operator that the calling thread is in, for kernels that do not say what they touch; null:
+// none. Returns the previous ones.
+using CustomOperands = std::vector<std::pair<at::Tensor, bool>>; // and whether the operator writes it
+OPENREG_API const CustomOperands* exchange_custom_operands(const CustomOperands* operands);
+
 // For the host's own accesses to pinned memory, which pass no kernel.
 OPENREG_API void note_host_access(const char* name, const at::Tensor& tensor, bool writes);
 

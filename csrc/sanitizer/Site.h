@@ -12,8 +12,8 @@ namespace c10::openreg::sanitizer {
 using Site = uint32_t; // 0: not known
 
 struct SiteSource {
-  Site (*take)();                 // of the calling thread, may take Python's interpreter lock
-  std::string (*describe)(Site);  // "train.py:12 in step"
+  Site (*take)();                // of the calling thread, may take Python's interpreter lock
+  std::string (*describe)(Site); // "train.py:12 in step"
 };
 OPENREG_API void set_site_source(SiteSource source);
 

@@ -10,14 +10,14 @@
 Checks:
 
 - ``race``: two accesses to one byte, at least one a write, by two streams or by a stream and the host, that nothing
-  orders; a tensor that is freed while another stream may use it; pinned memory that the host reads or overwrites too early.
-  The order of the program decides, so a race is found in every execution mode.
+  orders; a tensor that is freed while another stream may use it; pinned memory that the host reads or overwrites too
+  early. The order of the program decides, so a race is found in every execution mode.
 - ``init``: a kernel computes with bytes that nobody has written since they were allocated.
 - ``memory``: a kernel writes past the end of a tensor's memory, or uses memory that was given back.
 - ``leak``: what was allocated while the sanitizer was on, and is still there at its end.
 
-``OPENREG_SANITIZER=race,init`` enables checks for the whole process, and ``pytest --openreg-sanitize=race,init`` for each
-test. As NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``; docs/test/sanitizer.md says what differs.
+``OPENREG_SANITIZER=race,init`` enables checks for the whole process, and ``pytest --openreg-sanitize=race,init`` for
+each test. As NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``; docs/test/find-the-race.md says what is seen.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _CHECKS = {"race": 1, "init": 2, "memory": 4, "leak": 8}
 class Access:
     """What one side of a report did.
 
-    ``operator`` is the name of the operator or of the kernel; ``action`` is "reads", "writes" or "frees"; ``stream`` is in
-    words; ``site`` is the line of Python, ``"train.py:12 in step"``; ``shape`` is the tensor's, empty if it is not
+    ``operator`` is the name of the operator or of the kernel; ``action`` is "reads", "writes" or "frees"; ``stream`` is
+    in words; ``site`` is the line of Python, ``"train.py:12 in step"``; ``shape`` is the tensor's, empty if it is not
     known; ``bytes`` is the distance from the first byte to the last one.
     """
 
@@ -142,9 +142,10 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
     """Enables the sanitizer until the end of a ``with`` block, or until ``disable()``.
 
     ``checks`` are "race", "init", "memory" and "leak", one by one or joined by commas; none means "race". In the mode
-    "raise" a finding stops the work that it is about with ``Error``; what cannot fail, such as the free of a tensor, stops
-    the next work of its thread, or the end of the block. In the mode "report" nothing stops, and ``session.reports`` has
-    the findings. A session within another one interrupts it. ValueError for an unknown check or mode.
+    "raise" a finding stops the work that it is about with ``Error``; what cannot fail, such as the free of a tensor,
+    stops the next work of its thread, or the end of the block. In the mode "report" nothing stops, and
+    ``session.reports`` has the findings. A session within another one interrupts it. ValueError for an unknown check or
+    mode.
 
     Waits for all devices. Memory that exists already counts as written, and as no leak.
     """
@@ -189,8 +190,8 @@ def _look_for_leaks() -> None:
     if openreg.is_initialized():
         for index in range(torch.accelerator.device_count()):
             torch.accelerator.synchronize(index)
-        openreg.memory.empty_cache()  # and with it the events that blocks waited for
-        torch._C._accelerator_emptyHostCache() if hasattr(torch._C, "_accelerator_emptyHostCache") else None
+        openreg.memory.empty_cache()  # and with it the events that blocks wait for
+        torch.accelerator.empty_host_cache()
     _C._sanitizer_look_for_leaks()
 
 

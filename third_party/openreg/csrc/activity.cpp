@@ -232,12 +232,13 @@ void orNoteFree(const void* devPtr, size_t size, orStream_t stream) {
 }
 
 void orNoteUse(const void* devPtr, orStream_t stream) {
-  note(orActivityUse, "orNoteUse", devPtr, 0, stream);
+  note(orActivityUse, "orNoteUse", devPtr, 1, stream);
 }
 
 void orNoteWait(orStream_t stream, orEvent_t event) {
   if (orIsObserved(orActivitySynchronization) && isStarted()) {
-    orActivity activity = describe(orActivitySynchronization, orActivityPoint, -1, stream, {"orNoteWait", nullptr, nullptr});
+    orActivity activity =
+        describe(orActivitySynchronization, orActivityPoint, -1, stream, {"orNoteWait", nullptr, nullptr});
     activity.id = ++lastId;
     activity.correlation = currentCall();
     activity.object = event;

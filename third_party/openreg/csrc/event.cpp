@@ -121,8 +121,7 @@ orError_t orEventSynchronize(orEvent_t event) {
     if (!mark.stream) {
       return orSuccess;
     }
-    const ObservedCall call(
-        orActivitySynchronization, "orEventSynchronize", found->device, mark.stream.get(), event);
+    const ObservedCall call(orActivitySynchronization, "orEventSynchronize", found->device, mark.stream.get(), event);
     return synchronize(mark);
   });
 }
