@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -37,8 +38,8 @@ def name(pair: Pair) -> str:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=name)
 def test_a_bug_is_found_by_the_check_that_names_its_cause(pair: Pair) -> None:
-    with sanitizer.enable(EVERYTHING, mode="report") as session:
-        pair.body(False)
+    with sanitizer.enable(EVERYTHING, mode="report") as session, contextlib.suppress(RuntimeError):
+        pair.body(False)  # where the bug happens, an operator may fail
     assert [str(report) for report in session.reports if report.kind == pair.kind] != []
     assert {report.kind for report in session.reports} == {pair.kind}, "\n".join(map(str, session.reports))
 

@@ -272,19 +272,20 @@ void end_watch(const orActivity& activity) {
     session->launches.erase(launch);
   }
   std::vector<Report> found;
-  const auto look = [&](const Block& block) {
-    if (block.has_red_zone && !is_red_zone_whole(block)) {
+  const auto look = [&](Block& block) {
+    block.is_armed |= block.stream == activity.stream;
+    if (block.has_red_zone && block.is_armed && !is_red_zone_whole(block)) {
       kernel.extent = red_zone_of(block);
       found.push_back(make_overrun(block, kernel));
     }
   };
   if (mine.all) {
-    for (const auto& [begin, block] : session->shadow.blocks()) {
+    for (auto& [begin, block] : session->shadow.blocks()) {
       look(block);
     }
   }
   for (const uintptr_t address : mine.addresses) {
-    if (const Block* const block = session->shadow.find(address)) {
+    if (Block* const block = session->shadow.find(address)) {
       look(*block);
     }
   }

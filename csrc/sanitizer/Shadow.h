@@ -20,6 +20,7 @@ struct Block {
   std::vector<Actor> users; // streams that record_stream() has named
   Bytes unwritten;
   bool has_red_zone = false;
+  bool is_armed = false; // a kernel of the block's stream has run, and so the pattern was written before
 };
 
 class Shadow {
