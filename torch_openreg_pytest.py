@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from types import FunctionType, ModuleType
 
@@ -49,22 +49,16 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f'torch_openreg: the device "{face}" is simulated ({variables})'
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """With --openreg-sanitize a test has a session of its own, and fails if it has left a report that nobody raised."""
     checks = _settings(item.config.known_args_namespace).get("OPENREG_SANITIZER")
     if not checks:
-        yield
-        return
+        return (yield)
     from torch_openreg.openreg import sanitizer
 
-    session = sanitizer.enable(checks)
-    outcome = yield
-    try:
-        session.close()
-    except sanitizer.Error as error:
-        if outcome.excinfo is None:
-            outcome.force_exception(error)
+    with sanitizer.enable(checks):
+        return (yield)
 
 
 @pytest.fixture

@@ -605,7 +605,7 @@ def run_kernel(name: str, tensor: torch.Tensor, elements: int, tell: bool = True
 
     run, described = HostFn(write), OperandsFn(operands)
     kernel = Kernel(name.encode(), described if tell else OperandsFn(0), None)
-    stream = ctypes.c_void_p(current().native_handle)
+    stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
     call("orLaunchDescribed", stream, run, None, 0, ctypes.byref(kernel))
     torch.accelerator.synchronize()
 

@@ -42,6 +42,12 @@ struct EarlyFree {
   Site allocated;
 };
 
+// A kernel that is queued.
+struct Launch {
+  Site site;
+  uint64_t order; // of the last allocation before it
+};
+
 struct Session {
   unsigned checks = 0;
   bool raises = false;
@@ -51,7 +57,7 @@ struct Session {
   std::map<std::pair<std::pair<Site, Site>, std::pair<const void*, const void*>>, bool> known; // what was reported
   std::map<const void*, Handle> handles;
   std::vector<EarlyFree> early_frees;
-  std::map<uint64_t, Site> launches; // by correlation: of kernels that have not ended
+  std::map<uint64_t, Launch> launches; // by correlation: of kernels that have not ended
   uint64_t order = 0;
 };
 
@@ -188,7 +194,7 @@ void begin_work(const orActivity& activity, bool tells_results) {
     }
     std::vector<Report> found;
     if (session->checks & kMemory && tells_results) {
-      session->launches[activity.correlation] = site;
+      session->launches[activity.correlation] = {site, session->order};
     }
     const Actor actor = session->clocks.actor_of(activity.stream);
     const uint64_t time = session->clocks.step(actor);
@@ -267,12 +273,18 @@ void end_watch(const orActivity& activity) {
   const auto launch = session->launches.find(activity.correlation);
   Access kernel{
       .verb = Access::Verb::Write, .name = activity.name, .stream = activity.stream, .device = activity.device};
-  kernel.site = launch != session->launches.end() ? launch->second : kernel_site;
+  kernel.site = kernel_site;
+  uint64_t order = session->order;
   if (launch != session->launches.end()) {
+    kernel.site = launch->second.site;
+    order = launch->second.order;
     session->launches.erase(launch);
   }
   std::vector<Report> found;
   const auto look = [&](Block& block) {
+    if (block.order > order) { // made since then of the same memory: its pattern is not written yet
+      return;
+    }
     block.is_armed |= block.stream == activity.stream;
     if (block.has_red_zone && block.is_armed && !is_red_zone_whole(block)) {
       kernel.extent = red_zone_of(block);
