@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "../runtime/OpenRegDeviceAllocator.h"
+#include "../runtime/OpenRegKept.h"
 #include "../runtime/OpenRegKernel.h"
 #include "../runtime/OpenRegMutex.h"
 #include "../runtime/OpenRegRedZone.h"
@@ -451,6 +452,9 @@ void note_handle(const orActivity& activity) {
     return;
   }
   if (activity.phase == orActivityBegin) {
+    if (makes_kept_handle) {
+      return;
+    }
     session->handles[activity.object] = {activity.name, site};
     return;
   }
