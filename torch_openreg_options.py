@@ -26,6 +26,12 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
         "silent, warn or error, for operators that fall back",
     ),
     ("faults", "OPENREG_FAULTS", "FAULTS", "what goes wrong on purpose, such as malloc:3=oom"),
+    (
+        "sanitize",
+        "OPENREG_SANITIZER",
+        "CHECKS",
+        "what the sanitizer looks for: race, init, memory, leak, joined by commas",
+    ),
 )
 
 

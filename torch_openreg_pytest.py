@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from types import FunctionType, ModuleType
 
@@ -47,6 +47,18 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     face = os.environ.get("TORCH_OPENREG_AS") or "openreg"
     variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
     return f'torch_openreg: the device "{face}" is simulated ({variables})'
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """With --openreg-sanitize a test has a session of its own, and fails if it has left a report that nobody raised."""
+    checks = _settings(item.config.known_args_namespace).get("OPENREG_SANITIZER")
+    if not checks:
+        return (yield)
+    from torch_openreg.openreg import sanitizer
+
+    with sanitizer.enable(checks):
+        return (yield)
 
 
 @pytest.fixture

@@ -81,9 +81,13 @@ class Operand(ctypes.Structure):
     def runs(self) -> list[tuple[int, int]]:
         """The contiguous ranges of bytes, as (begin, end)."""
         starts = [self.data or 0]
-        for size, stride in zip(self.sizes[: self.dims], self.strides[: self.dims], strict=True):
+        run = self.itemSize
+        dims = [dim for dim in zip(self.sizes[: self.dims], self.strides[: self.dims], strict=True) if dim[0] != 1]
+        while dims and dims[-1][1] == run:
+            run *= dims.pop()[0]
+        for size, stride in dims:
             starts = [start + i * stride for start in starts for i in range(size)]
-        return [(start, start + self.itemSize) for start in starts]
+        return [(start, start + run) for start in starts]
 
 
 OperandFn = ctypes.CFUNCTYPE(None, ctypes.POINTER(Operand), POINTER)

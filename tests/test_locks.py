@@ -21,6 +21,11 @@ SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 # File and name of the lock: why nothing is waited for under it, and why a forked child does not wait for it.
 LOCKS = {
     ("csrc/profiler/OpenRegActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
+    ("csrc/sanitizer/HostAccess.cpp", "mutex"): ("a table; below it PyTorch's registry of operators", "ForkSafeMutex"),
+    ("csrc/sanitizer/Session.cpp", "mutex"): (
+        "below it only the device's own locks; Python is asked outside",
+        "ForkSafeMutex",
+    ),
     ("csrc/runtime/OpenRegDeviceAllocator.cpp", "mutex_"): (
         "below it only the device's own locks; waits, Python's observers and subscribers come after unlock()",
         "mutex() refuses; freeing does nothing",

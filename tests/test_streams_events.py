@@ -149,6 +149,7 @@ def test_one_stream_waits_for_another() -> None:
 def test_backward_uses_the_forwards_stream() -> None:
     stream, seen = torch.Stream(DEVICE), []
     x = torch.ones(3, device=DEVICE, requires_grad=True)
+    stream.wait_stream(torch.accelerator.current_stream())
     with MODULE.stream(stream):
         y = x * 2
         y.register_hook(lambda grad: seen.append(is_current(stream)))

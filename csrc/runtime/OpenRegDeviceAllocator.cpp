@@ -12,6 +12,7 @@
 #include "OpenRegAllocatorConfig.h"
 #include "OpenRegBlockPool.h"
 #include "OpenRegMutex.h"
+#include "OpenRegRedZone.h"
 #include "OpenRegSharing.h"
 #include "OpenRegStorage.h"
 #include "OpenRegStream.h"
@@ -162,6 +163,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
       return;
     }
     stream_handle(stream); // refuses a stream of another device type
+    if (C10_UNLIKELY(orIsObserved(orActivityUse))) {
+      orNoteUse(data.get(), stream_handle(stream));
+    }
     const std::lock_guard lock(mutex());
     Block* block = find_block(data.get());
     if (!block) {
@@ -486,7 +490,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     }
     std::unique_lock lock(mutex_);
     DeviceCache& cache = cache_of(device);
-    const size_t size = rounded_size(requested);
+    const size_t size = rounded_size(requested + red_zone.load(std::memory_order_relaxed));
     if (C10_UNLIKELY(is_full)) {
       throw_out_of_memory(lock, cache, requested, stream.id(), device, context);
     }
@@ -517,10 +521,9 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
     history(TraceEntry::ALLOC, block, context);
     report(block, static_cast<int64_t>(block->size), stats);
     char* address = block->address;
-    const size_t taken = block->size;
     lock.unlock();
     if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
-      orNoteAllocation(address, taken, stream_handle(stream));
+      orNoteAllocation(address, requested, stream_handle(stream));
     }
     if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
       (*trace)->trace_gpu_memory_allocation(DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(address));
@@ -983,6 +986,8 @@ REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());
 // LITERALINCLUDE END: DEVICE ALLOCATOR REGISTRATION
 
 } // namespace
+
+std::atomic<size_t> red_zone{0};
 
 OpenRegDeviceAllocator* device_allocator() {
   return instance();

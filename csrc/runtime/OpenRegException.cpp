@@ -1,8 +1,24 @@
 #include "OpenRegException.h"
 
+#include <atomic>
+
+#include "OpenRegStop.h"
+
 namespace c10::openreg {
+namespace {
+
+std::atomic<void (*)()> stop_handler{nullptr};
+
+} // namespace
+
+void set_stop_handler(void (*handler)()) {
+  stop_handler = handler;
+}
 
 void throw_error(orError_t error, const char* call) {
+  if (const auto handler = stop_handler.load()) {
+    handler();
+  }
   if (error == orErrorLaunchFailure) {
     try {
       orRethrowLaunchFailure(); // what the kernel threw, with its own type

@@ -1,7 +1,11 @@
 #include "OpenRegGenerator.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <mutex>
 #include <vector>
+
+#include "OpenRegKept.h"
 
 namespace c10::openreg {
 
@@ -42,6 +46,8 @@ void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>&
       if (launch()) {
         orEvent_t& event = engine_->events[stream.device_index()];
         if (!event) {
+          makes_kept_handle = true;
+          const auto reset = c10::make_scope_exit([] { makes_kept_handle = false; });
           event = create_event(stream);
         }
         OPENREG_CHECK(orEventRecord(event, queue));

@@ -1,6 +1,7 @@
 #include "OpenRegGuard.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <openreg_activity.h>
 
 #include "OpenRegStream.h"
 #include "OpenRegTrace.h"
@@ -82,7 +83,12 @@ void* OpenRegGuardImpl::getStreamNativeHandle(const Stream stream) const {
 }
 
 bool OpenRegGuardImpl::queryStream(const Stream& stream) const {
-  return finished(orStreamQuery(stream_handle(stream)));
+  const orStream_t queue = stream_handle(stream);
+  const bool done = finished(orStreamQuery(queue));
+  if (done) {
+    orNoteWait(queue, nullptr);
+  }
+  return done;
 }
 
 void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {
@@ -132,7 +138,15 @@ void OpenRegGuardImpl::block(void* event, const Stream& stream) const {
 // LITERALINCLUDE END: GUARD EVENT
 
 bool OpenRegGuardImpl::queryEvent(void* event) const {
-  return !event || finished(orEventQuery(static_cast<orEvent_t>(event)));
+  if (!event) {
+    return true;
+  }
+  const auto handle = static_cast<orEvent_t>(event);
+  const bool done = finished(orEventQuery(handle));
+  if (done) {
+    orNoteWait(nullptr, handle);
+  }
+  return done;
 }
 
 void OpenRegGuardImpl::synchronizeEvent(void* event) const {

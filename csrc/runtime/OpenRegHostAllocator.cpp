@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include <openreg_activity.h>
+
 #include "OpenRegStream.h"
 
 // Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl: a freed block is handed out again once every
@@ -85,7 +87,9 @@ struct OpenRegHostAllocator final : at::CachingHostAllocatorInterface<HostAlloca
 
   at::DataPtr allocate(size_t size) override {
     check_not_forked();
-    return Base::allocate(size);
+    DataPtr memory = Base::allocate(size);
+    orNoteAllocation(memory.get(), size, nullptr);
+    return memory;
   }
   bool record_event(void* pointer, void* context, Stream stream) override {
     check_not_forked();
@@ -118,6 +122,8 @@ OpenRegHostAllocator* instance() {
 
 void release(void* context) {
   if (!orIsInBadFork()) {
+    const auto* const block = static_cast<const at::HostBlock<Stream>*>(context);
+    orNoteFree(block->ptr_, block->size_, nullptr);
     instance()->free(context);
   }
 }

@@ -20,11 +20,6 @@ void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit
   const auto* base = static_cast<const char*>(orGetDevicePointer(tensor.storage().data()));
   const size_t item = tensor.dtype().itemsize();
   orOperand operand{base + tensor.storage_offset() * item, item, 0, nullptr, nullptr, access};
-  if (tensor.is_contiguous()) {
-    operand.itemSize *= tensor.numel();
-    visit(&operand, context);
-    return;
-  }
   c10::SmallVector<int64_t, 6> strides(tensor.strides());
   for (int64_t& stride : strides) {
     stride *= static_cast<int64_t>(item);

@@ -285,3 +285,5 @@ if "TORCH_OPENREG_FALLBACK" in os.environ:
     from . import fallback as fallback  # obeys it
 if "OPENREG_FAULTS" in os.environ:
     from . import faults as faults  # injects them
+if "OPENREG_SANITIZER" in os.environ:
+    from . import sanitizer as sanitizer  # enables the checks that it names

@@ -85,6 +85,7 @@ SUBMODULES = {
         "set_rng_state",
         "set_rng_state_all",
     ),
+    "sanitizer": (),
     "streams": (
         "Event",
         "Stream",
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
     from . import nvtx as nvtx
     from . import profiler as profiler
     from . import random as random
+    from . import sanitizer as sanitizer
     from . import streams as streams
     from ._reductions import ipc_collect as ipc_collect
     from ._tensor_types import BFloat16Storage as BFloat16Storage

@@ -4,6 +4,9 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/copy_ops.h>
 
+#include <tuple>
+
+#include "../../runtime/OpenRegWait.h"
 #include "KernelScope.h"
 #include "Layouts.h"
 #include "Minimal.h"
@@ -53,6 +56,7 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
     if (with_host && !non_blocking) {
       c10::openreg::note_synchronization();
       OPENREG_CHECK(orMemcpyWithStream(to, from, size, orMemcpyDefault, queue));
+      c10::openreg::tell_wait(queue);
       return;
     }
     OPENREG_CHECK(orMemcpyAsync(to, from, size, orMemcpyDefault, queue));
@@ -107,12 +111,13 @@ const DevicePolicy kAnywhere{.name = "aten::copy_"};
 
 // The CPU's copy_ on this thread.
 void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stream) {
-  const std::pair operands(&self, &source);
+  const std::tuple operands(&self, &source, non_blocking);
   const auto visit_operands = [](void* data, orOperandFn_t visit, void* context) {
-    const auto [self, source] = *static_cast<const std::pair<Tensor*, const Tensor*>*>(data);
+    const auto [self, source, non_blocking] = *static_cast<const std::tuple<Tensor*, const Tensor*, bool>*>(data);
     const auto visit_all = [&](const Tensor& tensor, unsigned access) {
+      const bool is_pinned = non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy uses it later
       for_each_component(tensor, [&](const TensorImpl& part) {
-        if (part.device().is_privateuseone()) {
+        if (part.device().is_privateuseone() || is_pinned) {
           c10::openreg::visit_tensor(part, access, visit, context);
         }
       });
@@ -125,6 +130,9 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stre
       kAnywhere.name.c_str(),
       visit_operands,
       const_cast<void*>(static_cast<const void*>(&operands)));
+  if (!non_blocking && self.device().type() != source.device().type() && C10_UNLIKELY(c10::openreg::wait_is_told())) {
+    c10::openreg::tell_wait(c10::openreg::stream_handle(stream));
+  }
   KernelScope scope(kAnywhere);
   scope.enter();
   if (C10_UNLIKELY(has_components(*self.unsafeGetTensorImpl()) || has_components(*source.unsafeGetTensorImpl()))) {

@@ -1,5 +1,6 @@
 #include "KernelScope.h"
 
+#include "../../runtime/OpenRegWait.h"
 #include "Layouts.h"
 
 #include <c10/core/AutogradState.h>
@@ -198,8 +199,9 @@ bool KernelScope::waits_for_data() const {
 
 void KernelScope::enter() {
   check_devices();
-  if (C10_UNLIKELY(c10::openreg::sync_debug_mode != c10::openreg::SyncDebugMode::Default) && waits_for_data()) {
-    c10::openreg::warn_or_error_on_sync();
+  const bool waits = C10_UNLIKELY(c10::openreg::wait_is_told()) && waits_for_data();
+  if (C10_UNLIKELY(waits)) {
+    c10::openreg::note_synchronization();
   }
   run_backward_on_this_thread();
   if (C10_LIKELY(device_ >= 0)) {
@@ -207,6 +209,9 @@ void KernelScope::enter() {
       static_cast<const KernelScope*>(scope)->visit_operands(visit, context);
     };
     kernel_.emplace(c10::openreg::current_stream_handle(device_), policy_.name.c_str(), operands, this);
+    if (C10_UNLIKELY(waits)) {
+      c10::openreg::tell_wait(c10::openreg::current_stream_handle(device_));
+    }
   }
   // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
   allocations_.emplace(cpu_result_ || !policy_.builtin ? -1 : device_, policy_.only_writes);
@@ -216,8 +221,9 @@ void KernelScope::enter() {
 // At the begin the arguments, and at the end what the kernel wrote instead of them, and its results.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const SeenTensor& each : seen_) {
-    const unsigned access =
-        is_written(policy_, *each.argument, training_) ? orAccessRead | orAccessWrite : orAccessRead;
+    const unsigned access = !is_written(policy_, *each.argument, training_) ? orAccessRead
+                            : each.argument->is_out()                       ? orAccessWrite
+                                                                            : orAccessRead | orAccessWrite;
     for_each_component(share_tensor(each.tensor), [&](const TensorImpl& part) {
       if (part.device().is_privateuseone()) {
         c10::openreg::visit_tensor(part, access, visit, context);

@@ -12,6 +12,7 @@
 #include "../../runtime/OpenRegBackendMeta.h"
 #include "../../runtime/OpenRegKernel.h"
 #include "../../runtime/OpenRegStorage.h"
+#include "../../runtime/OpenRegWait.h"
 #include "KernelScope.h"
 
 namespace at::openreg {
@@ -212,6 +213,7 @@ Scalar _local_scalar_dense(const Tensor& self) {
       "aten::_local_scalar_dense",
       operands,
       self.unsafeGetTensorImpl());
+  c10::openreg::tell_wait(c10::openreg::current_stream_handle(self.device().index()));
   const void* address = orGetKernelPointer(self.const_data_ptr());
   Scalar value;
   AT_DISPATCH_V2(

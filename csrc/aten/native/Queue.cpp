@@ -53,7 +53,7 @@ struct QueuedKernel {
     const bool trains = !training || stack[*training].toBool();
     for (size_t i = 0; i < stack.size(); ++i) {
       const unsigned access = !is_written(policy, arguments[i], trains) ? orAccessRead
-                              : is_copy(op)                             ? orAccessWrite
+                              : is_copy(op) || arguments[i].is_out()    ? orAccessWrite
                                                                         : orAccessRead | orAccessWrite;
       for_each_tensor(stack[i], [&](const Tensor& tensor) {
         if (tensor.defined()) {

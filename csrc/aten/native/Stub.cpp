@@ -13,14 +13,9 @@ void visit_operands(void* data, orOperandFn_t visit, void* context) {
     const OperandInfo& operand = iterator.operand(i);
     if (operand.device->is_privateuseone()) {
       const unsigned read = operand.is_output && !operand.is_read_write ? 0 : orAccessRead;
-      const orOperand range{
-          orGetDevicePointer(operand.data), // at the kernel's end it is shifted
-          static_cast<size_t>(iterator.element_size(i)),
-          iterator.ndim(),
-          iterator.shape().data(),
-          operand.stride_bytes.data(),
-          read | (operand.is_output ? orAccessWrite : 0)};
-      visit(&range, context);
+      // The iterator's own shape is another one: it joins and reorders dimensions.
+      c10::openreg::visit_tensor(
+          *operand.tensor_base().unsafeGetTensorImpl(), read | (operand.is_output ? orAccessWrite : 0), visit, context);
     }
   }
 }

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <mutex>
 #include <thread>
+#include <utility>
 
+#include "error.h"
 #include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -34,6 +36,7 @@ void tell(const orActivity& activity) {
     return;
   }
   thisThread.tells = true;
+  thisThread.stop = orSuccess;
   for (orSubscriber* each = first.load(std::memory_order_acquire); each != nullptr; each = each->next) {
     if ((each->kinds & activity.kind) != 0) {
       ++each->running;
@@ -106,23 +109,58 @@ void tellRange(orActivityKind kind, int device, orStream_t stream, const char* n
   tell(activity);
 }
 
+orError_t tellLaunch(int device, orStream_t stream, const orKernel& what) {
+  orActivity activity = describe(orActivityLaunch, orActivityPoint, device, stream, what);
+  activity.id = ++lastId;
+  activity.correlation = currentCall();
+  tell(activity);
+  return takeStop();
+}
+
+orError_t takeStop() {
+  const orError_t stop = std::exchange(thisThread.stop, orSuccess);
+  return stop == orSuccess ? orSuccess : fail(stop, "an observer of the device stopped the call");
+}
+
+void tellHandle(orActivityPhase phase, const char* name, const void* object, size_t size) {
+  orOperand range{object, size, 0, nullptr, nullptr, 0};
+  const auto visitRange = [](void* operand, orOperandFn_t visit, void* context) {
+    visit(static_cast<const orOperand*>(operand), context);
+  };
+  orActivity activity = describe(orActivityHandle, phase, -1, nullptr, {name, nullptr, nullptr});
+  if (size != 0) {
+    activity.operands = visitRange;
+    activity.data = &range;
+  }
+  activity.id = ++lastId;
+  activity.correlation = currentCall();
+  activity.object = object;
+  tell(activity);
+}
+
 uint64_t currentCall() {
   return thisThread.call;
 }
 
-void ObservedCall::begin(orActivityKind kind, const char* name, int device, const Stream* stream) {
+void ObservedCall::begin(orActivityKind kind, const char* name, int device, const Stream* stream, orEvent_t event) {
   kind_ = kind;
   name_ = name;
   device_ = device;
   stream_ = stream != nullptr ? stream->handle : nullptr;
+  event_ = event;
   outer_ = thisThread.call;
-  id_ = tellBegin(kind_, device_, stream_, {name_, nullptr, nullptr});
-  thisThread.call = id_.id;
+  orActivity activity = describe(kind_, orActivityBegin, device_, stream_, {name_, nullptr, nullptr});
+  activity.id = id_.id = thisThread.call = ++lastId;
+  activity.object = event_;
+  tell(activity);
 }
 
 void ObservedCall::end() {
   thisThread.call = outer_;
-  tellEnd(kind_, device_, stream_, {name_, nullptr, nullptr}, id_, false);
+  orActivity activity = describe(kind_, orActivityEnd, device_, stream_, {name_, nullptr, nullptr});
+  activity.id = id_.id;
+  activity.object = event_;
+  tell(activity);
 }
 
 void updateObservedKinds() {
@@ -191,4 +229,25 @@ void orNoteAllocation(const void* devPtr, size_t size, orStream_t stream) {
 
 void orNoteFree(const void* devPtr, size_t size, orStream_t stream) {
   note(orActivityFree, "orNoteFree", devPtr, size, stream);
+}
+
+void orNoteUse(const void* devPtr, orStream_t stream) {
+  note(orActivityUse, "orNoteUse", devPtr, 1, stream);
+}
+
+void orNoteWait(orStream_t stream, orEvent_t event) {
+  if (orIsObserved(orActivitySynchronization) && isStarted()) {
+    orActivity activity =
+        describe(orActivitySynchronization, orActivityPoint, -1, stream, {"orNoteWait", nullptr, nullptr});
+    activity.id = ++lastId;
+    activity.correlation = currentCall();
+    activity.object = event;
+    tell(activity);
+  }
+}
+
+void orActivityStop(orError_t error) {
+  if (thisThread.tells) {
+    thisThread.stop = error;
+  }
 }

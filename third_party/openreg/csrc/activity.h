@@ -24,6 +24,23 @@ ActivityId tellBegin(
 void tellEnd(orActivityKind kind, int device, orStream_t stream, const orKernel& what, ActivityId id, bool failed);
 void tellRange(orActivityKind kind, int device, orStream_t stream, const char* name, const void* data, size_t size);
 
+// Work is about to be queued. An error if a subscriber stops it, which fail() has recorded.
+orError_t tellLaunch(int device, orStream_t stream, const orKernel& what);
+inline orError_t checkLaunch(int device, orStream_t stream, const orKernel& what) {
+  return orIsObserved(orActivityLaunch) ? tellLaunch(device, stream, what) : orSuccess;
+}
+
+// What a subscriber made of the begin of this thread's kernel: orSuccess, or the error that fail() has recorded.
+orError_t takeStop();
+
+// `object` is made (orActivityBegin) or goes (orActivityEnd), by the function `name`.
+void tellHandle(orActivityPhase phase, const char* name, const void* object, size_t size);
+inline void noteHandle(orActivityPhase phase, const char* name, const void* object, size_t size = 0) {
+  if (orIsObserved(orActivityHandle)) {
+    tellHandle(phase, name, object, size);
+  }
+}
+
 // The innermost ObservedCall of the calling thread; 0: none.
 uint64_t currentCall();
 
@@ -31,9 +48,11 @@ uint64_t currentCall();
 // under a lock: subscribers run.
 class ObservedCall {
  public:
-  ObservedCall(orActivityKind kind, const char* name, int device, const Stream* stream = nullptr) {
+  // `event`: that the call is about.
+  ObservedCall(
+      orActivityKind kind, const char* name, int device, const Stream* stream = nullptr, orEvent_t event = nullptr) {
     if (orIsObserved(kind)) {
-      begin(kind, name, device, stream);
+      begin(kind, name, device, stream, event);
     }
   }
   ~ObservedCall() {
@@ -50,9 +69,10 @@ class ObservedCall {
   const char* name_;
   int device_;
   orStream_t stream_;
+  orEvent_t event_;
   uint64_t outer_;
 
-  void begin(orActivityKind kind, const char* name, int device, const Stream* stream);
+  void begin(orActivityKind kind, const char* name, int device, const Stream* stream, orEvent_t event);
   void end();
 };
 

@@ -191,6 +191,9 @@ orError_t copy(
   const bool isLocal = to.type == orMemoryTypeDevice && from.type == orMemoryTypeDevice && to.device == from.device;
   const Engine engine = isLocal ? Engine::compute : Engine::copy;
   Copy task(dst, src, size);
+  if (orError_t error = checkLaunch(stream->device, stream->handle, borrow(engine, task).what); error != orSuccess) {
+    return error;
+  }
   if (wait || to.type == orMemoryTypeUnregistered) {
     return launchAndWait(stream, borrow(engine, task));
   }
@@ -216,6 +219,10 @@ orError_t set(void* devPtr, int value, size_t size, const std::shared_ptr<Stream
         orErrorInvalidValue, "devPtr (%p) is ordinary host memory; the device sets its own and pinned memory", devPtr);
   }
   Fill task{devPtr, value, size};
+  if (orError_t error = checkLaunch(stream->device, stream->handle, borrow(Engine::compute, task).what);
+      error != orSuccess) {
+    return error;
+  }
   return wait ? launchAndWait(stream, borrow(Engine::compute, task)) : queue(stream, Engine::compute, task);
 }
 

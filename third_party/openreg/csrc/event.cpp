@@ -49,6 +49,7 @@ orError_t create(orEvent_t* event, unsigned int flags) {
     return error;
   }
   *event = events().add(std::make_shared<Event>(currentDevice(), flags == orEventEnableTiming));
+  noteHandle(orActivityBegin, "orEventCreate", *event);
   return orSuccess;
 }
 
@@ -67,6 +68,7 @@ orError_t orEventCreateWithFlags(orEvent_t* event, unsigned int flags) {
 
 orError_t orEventDestroy(orEvent_t event) {
   return releaseCall(__func__, [&]() -> orError_t {
+    noteHandle(orActivityEnd, "orEventDestroy", event);
     return events().remove(event) ? orSuccess
                                   : fail(
                                         orErrorInvalidResourceHandle,
@@ -93,7 +95,7 @@ orError_t orEventRecord(orEvent_t event, orStream_t stream) {
           found->device,
           on->device);
     }
-    const ObservedCall call(orActivityCall, "orEventRecord", on->device, on.get());
+    const ObservedCall call(orActivityCall, "orEventRecord", on->device, on.get(), event);
     record(found, on);
     return orSuccess;
   });
@@ -119,7 +121,7 @@ orError_t orEventSynchronize(orEvent_t event) {
     if (!mark.stream) {
       return orSuccess;
     }
-    const ObservedCall call(orActivitySynchronization, "orEventSynchronize", found->device, mark.stream.get());
+    const ObservedCall call(orActivitySynchronization, "orEventSynchronize", found->device, mark.stream.get(), event);
     return synchronize(mark);
   });
 }
@@ -157,7 +159,7 @@ orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int fla
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
-    const ObservedCall call(orActivitySynchronization, "orStreamWaitEvent", waiting->device, waiting.get());
+    const ObservedCall call(orActivitySynchronization, "orStreamWaitEvent", waiting->device, waiting.get(), event);
     return waitForEvent(waiting, stateOf(*found).mark);
   });
 }

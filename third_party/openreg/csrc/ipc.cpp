@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "activity.h"
 #include "device.h"
 #include "device_memory.h"
 #include "error.h"
@@ -139,7 +140,11 @@ orError_t orIpcGetMemHandle(orIpcMemHandle_t* handle, void* devPtr) {
 orError_t orIpcOpenMemHandle(void** devPtr, orIpcMemHandle_t handle, unsigned int flags) {
   return deviceCall(__func__, [&]() -> orError_t {
     const orError_t error = checkFaults(orFaultAtIpc, currentDevice());
-    return error == orSuccess ? openHandle(devPtr, handle, flags) : error;
+    const orError_t opened = error == orSuccess ? openHandle(devPtr, handle, flags) : error;
+    if (opened == orSuccess) {
+      noteHandle(orActivityBegin, "orIpcOpenMemHandle", *devPtr);
+    }
+    return opened;
   });
 }
 
@@ -153,6 +158,7 @@ orError_t orIpcCloseMemHandle(void* devPtr) {
     if (orError_t error = waitForAllDevices(); error != orSuccess) {
       return error;
     }
+    noteHandle(orActivityEnd, "orIpcCloseMemHandle", devPtr);
     return deviceMemory(windows.deviceOf(address)).detach(address);
   });
 }

@@ -107,7 +107,12 @@ std::vector<std::pair<const orKernelScope*, FaultyWork>>& faulty() {
     }
   }
   scope->id = tellBegin(orActivityKernel, scope->device, scope->stream, *kernel, currentCall()).id;
-  return orSuccess;
+  const orError_t stop = takeStop();
+  if (stop != orSuccess) {
+    tellEnd(orActivityKernel, scope->device, scope->stream, *kernel, {scope->id, currentCall()}, true);
+    end(scope);
+  }
+  return stop;
 }
 
 [[gnu::noinline]] orError_t beginSlowly(orKernelScope* scope, orStream_t handle, const orKernel* kernel) {

@@ -90,7 +90,11 @@ orError_t orMallocHost(void** ptr, size_t size) {
       return orSuccess;
     }
     const ObservedCall call(orActivityCall, "orMallocHost", currentDevice());
-    return allocate(size, ptr);
+    const orError_t error = allocate(size, ptr);
+    if (error == orSuccess) {
+      noteHandle(orActivityBegin, "orMallocHost", *ptr, size);
+    }
+    return error;
   });
 }
 
@@ -115,6 +119,7 @@ orError_t orFreeHost(void* ptr) {
           "it",
           ptr);
     }
+    noteHandle(orActivityEnd, "orFreeHost", ptr);
     const size_t reserved = roundUp(node.mapped().size, kPageSize);
     munmap(ptr, reserved);
     unchargeHostMemory(reserved);

@@ -33,6 +33,7 @@ struct HostThread {
   orKernelScope* kernel = nullptr;
   bool tells = false;         // a subscriber's function runs
   uint64_t call = 0;          // the innermost call that subscribers are told of
+  orError_t stop = orSuccess; // what a subscriber wants the work that begins to fail with
   Stream* waitsFor = nullptr; // guarded by the scheduler's lock
 };
 inline thread_local constinit HostThread thisThread{};

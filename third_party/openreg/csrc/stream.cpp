@@ -67,6 +67,7 @@ orError_t create(orStream_t* stream, unsigned int flags, int priority) {
   }
   const auto made = std::make_shared<Stream>(currentDevice(), clamped);
   *stream = made->handle = streams->table.add(made);
+  noteHandle(orActivityBegin, "orStreamCreate", *stream);
   return orSuccess;
 }
 
@@ -115,6 +116,10 @@ orError_t launch(const char* name, orStream_t stream, Work work, unsigned int fl
     return orErrorInvalidResourceHandle;
   }
   const ObservedCall call(orActivityCall, name, found->device, found.get());
+  if (orError_t error = work.kind != 0 ? checkLaunch(found->device, found->handle, work.what) : orSuccess;
+      error != orSuccess) {
+    return error;
+  }
   work.call = currentCall();
   return openreg::launch(found, work, flags);
 }
@@ -212,6 +217,7 @@ orError_t orStreamDestroy(orStream_t stream) {
       return fail(
           orErrorInvalidResourceHandle, "stream %p does not exist; it was destroyed, or is no stream", (void*)stream);
     }
+    noteHandle(orActivityEnd, "orStreamDestroy", stream);
     return orSuccess;
   });
 }
@@ -269,6 +275,9 @@ orError_t orLaunchDeferred(orStream_t stream, orDeferredFn_t fn, void* userData,
     }
     Work work{Engine::hostFunction, nullptr, userData, orActivityKernel, kernel != nullptr ? *kernel : orKernel{}};
     work.deferred = fn;
+    if (orError_t error = checkLaunch(found->device, found->handle, work.what); error != orSuccess) {
+      return error;
+    }
     return openreg::launch(found, work, orLaunchDefault);
   });
 }

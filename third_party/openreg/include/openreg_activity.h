@@ -26,13 +26,18 @@ typedef enum orActivityKind {
   orActivityCall = 32, /* on the calling thread: a function that launches, copies, fills, records, or takes memory */
   orActivitySynchronization =
       64, /* on the calling thread: a function that waits for the device, or lets a stream wait */
+  /* On the calling thread, in the order of the program: a kernel, copy or fill is about to be queued, with its name and
+   * operands. Not told of a kernel that its own thread begins (orKernelBegin), whose orActivityKernel says the same. */
+  orActivityLaunch = 128,
+  orActivityHandle = 256, /* an event, a stream, pinned memory or a foreign allocation is made (begin) or goes (end) */
+  orActivityUse = 512,    /* a block may be in use on `stream` when it is freed: orNoteUse */
 } orActivityKind;
-#define orActivityAll 0x7Fu
+#define orActivityAll 0x3FFu
 
 typedef enum orActivityPhase {
   orActivityBegin = 0,
   orActivityEnd = 1,
-  orActivityPoint = 2, /* of allocations and frees, which have no length */
+  orActivityPoint = 2, /* of what has no length: allocations, frees, launches, uses */
 } orActivityPhase;
 
 typedef struct orActivity {
@@ -49,6 +54,8 @@ typedef struct orActivity {
   /* What it reads and writes; NULL: not known, or told at the begin already, or failed. See orActivityVisitOperands. */
   void (*operands)(void* data, orOperandFn_t visit, void* context);
   void* data;
+  /* Of a call that records, waits for or asks about an event: that event. Of orActivityHandle: what is made or goes. */
+  const void* object;
 } orActivity;
 
 /* Calls `visit(operand, context)` for each operand. Only during the callback that got `activity`. */
@@ -72,6 +79,10 @@ OPENREG_EXPORT orError_t
 orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, void* userData, unsigned int kinds);
 OPENREG_EXPORT orError_t orActivityUnsubscribe(orSubscriber_t subscriber);
 
+/* For `fn`, while it is told of the launch of work, or of the begin of a kernel that its own thread begins: the call that
+ * launches, or orKernelBegin, does nothing and returns `error`. Ignored in every other activity. */
+OPENREG_EXPORT void orActivityStop(orError_t error);
+
 /* The kinds that any subscriber wants. Read it through orIsObserved(). */
 OPENREG_EXPORT extern unsigned int orObservedKinds;
 static inline bool orIsObserved(orActivityKind kind) {
@@ -82,6 +93,13 @@ static inline bool orIsObserved(orActivityKind kind) {
  * given back. Nothing else follows from it. */
 OPENREG_EXPORT void orNoteAllocation(const void* devPtr, size_t size, orStream_t stream);
 OPENREG_EXPORT void orNoteFree(const void* devPtr, size_t size, orStream_t stream);
+/* The block that begins at `devPtr` is used on `stream` too: when it is given back, the allocator keeps it until what is
+ * queued there by then has run. */
+OPENREG_EXPORT void orNoteUse(const void* devPtr, orStream_t stream);
+/* The host knows that the work of `stream`, or what came before the last record of `event`, is done, although no function
+ * of openreg.h has waited: a kernel computed on the calling thread and the host reads its result, or a query said so. An
+ * orActivitySynchronization, as a point. Either may be NULL. */
+OPENREG_EXPORT void orNoteWait(orStream_t stream, orEvent_t event);
 
 #if defined(__cplusplus)
 }

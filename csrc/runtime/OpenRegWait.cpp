@@ -1,0 +1,20 @@
+#include "OpenRegWait.h"
+
+#include "OpenRegStream.h"
+#include "OpenRegTrace.h"
+
+namespace c10::openreg {
+
+void tell_wait(orStream_t stream) {
+  trace([&](const auto& tracer) {
+    orStream_t main = nullptr;
+    int device = -1;
+    OPENREG_CHECK(orStreamGetDevice(stream, &device));
+    OPENREG_CHECK(orDeviceGetDefaultStream(&main, device));
+    tracer.trace_gpu_stream_synchronization(
+        DeviceType::PrivateUse1, stream == main ? 0 : trace_id(stream)); // the default stream is 0, as on CUDA
+  });
+  orNoteWait(stream, nullptr);
+}
+
+} // namespace c10::openreg

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "Extent.h"
+
+namespace c10::openreg::sanitizer {
+
+// A set of bytes, as ranges that do not touch.
+class Bytes {
+ public:
+  void add(uintptr_t begin, uintptr_t end);
+  void remove(uintptr_t begin, uintptr_t end);
+  void add(const Extent& extent);
+  void remove(const Extent& extent);
+
+  bool empty() const {
+    return ranges_.empty();
+  }
+  bool meets(uintptr_t begin, uintptr_t end) const;
+  // How many bytes of the extent are in the set.
+  size_t count(const Extent& extent) const;
+  size_t count(uintptr_t begin, uintptr_t end) const;
+
+  // Calls fn(begin, end) for each range.
+  template <class Fn>
+  void for_each(const Fn& fn) const {
+    for (const auto& [begin, end] : ranges_) {
+      fn(begin, end);
+    }
+  }
+
+  // What of [begin, end) is in the set, at the same distance from `to`.
+  void copy(uintptr_t begin, uintptr_t end, uintptr_t to, Bytes& other) const;
+
+ private:
+  std::map<uintptr_t, uintptr_t> ranges_; // begin -> end
+};
+
+} // namespace c10::openreg::sanitizer

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <c10/util/SmallVector.h>
+#include <openreg.h>
+
+#include <cstdint>
+#include <string>
+
+// LITERALINCLUDE START: EXTENT RULES
+// The bytes of one operand: runs of bytes at regular distances.
+//
+// Rule: two extents overlap only if they share a byte. Two columns of one matrix, or the even and the odd rows, lie within
+// each other's bounds, and programs use them at the same time on purpose.
+// LITERALINCLUDE END: EXTENT RULES
+namespace c10::openreg::sanitizer {
+
+struct Extent {
+  struct Dim {
+    int64_t size;
+    int64_t stride; // bytes, more than 0
+  };
+
+  uintptr_t begin = 0;
+  uintptr_t end = 0;        // past the last byte
+  size_t run = 0;           // bytes that are next to each other
+  SmallVector<Dim, 2> dims; // of the runs, the smallest stride first; empty: one run
+
+  Extent() = default;
+  Extent(const void* data, size_t size);
+  explicit Extent(const orOperand& operand);
+
+  bool is_dense() const {
+    return dims.empty();
+  }
+  bool empty() const {
+    return begin == end;
+  }
+  bool operator==(const Extent& other) const;
+
+  // Whether every byte of `other` is one of this extent's; false where that takes long to find out.
+  bool covers(const Extent& other) const {
+    return (is_dense() && begin <= other.begin && other.end <= end) || *this == other;
+  }
+  bool overlaps(const Extent& other) const {
+    return begin < other.end && other.begin < end && ((is_dense() && other.is_dense()) || shares_a_byte(other));
+  }
+
+  size_t count_runs() const;
+
+  // Calls fn(begin, end) for each run.
+  template <class Fn>
+  void for_each_run(const Fn& fn) const {
+    visit_runs(begin, dims.size(), fn);
+  }
+
+ private:
+  bool shares_a_byte(const Extent& other) const;
+  bool touches(uintptr_t low, uintptr_t high, uintptr_t base, size_t depth) const;
+  size_t span(size_t depth) const;
+
+  template <class Fn>
+  void visit_runs(uintptr_t base, size_t depth, const Fn& fn) const {
+    if (depth == 0) {
+      fn(base, base + run);
+      return;
+    }
+    const Dim& dim = dims[depth - 1];
+    for (int64_t i = 0; i < dim.size; ++i) {
+      visit_runs(base + i * dim.stride, depth - 1, fn);
+    }
+  }
+};
+
+} // namespace c10::openreg::sanitizer

@@ -1,0 +1,140 @@
+#include "HostAccess.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "../runtime/OpenRegMutex.h"
+#include "Extent.h"
+#include "Session.h"
+
+namespace c10::openreg::sanitizer {
+namespace {
+
+struct Operator {
+  const FunctionSchema* schema = nullptr; // null: it touches no bytes itself
+  const char* name = "";
+};
+
+bool is_view(const FunctionSchema& schema) {
+  const auto is_alias = [](const Argument& each) { return each.alias_info() && !each.alias_info()->isWrite(); };
+  return std::any_of(schema.returns().begin(), schema.returns().end(), is_alias);
+}
+
+// An operator that has a kernel for the CPU reads and writes; the others are made of those.
+Operator find_operator(const OperatorName& name) {
+  const auto handle = Dispatcher::singleton().findSchema(name);
+  const bool computes = handle && (handle->hasKernelForDispatchKey(DispatchKey::CPU) || name.name == "aten::copy_") &&
+                        !is_view(handle->schema()) && name.name.rfind("aten::empty", 0) != 0 &&
+                        name.name != "aten::resize_" && name.name != "aten::set_" && name.name != "aten::record_stream";
+  return computes ? Operator{&handle->schema(), (new std::string(name.name))->c_str()} : Operator{};
+}
+
+Operator operator_of(const OperatorName& name) {
+  static auto* const known = new std::unordered_map<OperatorName, Operator>();
+  static ForkSafeMutex mutex; // a leaf: the registry's own lock is below it
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = known->try_emplace(name);
+  if (is_new) {
+    found->second = find_operator(name);
+  }
+  return found->second;
+}
+
+template <class Fn>
+void for_each_tensor(const IValue& value, const Fn& fn) {
+  if (value.isTensor()) {
+    fn(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) {
+      fn(each);
+    }
+  }
+}
+
+// While a custom operator runs.
+struct CustomCall : at::ObserverContext {
+  CustomOperands operands;
+  const CustomOperands* outer = nullptr;
+};
+
+// The operator's tensors by its schema's alias annotations.
+std::unique_ptr<at::ObserverContext> begin_custom(const at::RecordFunction& fn, const OperatorName& name) {
+  const auto handle = Dispatcher::singleton().findSchema(name);
+  if (!handle) {
+    return nullptr;
+  }
+  auto call = std::make_unique<CustomCall>();
+  const auto inputs = fn.inputs();
+  const auto& arguments = handle->schema().arguments();
+  for (size_t i = 0; i < inputs.size() && i < arguments.size(); ++i) {
+    const AliasInfo* const alias = arguments[i].alias_info();
+    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.is_privateuseone() && tensor.layout() == at::kStrided && tensor.has_storage()) {
+        call->operands.emplace_back(tensor, alias && alias->isWrite());
+      }
+    });
+  }
+  call->outer = exchange_custom_operands(&call->operands);
+  return call;
+}
+
+void end(const at::RecordFunction&, at::ObserverContext* context) {
+  if (auto* const call = static_cast<CustomCall*>(context)) {
+    exchange_custom_operands(call->outer);
+  }
+}
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
+  const auto inputs = fn.inputs();
+  bool has_host = false, has_device = false;
+  for (const IValue& input : inputs) {
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      has_device |= tensor.defined() && tensor.device().is_privateuseone();
+      has_host |= tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided;
+    });
+  }
+  if (!has_host && !has_device) {
+    return nullptr;
+  }
+  const auto name = fn.operator_name();
+  if (has_device) { // a copy with the device is the device's
+    const bool is_custom = name && name->name.rfind("aten::", 0) != 0 && name->name.rfind("prim", 0) != 0;
+    return is_custom ? begin_custom(fn, *name) : nullptr;
+  }
+  const Operator op = name ? operator_of(*name) : Operator{};
+  if (!op.schema) {
+    return nullptr;
+  }
+  const auto& arguments = op.schema->arguments();
+  for (size_t i = 0; i < inputs.size() && i < arguments.size(); ++i) {
+    const AliasInfo* const alias = arguments[i].alias_info();
+    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage()) {
+        note_host_access(op.name, tensor, alias && alias->isWrite());
+      }
+    });
+  }
+  return nullptr;
+}
+
+std::optional<at::CallbackHandle> callback;
+
+} // namespace
+
+void watch_host_accesses(bool enabled) {
+  if (callback) {
+    at::removeCallback(*callback);
+    callback.reset();
+  }
+  if (enabled) {
+    callback = at::addGlobalCallback(
+        at::RecordFunctionCallback(&begin, &end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  }
+}
+
+} // namespace c10::openreg::sanitizer

@@ -1,0 +1,55 @@
+#include "MemoryCheck.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace c10::openreg::sanitizer {
+namespace {
+
+constexpr unsigned char kPattern = 0xA5;
+
+unsigned char* bytes_of(const Extent& zone) {
+  return static_cast<unsigned char*>(orGetKernelPointer(reinterpret_cast<const void*>(zone.begin)));
+}
+
+} // namespace
+
+Extent red_zone_of(const Block& block) {
+  constexpr size_t kGranule = 512; // what the allocator rounds to
+  const size_t taken = (block.size + kRedZone + kGranule - 1) / kGranule * kGranule;
+  return {reinterpret_cast<const void*>(block.begin + block.size), taken - block.size};
+}
+
+void fill_red_zone(const Extent& zone, orStream_t stream) {
+  orMemsetAsync(reinterpret_cast<void*>(zone.begin), kPattern, zone.run, stream);
+}
+
+bool is_red_zone_whole(const Block& block) {
+  const Extent zone = red_zone_of(block);
+  unsigned char* const bytes = bytes_of(zone);
+  const bool whole = std::all_of(bytes, bytes + zone.run, [](unsigned char byte) { return byte == kPattern; });
+  if (!whole) {
+    std::memset(bytes, kPattern, zone.run);
+  }
+  return whole;
+}
+
+Report make_overrun(const Block& block, const Access& kernel) {
+  Report report{.kind = Kind::Memory, .accesses = {kernel}, .block = block.size, .allocated = block.site};
+  report.problem = c10::str(kernel.name, " wrote past the end of a tensor's memory.");
+  report.remedy = "Compare the kernel's index with the number of elements before it writes.";
+  return report;
+}
+
+Report make_use_after_free(const Access& access, size_t size, Site allocated, Site freed) {
+  Report report{.kind = Kind::Memory, .accesses = {access}, .block = size, .allocated = allocated};
+  report.problem = c10::str(access.name, " uses memory that was given back.");
+  report.accesses.push_back(
+      {.verb = Access::Verb::Free, .site = freed, .name = "the last reference", .extent = access.extent});
+  report.remedy = "Keep a reference to the tensor until the kernel has run.";
+  return report;
+}
+
+} // namespace c10::openreg::sanitizer

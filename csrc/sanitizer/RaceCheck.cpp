@@ -1,0 +1,111 @@
+#include "RaceCheck.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+
+namespace c10::openreg::sanitizer {
+namespace {
+
+// Of one block. A program that writes a buffer piece by piece has more, and the oldest are forgotten: a race may be missed.
+constexpr size_t kMostAccesses = 256;
+
+std::string who(const Access& access) {
+  return name_of_stream(access.stream, access.device);
+}
+
+Report make_race(const Block& block, const Access& now, const Access& before, bool is_host) {
+  const bool reads = !now.writes();
+  Report report{.kind = Kind::Race, .accesses = {now, before}, .block = block.size, .allocated = block.site};
+  report.problem = c10::str(
+      now.name,
+      reads ? " reads what " : " overwrites what ",
+      before.name,
+      before.writes() ? (reads ? " may not have written yet" : " may still be writing") : " may still be reading",
+      is_host ? c10::str(": the host does not wait for ", who(before), ".")
+              : c10::str(": nothing orders ", who(now), " after ", who(before), "."));
+  report.remedy = is_host ? c10::str(
+                                "Let the host wait between the two lines: synchronize() of an event recorded after ",
+                                before.name,
+                                ", or of ",
+                                who(before),
+                                ".")
+                          : c10::str(
+                                "Order them: between the two lines, with A = ",
+                                who(now),
+                                " and B = ",
+                                who(before),
+                                ", call A.wait_stream(B), or A.wait_event(event) with an event that B recorded after ",
+                                before.name,
+                                ".");
+  return report;
+}
+
+} // namespace
+
+void check_access(Block& block, Access access, const Clocks& clocks, std::vector<Report>& found) {
+  auto& accesses = block.accesses;
+  size_t kept = 0;
+  bool is_known = false; // an equal one is there already
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    Access& each = accesses[i];
+    const bool is_ordered = clocks.is_before(each.actor, each.time, access.actor);
+    if (is_ordered) {
+      if (each.actor == access.actor && each.time == access.time && each.writes() &&
+          each.extent.covers(access.extent)) {
+        is_known = true;
+      } else if ((access.writes() || !each.writes()) && access.extent.covers(each.extent)) {
+        continue; // whoever comes after this access comes after that one
+      }
+    } else if ((access.writes() || each.writes()) && access.extent.overlaps(each.extent)) {
+      found.push_back(make_race(block, access, each, access.actor == kHost));
+      if (access.extent.covers(each.extent)) {
+        continue; // reported once
+      }
+    }
+    if (kept != i) {
+      accesses[kept] = std::move(each);
+    }
+    ++kept;
+  }
+  accesses.resize(kept);
+  if (is_known) {
+    return;
+  }
+  if (accesses.size() >= kMostAccesses) {
+    accesses.erase(accesses.begin(), accesses.begin() + kMostAccesses / 2);
+  }
+  accesses.push_back(std::move(access));
+}
+
+std::vector<Access> find_users(const Block& block, const Access& free, const Clocks& clocks) {
+  std::vector<Access> users;
+  for (const Access& each : block.accesses) {
+    const bool is_named = std::find(block.users.begin(), block.users.end(), each.actor) != block.users.end();
+    if (each.actor != kHost && !is_named && !clocks.is_before(each.actor, each.time, free.actor)) {
+      users.push_back(each);
+    }
+  }
+  return users;
+}
+
+Report make_early_free(const Access& free, const Access& user, size_t size, Site allocated) {
+  Report report{.kind = Kind::Race, .accesses = {free, user}, .block = size, .allocated = allocated};
+  report.problem = c10::str(
+      "a tensor is freed while ",
+      user.name,
+      " on ",
+      who(user),
+      " may still use its memory, which ",
+      who(free),
+      " may give to the next tensor.");
+  report.remedy = c10::str(
+      "Call tensor.record_stream(stream) with ",
+      who(user),
+      " before the tensor goes, or let ",
+      who(free),
+      " wait for that stream before.");
+  return report;
+}
+
+} // namespace c10::openreg::sanitizer

@@ -1,0 +1,52 @@
+#include "Shadow.h"
+
+namespace c10::openreg::sanitizer {
+
+Block& Shadow::add(const void* address, size_t size) {
+  last_ = nullptr;
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  auto next = blocks_.lower_bound(begin);
+  while (next != blocks_.end() && next->first < begin + size) { // a block whose free nobody told of
+    next = blocks_.erase(next);
+  }
+  auto freed = freed_.lower_bound(begin);
+  if (freed != freed_.begin() && std::prev(freed)->first + std::prev(freed)->second.size > begin) {
+    --freed;
+  }
+  while (freed != freed_.end() && freed->first < begin + size) {
+    freed = freed_.erase(freed);
+  }
+  Block& block = blocks_.emplace_hint(next, begin, Block{})->second;
+  block.begin = begin;
+  block.size = size;
+  return block;
+}
+
+void Shadow::remove(const Block& block, Site freed) {
+  last_ = nullptr;
+  const uintptr_t begin = block.begin;
+  freed_[begin] = {block.size, block.site, freed};
+  blocks_.erase(begin);
+}
+
+const Shadow::Freed* Shadow::find_freed(uintptr_t address) const {
+  const auto next = freed_.upper_bound(address);
+  if (next == freed_.begin() || address - std::prev(next)->first >= std::prev(next)->second.size) {
+    return nullptr;
+  }
+  return &std::prev(next)->second;
+}
+
+Block* Shadow::find(uintptr_t address) {
+  if (last_ && address - last_->begin < last_->size) {
+    return last_;
+  }
+  auto next = blocks_.upper_bound(address);
+  if (next == blocks_.begin()) {
+    return nullptr;
+  }
+  Block& block = std::prev(next)->second;
+  return address - block.begin < block.size ? last_ = &block : nullptr;
+}
+
+} // namespace c10::openreg::sanitizer

@@ -1,0 +1,727 @@
+"""Pairs of a bug and its repaired twin, for the sanitizer: each is one function, and ``fixed`` says which one runs.
+
+Where a bug is reduced from a public one of a real project, ``link`` says which.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from comparison import DEVICE
+from openreg_c import HostFn, Kernel, Operand, OperandsFn, call, get_pointer, lib
+
+from torch_openreg import openreg
+
+Body = Callable[[bool], None]
+
+
+class Pair(NamedTuple):
+    kind: str  # the check that names the cause
+    body: Body
+    link: str
+
+
+PAIRS: list[Pair] = []
+
+
+def pair(kind: str, link: str = "") -> Callable[[Body], Body]:
+    def add(body: Body) -> Body:
+        PAIRS.append(Pair(kind, body, link))
+        return body
+
+    return add
+
+
+def ones(*shape: int) -> torch.Tensor:
+    return torch.ones(*shape, device=DEVICE)
+
+
+def current() -> torch.Stream:
+    return torch.accelerator.current_stream()
+
+
+def new_stream() -> torch.Stream:
+    return torch.Stream(device=DEVICE)
+
+
+def pinned(*shape: int) -> torch.Tensor:
+    return torch.ones(*shape).pin_memory()
+
+
+# ---- races between streams -------------------------------------------------------------------------------------------
+
+
+@pair("race")
+def reads_before_the_side_stream_has_written(fixed: bool) -> None:
+    x = ones(64)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        x.mul_(2)
+    if fixed:
+        current().wait_stream(side)
+    x.sum()
+    side.synchronize()
+
+
+@pair("race")
+def side_stream_reads_before_the_main_stream_has_written(fixed: bool) -> None:
+    x = ones(64)
+    side = new_stream()
+    if fixed:
+        side.wait_stream(current())
+    with side:
+        y = x + 1
+    side.synchronize()
+    del y
+
+
+@pair("race")
+def overwrites_what_the_side_stream_still_reads(fixed: bool) -> None:
+    x = ones(64)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        y = x * 2
+    if fixed:
+        current().wait_stream(side)
+    x.zero_()
+    side.synchronize()
+    del y
+
+
+@pair("race")
+def two_side_streams_write_one_tensor(fixed: bool) -> None:
+    x = ones(64)
+    first, second = new_stream(), new_stream()
+    first.wait_stream(current())
+    second.wait_stream(current())
+    with first:
+        x.add_(1)
+    if fixed:
+        second.wait_stream(first)
+    with second:
+        x.mul_(2)
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def an_event_is_recorded_too_early(fixed: bool) -> None:
+    x = ones(64)
+    side = new_stream()
+    side.wait_stream(current())
+    event = torch.Event(device=DEVICE)
+    if not fixed:
+        side.record_event(event)
+    with side:
+        x.mul_(2)
+    if fixed:
+        side.record_event(event)
+    current().wait_event(event)
+    x.sum()
+    side.synchronize()
+
+
+@pair("race")
+def waits_for_the_wrong_stream(fixed: bool) -> None:
+    x = ones(64)
+    side, other = new_stream(), new_stream()
+    side.wait_stream(current())
+    with side:
+        x.mul_(2)
+    current().wait_stream(side if fixed else other)
+    x.sum()
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def waits_in_the_wrong_direction(fixed: bool) -> None:
+    x = ones(64)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        x.mul_(2)
+    if fixed:
+        current().wait_stream(side)
+    else:
+        side.wait_stream(current())
+    x.sum()
+    side.synchronize()
+
+
+@pair("race")
+def views_that_overlap_in_one_column(fixed: bool) -> None:
+    x = ones(16, 8)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        x[:, :4].mul_(2)
+    x[:, 4 if fixed else 3 :].add_(1)
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def even_and_odd_rows(fixed: bool) -> None:
+    x = ones(16, 8)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        x[::2].mul_(2)
+    x[1 if fixed else 0 :: 2].add_(1)
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def a_transposed_view_reads_the_other_half(fixed: bool) -> None:
+    x = ones(8, 8)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        x.t()[:4].mul_(2)
+    y = x[:, 4:].sum() if fixed else x[:, :5].sum()
+    torch.accelerator.synchronize()
+    del y
+
+
+@pair("race")
+def an_out_argument_is_written_on_the_side_stream(fixed: bool) -> None:
+    a, out = ones(64), ones(64)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        torch.mul(a, 2, out=out)
+    if fixed:
+        current().wait_stream(side)
+    torch.add(a, out)
+    side.synchronize()
+
+
+@pair("race")
+def another_thread_computes_on_its_own_stream(fixed: bool) -> None:
+    x = ones(64)
+    side = new_stream()
+
+    def compute() -> None:
+        if fixed:
+            side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            x.mul_(2)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    thread.join()
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def a_gradient_is_read_on_another_stream(fixed: bool) -> None:
+    w = ones(8).requires_grad_()
+    (w * 2).sum().backward()
+    side = new_stream()
+    if fixed:
+        side.wait_stream(current())
+    assert w.grad is not None
+    with side:
+        norm = w.grad.norm()
+    side.synchronize()
+    del norm
+
+
+@pair("race")
+def a_copy_between_devices_on_a_side_stream(fixed: bool) -> None:
+    x = torch.ones(64, device=f"{DEVICE}:1")
+    y = ones(64)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        y.copy_(x, non_blocking=True)
+    if fixed:
+        current().wait_stream(side)
+    y.sum()
+    torch.accelerator.synchronize(0)
+    torch.accelerator.synchronize(1)
+
+
+@pair("race", "https://github.com/ROCm/pytorch/issues/3194")
+def a_consumer_reads_what_the_transfer_stream_copies(fixed: bool) -> None:
+    staged, buffer = pinned(256), ones(256)
+    transfer = new_stream()
+    transfer.wait_stream(current())
+    with transfer:
+        buffer.copy_(staged, non_blocking=True)
+    if fixed:
+        current().wait_stream(transfer)
+    buffer * 2
+    torch.accelerator.synchronize()
+
+
+@pair("race", "https://github.com/BVLC/caffe/pull/2998")
+def a_prefetched_batch_is_refilled_while_it_is_read(fixed: bool) -> None:
+    source, batch = pinned(256), ones(256)
+    prefetch = new_stream()
+    prefetch.wait_stream(current())
+    for _ in range(2):
+        with prefetch:
+            batch.copy_(source, non_blocking=True)
+        current().wait_stream(prefetch)
+        top = batch.clone()
+        if fixed:
+            prefetch.wait_stream(current())
+    torch.accelerator.synchronize()
+    del top
+
+
+@pair("race", "https://github.com/dmlc/xgboost/issues/10103")
+def an_external_stream_goes_on_while_the_library_reads(fixed: bool) -> None:
+    data = ones(256)
+    library = new_stream()
+    library.wait_stream(current())
+    with library:
+        total = data.sum()
+    if fixed:
+        current().wait_stream(library)
+    data.mul_(3)
+    torch.accelerator.synchronize()
+    del total
+
+
+# ---- freed too early -------------------------------------------------------------------------------------------------
+
+
+@pair("race")
+def a_tensor_is_freed_while_the_side_stream_reads(fixed: bool) -> None:
+    x = ones(64)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        y = x * 2
+    if fixed:
+        x.record_stream(side)
+    del x
+    torch.accelerator.synchronize() if fixed else ones(64)
+    side.synchronize()
+    del y
+
+
+@pair("race")
+def a_result_of_the_side_stream_is_freed_while_the_main_stream_reads(fixed: bool) -> None:
+    side = new_stream()
+    with side:
+        y = ones(64)
+    current().wait_stream(side)
+    z = y + 1
+    if fixed:
+        y.record_stream(current())
+    del y
+    with side:
+        other = ones(64)
+    torch.accelerator.synchronize()
+    del z, other
+
+
+@pair("race", "https://github.com/meta-pytorch/torchrec/pull/4231")
+def a_storage_is_emptied_while_it_is_copied_to_the_host(fixed: bool) -> None:
+    x, host = ones(256), pinned(256)
+    copies = new_stream()
+    copies.wait_stream(current())
+    with copies:
+        host.copy_(x, non_blocking=True)
+    if fixed:
+        x.record_stream(copies)
+    x.untyped_storage().resize_(0)
+    torch.accelerator.synchronize() if fixed else ones(256)
+    torch.accelerator.synchronize()
+
+
+@pair("race", "https://github.com/NVIDIA/TensorRT-LLM/pull/15265")
+def indices_of_the_indexer_stream_are_recycled_while_the_caller_reads(fixed: bool) -> None:
+    q, indexer = ones(32, 8), new_stream()
+    indexer.wait_stream(current())
+    with indexer:
+        best = q.argmax(1)
+        done = indexer.record_event()
+    current().wait_event(done)
+    chosen = q.gather(1, best[:, None])
+    if fixed:
+        best.record_stream(current())
+    del best
+    with indexer:
+        later = ones(32)
+    torch.accelerator.synchronize()
+    del chosen, later
+
+
+@pair("race", "https://github.com/vllm-project/vllm-ascend/pull/13400")
+def a_sampler_divides_by_noise_of_another_stream(fixed: bool) -> None:
+    probabilities, noise_stream = ones(16), new_stream()
+    for _ in range(2):
+        with noise_stream:
+            q = torch.empty(16, device=DEVICE).exponential_()
+        current().wait_stream(noise_stream)
+        probabilities.div_(q)
+        if fixed:
+            q.record_stream(current())
+        del q
+    torch.accelerator.synchronize()
+
+
+@pair("race", "https://github.com/huggingface/pytorch-image-models/pull/2784")
+def a_loader_frees_a_batch_before_its_stream_waits_for_the_consumer(fixed: bool) -> None:
+    loads = new_stream()
+    for _ in range(3):
+        if fixed:
+            loads.wait_stream(current())
+        with loads:
+            batch = pinned(64).to(DEVICE, non_blocking=True)
+        current().wait_stream(loads)
+        result = batch * 2
+        del batch
+    if fixed:
+        loads.wait_stream(current())
+    torch.accelerator.synchronize()
+    del result
+
+
+# ---- pinned memory and the host --------------------------------------------------------------------------------------
+
+
+@pair("race", "https://github.com/pytorch/pytorch/issues/86264")
+def the_host_reads_a_copy_that_does_not_block(fixed: bool) -> None:
+    x = ones(64)
+    y = x.to("cpu", non_blocking=True)
+    if fixed:
+        torch.accelerator.synchronize()
+    y.sum()
+    torch.accelerator.synchronize()
+
+
+@pair("race", "https://github.com/pytorch/pytorch/issues/140296")
+def two_copies_are_compared_on_the_host(fixed: bool) -> None:
+    x, y = ones(64), ones(64)
+    a, b = x.to("cpu", non_blocking=True), y.to("cpu", non_blocking=True)
+    if fixed:
+        current().synchronize()
+    torch.equal(a, b)
+    torch.accelerator.synchronize()
+
+
+@pair("race", "https://github.com/pytorch/pytorch/issues/127612")
+def the_host_overwrites_what_is_being_copied(fixed: bool) -> None:
+    a, b = pinned(256), torch.zeros(256, device=DEVICE)
+    b.copy_(a, non_blocking=True)
+    if fixed:
+        torch.accelerator.synchronize()
+    a[-1].fill_(-1)
+    torch.accelerator.synchronize()
+
+
+@pair("race", "https://github.com/sgl-project/sglang/pull/16493")
+def lengths_are_read_on_the_host_too_early(fixed: bool) -> None:
+    lengths = torch.arange(8, device=DEVICE)
+    on_host = torch.empty(8, dtype=torch.int64, pin_memory=True)
+    on_host.copy_(lengths, non_blocking=True)
+    if fixed:
+        current().record_event().synchronize()
+    on_host.max().item()
+    torch.accelerator.synchronize()
+
+
+@pair("race", "https://github.com/stepfun-ai/SteptronOss/pull/38")
+def a_received_buffer_is_unpacked_too_early(fixed: bool) -> None:
+    buffer = torch.arange(64, device=DEVICE)
+    on_host = buffer.to("cpu", non_blocking=not fixed)
+    torch.empty(32, dtype=torch.int64).copy_(on_host[:32])
+    torch.accelerator.synchronize()
+
+
+@pair("race", "https://github.com/1bit-MONSTER/1bit-MONSTER/pull/2344")
+def one_staging_buffer_serves_two_uploads(fixed: bool) -> None:
+    staging, k, v = pinned(64), ones(64), ones(64)
+    staging.fill_(1)
+    k.copy_(staging, non_blocking=True)
+    if fixed:
+        current().synchronize()
+    staging.fill_(2)
+    v.copy_(staging, non_blocking=True)
+    torch.accelerator.synchronize()
+
+
+@pair("race", "https://github.com/cupy/cupy/pull/5155")
+def a_tensor_changes_while_it_is_downloaded_by_another_stream(fixed: bool) -> None:
+    x, host = ones(64), pinned(64)
+    downloads = new_stream()
+    downloads.wait_stream(current())
+    with downloads:
+        host.copy_(x, non_blocking=True)
+    if fixed:
+        current().wait_stream(downloads)
+    x.zero_()
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def the_host_waits_for_an_event_before_the_copy(fixed: bool) -> None:
+    x, host = ones(64), pinned(64)
+    if fixed:
+        host.copy_(x, non_blocking=True)
+    event = current().record_event()
+    if not fixed:
+        host.copy_(x, non_blocking=True)
+    event.synchronize()
+    host.sum()
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def item_waits_for_its_own_stream_only(fixed: bool) -> None:
+    x, host = ones(64), pinned(64)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        host.copy_(x, non_blocking=True)
+        if fixed:
+            x.sum().item()
+    if not fixed:
+        x.sum().item()
+    host.sum()
+    torch.accelerator.synchronize()
+
+
+# ---- unwritten memory ------------------------------------------------------------------------------------------------
+
+
+@pair("init")
+def empty_instead_of_zeros(fixed: bool) -> None:
+    x = torch.zeros(64, device=DEVICE) if fixed else torch.empty(64, device=DEVICE)
+    x.add_(1)
+
+
+@pair("init")
+def a_sum_over_a_buffer_of_which_half_is_written(fixed: bool) -> None:
+    x = torch.empty(8, 8, device=DEVICE)
+    x[:4] = 1
+    (x[:4] if fixed else x).sum()
+
+
+@pair("init")
+def only_every_other_column_is_written(fixed: bool) -> None:
+    x = torch.empty(8, 8, device=DEVICE)
+    x[:, ::2] = 1
+    if fixed:
+        x[:, 1::2] = 2
+    x.sum()
+
+
+@pair("init")
+def a_clone_of_unwritten_memory_is_used(fixed: bool) -> None:
+    x = torch.empty(64, device=DEVICE)
+    if fixed:
+        x.fill_(1)
+    y = x.clone()
+    y.mul_(2)
+
+
+@pair("init")
+def new_empty_as_an_accumulator(fixed: bool) -> None:
+    x = ones(4, 4)
+    total = x.new_zeros(4) if fixed else x.new_empty(4)
+    for row in x:
+        total += row
+
+
+@pair("init")
+def a_parameter_that_is_never_initialised(fixed: bool) -> None:
+    weight = torch.nn.Parameter(torch.empty(4, 4, device=DEVICE))
+    if fixed:
+        torch.nn.init.xavier_uniform_(weight)
+    ones(2, 4) @ weight
+
+
+@pair("init", "https://github.com/vllm-project/vllm/issues/940")
+def a_cache_of_keys_is_made_with_empty(fixed: bool) -> None:
+    cache = (torch.zeros if fixed else torch.empty)(4, 16, 8, device=DEVICE)
+    cache[0, :3] = 1
+    scores = cache[0] @ ones(8)
+    scores.softmax(0)
+
+
+@pair("init", "https://github.com/pytorch/FBGEMM/pull/5754")
+def a_gradient_whose_tail_rows_are_not_written(fixed: bool) -> None:
+    lengths, longest = [2, 5], 3
+    gradient = (torch.zeros if fixed else torch.empty)(sum(lengths), 4, device=DEVICE)
+    start = 0
+    for length in lengths:
+        gradient[start : start + min(length, longest)] = 1
+        start += length
+    gradient.norm()
+
+
+@pair("init", "https://github.com/pytorch/pytorch/issues/1347")
+def a_new_output_is_multiplied_by_zero(fixed: bool) -> None:
+    a, b = ones(4, 4), ones(4, 4)
+    output = a.new_empty(4, 4)
+    if fixed:
+        torch.mm(a, b, out=output)
+    else:
+        output.mul_(0).add_(a @ b)
+
+
+@pair("init", "https://github.com/jmschrei/pomegranate/pull/1121")
+def minus_infinity_by_subtraction_from_empty(fixed: bool) -> None:
+    if fixed:
+        alpha = torch.full((4, 4), float("-inf"), device=DEVICE)
+    else:
+        alpha = torch.empty(4, 4, device=DEVICE) - float("inf")
+    alpha[0] = 0
+    alpha.logsumexp(0)
+
+
+@pair("init", "https://github.com/NVIDIA/apex/pull/1322")
+def padded_positions_of_an_output_stay_unwritten(fixed: bool) -> None:
+    output = (torch.zeros if fixed else torch.empty)(2, 6, 4, device=DEVICE)
+    for row, length in enumerate([6, 3]):
+        output[row, :length] = 1
+    torch.nn.functional.layer_norm(output, (4,))
+
+
+# ---- memory: kernels of one's own ------------------------------------------------------------------------------------
+
+
+def run_kernel(name: str, tensor: torch.Tensor, elements: int, tell: bool = True) -> None:
+    """A kernel that writes ``elements`` float32 zeros to where ``tensor`` begins. Waits for it."""
+    address = tensor.data_ptr()
+
+    def write(_: object) -> None:
+        ctypes.memset(get_kernel_pointer(address), 0, 4 * elements)
+
+    def operands(_: object, visit: Callable[..., None], context: object) -> None:
+        operand = Operand(address, 4 * tensor.numel(), 0, None, None, 2)
+        visit(ctypes.byref(operand), context)
+
+    run, described = HostFn(write), OperandsFn(operands)
+    kernel = Kernel(name.encode(), described if tell else OperandsFn(0), None)
+    stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
+    call("orLaunchDescribed", stream, run, None, 0, ctypes.byref(kernel))
+    torch.accelerator.synchronize()
+
+
+def get_kernel_pointer(address: int) -> int:
+    function = lib.orGetKernelPointer
+    function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    return int(function(address))
+
+
+@pair("memory", "https://github.com/risc0/risc0/issues/3803")
+def a_kernel_rounds_its_grid_up_and_has_no_bounds_check(fixed: bool) -> None:
+    x = ones(90)
+    run_kernel("eltwise_zeroize", x, 90 if fixed else 128)
+
+
+@pair("memory", "https://github.com/numba/numba/issues/7284")
+def a_kernel_writes_one_element_too_many(fixed: bool) -> None:
+    x = ones(128)
+    run_kernel("mutate", x, 128 if fixed else 129)
+
+
+@pair("memory")
+def a_kernel_that_tells_nothing_writes_past_the_end(fixed: bool) -> None:
+    x = ones(32)
+    run_kernel("custom", x, 32 if fixed else 33, tell=False)
+
+
+@pair("memory")
+def a_kernel_uses_a_tensor_that_is_gone(fixed: bool) -> None:
+    x = ones(64)
+    kept = x.detach()
+    del x
+    if fixed:
+        run_kernel("custom", kept, 64)
+    else:
+        gone = Gone(kept)
+        del kept
+        run_kernel("custom", gone, 64)  # type: ignore[arg-type]
+
+
+class Gone:
+    """What a library keeps of a tensor when it keeps no reference."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._address, self._count = tensor.data_ptr(), tensor.numel()
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def numel(self) -> int:
+        return self._count
+
+
+# ---- leaks -----------------------------------------------------------------------------------------------------------
+
+kept: list[object] = []
+
+
+@pair("leak")
+def a_list_that_only_grows(fixed: bool) -> None:
+    for _ in range(3):
+        x = ones(64)
+        kept.append(x.sum().item() if fixed else x)
+
+
+@pair("leak", "https://github.com/BatsResearch/labelmodels/issues/4")
+def a_running_loss_keeps_the_graph(fixed: bool) -> None:
+    w = ones(8).requires_grad_()
+    running: object = 0.0
+    for _ in range(3):
+        loss = (w * 2).sum()
+        running = running + (loss.item() if fixed else loss)  # type: ignore[operator]
+    kept.append(running)
+
+
+@pair("leak", "https://github.com/rballester/tntorch/pull/19")
+def a_history_of_losses_keeps_every_graph(fixed: bool) -> None:
+    w = ones(8).requires_grad_()
+    for _ in range(3):
+        loss = (w * 2).sum()
+        kept.append(float(loss) if fixed else loss)
+
+
+@pair("leak", "https://github.com/horovod/horovod/pull/641")
+def a_reduced_metric_is_not_detached(fixed: bool) -> None:
+    w = ones(8).requires_grad_()
+    metric = (w * 2).mean()
+    kept.append(metric.detach().cpu() if fixed else metric)
+
+
+@pair("leak")
+def a_hook_keeps_every_activation(fixed: bool) -> None:
+    model = torch.nn.Linear(4, 4).to(DEVICE)
+    handle = model.register_forward_hook(lambda module, inputs, output: kept.append(output))
+    if fixed:
+        handle.remove()
+    model(ones(2, 4))
+
+
+@pair("leak")
+def pinned_buffers_that_nobody_drops(fixed: bool) -> None:
+    buffer = pinned(64)
+    if not fixed:
+        kept.append(buffer)
+
+
+@pair("leak")
+def an_event_that_nobody_destroys(fixed: bool) -> None:
+    event = get_pointer("orEventCreate")
+    if fixed:
+        call("orEventDestroy", event)
+
+
+def forget() -> None:
+    """What the pairs of leaks keep."""
+    kept.clear()
+    gc.collect()
+    openreg.synchronize()

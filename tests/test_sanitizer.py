@@ -1,0 +1,221 @@
+"""The sanitizer finds each bug of tests/sanitizer_pairs.py by the check that names its cause, and reports no twin."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from comparison import DEVICE
+from sanitizer_pairs import PAIRS, Pair, forget, new_stream, ones
+
+from torch_openreg import openreg
+from torch_openreg.openreg import sanitizer
+
+EVERYTHING = "race,init,memory,leak"
+
+
+@pytest.fixture(params=("inline", "async", "chaos"), autouse=True)
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    with openreg.execution_mode(request.param, seed=3):
+        yield request.param
+        forget()
+
+
+def name(pair: Pair) -> str:
+    return pair.body.__name__
+
+
+# ---- bugs and twins --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=name)
+def test_a_bug_is_found_by_the_check_that_names_its_cause(pair: Pair) -> None:
+    with sanitizer.enable(EVERYTHING, mode="report") as session, contextlib.suppress(RuntimeError):
+        pair.body(False)  # where the bug happens, an operator may fail
+    assert [str(report) for report in session.reports if report.kind == pair.kind] != []
+    assert {report.kind for report in session.reports} == {pair.kind}, "\n".join(map(str, session.reports))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=name)
+def test_a_repaired_twin_is_not_reported(pair: Pair) -> None:
+    with sanitizer.enable(EVERYTHING, mode="report") as session:
+        pair.body(True)
+    assert [str(report) for report in session.reports] == []
+
+
+def test_there_are_enough_pairs() -> None:
+    assert len(PAIRS) >= 40
+    assert len({pair.link for pair in PAIRS if pair.link}) >= 15
+
+
+# ---- what a report says ----------------------------------------------------------------------------------------------
+
+
+def race() -> None:
+    x = ones(4, 8)
+    side = new_stream()
+    side.wait_stream(torch.accelerator.current_stream())
+    with side:
+        x.mul_(2)
+    x.sum()
+
+
+def test_a_report_names_both_accesses() -> None:
+    with sanitizer.enable("race", mode="report") as session:
+        race()
+    (report,) = session.reports
+    assert report.kind == "race"
+    now, before = report.accesses
+    assert (now.operator, now.action, now.shape) == ("aten::sum", "reads", (4, 8))
+    assert (before.operator, before.action, before.shape) == ("aten::mul_.Tensor", "writes", (4, 8))
+    assert now.stream == f"the default stream of {DEVICE}:0"
+    assert before.stream.startswith("stream ")
+    line = race.__code__.co_firstlineno
+    assert now.site == f"{__file__}:{line + 6} in race"
+    assert before.site == f"{__file__}:{line + 5} in race"
+    text = str(report)
+    assert f"{__file__}:{line + 1} in ones" in text or "allocated at" in text
+    assert "nothing orders the default stream" in text
+    assert "wait_stream" in text
+
+
+def test_by_default_a_finding_stops_the_work_that_it_is_about() -> None:
+    x = ones(4)
+    side = new_stream()
+    with sanitizer.enable("race"):
+        side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            x.mul_(2)
+        with pytest.raises(sanitizer.Error, match="race: aten::mul_") as caught:
+            x.mul_(3)
+        assert caught.value.report.kind == "race"
+        torch.accelerator.synchronize()
+    assert x.tolist() == [2, 2, 2, 2]  # the second one has not run
+
+
+def test_what_cannot_fail_raises_at_the_end_of_the_block() -> None:
+    with pytest.raises(sanitizer.Error, match="is freed while"), sanitizer.enable("race"):
+        x = ones(64)
+        side = new_stream()
+        side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            y = x * 2
+        del x
+    del y
+
+
+def test_an_exception_of_the_block_is_not_replaced() -> None:
+    with pytest.raises(KeyError), sanitizer.enable("race"):
+        x = torch.ones(64, device=DEVICE).to("cpu", non_blocking=True)
+        x.sum()
+        raise KeyError
+
+
+def test_a_session_within_a_session_interrupts_it() -> None:
+    with sanitizer.enable("race", mode="report") as outer:
+        race()
+        with sanitizer.enable("init", mode="report") as inner:
+            race()
+            torch.empty(4, device=DEVICE).add_(1)
+        race()
+    assert [report.kind for report in inner.reports] == ["init"]
+    assert [report.kind for report in outer.reports] == ["race", "race"]
+
+
+def test_reports_are_written_as_json(tmp_path: Path) -> None:
+    with sanitizer.enable("race", mode="report") as session:
+        race()
+    session.write_json(tmp_path / "reports.json")
+    (report,) = json.loads((tmp_path / "reports.json").read_text())
+    assert report["kind"] == "race"
+    assert [access["operator"] for access in report["accesses"]] == ["aten::sum", "aten::mul_.Tensor"]
+
+
+def test_unknown_checks_and_modes_are_refused() -> None:
+    with pytest.raises(ValueError, match="has no check 'rice'. There are race, init, memory, leak."):
+        sanitizer.enable("rice")
+    with pytest.raises(ValueError, match="mode is 'warn', but must be 'raise' or 'report'."):
+        sanitizer.enable("race", mode="warn")  # type: ignore[arg-type]
+
+
+def test_the_line_is_the_programs_not_pytorchs() -> None:
+    model = torch.nn.Linear(4, 4).to(DEVICE)
+    x = torch.empty(2, 4, device=DEVICE)
+    with sanitizer.enable("init", mode="report") as session:
+        x = torch.empty(2, 4, device=DEVICE)
+        model(x)
+    (report,) = session.reports
+    assert report.accesses[0].site.startswith(__file__)
+
+
+# ---- other ways to switch it on --------------------------------------------------------------------------------------
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+    )
+
+
+PROGRAM = f"""
+import torch
+x = torch.empty(4, device={DEVICE!r})
+x.add_(1)
+"""
+
+
+def test_the_environment_enables_it_for_a_process() -> None:
+    result = run(PROGRAM, OPENREG_SANITIZER="init")
+    assert result.returncode == 1
+    assert "Error: init: aten::add_.Tensor reads 16 bytes that nobody has written" in result.stderr
+    assert run(PROGRAM, OPENREG_SANITIZER="race").returncode == 0
+
+
+def test_pytest_has_an_option(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        f"import torch\n"
+        f"def test_bug():\n    torch.empty(4, device={DEVICE!r}).add_(1)\n"
+        f"def test_twin():\n    torch.zeros(4, device={DEVICE!r}).add_(1)\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--openreg-sanitize=race,init",
+        str(tmp_path),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert "1 failed, 1 passed" in result.stdout, result.stdout
+    assert "init: aten::add_.Tensor reads 16 bytes" in result.stdout
+
+
+# ---- what other tools are told ---------------------------------------------------------------------------------------
+
+
+def test_item_and_blocking_copies_tell_pytorchs_tracer_that_they_wait() -> None:
+    from torch.cuda import _gpu_trace
+
+    x = ones(4)
+    waited: list[object] = []
+    torch._C._activate_gpu_trace()
+    _gpu_trace.register_callback_for_stream_synchronization(waited.append)
+    try:
+        for wait in (x.sum().item, x.cpu, x.nonzero, lambda: x[x > 0]):
+            before = len(waited)
+            wait()
+            assert len(waited) > before, wait
+        assert set(waited) == {0}
+    finally:
+        _gpu_trace.StreamSynchronizationCallbacks.callback_list.remove(waited.append)
+    gc.collect()

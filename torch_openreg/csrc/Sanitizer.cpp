@@ -1,0 +1,140 @@
+#include "Sanitizer.h"
+
+#include <torch/csrc/Exceptions.h>
+
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "sanitizer/Session.h"
+#include "sanitizer/Site.h"
+
+namespace py = pybind11;
+using c10::openreg::sanitizer::Site;
+using torch::wrap_pybind_function;
+
+namespace {
+
+// ---- lines of Python
+
+struct Line {
+  PyCodeObject* code; // kept
+  int number;
+
+  bool operator==(const Line&) const = default;
+};
+
+struct HashLine {
+  size_t operator()(const Line& line) const {
+    return std::hash<const void*>()(line.code) * 31 + line.number;
+  }
+};
+
+// Guarded by Python's interpreter lock. Code that ran once is kept, so that its address names it.
+struct Lines {
+  std::unordered_map<PyCodeObject*, bool> is_library;
+  std::unordered_map<Line, Site, HashLine> known;
+  std::vector<Line> all{{nullptr, 0}};
+};
+
+Lines& lines() {
+  static auto* const instance = new Lines();
+  return *instance;
+}
+
+bool is_library(PyCodeObject* code) {
+  const auto [found, is_new] = lines().is_library.try_emplace(code, false);
+  if (is_new) {
+    Py_INCREF(code);
+    const std::string file = py::handle(code->co_filename).cast<std::string>();
+    for (const std::string_view part : {"/torch/", "/torch_openreg/", "<frozen", "/contextlib.py", "/threading.py"}) {
+      found->second |= file.find(part) != std::string::npos;
+    }
+  }
+  return found->second;
+}
+
+// The innermost line that is not PyTorch's own; without such a line, the innermost one.
+Site take_line() {
+  if (!Py_IsInitialized()) {
+    return 0;
+  }
+  const py::gil_scoped_acquire gil;
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  Line innermost{nullptr, 0};
+  while (frame) {
+    PyCodeObject* const code = PyFrame_GetCode(frame);
+    const bool skipped = is_library(code); // keeps the code
+    Py_DECREF(code);
+    if (!skipped || !innermost.code) {
+      innermost = {code, PyFrame_GetLineNumber(frame)};
+    }
+    PyFrameObject* const outer = skipped ? PyFrame_GetBack(frame) : nullptr;
+    Py_DECREF(frame);
+    frame = outer;
+  }
+  if (!innermost.code) {
+    return 0;
+  }
+  const auto [found, is_new] = lines().known.try_emplace(innermost, static_cast<Site>(lines().all.size()));
+  if (is_new) {
+    lines().all.push_back(innermost);
+  }
+  return found->second;
+}
+
+std::string describe_line(Site site) {
+  if (!Py_IsInitialized()) {
+    return "an unknown line";
+  }
+  const py::gil_scoped_acquire gil;
+  const Line& line = lines().all.at(site);
+  const auto text = [](PyObject* string) { return py::handle(string).cast<std::string>(); };
+  return c10::str(text(line.code->co_filename), ":", line.number, " in ", text(line.code->co_name));
+}
+
+// ---- findings
+
+// Throws torch.openreg.sanitizer.Error.
+void raise(size_t finding) {
+  const py::gil_scoped_acquire gil;
+  const py::object error = py::module_::import("torch_openreg.openreg.sanitizer").attr("_make_error")(finding);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  python_error thrown;
+  thrown.persist();
+  throw thrown;
+}
+
+void start(unsigned checks, bool raises) {
+  c10::openreg::sanitizer::set_site_source({&take_line, &describe_line});
+  c10::openreg::sanitizer::set_raiser(&raise);
+  c10::openreg::sanitizer::start(checks, raises);
+}
+
+py::list findings(size_t first, bool settles) {
+  std::vector<c10::openreg::sanitizer::Finding> found;
+  {
+    const py::gil_scoped_release no_gil;
+    found = c10::openreg::sanitizer::findings(first, settles);
+  }
+  py::list result;
+  for (const auto& each : found) {
+    py::list parts;
+    for (const auto& part : each.parts) {
+      parts.append(
+          py::make_tuple(part.name, part.action, part.stream, part.site, py::tuple(py::cast(part.shape)), part.bytes));
+    }
+    result.append(py::make_tuple(each.kind, each.text, parts));
+  }
+  return result;
+}
+
+} // namespace
+
+void add_sanitizer(py::module_& module) {
+  const py::call_guard<py::gil_scoped_release> no_gil;
+  module.def("_sanitizer_start", wrap_pybind_function(&start), no_gil);
+  module.def("_sanitizer_stop", wrap_pybind_function(&c10::openreg::sanitizer::stop), no_gil);
+  module.def("_sanitizer_look_for_leaks", wrap_pybind_function(&c10::openreg::sanitizer::look_for_leaks), no_gil);
+  module.def("_sanitizer_findings", &findings);
+}

@@ -1,0 +1,214 @@
+"""The sanitizer: names the race, the uninitialised byte, the byte out of bounds and the leak.
+
+::
+
+    with torch.openreg.sanitizer.enable("race", mode="report") as session:
+        train()
+    for report in session.reports:
+        print(report)
+
+Checks:
+
+- ``race``: two accesses to one byte, at least one a write, by two streams or by a stream and the host, that nothing
+  orders; a tensor that is freed while another stream may use it; pinned memory that the host reads or overwrites too
+  early. The order of the program decides, so a race is found in every execution mode.
+- ``init``: a kernel computes with bytes that nobody has written since they were allocated.
+- ``memory``: a kernel writes past the end of a tensor's memory, or uses memory that was given back.
+- ``leak``: what was allocated while the sanitizer was on, and is still there at its end.
+
+``OPENREG_SANITIZER=race,init`` enables checks for the whole process, and ``pytest --openreg-sanitize=race,init`` for
+each test. As NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``; docs/test/find-the-race.md says what is seen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from torch_openreg import _C
+
+__all__ = ["Access", "Error", "Report", "Session", "disable", "enable"]
+
+_CHECKS = {"race": 1, "init": 2, "memory": 4, "leak": 8}
+
+
+@dataclass(frozen=True)
+class Access:
+    """What one side of a report did.
+
+    ``operator`` is the name of the operator or of the kernel; ``action`` is "reads", "writes" or "frees"; ``stream`` is
+    in words; ``site`` is the line of Python, ``"train.py:12 in step"``; ``shape`` is the tensor's, empty if it is not
+    known; ``bytes`` is the distance from the first byte to the last one.
+    """
+
+    operator: str
+    action: str
+    stream: str
+    site: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """One finding. ``kind`` is the name of the check; ``str()`` is the report in words."""
+
+    kind: str
+    accesses: tuple[Access, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Error(RuntimeError):
+    """A finding of the sanitizer in the mode "raise"; ``report`` is the Report."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+class Session:
+    """What ``enable`` returns: a context manager whose end disables the sanitizer."""
+
+    def __init__(self, checks: frozenset[str], mode: str) -> None:
+        self.checks = checks
+        self.mode = mode
+        self._earlier: list[Report] = []  # from before another session interrupted this one
+        self._raised: set[int] = set()  # numbers of reports
+
+    @property
+    def reports(self) -> list[Report]:
+        """All reports so far, in the order in which they were found. Does not synchronise."""
+        if _sessions and _sessions[-1] is self:
+            return self._earlier + _findings()
+        return list(self._earlier)
+
+    def write_json(self, path: str | os.PathLike[str]) -> None:
+        """Writes the reports to a file: a list of objects with ``kind``, ``text`` and ``accesses``."""
+        Path(path).write_text(json.dumps([asdict(report) for report in self.reports], indent=2) + "\n")
+
+    def close(self) -> None:
+        """Disables the sanitizer, or goes back to the session that this one interrupted. May be called again.
+
+        Looks for leaks first, which collects garbage and waits for all devices. In the mode "raise", raises Error for
+        a report that could not stop the work that it is about.
+        """
+        if not (_sessions and _sessions[-1] is self):
+            return
+        self._finish()
+        left = [report for number, report in enumerate(self._earlier) if number not in self._raised]
+        if self.mode == "raise" and left:
+            raise Error(left[0])
+
+    def _finish(self) -> None:
+        if "leak" in self.checks:
+            _look_for_leaks()
+        self._interrupt()
+        _sessions.pop()
+        if _sessions:
+            _sessions[-1]._run()
+
+    def _run(self) -> None:
+        _C._sanitizer_start(sum(_CHECKS[check] for check in self.checks), self.mode == "raise")
+
+    def _interrupt(self) -> None:
+        _C._sanitizer_stop()
+        self._earlier += _findings()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
+        if kind is None:
+            self.close()
+        elif _sessions and _sessions[-1] is self:
+            self._finish()
+
+
+_sessions: list[Session] = []  # the last one runs
+
+
+def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
+    """Enables the sanitizer until the end of a ``with`` block, or until ``disable()``.
+
+    ``checks`` are "race", "init", "memory" and "leak", one by one or joined by commas; none means "race". In the mode
+    "raise" a finding stops the work that it is about with ``Error``; what cannot fail, such as the free of a tensor,
+    stops the next work of its thread, or the end of the block. In the mode "report" nothing stops, and
+    ``session.reports`` has the findings. A session within another one interrupts it. ValueError for an unknown check or
+    mode.
+
+    Waits for all devices. Memory that exists already counts as written, and as no leak.
+    """
+    names = frozenset(name.strip() for check in checks or ("race",) for name in check.split(",") if name.strip())
+    for name in names:
+        if name not in _CHECKS:
+            raise ValueError(f"The sanitizer has no check {name!r}. There are {', '.join(_CHECKS)}.")
+    if mode not in ("raise", "report"):
+        raise ValueError(f"mode is {mode!r}, but must be 'raise' or 'report'.")
+    session = Session(names, mode)
+    if _sessions:
+        _sessions[-1]._interrupt()
+    _sessions.append(session)
+    session._run()
+    return session
+
+
+def disable() -> None:
+    """Ends the session that ``enable`` began last, as the end of its ``with`` block does."""
+    if _sessions:
+        _sessions[-1].close()
+
+
+def _findings(first: int = 0, settles: bool = True) -> list[Report]:
+    return [
+        Report(kind, tuple(Access(*part) for part in parts), text)
+        for kind, text, parts in _C._sanitizer_findings(first, settles)
+    ]
+
+
+def _make_error(number: int) -> Error:
+    """What the thread whose work was stopped raises. Called from C++."""
+    session = _sessions[-1]
+    session._raised.add(len(session._earlier) + number)
+    return Error(_findings(number, settles=False)[0])
+
+
+def _look_for_leaks() -> None:
+    from torch_openreg import openreg
+
+    gc.collect()
+    if openreg.is_initialized():
+        for index in range(torch.accelerator.device_count()):
+            torch.accelerator.synchronize(index)
+        openreg.memory.empty_cache()  # and with it the events that blocks wait for
+        torch.accelerator.empty_host_cache()
+    _C._sanitizer_look_for_leaks()
+
+
+def _apply_environment() -> None:
+    checks = os.environ.get("OPENREG_SANITIZER", "")
+    if checks.strip():
+        enable(checks)
+        atexit.register(_report_at_exit)
+
+
+def _report_at_exit() -> None:
+    while _sessions:
+        session = _sessions[-1]
+        session._finish()
+        for number, report in enumerate(session._earlier):
+            if number not in session._raised:
+                print(f"OPENREG_SANITIZER: {report}", file=sys.stderr)
+
+
+_apply_environment()
