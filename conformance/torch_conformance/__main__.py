@@ -108,8 +108,21 @@ class Progress:
         sys.stderr.flush()
 
 
+def _import_checks() -> None:
+    """Imports the checks, and with them torch, without the backend: what its import breaks is for the workers to find."""
+    name = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "0"
+    all_checks()
+    if before is None:
+        del os.environ[name]
+    else:
+        os.environ[name] = before
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    _import_checks()
     if not options.device and not options.list:
         parser().error("--device TYPE is needed, such as --device npu")
     settings = {"device": options.device}

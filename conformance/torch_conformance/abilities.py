@@ -142,6 +142,11 @@ def memory_info(device: str) -> None:
 
 
 @ability
+def capability(device: str) -> None:
+    torch.accelerator.get_device_capability(device)
+
+
+@ability
 def memory_fraction(device: str) -> None:
     device_module(device).set_per_process_memory_fraction(1.0)
 
@@ -165,17 +170,20 @@ def history(device: str) -> None:
 @ability
 def amp(device: str) -> None:
     _must(torch.amp.is_autocast_available(torch.device(device).type), "autocast is not available")
-    torch.get_autocast_dtype(torch.device(device).type)
+    with torch.autocast(torch.device(device).type):
+        pass
 
 
 @ability
 def profiler(device: str) -> None:
+    not_the_host(device)
     name = torch.device(device).type
     activity = {"cuda": "CUDA", "xpu": "XPU", "mtia": "MTIA"}.get(name, "PrivateUse1")
     _must(
         getattr(torch.profiler.ProfilerActivity, activity) in torch.profiler.supported_activities(),
         "torch.profiler.supported_activities() does not name the device",
     )
+    device_module(device).synchronize()
 
 
 @ability

@@ -12,6 +12,7 @@ from .registry import LEVELS, all_checks, level_of
 from .runner import BAD, RESULTS, Record
 
 VERSION = "0.1.0"
+_IN_FULL = 12  # failures that the text explains; it names the rest
 
 # Sweeps have no function of their own: their metadata is that of their kind.
 _SWEPT = {
@@ -118,11 +119,12 @@ def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> s
             score = "-" if level["score"] is None else f"{int(level['score'])} %"
             counts = "".join(f"{level[result]:>13}" for result in RESULTS)
             lines.append(f"{level['level']} {level['title']:<11}{score:>7}{counts}")
-    for each in summary["checks"]:
-        if each["result"] in BAD:
-            lines += ["", f"{each['result'].upper()} {each['name']}", f"  proves:  {each['proves']}"]
-            lines += [f"  found:   {each['detail'].splitlines()[0] if each['detail'] else ''}"]
-            lines += [f"  why:     {each['why']}", f"  defined: {each['defined']}; chapter: {each['chapter']}"]
+    bad = [each for each in summary["checks"] if each["result"] in BAD]
+    for each in bad[:_IN_FULL]:
+        found = each["detail"].splitlines()[0][:300] if each["detail"] else ""
+        lines += ["", f"{each['result'].upper()} {each['name']}", f"  proves:  {each['proves']}", f"  found:   {found}"]
+        lines += [f"  why:     {each['why']}", f"  defined: {each['defined']}; chapter: {each['chapter']}"]
+    lines += ["", *(f"{each['result'].upper()} {each['name']}" for each in bad[_IN_FULL:])]
     lines.append("")
     if with_baseline:
         lines.append(f"{len(worse)} checks are worse than the baseline says.")

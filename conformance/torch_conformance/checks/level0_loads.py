@@ -316,7 +316,7 @@ def an_operator_runs_on_its_tensors_device(device):
     equal(y.tolist(), [2.0, 2.0, 2.0])
 
 
-@names.check("accelerator")
+@names.check("accelerator", "capability")
 def capability_lists_dtypes(device):
     """torch.accelerator.get_device_capability names float32 among the supported dtypes."""
     capability = torch.accelerator.get_device_capability(device)

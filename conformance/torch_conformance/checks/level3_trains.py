@@ -331,7 +331,10 @@ def a_generator_can_share_its_state(device):
     """graphsafe_set_state makes two generators one: what one draws, the other goes on from."""
     one, two = torch.Generator(device).manual_seed(3), torch.Generator(device).manual_seed(4)
     first = torch.rand(9, device=device, generator=torch.Generator(device).manual_seed(3)).cpu()
-    two.graphsafe_set_state(one.graphsafe_get_state())
+    try:
+        two.graphsafe_set_state(one.graphsafe_get_state())
+    except NotImplementedError as error:
+        raise NotOffered(str(error).splitlines()[0]) from error
     assert torch.equal(torch.rand(9, device=device, generator=two).cpu(), first)
     assert not torch.equal(torch.rand(9, device=device, generator=one).cpu(), first)
 
