@@ -17,7 +17,7 @@ SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
 CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor -name '*.cpp' -o -name '*.h' -o -name '*.c')
 
-.PHONY: demo test modes compiled bench sweep fuzz clients stress minimal stubs docs look install lint format clean
+.PHONY: demo test modes compiled bench sweep fuzz conformance mutants clients stress minimal stubs docs look install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -48,6 +48,14 @@ sweep: install
 
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+# The conformance kit on the device; ARGS="--quick --html build/conformance.html".
+conformance: install
+	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg $(ARGS)
+
+# The kit on the backend with one defect at a time; ARGS="--repeat 10" runs the unmutated device instead.
+mutants: install
+	PYTHONPATH=tests $(BIN)/python -m tests.mutants $(ARGS)
 
 # Other people's test suites on the device; ARGS="--sources FOLDER" says where their repositories are checked out.
 clients: install

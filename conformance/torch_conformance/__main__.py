@@ -31,7 +31,9 @@ def parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="the checks written by hand and a sample of the operators: about a minute")
     add("--no-sweeps", action="store_true", help="without PyTorch's databases of operators, modules and optimizers")
     add("--shard", metavar="I/N", help="the I-th of N parts of the checks, I from 1")
-    add("--resume", metavar="FILE", type=Path, help="records results in FILE as they come, and goes on from those in it")
+    add(
+        "--resume", metavar="FILE", type=Path, help="records results in FILE as they come, and goes on from those in it"
+    )
     add("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="worker processes (default: at most 2)")
     add("--timeout", type=float, default=120, metavar="SECONDS", help="for one check; more is hung (default: 120)")
     add("--stop-at-first", action="store_true", help="starts no check after the first regression")
@@ -109,7 +111,7 @@ class Progress:
 
 
 def _import_checks() -> None:
-    """Imports the checks, and with them torch, without the backend: what its import breaks is for the workers to find."""
+    """Imports the checks, and with them torch, without the backend: what its import breaks, the workers find."""
     name = "TORCH_DEVICE_BACKEND_AUTOLOAD"
     before = os.environ.get(name)
     os.environ[name] = "0"

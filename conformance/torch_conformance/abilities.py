@@ -72,9 +72,7 @@ def module(device: str) -> None:
 
 @ability
 def private_use(device: str) -> None:
-    _must(
-        torch._C._get_privateuse1_backend_name() == torch.device(device).type, "not a device of the type PrivateUse1"
-    )
+    _must(torch._C._get_privateuse1_backend_name() == torch.device(device).type, "not a device of the type PrivateUse1")
 
 
 @ability
@@ -215,7 +213,7 @@ def sharing(device: str) -> None:
     storage(device)
     from multiprocessing.reduction import ForkingPickler
 
-    import torch.multiprocessing  # noqa: F401
+    import torch.multiprocessing
 
     ForkingPickler.dumps(torch.zeros(1, device=device))
 

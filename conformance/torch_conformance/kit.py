@@ -74,8 +74,10 @@ def busy(device: str, seconds: float = 0.05) -> torch.Tensor:
 
 
 def start_python(code: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
-    """Runs ``code`` in a fresh Python process, with these environment variables (None removes one), and returns its exit
-    status and output. Raises subprocess.TimeoutExpired after 120 seconds."""
+    """Runs ``code`` in a fresh Python process, with these environment variables (None removes one).
+
+    Returns its exit status and output. Raises subprocess.TimeoutExpired after 120 seconds.
+    """
     env = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
     for name, value in environment.items():
         if value is None:
@@ -93,5 +95,7 @@ def start_python(code: str, **environment: str | None) -> subprocess.CompletedPr
 def python(code: str, **environment: str | None) -> str:
     """The output of ``code`` in a fresh Python process. Raises AssertionError, with what it wrote, if it fails."""
     result = start_python(code, **environment)
-    assert result.returncode == 0, f"exit status {result.returncode}: {(result.stderr or result.stdout).strip()[-1500:]}"
+    assert result.returncode == 0, (
+        f"exit status {result.returncode}: {(result.stderr or result.stdout).strip()[-1500:]}"
+    )
     return result.stdout

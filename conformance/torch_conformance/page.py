@@ -13,16 +13,25 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { margin-bottom: 0; } .facts { color: var(--grey); margin-top: .2rem; }
 .levels { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: .8rem; margin: 1.5rem 0; }
-.level { border: 1px solid var(--soft); border-radius: 8px; padding: .7rem .9rem; color: inherit; text-decoration: none; }
+.level { border: 1px solid var(--soft); border-radius: 8px; padding: .7rem .9rem; color: inherit;
+  text-decoration: none; }
 .level b { display: block; } .level .score { font-size: 1.7rem; font-variant-numeric: tabular-nums; }
 .bar { height: 6px; border-radius: 3px; background: var(--soft); overflow: hidden; display: flex; margin: .3rem 0; }
 .bar .good { background: var(--good); } .bar .bad { background: var(--bad); }
 .count { color: var(--grey); font-size: .85rem; }
-details { border-bottom: 1px solid var(--soft); padding: .25rem 0; } summary { cursor: pointer; overflow-wrap: anywhere; }
+details { border-bottom: 1px solid var(--soft); padding: .25rem 0; }
+summary { cursor: pointer; overflow-wrap: anywhere; }
 .passed { color: var(--good); } .failed, .crashed, .hung { color: var(--bad); } .not { color: var(--grey); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0 .5rem 1rem; }
 dt { color: var(--grey); } dd { margin: 0; overflow-wrap: anywhere; }
-pre { background: var(--soft); border-radius: 6px; padding: .7rem; overflow-x: auto; font: 13px/1.45 ui-monospace, monospace; }
+pre { background: var(--soft); border-radius: 6px; padding: .7rem; overflow-x: auto;
+  font: 13px/1.45 ui-monospace, monospace; }
+/* The side on which there is more fades out. */
+[data-more~="right"] { mask-image: linear-gradient(to left, transparent, #000 3rem); }
+[data-more~="left"] { mask-image: linear-gradient(to right, transparent, #000 3rem); }
+[data-more="left right"] {
+  mask-image: linear-gradient(to right, transparent, #000 3rem, #000 calc(100% - 3rem), transparent);
+}
 label { margin-right: 1rem; white-space: nowrap; }
 body:not(.show-passed) details.row.passed-row, body:not(.show-not) details.row.not-row { display: none; }
 """
@@ -30,6 +39,16 @@ _SCRIPT = """
 for (const box of document.querySelectorAll("input[data-show]")) {
   const apply = () => document.body.classList.toggle("show-" + box.dataset.show, box.checked);
   box.addEventListener("change", apply); apply();
+}
+for (const element of document.querySelectorAll("pre")) {
+  const mark = () => {
+    const sides = [];
+    if (element.scrollLeft > 1) sides.push("left");
+    if (element.scrollLeft + element.clientWidth < element.scrollWidth - 1) sides.push("right");
+    element.dataset.more = sides.join(" ");
+  };
+  element.addEventListener("scroll", mark, { passive: true });
+  new ResizeObserver(mark).observe(element);
 }
 """
 
@@ -62,8 +81,9 @@ def _row(check: dict[str, Any]) -> str:
         found = check.get("traceback") or check["detail"]
         more = f"<pre>{escape(found.strip())}</pre>Ready to run:<pre>{escape(check['script'])}</pre>"
     return (
-        f'<details class="row {kind}-row"{" open" if result in BAD else ""}><summary><span class="{kind}">{result}</span> '
-        f"{escape(check['name'].split('/', 1)[1])}</summary><dl>{facts}</dl>{more}</details>"
+        f'<details class="row {kind}-row"{" open" if result in BAD else ""}><summary>'
+        f'<span class="{kind}">{result}</span> {escape(check["name"].split("/", 1)[1])}</summary>'
+        f"<dl>{facts}</dl>{more}</details>"
     )
 
 
@@ -80,7 +100,8 @@ def page(summary: dict[str, Any]) -> str:
         parts.append("".join(map(_row, listed)))
     bad = sum(level[result] for level in summary["levels"] for result in BAD)
     title = f"Conformance of {summary['device']}"
-    facts = f"torch {summary['torch']}, Python {summary['python']}, {summary['date']}, {summary['seconds']:g} s, kit {summary['kit']}"
+    facts = f"torch {summary['torch']}, Python {summary['python']}, kit {summary['kit']}, {summary['date']}"
+    facts += f", {summary['seconds']:g} s"
     verdict = f'<p class="{"failed" if bad else "passed"}"><b>{bad or "No"} check{"" if bad == 1 else "s"} bad.</b></p>'
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'

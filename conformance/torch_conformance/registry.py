@@ -9,8 +9,8 @@ A check is a small function of one argument, the device as a string, that raises
         "Writing through a slice changes its base."
         ...
 
-Its name is ``tensors/views/a_slice_shares_memory``; its docstring is the sentence that it proves. `Topic` holds what the
-checks of one topic have in common: why it matters, where PyTorch defines it, the chapter that shows how to implement it.
+Its name is ``tensors/views/a_slice_shares_memory``; its docstring is the sentence that it proves. `Topic` holds what
+the checks of one topic have in common: why it matters, where PyTorch defines it, the chapter that shows how to do it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Body = Callable[[str], None]
 
 
 class NotOffered(Exception):
-    """The backend does not offer the optional ability that a check needs. The message says which, and how this shows."""
+    """The backend does not offer the optional ability that a check needs. The message says which."""
 
 
 @dataclass(frozen=True)

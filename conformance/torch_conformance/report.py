@@ -48,9 +48,7 @@ def script(name: str, device: str, proves: str) -> str:
     """A program that shows the failure, ready to run where the kit is installed."""
     check = all_checks().get(name)
     if check is None:
-        return (
-            f'# {name}\n# {proves}\nfrom torch_conformance import sweep\n\nprint(sweep.run("{name}", "{device}"))\n'
-        )
+        return f'# {name}\n# {proves}\nfrom torch_conformance import sweep\n\nprint(sweep.run("{name}", "{device}"))\n'
     source = check.source()
     from . import kit  # the names that the source uses
 
@@ -92,8 +90,10 @@ def collect(records: list[Record], facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def regressed(record: Record, baseline: dict[str, str]) -> bool:
-    """Whether a result is worse than the baseline's. Without one: whether it is bad. A check that passed and is no longer
-    offered is worse; one that the baseline does not name must not be bad."""
+    """Whether a result is worse than the baseline's. Without one: whether it is bad.
+
+    A check that passed and is no longer offered is worse; one that the baseline does not name must not be bad.
+    """
     known = baseline.get(record["name"])
     if known == "passed":
         return record["result"] != "passed"
@@ -165,4 +165,4 @@ def junit(summary: dict[str, Any]) -> str:
 
 def _printable(text: str) -> str:
     """Without the control characters that XML forbids."""
-    return "".join(c for c in text if c in "\t\n" or " " <= c)
+    return "".join(c for c in text if c in "\t\n" or c >= " ")

@@ -1,7 +1,11 @@
-"""Drives worker processes through the checks. A crash or a hang costs one check and its worker. Knows nothing of torch."""
+"""Drives worker processes through the checks. A crash or a hang costs one check and its worker.
+
+Knows nothing of torch.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -63,10 +67,8 @@ class Worker:
 
     def stop(self) -> None:
         """Kills the process and whatever it has started."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
 
     def _last_words(self) -> str:
@@ -156,7 +158,10 @@ def run(
 
 
 class Results:
-    """A file of records, one JSON object a line, appended to as results come. A later run with the same header resumes."""
+    """A file of records, one JSON object a line, appended to as results come.
+
+    A later run with the same header goes on from it.
+    """
 
     def __init__(self, path: Path, header: Record) -> None:
         self._path = path

@@ -1,8 +1,7 @@
 """PyTorch's databases of operators, modules and optimizers as checks: the device against the CPU.
 
-A name is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. The samples are made on
-the CPU and copied to the device; results are held against the CPU's within the tolerance of `torch.testing.assert_close`,
-or that which the database gives.
+A name is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. The samples are made
+on the CPU and copied to the device; results are held against the CPU's within the tolerances of `_tolerance`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,59 @@ FORMS = ("forward", "backward", "double_backward", "noncontiguous", "conj", "neg
 DTYPES = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "uint8", "bool")
 
 # What --quick runs: one operator of each kind, and what nearly every model calls.
-QUICK_OPS = """add sub mul div pow exp log sqrt tanh sigmoid where masked_fill clamp sum mean amax argmax cumsum sort topk
-mm bmm addmm matmul cat stack split index_select gather scatter_add index_put nonzero masked_select unique
-nn.functional.relu nn.functional.gelu nn.functional.softmax nn.functional.layer_norm nn.functional.linear
-nn.functional.conv2d nn.functional.embedding nn.functional.cross_entropy nn.functional.max_pool2d
-nn.functional.scaled_dot_product_attention linalg.norm linalg.solve linalg.cholesky fft.fft eq isnan bitwise_and
-""".split()
+QUICK_OPS = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "exp",
+    "log",
+    "sqrt",
+    "tanh",
+    "sigmoid",
+    "where",
+    "masked_fill",
+    "clamp",
+    "sum",
+    "mean",
+    "amax",
+    "argmax",
+    "cumsum",
+    "sort",
+    "topk",
+    "mm",
+    "bmm",
+    "addmm",
+    "matmul",
+    "cat",
+    "stack",
+    "split",
+    "index_select",
+    "gather",
+    "scatter_add",
+    "index_put",
+    "nonzero",
+    "masked_select",
+    "unique",
+    "nn.functional.relu",
+    "nn.functional.gelu",
+    "nn.functional.softmax",
+    "nn.functional.layer_norm",
+    "nn.functional.linear",
+    "nn.functional.conv2d",
+    "nn.functional.embedding",
+    "nn.functional.cross_entropy",
+    "nn.functional.max_pool2d",
+    "nn.functional.scaled_dot_product_attention",
+    "linalg.norm",
+    "linalg.solve",
+    "linalg.cholesky",
+    "fft.fft",
+    "eq",
+    "isnan",
+    "bitwise_and",
+]
 QUICK_MODULES = ("nn.Linear", "nn.Conv2d", "nn.BatchNorm2d", "nn.LSTM", "nn.TransformerEncoderLayer")
 QUICK_OPTIMIZERS = ("SGD", "Adam", "AdamW")
 
@@ -73,7 +119,10 @@ def _applies(op: Any, dtype: Any, form: str) -> bool:
 
 
 def names(which: str) -> list[str]:
-    """The names of all cases, or of those of "quick". Raises ImportError if PyTorch's test modules cannot be imported."""
+    """The names of all cases, or of those of "quick".
+
+    Raises ImportError if PyTorch's test modules cannot be imported.
+    """
     import torch
 
     quick = which == "quick"
@@ -104,8 +153,10 @@ def names(which: str) -> list[str]:
 
 
 def run(name: str, device: str) -> str:
-    """Runs one case, and returns what is to be said of it. Raises what is wrong with it, NotOffered if the device has no
-    kernel for it or does not have the dtype."""
+    """Runs one case, and returns what is to be said of it.
+
+    Raises what is wrong with it, NotOffered if the device has no kernel for it or does not have the dtype.
+    """
     import torch
 
     _, kind, entry, dtype_name, form = name.split("/")
@@ -123,7 +174,9 @@ def run(name: str, device: str) -> str:
 
 
 # Messages by which a device says that it has no kernel.
-_ABSENT = re.compile(r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype")
+_ABSENT = re.compile(
+    r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
+)
 
 
 def _device_side(function: Callable[[], Any]) -> Any:
@@ -261,14 +314,16 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
             expected = call("cpu")
         except Exception as error:
             try:
-                _device_side(lambda: call(device))  # noqa: B023
+                _device_side(lambda: call(device))
             except NotOffered:
                 raise
             except Exception:
                 continue  # both raise; the words may name the device
-            raise AssertionError(f"sample {count}: the CPU raises {type(error).__name__}: {error}; the device does not") from error
+            raise AssertionError(
+                f"sample {count}: the CPU raises {type(error).__name__}: {error}; the device does not"
+            ) from error
         torch.manual_seed(1)
-        actual = _device_side(lambda: call(device))  # noqa: B023
+        actual = _device_side(lambda: call(device))
         try:
             _compare(actual, expected, device, values=not _UNDEFINED.match(op.full_name), **_tolerance(dtype))
         except AssertionError as error:
@@ -297,9 +352,13 @@ def _run_module(info: Any, dtype: Any, form: str, device: str) -> str:
                     return outputs, dict(here.state_dict())
                 return outputs, _gradients(outputs, (list(here.parameters()), args, kwargs))
 
-            random = "Dropout" in info.name or info.name in ("nn.RReLU", "nn.FractionalMaxPool2d", "nn.FractionalMaxPool3d")
+            random = "Dropout" in info.name or info.name in (
+                "nn.RReLU",
+                "nn.FractionalMaxPool2d",
+                "nn.FractionalMaxPool3d",
+            )
             expected = call("cpu")
-            actual = _device_side(lambda: call(device))  # noqa: B023
+            actual = _device_side(lambda: call(device))
             _compare(actual, expected, device, values=not (random and training), **_tolerance(dtype))
     return f"{count} samples"
 
@@ -316,9 +375,7 @@ def _run_optimizer(info: Any, form: str, device: str) -> str:
 
         def steps(where: str, settings: Any = settings) -> list[Any]:
             draw = torch.Generator().manual_seed(2)
-            parameters = [
-                torch.randn(shape, generator=draw).to(where).requires_grad_() for shape in ((3, 5), (4, 2))
-            ]
+            parameters = [torch.randn(shape, generator=draw).to(where).requires_grad_() for shape in ((3, 5), (4, 2))]
             optimizer = info.optim_cls(parameters, **settings)
             for _ in range(4):
                 gradients = [torch.randn(p.shape, generator=draw).to(where) for p in parameters]

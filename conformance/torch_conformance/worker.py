@@ -1,7 +1,7 @@
 """A worker process: runs the checks that standard input names, one JSON object a line, and answers each with a line.
 
-The answers go to the original standard output. What checks print goes to standard error, where the runner finds the last
-words of a process that died.
+The answers go to the original standard output. What checks print goes to standard error, where the runner finds the
+last words of a process that died.
 """
 
 from __future__ import annotations

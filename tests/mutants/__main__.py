@@ -4,7 +4,8 @@
     make mutants ARGS="--repeat 10"         the unmutated device instead, ten times in each mode: no check may fail
 
 A mutant is caught if a check that passes on the unmutated device does not pass on the mutant. Results are kept in
-build/mutants/results.jsonl, and a later run goes on from them; --fresh forgets them. --table FILE writes the page of the book.
+build/mutants/results.jsonl, and a later run goes on from them; --fresh forgets them. --table FILE writes the page of
+the book.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def baseline(python: Path, mode: str, *options: str) -> Path:
 
 
 def try_mutant(python: Path, mutant: table.Mutant) -> dict[str, Any]:
-    """Runs the checks until one catches the mutant: first those of its area, then all, then the sample of the sweeps."""
+    """Runs the checks until one catches the mutant: those of its area, then all, then the sample of the sweeps."""
     stages = [(mode, ("--no-sweeps", "--checks", mutant.first)) for mode in MODES]
     if mutant.first != "*":
         stages += [(mode, ("--no-sweeps",)) for mode in MODES]
@@ -75,10 +76,11 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Mutants",
         "",
-        "% Written by `make mutants ARGS=\"--table docs/mutants.md\"`; do not edit.",
+        '% Written by `make mutants ARGS="--table docs/mutants.md"`; do not edit.',
         "",
-        "What [the conformance kit](bring-up/conformance.md) finds is measured on mutants of this backend: copies with one "
-        "defect each, made from a table (`tests/mutants/table.py`), compiled into one test build and chosen at run time.",
+        "What [the conformance kit](bring-up/conformance.md) finds is measured on mutants of this backend: copies with "
+        "one defect each, made from a table (`tests/mutants/table.py`), compiled into one test build and chosen at run "
+        "time.",
         "",
         f"{done} mutants: {len(caught)} caught ({100 * len(caught) / max(done, 1):.0f} %), {len(survivors)} survived.",
         "",

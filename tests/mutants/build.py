@@ -1,7 +1,7 @@
-"""Builds the backend once with all its mutants in it, beside the installed one, and installs it into its own environment.
+"""Builds the backend once with all its mutants in it, and installs it into an environment of its own.
 
-Only the changed files are compiled, by the commands of the build folder of the installed package; all else is taken from
-there. The result lies in build/mutants and is no part of any release.
+Only the changed files are compiled, by the commands of the build folder of the installed package; all else is taken
+from there. The result lies in build/mutants and is no part of any release.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def _compile(command: str, source: str, original: str, build: Path) -> str:
 
 
 def build(folder: Path) -> Path:
-    """Compiles and installs; ``folder`` is the build folder of the installed package. Returns the environment's Python."""
+    """Compiles and installs; ``folder`` is the build folder of the installed package.
+
+    Returns the environment's Python.
+    """
     texts = table.sources()
     for file, text in texts.items():
         path = FOLDER / "sources" / file

@@ -1,9 +1,9 @@
 """The mutants of the backend: each is one change of one source file, chosen at run time by OPENREG_MUTANT=name.
 
-The changes are data. `sources()` gives the changed text of every file that has one; the sources themselves know nothing of
-mutants. Systematic: each virtual override of the guard, the hooks, the allocators, the generator and the profiler's stubs
-gives the base's answer or a plausible wrong one; each row `m.impl(...)` is left out; each ordering primitive does nothing;
-each environment variable is ignored.
+The changes are data. `sources()` gives the changed text of every file that has one; the sources themselves know nothing
+of mutants. Systematic: each virtual override of the guard, the hooks, the allocators, the generator and the profiler's
+stubs gives the base's answer or a plausible wrong one; each row `m.impl(...)` is left out; each ordering primitive does
+nothing; each environment variable is ignored.
 """
 
 from __future__ import annotations

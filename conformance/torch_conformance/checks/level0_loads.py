@@ -290,7 +290,9 @@ def set_device_index_rejects_what_does_not_exist(device):
     equal(torch.accelerator.current_device_index(), before)
 
 
-@names.check("two_devices", why="DataParallel and pipelines call from several threads, each with its own current device.")
+@names.check(
+    "two_devices", why="DataParallel and pipelines call from several threads, each with its own current device."
+)
 def every_thread_has_its_own_current_device(device):
     """A device set in one thread is not the current device of another."""
     import threading

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..kit import NotOffered, device_module, equal, raises, same, usable
+from ..kit import equal, raises, same, usable
 from ..registry import Topic
 
 factories = Topic(

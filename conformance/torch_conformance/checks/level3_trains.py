@@ -2,7 +2,7 @@
 
 import torch
 
-from ..kit import NotOffered, busy, device_module, equal, python, raises, same, usable
+from ..kit import NotOffered, busy, device_module, equal, raises, same, usable
 from ..registry import Topic
 
 autograd = Topic(
@@ -175,7 +175,9 @@ def _agree(device, make, *inputs):
         outputs = here(*given)
         output = outputs[0] if isinstance(outputs, tuple) else outputs
         output.float().pow(2).sum().backward()
-        found.append([output.detach().cpu(), *[p.grad.cpu() for p in (*here.parameters(), *given) if p.grad is not None]])
+        found.append(
+            [output.detach().cpu(), *[p.grad.cpu() for p in (*here.parameters(), *given) if p.grad is not None]]
+        )
     same(found[1], found[0], rtol=1e-3, atol=1e-4)
 
 
@@ -282,7 +284,7 @@ def the_distributions_are_right(device):
     """rand is uniform on [0, 1), randn has mean 0 and deviation 1, over 100,000 numbers."""
     torch.manual_seed(1)
     x, y = torch.rand(100_000, device=device).cpu(), torch.randn(100_000, device=device).cpu()
-    assert 0 <= x.min() and x.max() < 1 and abs(x.mean() - 0.5) < 0.01 and abs(x.var() - 1 / 12) < 0.01
+    assert x.min() >= 0 and x.max() < 1 and abs(x.mean() - 0.5) < 0.01 and abs(x.var() - 1 / 12) < 0.01
     assert abs(y.mean()) < 0.02 and abs(y.std() - 1) < 0.02
 
 

@@ -4,7 +4,7 @@ import gc
 
 import torch
 
-from ..kit import NotOffered, busy, device_module, equal, python, raises, same, usable
+from ..kit import NotOffered, busy, device_module, equal, raises, same, usable
 from ..registry import Topic
 
 statistics = Topic(

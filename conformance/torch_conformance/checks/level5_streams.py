@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from ..kit import NotOffered, busy, device_module, equal, raises, same, start_python, usable
+from ..kit import NotOffered, busy, device_module, equal, raises, same, usable
 from ..registry import Topic
 
 ordering = Topic(

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..kit import NotOffered, device_module, equal, python, raises, start_python
+from ..kit import equal, python
 from ..registry import Topic
 
 forks = Topic(
