@@ -76,9 +76,10 @@ QUICK_OPS = [
 QUICK_MODULES = ("nn.Linear", "nn.Conv2d", "nn.BatchNorm2d", "nn.LSTM", "nn.TransformerEncoderLayer")
 QUICK_OPTIMIZERS = ("SGD", "Adam", "AdamW")
 
-# The result is uninitialised memory, a random draw without a seed in common, or one of several that are right.
+# The result is uninitialised memory, what lies outside of a copied view, a random draw without a seed in common, or one
+# of several that are right.
 _UNDEFINED = re.compile(
-    r"(new_)?empty.*|resize_.*|bernoulli|multinomial|normal.*|rand.*|uniform|cauchy|exponential|geometric|log_normal"
+    r"(new_)?empty.*|resize_.*|as_strided.*|bernoulli|multinomial|normal.*|rand.*|uniform|cauchy|exponential|geometric|log_normal"
     r"|nn\.functional\..*dropout.*|nn\.functional\.rrelu|nn\.functional\.fractional_max_pool.*|linalg\.lstsq.*|svd_lowrank"
     r"|pca_lowrank|linalg\.(svd|eig|eigh)$|svd$|geqrf|linalg\.ldl.*|nn\.functional\.scaled_dot_product_attention"
 )
@@ -217,6 +218,8 @@ def _compare(actual: Any, expected: Any, device: str, values: bool = True, **tol
     got, wanted = _tensors(actual), _tensors(expected)
     assert len(got) == len(wanted), f"{len(got)} tensors, the CPU gives {len(wanted)}"
     for a, e in zip(got, wanted, strict=True):
+        if e.numel() == 0 and values:
+            continue  # the CPU leaves out what it does not need later, such as statistics
         assert a.shape == e.shape, f"shape {tuple(a.shape)}, the CPU's {tuple(e.shape)}"
         assert a.dtype == e.dtype, f"dtype {a.dtype}, the CPU's {e.dtype}"
         assert e.device.type != "cpu" or torch.device(device).type in (a.device.type, "cpu"), f"on {a.device}"
@@ -290,6 +293,8 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
 
         def call(where: str, input: Any = input, args: Any = args, kwargs: Any = kwargs, extra: Any = extra) -> Any:
             x, a, k = _moved((input, args, kwargs), where)
+            if op.name == "tensor_split":  # its indices must be on the CPU, as on CUDA
+                a, k = args, kwargs
             with torch.device(where):  # a factory without a device among its arguments
                 if form == "inplace":
                     y = _moved(x, where) if isinstance(x, torch.Tensor) else x
@@ -313,15 +318,15 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
             torch.manual_seed(1)
             expected = call("cpu")
         except Exception as error:
+            if form != "error":
+                continue  # a limit of the CPU's
             try:
                 _device_side(lambda: call(device))
             except NotOffered:
                 raise
             except Exception:
                 continue  # both raise; the words may name the device
-            raise AssertionError(
-                f"sample {count}: the CPU raises {type(error).__name__}: {error}; the device does not"
-            ) from error
+            raise AssertionError(f"sample {count}: the CPU raises {error!r}; the device does not") from error
         torch.manual_seed(1)
         actual = _device_side(lambda: call(device))
         try:

@@ -14,6 +14,7 @@ import argparse
 import fnmatch
 import json
 import os
+import queue
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -45,26 +46,51 @@ def baseline(python: Path, mode: str, *options: str) -> Path:
     return path
 
 
-def try_mutant(python: Path, mutant: table.Mutant) -> dict[str, Any]:
-    """Runs the checks until one catches the mutant: those of its area, then all, then the sample of the sweeps."""
-    stages = [(mode, ("--no-sweeps", "--checks", mutant.first)) for mode in MODES]
-    if mutant.first != "*":
-        stages += [(mode, ("--no-sweeps",)) for mode in MODES]
-    stages.append(("inline", ("--levels", "2,3")))
-    out = build.FOLDER / "runs" / f"{mutant.name}.json"
-    out.parent.mkdir(exist_ok=True)
-    for mode, options in stages:
-        known = build.FOLDER / f"baseline-{mode}.json"
-        common = ("--stop-at-first", "--jobs", "1", "--timeout", "60", "--baseline", str(known), "--json", str(out))
-        result = kit(python, mode, mutant.name, *options, *common)
-        if result.returncode == 2 or not out.exists():  # the sweeps could not even be listed
-            return {"mutant": mutant.name, "caught": "import torch", "result": "failed", "mode": mode}
-        baseline_of = json.loads(known.read_text())
-        for check in json.loads(out.read_text())["checks"]:
-            if baseline_of.get(check["name"]) == "passed" and check["result"] != "passed":
-                found = {"caught": check["name"], "result": check["result"], "mode": mode}
-                return {"mutant": mutant.name, **found, "detail": check["detail"][:200]}
-    return {"mutant": mutant.name, "caught": None}
+# Checks that start a Python process, or several: slow, so they come last, as does the sample of the sweeps.
+SLOW = ("loads/autoload/*", "loads/exit/*", "processes/*", "tools/hooks/*", "operators/op/*", "operators/module/*",
+        "trains/optimizer/*")  # fmt: skip
+
+
+class Zygote:
+    """A process that tries one mutant after the other: see `zygote`."""
+
+    def __init__(self, python: Path) -> None:
+        path = os.pathsep.join([str(KIT), str(table.ROOT / "tests")])
+        self._process = subprocess.Popen(
+            [python, "-m", "mutants.zygote"], env={**os.environ, "PYTHONPATH": path}, cwd=build.FOLDER,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def stop(self) -> None:
+        self._process.kill()
+
+
+def names_of(mutant: table.Mutant, mode: str) -> tuple[list[str], list[str]]:
+    """The checks that pass on the unmutated device, those of the mutant's area first: the quick ones, the slow ones."""
+    known = json.loads((build.FOLDER / f"baseline-{mode}.json").read_text())
+    passed = [name for name, result in known.items() if result == "passed"]
+    passed.sort(key=lambda name: not fnmatch.fnmatch(name, mutant.first))
+    slow = [name for name in passed if any(fnmatch.fnmatch(name, pattern) for pattern in SLOW)]
+    return [name for name in passed if name not in slow], slow
+
+
+def try_mutant(zygote: Zygote, mutant: table.Mutant, thorough: bool) -> dict[str, Any]:
+    """Runs the checks until one catches the mutant: in each mode the quick ones, then the slow ones in one."""
+    stages = [(mode, names_of(mutant, mode)[0]) for mode in MODES]
+    if thorough:
+        stages.append(("inline", names_of(mutant, "inline")[1]))
+    for mode, names in stages:
+        answer = zygote.ask({"mutant": mutant.name, "mode": mode, "names": names})
+        if answer["caught"]:
+            break
+    return {**answer, "thorough": thorough}
 
 
 def page(results: dict[str, dict[str, Any]]) -> str:
@@ -121,6 +147,7 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--repeat", type=int, metavar="N")
     parser.add_argument("--table", type=Path, metavar="FILE")
+    parser.add_argument("--only-quick", action="store_true", help="without the slow checks for the survivors")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     if options.list:
@@ -140,13 +167,43 @@ def main() -> int:
         results = {r["mutant"]: r for r in map(json.loads, path.read_text().splitlines())}
     names = {m.name for m in table.mutants()}
     results = {name: result for name, result in results.items() if name in names}
-    waiting = [m for m in table.mutants() if fnmatch.fnmatch(m.name, options.only) and m.name not in results]
-    with ThreadPoolExecutor(options.jobs) as pool, path.open("a") as file:
-        for number, result in enumerate(pool.map(lambda m: try_mutant(python, m), waiting), 1):
-            results[result["mutant"]] = result
-            file.write(json.dumps(result) + "\n")
-            file.flush()
-            print(f"{number}/{len(waiting)} {result['mutant']}: {result['caught'] or 'SURVIVED'}", flush=True)
+
+    def put_aside(result: dict[str, Any]) -> bool:
+        """Whether a survivor of the quick checks waits for the slow ones."""
+        return not result["caught"] and not result["thorough"]
+
+    chosen = [m for m in table.mutants() if fnmatch.fnmatch(m.name, options.only)]
+    for thorough in (False, True):
+        waiting: queue.SimpleQueue[table.Mutant] = queue.SimpleQueue()
+        for mutant in chosen:
+            if mutant.name not in results or (thorough and put_aside(results[mutant.name])):
+                waiting.put(mutant)
+        total = waiting.qsize()
+
+        def work(
+            thorough: bool = thorough, waiting: queue.SimpleQueue[table.Mutant] = waiting, total: int = total
+        ) -> None:
+            zygote = Zygote(python)
+            try:
+                while True:
+                    result = try_mutant(zygote, waiting.get_nowait(), thorough)
+                    with path.open("a") as file:
+                        file.write(json.dumps(result) + "\n")
+                    results[result["mutant"]] = result
+                    print(
+                        f"{total - waiting.qsize()}/{total} {result['mutant']}: {result['caught'] or 'SURVIVED'}",
+                        flush=True,
+                    )
+            except queue.Empty:
+                return
+            finally:
+                zygote.stop()
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for future in [pool.submit(work) for _ in range(options.jobs)]:
+                future.result()
+        if options.only_quick:
+            break
     if options.table:
         options.table.write_text(page(results))
     survivors = sorted(name for name, result in results.items() if not result["caught"])
