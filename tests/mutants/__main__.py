@@ -82,10 +82,11 @@ def names_of(mutant: table.Mutant, mode: str) -> tuple[list[str], list[str]]:
 
 
 def try_mutant(zygote: Zygote, mutant: table.Mutant, thorough: bool) -> dict[str, Any]:
-    """Runs the checks until one catches the mutant: in each mode the quick ones, then the slow ones in one."""
-    stages = [(mode, names_of(mutant, mode)[0]) for mode in MODES]
+    """Runs the checks until one catches the mutant: the quick ones where work is queued; for what survived them
+    (``thorough``), the quick and the slow ones where it is not."""
+    stages = [("async", names_of(mutant, "async")[0])]
     if thorough:
-        stages.append(("inline", names_of(mutant, "inline")[1]))
+        stages = [("inline", names) for names in names_of(mutant, "inline")]
     for mode, names in stages:
         answer = zygote.ask({"mutant": mutant.name, "mode": mode, "names": names})
         if answer["caught"]:

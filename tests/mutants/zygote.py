@@ -7,16 +7,18 @@ Checks that start processes of their own inherit the mutant through the environm
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 from typing import Any
 
-SECONDS = 60  # for one check
+SECONDS = 20  # for one check
 
 
 def child(request: dict[str, Any], answers: int) -> None:
+    os.setsid()
     os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD")
     os.environ.update(OPENREG_MUTANT=request["mutant"], OPENREG_EXECUTION=request["mode"])
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -53,9 +55,12 @@ def attempt(request: dict[str, Any]) -> dict[str, Any]:
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read) as lines:
-        last: dict[str, Any] = json.loads(lines.read().splitlines()[-1])
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # all answers together are less than a pipe holds
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # workers that a check has left behind
+    text = os.read(read, 1 << 20).decode()
+    os.close(read)
+    last: dict[str, Any] = json.loads(text.splitlines()[-1])
     if last.get("caught") and status == -signal.SIGALRM:
         last["result"] = "hung"
     return {**last, "mutant": request["mutant"], "mode": request["mode"]}

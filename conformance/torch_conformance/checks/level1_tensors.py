@@ -362,6 +362,26 @@ def a_storage_can_be_made(device):
     equal(storage.cpu().tolist(), [3] * 64)
 
 
+@storages.check("two_devices")
+def a_storage_is_made_on_its_device(device):
+    """torch.UntypedStorage(n, device="TYPE:1") lies on device 1, and a tensor on it computes there."""
+    type = torch.device(device).type
+    storage = torch.UntypedStorage(64, device=f"{type}:1")
+    x = torch.empty(0, device=f"{type}:1").set_(storage)
+    equal((storage.device.index, x.device.index, (x.fill_(2) + 1).device.index), (1, 1, 1))
+    equal(x.sum().item(), 32.0)
+
+
+@storages.check()
+def a_lazy_clone_is_copied_when_written(device):
+    """torch._lazy_clone shares memory until one of the two is written; then each has its own values."""
+    x = torch.arange(5.0, device=device)
+    y = torch._lazy_clone(x)
+    y.add_(1)
+    same(x, torch.arange(5.0))
+    same(y, torch.arange(5.0) + 1)
+
+
 @storages.check()
 def as_strided_beyond_the_storage_is_an_error(device):
     """as_strided beyond the end of the storage raises, and the device works afterwards."""

@@ -342,6 +342,19 @@ def a_generator_can_share_its_state(device):
 
 
 @random.check("generator")
+def an_offset_is_kept_or_refused(device):
+    """set_offset and get_offset either keep the offset, or both raise because the generator has none."""
+    generator = torch.Generator(device).manual_seed(3)
+    found = []
+    for call in (lambda: generator.set_offset(16), generator.get_offset):
+        try:
+            found.append(call())
+        except (RuntimeError, NotImplementedError):
+            found.append("refused")
+    assert found in ([None, 16], ["refused", "refused"]), found
+
+
+@random.check("generator")
 def a_wrong_state_is_refused(device):
     """set_state with a tensor that is no state raises, and the generator works afterwards."""
     generator = torch.Generator(device).manual_seed(3)

@@ -329,6 +329,23 @@ def freed_memory_of_a_pool_stays_there(device):
     assert y.data_ptr() != address
 
 
+@pools.check("memory_fraction", "memory_info")
+def a_pool_helps_out_if_it_may(device):
+    """Free memory of a MemPool(use_on_oom=True) serves an allocation outside that would fail without it."""
+    module = device_module(device)
+    torch.accelerator.empty_cache()
+    pool = module.MemPool(use_on_oom=True)
+    with module.use_mem_pool(pool):
+        x = torch.empty(200 << 20, dtype=torch.uint8, device=device)
+    del x
+    total = torch.accelerator.get_memory_info(device)[1]
+    module.set_per_process_memory_fraction((torch.accelerator.memory_reserved(device) + (32 << 20)) / total)
+    try:
+        torch.empty(150 << 20, dtype=torch.uint8, device=device)
+    finally:
+        module.set_per_process_memory_fraction(1.0)
+
+
 @pools.check(defined="PYTORCH_ALLOC_CONF; torch/cuda/memory.py: MemPool(use_on_oom, no_split)")
 def a_pool_takes_its_options(device):
     """MemPool(use_on_oom=True) and MemPool(no_split=True) can be made and used."""

@@ -190,11 +190,12 @@ def a_query_tells_the_truth(device):
 
 @waiting.check()
 def busy_is_not_done(device):
-    """If launching long work returns at once, the event behind it is not done yet."""
+    """If launching long work returns at once, neither the event behind it nor the stream is done yet."""
     started = time.perf_counter()
     busy(device, 0.5)
-    event = torch.accelerator.current_stream(device).record_event()
-    launched, done = time.perf_counter() - started, event.query()
+    stream = torch.accelerator.current_stream(device)
+    event = stream.record_event()
+    launched, done = time.perf_counter() - started, event.query() or stream.query()
     event.synchronize()
     total = time.perf_counter() - started
     if launched > 0.5 * total:
@@ -362,6 +363,15 @@ def streams_have_native_handles(device):
     if not hasattr(first, "native_handle"):
         raise NotOffered("this PyTorch has no Stream.native_handle")
     assert first.native_handle != second.native_handle
+
+
+@current.check()
+def no_stream_is_capturing(device):
+    """Stream.is_capturing() is false where no graph is captured."""
+    stream = torch.accelerator.current_stream(device)
+    if not hasattr(stream, "is_capturing"):
+        raise NotOffered("this PyTorch has no Stream.is_capturing")
+    assert stream.is_capturing() is False
 
 
 asynchronous = Topic(
