@@ -40,7 +40,11 @@ def _missing(name: str, device: str) -> str | None:
 
 
 def require(names: tuple[str, ...], device: str) -> None:
-    """Raises NotOffered with the reason for the first of ``names`` that the backend does not have."""
+    """Raises NotOffered with the reason for the first of ``names`` that the backend does not have.
+
+    Raises what PyTorch raises if there is no such device at all: an absent device offers nothing, and that is a failure.
+    """
+    torch.empty(0, device=device)
     for name in names:
         if reason := _missing(name, device):
             raise NotOffered(reason)
