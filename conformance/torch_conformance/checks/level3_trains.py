@@ -443,18 +443,20 @@ def sensitive_operators_run_in_float32(device):
             equal(x.exp().dtype, torch.float32)
             equal(x.pow(2).dtype, torch.float32)
             equal(x.sum().dtype, torch.float32)
+            equal(torch.ops.aten.norm.Scalar(x, 2).dtype, torch.float32)
             equal(torch.nn.functional.nll_loss(x.log_softmax(1), torch.zeros(4, dtype=torch.long, device=device)).dtype,
                   torch.float32)  # fmt: skip
 
 
 @amp.check("not_the_host")
 def mixed_arguments_are_widened(device):
-    """Under autocast, addcmul, cat and stack of two dtypes widen to float32."""
+    """Under autocast, addcmul, dot, cat and stack of two dtypes widen to float32."""
     type = torch.device(device).type
     x = torch.ones(4, device=device)
     y = x.to(torch.get_autocast_dtype(type))
     with torch.autocast(type):
         equal(torch.addcmul(x, y, y).dtype, torch.float32)
+        equal(torch.dot(x, y).dtype, torch.float32)
         equal(torch.cat([x, y]).dtype, torch.float32)
         equal(torch.stack([x, y]).dtype, torch.float32)
 

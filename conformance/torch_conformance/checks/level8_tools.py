@@ -65,12 +65,15 @@ def the_trace_links_launch_and_kernel(device):
 
 @profiles.check("events", "private_use")
 def the_legacy_profiler_times_the_device(device):
-    """torch.autograd.profiler with use_device gives device times through the registered stubs."""
-    type = torch.device(device).type
-    x = torch.ones(100, 100, device=device)
-    with torch.autograd.profiler.profile(use_device=type, use_kineto=False) as profile:
-        x @ x
-    assert len(profile.function_events) > 0
+    """torch.autograd.profiler with use_device gives the device's time of each operator, by the registered stubs."""
+    x = torch.ones(300, 300, device=device)
+    with torch.autograd.profiler.profile(use_device=torch.device(device).type) as profile:
+        for _ in range(3):
+            x @ x
+        torch.accelerator.synchronize()
+        x.view(-1)
+    times = {event.name: event.device_time_total for event in profile.function_events}
+    assert times["aten::mm"] > 10 and times["aten::mm"] > 2 * times["aten::view"], times
 
 
 hooks = Topic(
