@@ -1,8 +1,8 @@
 """A process that has imported torch, but no backend, and tries each mutant in a forked child.
 
 `import torch` takes most of the time of a check. A child loads the backend with its mutant on, and runs checks until
-one does not pass. Standard input has a request a line, {"mutant", "mode", "names"}; standard output an answer a line.
-Checks that start processes of their own inherit the mutant through the environment.
+one does not pass. Standard input has a request a line, {"mutant", "mode", "environment", "names"}; standard output an
+answer a line. Checks that start processes of their own inherit the mutant through the environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECONDS = 20  # for one check
 def child(request: dict[str, Any], answers: int) -> None:
     os.setsid()
     os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD")
-    os.environ.update(OPENREG_MUTANT=request["mutant"], OPENREG_EXECUTION=request["mode"])
+    os.environ.update(request["environment"], OPENREG_MUTANT=request["mutant"])
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     import torch
     from torch_conformance.worker import run_check

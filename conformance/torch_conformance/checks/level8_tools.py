@@ -71,9 +71,12 @@ def the_legacy_profiler_times_the_device(device):
         for _ in range(3):
             x @ x
         torch.accelerator.synchronize()
-        x.view(-1)
-    times = {event.name: event.device_time_total for event in profile.function_events}
-    assert times["aten::mm"] > 10 and times["aten::mm"] > 2 * times["aten::view"], times
+        for _ in range(5):
+            x.view(-1)
+    times = {}
+    for event in profile.function_events:
+        times.setdefault(event.name, []).append(event.device_time_total)
+    assert max(times["aten::mm"]) > max(10, 2 * min(times["aten::view"])), times
 
 
 hooks = Topic(
