@@ -92,7 +92,7 @@ def try_mutant(zygote: Zygote, mutant: table.Mutant, thorough: bool) -> dict[str
     (``thorough``), the quick and the slow ones where it is not."""
     stages = [("no fallback" if mutant.name.startswith("row.") else "async", 0)]
     if thorough:
-        stages = [("inline", 0), ("inline", 1)]
+        stages = [("inline", 0)]  # not the slow ones: forked from a zygote, some fail without a mutant
     for mode, slow in stages:
         names = names_of(mutant, mode)[slow]
         answer = zygote.ask({"mutant": mutant.name, "mode": mode, "environment": MODES[mode], "names": names})
