@@ -18,7 +18,8 @@ SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
 CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor -name '*.cpp' -o -name '*.h' -o -name '*.c')
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
-.PHONY: demo test modes compiled bench sweep fuzz clients stress minimal stubs docs look wheels try-wheels sdist release-check new-backend first-day install lint format clean
+.PHONY: demo test modes compiled bench sweep fuzz conformance mutants clients stress minimal stubs docs look wheels try-wheels \
+  sdist release-check new-backend first-day install lint format clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -53,6 +54,14 @@ sweep: install
 # LEFT OUT OF A NEW BACKEND START: the fuzzer, and the runner of other people's tests
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+# The conformance kit on the device; ARGS="--quick --html build/conformance.html".
+conformance: install
+	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg $(ARGS)
+
+# The kit on the backend with one defect at a time; ARGS="--repeat 10" runs the unmutated device instead.
+mutants: install
+	PYTHONPATH=tests $(BIN)/python -m tests.mutants $(ARGS)
 
 # Other people's test suites on the device; ARGS="--sources FOLDER" says where their repositories are checked out.
 clients: install

@@ -1,0 +1,175 @@
+"""The kit's own tests: the runner with a worker of their own, the reports, and whole runs on the CPU device."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from torch_conformance import page, report
+from torch_conformance.__main__ import levels_of, main, parser, select
+from torch_conformance.registry import LEVELS, all_checks
+from torch_conformance.runner import Results, run
+
+# A worker that speaks the protocol: the name of a check says what happens.
+WORKER = """
+import json, os, sys, time
+print(json.dumps({}), flush=True) if sys.stdin.readline() else None
+for line in sys.stdin:
+    name = json.loads(line)["name"]
+    if "crash" in name: print("last words", file=sys.stderr, flush=True); os.abort()
+    if "hang" in name: time.sleep(60)
+    print(json.dumps({"result": "failed" if "fail" in name else "passed", "detail": "", "seconds": 0}), flush=True)
+"""
+
+
+def run_fake(names: list[str], stop: bool = False) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = {}
+
+    def add(record: dict[str, object]) -> bool:
+        found[str(record["name"])] = record
+        return stop and record["result"] != "passed"
+
+    run(names, {}, add, jobs=2 if not stop else 1, timeout=3, command=(sys.executable, "-c", WORKER))
+    return found
+
+
+def record(name: str, result: str) -> dict[str, object]:
+    return {"name": name, "result": result, "detail": "what <happened> & why\x1b[1m", "seconds": 0.5}
+
+
+def test_a_crash_and_a_hang_cost_one_check_each() -> None:
+    found = run_fake(["a", "crash", "b", "hang", "fail", "c"])
+    results = {name: each["result"] for name, each in found.items()}
+    assert results == {
+        "a": "passed",
+        "crash": "crashed",
+        "b": "passed",
+        "hang": "hung",
+        "fail": "failed",
+        "c": "passed",
+    }
+    assert found["crash"]["detail"] == "SIGABRT\nlast words"
+
+
+def test_no_check_is_started_after_the_first_bad_one_if_asked() -> None:
+    assert list(run_fake(["a", "fail", "b"], stop=True)) == ["a", "fail"]
+
+
+def test_every_check_says_what_it_proves_why_where_and_how() -> None:
+    checks = all_checks()
+    assert len(checks) >= 200
+    assert {check.level for check in checks.values()} == set(range(len(LEVELS)))
+    for check in checks.values():
+        for text in (check.proves, check.why, check.defined, check.chapter):
+            assert text.strip(), check.name
+        assert check.proves.endswith("."), check.name
+        assert check.source().startswith("def "), check.name
+
+
+def test_the_kit_names_no_backend() -> None:
+    folder = Path(__file__).resolve().parents[1]
+    word = "open" + "reg"
+    naming = [p for p in folder.rglob("*") if p.suffix in (".py", ".md", ".toml") and word in p.read_text().lower()]
+    assert naming == []
+
+
+def test_shards_divide_the_checks() -> None:
+    def names(*options: str) -> list[str]:
+        return select(parser().parse_args(["--device", "cpu", "--no-sweeps", *options]), {})
+
+    parts = [names("--shard", f"{n}/3") for n in (1, 2, 3)]
+    assert sorted(name for part in parts for name in part) == sorted(names()) and all(parts)
+    with pytest.raises(ValueError, match="--shard is I/N"):
+        names("--shard", "4/3")
+
+
+def test_levels_are_numbers_and_ranges() -> None:
+    assert levels_of("0,2-4") == {0, 2, 3, 4}
+    with pytest.raises(ValueError, match="levels are 0 to 8, not 9"):
+        levels_of("9")
+
+
+def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    Results(path, {"device": "x"}).add(record("tensors/a/b", "passed"))
+    with path.open("a") as file:
+        file.write('{"name": "cut')
+    assert list(Results(path, {"device": "x"}).records) == ["tensors/a/b"]
+    assert Results(path, {"device": "y"}).records == {}
+
+
+def test_a_baseline_forgives_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text(report.baseline([record("a", "passed"), record("b", "failed"), record("c", "not offered")]))
+    known = report.read_baseline(path)
+    assert not report.regressed(record("a", "passed"), known)
+    assert report.regressed(record("a", "not offered"), known)
+    assert not report.regressed(record("b", "crashed"), known)
+    assert report.regressed(record("c", "hung"), known)
+    assert report.regressed(record("new", "failed"), known)
+    assert report.regressed(record("a", "failed"), {}) and not report.regressed(record("a", "not offered"), {})
+
+
+@pytest.fixture
+def summary() -> dict[str, object]:
+    names = list(all_checks())
+    records = [record(names[0], "passed"), record(names[1], "failed"), record(names[2], "not offered")]
+    records.append(record("operators/op/add/float32/forward", "crashed"))
+    return report.collect(records, {"device": "npu", "torch": "2", "python": "3", "date": "today", "seconds": 1.0})
+
+
+def test_the_json_has_a_score_for_each_level_and_all_checks(summary: dict[str, object]) -> None:
+    levels = json.loads(json.dumps(summary))["levels"]
+    assert [level["title"] for level in levels] == list(LEVELS)
+    assert levels[0]["score"] == 50.0 and levels[0]["not offered"] == 1 and levels[1]["score"] is None
+
+
+def test_the_junit_report_is_xml(summary: dict[str, object]) -> None:
+    suite = ElementTree.fromstring(report.junit(summary))[0]
+    counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": "4", "failures": "1", "errors": "1", "skipped": "1"}
+
+
+def test_the_page_needs_nothing_else(summary: dict[str, object]) -> None:
+    text = page.page(summary)
+    assert not re.search(r"(src|href)=\"(?!#)", text) and "light-dark" in text and "default-src 'none'" in text
+    assert "what &lt;happened&gt;" in text and "Ready to run" in text
+
+
+@pytest.fixture(scope="module")
+def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, object]]:
+    path = tmp_path_factory.mktemp("run") / "results.json"
+    options = ["--device", "cpu", "--quick", "--no-sweeps", "--quiet", "--json", str(path)]
+    return main(options), json.loads(path.read_text())
+
+
+def test_the_cpu_passes_what_applies_to_it(cpu_run: tuple[int, dict[str, object]]) -> None:
+    status, found = cpu_run
+    assert status == 0, [each for each in found["checks"] if each["result"] in report.BAD]  # type: ignore[attr-defined]
+    assert sum(level["passed"] for level in found["levels"]) >= 90  # type: ignore[attr-defined]
+
+
+def test_abilities_that_the_device_lacks_are_not_offered(cpu_run: tuple[int, dict[str, object]]) -> None:
+    checks = {each["name"]: each for each in cpu_run[1]["checks"]}  # type: ignore[attr-defined]
+    found = checks["streams/ordering/wait_stream_waits"]
+    assert found["result"] == "not offered" and found["detail"].startswith("streams: ")
+
+
+def test_a_failures_script_runs(tmp_path: Path) -> None:
+    for name in ("tensors/copies/there_and_back", "operators/op/add/float32/forward"):
+        path = tmp_path / "script.py"
+        path.write_text(report.script(name, "cpu", "It works."))
+        done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=Path(__file__).parents[1],
+                              env={"PYTHONPATH": str(Path(__file__).parents[1])})  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_module_without_a_device_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert "--device TYPE is needed" in capsys.readouterr().err

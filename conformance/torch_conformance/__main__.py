@@ -1,0 +1,189 @@
+"""``python -m torch_conformance --device npu``: runs the checks and reports."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import fnmatch
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import page, report
+from .registry import LEVELS, all_checks, level_of
+from .runner import BAD, Results, WorkerDied, ask_once, run
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m torch_conformance",
+        description="Measures a PyTorch backend, level by level: "
+        + ", ".join(f"{number} {name}" for number, name in enumerate(LEVELS))
+        + ". The exit status is 1 if a check failed, crashed or hung (with --baseline: one that the file says passes).",
+    )
+    add = made.add_argument
+    add("--device", metavar="TYPE", default="", help="the device type, such as npu, cuda or cpu")
+    add("--levels", metavar="0-8", help="only these levels, such as 0,1,3-5")
+    add("--checks", metavar="PATTERN", action="append", help="only the checks whose names match, such as 'streams/*'")
+    add("--quick", action="store_true", help="the checks written by hand and a sample of the operators: about a minute")
+    add("--no-sweeps", action="store_true", help="without PyTorch's databases of operators, modules and optimizers")
+    add("--shard", metavar="I/N", help="the I-th of N parts of the checks, I from 1")
+    add(
+        "--resume", metavar="FILE", type=Path, help="records results in FILE as they come, and goes on from those in it"
+    )
+    add("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="worker processes (default: at most 2)")
+    add("--timeout", type=float, default=120, metavar="SECONDS", help="for one check; more is hung (default: 120)")
+    add("--stop-at-first", action="store_true", help="starts no check after the first regression")
+    add("--baseline", metavar="FILE", type=Path, help="results that are known: only what became worse fails the run")
+    add("--write-baseline", metavar="FILE", type=Path, help="writes the results as such a file")
+    add("--json", metavar="FILE", type=Path, help="all results and what each check proves")
+    add("--junit", metavar="FILE", type=Path, help="the results as a JUnit file")
+    add("--html", metavar="FILE", type=Path, help="the results as one page that needs no network")
+    add("--scripts", metavar="DIR", type=Path, help="writes a script for each failure, ready to run")
+    add("--list", action="store_true", help="prints the checks that would run, and what they prove")
+    add("--quiet", action="store_true", help="no progress bar")
+    return made
+
+
+def levels_of(text: str) -> set[int]:
+    """``0,2-4`` as a set of levels. Raises ValueError for anything else."""
+    chosen: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        chosen |= set(range(int(first), int(last or first) + 1))
+    if not chosen <= set(range(len(LEVELS))):
+        raise ValueError(f"levels are 0 to {len(LEVELS) - 1}, not {text}")
+    return chosen
+
+
+def select(options: argparse.Namespace, settings: dict[str, Any]) -> list[str]:
+    """The names of the checks to run, in the order of the levels."""
+    levels = levels_of(options.levels) if options.levels else set(range(len(LEVELS)))
+    names = [name for name, check in all_checks().items() if check.quick or not options.quick]
+    wanted = options.checks or ["*"]
+    # Listing the databases imports them, which takes seconds.
+    if not options.no_sweeps and levels & {2, 3} and any(_may_match_sweep(pattern) for pattern in wanted):
+        names += ask_once(settings, {"list": "quick" if options.quick else "all"})
+    names = [n for n in names if level_of(n) in levels and any(fnmatch.fnmatchcase(n, p) for p in wanted)]
+    names.sort(key=level_of)
+    if options.shard:
+        part, _, parts = options.shard.partition("/")
+        if not 1 <= int(part) <= int(parts):
+            raise ValueError(f"--shard is I/N with I from 1 to N, not {options.shard}")
+        names = names[int(part) - 1 :: int(parts)]
+    return names
+
+
+def _may_match_sweep(pattern: str) -> bool:
+    from .sweep import PREFIXES
+
+    fixed = pattern.split("*", 1)[0].split("?", 1)[0].split("[", 1)[0]
+    return any(prefix.startswith(fixed) or fixed.startswith(prefix) for prefix in PREFIXES)
+
+
+class Progress:
+    """A bar on standard error, redrawn in place on a terminal; elsewhere a line every tenth of the way."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        self._total, self._quiet, self._done, self._bad = total, quiet, 0, 0
+        self._terminal = sys.stderr.isatty()
+        self._started = time.monotonic()
+
+    def add(self, record: dict[str, Any]) -> None:
+        self._done += 1
+        self._bad += record["result"] in BAD
+        if self._quiet:
+            return
+        left = (time.monotonic() - self._started) / self._done * (self._total - self._done)
+        counts = f"{self._done}/{self._total}, {self._bad} bad, {left:.0f} s left"
+        if self._terminal:
+            filled = 30 * self._done // self._total
+            name = record["name"][:50]
+            sys.stderr.write(f"\r\033[K[{'#' * filled}{'.' * (30 - filled)}] {counts}  {name}")
+            if self._done == self._total:
+                sys.stderr.write("\n")
+        elif self._done * 10 // self._total != (self._done - 1) * 10 // self._total:
+            sys.stderr.write(counts + "\n")
+        sys.stderr.flush()
+
+
+def _import_checks() -> None:
+    """Imports the checks, and with them torch, without the backend: what its import breaks, the workers find."""
+    name = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "0"
+    all_checks()
+    if before is None:
+        del os.environ[name]
+    else:
+        os.environ[name] = before
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    _import_checks()
+    if not options.device and not options.list:
+        parser().error("--device TYPE is needed, such as --device npu")
+    settings = {"device": options.device}
+    try:
+        names = select(options, settings)
+    except (ValueError, WorkerDied) as error:
+        print(f"torch_conformance: {error}", file=sys.stderr)
+        return 2
+    if options.list:
+        checks = all_checks()
+        for name in names:
+            print(f"{level_of(name)}  {name}" + (f"\n     {checks[name].proves}" if name in checks else ""))
+        return 0
+    if not names:
+        print("torch_conformance: no check is selected", file=sys.stderr)
+        return 2
+    baseline = report.read_baseline(options.baseline) if options.baseline else {}
+    header = {"device": options.device, "kit": report.VERSION}
+    results = Results(options.resume, header) if options.resume else None
+    records = {n: r for n, r in (results.records.items() if results else ()) if n in set(names)}
+    waiting = [name for name in names if name not in records]
+    progress = Progress(max(len(waiting), 1), options.quiet)
+
+    def on_result(record: dict[str, Any]) -> bool:
+        records[record["name"]] = record
+        if results:
+            results.add(record)
+        progress.add(record)
+        return options.stop_at_first and report.regressed(record, baseline)
+
+    started = time.monotonic()
+    run(waiting, settings, on_result, jobs=options.jobs, timeout=options.timeout)
+    ordered = [records[name] for name in names if name in records]
+    facts = {
+        "device": options.device,
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "seconds": round(time.monotonic() - started, 1),
+        "python": sys.version.split()[0],
+        "torch": report.torch_version(),
+    }
+    summary = report.collect(ordered, facts)
+    for path, text in (
+        (options.json, lambda: json.dumps(summary, indent=1)),
+        (options.junit, lambda: report.junit(summary)),
+        (options.html, lambda: page.page(summary)),
+        (options.write_baseline, lambda: report.baseline(ordered)),
+    ):
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text())
+    if options.scripts:
+        options.scripts.mkdir(parents=True, exist_ok=True)
+        for each in summary["checks"]:
+            if each["result"] in BAD:
+                (options.scripts / (each["name"].replace("/", "__") + ".py")).write_text(each["script"])
+    worse = [record for record in ordered if report.regressed(record, baseline)]
+    print(report.text(summary, worse, bool(options.baseline)))
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""The optional abilities of a backend, each discovered by using it in the smallest way.
+
+An ability is a function of the device that returns if the backend has the ability and raises anything if not. What it
+raises is the reason in the report.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .registry import NotOffered
+
+ABILITIES: dict[str, Callable[[str], object]] = {}
+
+
+def ability(function: Callable[[str], object]) -> Callable[[str], object]:
+    ABILITIES[function.__name__] = function
+    return function
+
+
+def device_module(device: str) -> Any:
+    """``torch.npu`` for ``npu:0``. Raises NotOffered if there is none."""
+    module = getattr(torch, torch.device(device).type, None)
+    if module is None:
+        raise NotOffered(f"torch has no module {torch.device(device).type}")
+    return module
+
+
+@functools.cache
+def _missing(name: str, device: str) -> str | None:
+    try:
+        ABILITIES[name](device)
+    except Exception as error:
+        return f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return None
+
+
+def require(names: tuple[str, ...], device: str) -> None:
+    """Raises NotOffered with the reason for the first of ``names`` that the backend does not have.
+
+    Raises what PyTorch raises if there is no such device at all: an absent device offers nothing, and that is a failure.
+    """
+    torch.empty(0, device=device)
+    for name in names:
+        if reason := _missing(name, device):
+            raise NotOffered(reason)
+
+
+def device_count(device: str) -> int:
+    """How many devices of this type there are."""
+    return int(device_module(device).device_count())
+
+
+def _must(condition: object, otherwise: str) -> None:
+    if not condition:
+        raise NotOffered(otherwise)
+
+
+@ability
+def accelerator(device: str) -> None:
+    _must(torch.accelerator.current_accelerator() is not None, "PyTorch sees no accelerator")
+    _must(
+        torch.accelerator.current_accelerator().type == torch.device(device).type,  # type: ignore[union-attr]
+        f"the accelerator of this process is {torch.accelerator.current_accelerator()}",
+    )
+
+
+@ability
+def module(device: str) -> None:
+    device_module(device).device_count()
+
+
+@ability
+def private_use(device: str) -> None:
+    _must(torch._C._get_privateuse1_backend_name() == torch.device(device).type, "not a device of the type PrivateUse1")
+
+
+@ability
+def storage(device: str) -> None:
+    torch.empty(1, device=device).untyped_storage().data_ptr()
+    _must(torch.empty(1, device=device).untyped_storage().nbytes() == 4, "tensors have no storage of their own")
+    _must(type(torch.empty(1, device=device)) is torch.Tensor, "tensors are a subclass in Python")
+
+
+@ability
+def not_the_host(device: str) -> None:
+    _must(torch.device(device).type != "cpu", "the CPU is the host")
+
+
+@ability
+def streams(device: str) -> None:
+    accelerator(device)
+    first, second = torch.Stream(device=device), torch.Stream(device=device)
+    _must(first.stream_id != second.stream_id, "every stream is the default stream")
+
+
+@ability
+def events(device: str) -> None:
+    accelerator(device)
+    event = torch.Event(device)
+    event.record(torch.accelerator.current_stream(device))
+    _must(event.event_id, "recording an event does not create one")
+
+
+@ability
+def timing(device: str) -> None:
+    first, second = torch.Event(device, enable_timing=True), torch.Event(device, enable_timing=True)
+    first.record(torch.accelerator.current_stream(device))
+    second.record(torch.accelerator.current_stream(device))
+    second.synchronize()
+    first.elapsed_time(second)
+
+
+@ability
+def two_devices(device: str) -> None:
+    _must(device_count(device) >= 2, "there is one device")
+
+
+@ability
+def pinned(device: str) -> None:
+    accelerator(device)
+    torch.empty(1).pin_memory()
+
+
+@ability
+def generator(device: str) -> None:
+    torch.Generator(device)
+
+
+@ability
+def statistics(device: str) -> None:
+    accelerator(device)
+    torch.accelerator.memory_stats(device)
+
+
+@ability
+def memory_info(device: str) -> None:
+    accelerator(device)
+    torch.accelerator.get_memory_info(device)
+
+
+@ability
+def capability(device: str) -> None:
+    torch.accelerator.get_device_capability(device)
+
+
+@ability
+def memory_fraction(device: str) -> None:
+    device_module(device).set_per_process_memory_fraction(1.0)
+
+
+@ability
+def pools(device: str) -> None:
+    module = device_module(device)
+    module.MemPool, module.use_mem_pool  # noqa: B018
+
+
+@ability
+def snapshot(device: str) -> None:
+    device_module(device).memory_snapshot()
+
+
+@ability
+def history(device: str) -> None:
+    device_module(device).memory._record_memory_history  # noqa: B018
+
+
+@ability
+def amp(device: str) -> None:
+    _must(torch.amp.is_autocast_available(torch.device(device).type), "autocast is not available")
+    with torch.autocast(torch.device(device).type):
+        pass
+
+
+@ability
+def profiler(device: str) -> None:
+    not_the_host(device)
+    name = torch.device(device).type
+    activity = {"cuda": "CUDA", "xpu": "XPU", "mtia": "MTIA"}.get(name, "PrivateUse1")
+    _must(
+        getattr(torch.profiler.ProfilerActivity, activity) in torch.profiler.supported_activities(),
+        "torch.profiler.supported_activities() does not name the device",
+    )
+    device_module(device).synchronize()
+
+
+@ability
+def compiler(device: str) -> None:
+    from torch._inductor.codegen.common import get_scheduling_for_device, init_backend_registration
+
+    init_backend_registration()
+    _must(get_scheduling_for_device(torch.device(device).type), "no scheduling is registered with Inductor")
+
+
+@ability
+def dynamo(device: str) -> None:
+    from torch._dynamo.device_interface import get_interface_for_device
+
+    get_interface_for_device(torch.device(device).type)
+
+
+@ability
+def distributed(device: str) -> None:
+    import torch.distributed as dist
+
+    _must(dist.is_available(), "this PyTorch has no torch.distributed")
+    backend = dist.get_default_backend_for_device(torch.device(device).type)
+    _must(hasattr(dist.Backend, backend.upper()), f"there is no backend {backend}")
+
+
+@ability
+def sharing(device: str) -> None:
+    storage(device)
+    from multiprocessing.reduction import ForkingPickler
+
+    import torch.multiprocessing
+
+    ForkingPickler.dumps(torch.zeros(1, device=device))
+
+
+def _dtype(dtype: torch.dtype) -> None:
+    name = str(dtype).removeprefix("torch.")
+    ABILITIES[name] = lambda device: torch.zeros(1, device=device).to(dtype)
+
+
+for each in (torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int64, torch.bool):
+    _dtype(each)

@@ -1,0 +1,1 @@
+"""The checks written by hand, one module for each level."""

@@ -1,0 +1,282 @@
+"""Level 2: operators, by hand where the databases do not look; the databases are in `sweep`."""
+
+import torch
+
+from ..kit import NotOffered, equal, raises, same, usable
+from ..registry import Topic
+
+dispatch = Topic(
+    "operators/dispatch",
+    why="Programs reach a kernel by more ways than a call: out=, in-place, views, scalars, promotion, foreach.",
+    defined="aten/src/ATen/native/README.md; ATen/TensorIterator.h; torchgen's structured kernels",
+    chapter="operators",
+)
+
+
+@dispatch.check()
+def types_are_promoted(device):
+    """Operators of mixed dtypes, and with Python numbers, give the CPU's dtype."""
+    i, f = torch.arange(3, device=device), torch.ones(3, device=device)
+    equal((i + f).dtype, torch.float32)
+    equal((i / 2).dtype, torch.float32)
+    equal((i * 2).dtype, torch.int64)
+    equal((i > 1).dtype, torch.bool)
+    same(i / 2, torch.arange(3) / 2)
+
+
+@dispatch.check()
+def operands_are_broadcast(device):
+    """Operands of different shapes are broadcast, with zero strides too."""
+    x, y = torch.arange(3.0, device=device).view(3, 1), torch.arange(4.0, device=device)
+    same(x * y, torch.arange(3.0).view(3, 1) * torch.arange(4.0))
+
+
+@dispatch.check()
+def out_is_written_and_returned(device):
+    """out= is written, returned as the same tensor, and resized if it has no elements; a wrong dtype raises."""
+    x = torch.arange(4.0, device=device)
+    out = torch.empty(0, device=device)
+    assert torch.add(x, 1, out=out) is out
+    same(out, torch.arange(4.0) + 1)
+    strided = torch.zeros(4, 2, device=device)[:, 0]
+    torch.mul(x, 2, out=strided)
+    same(strided, torch.arange(4.0) * 2)
+    with raises(RuntimeError, "can't be cast|dtype"):
+        torch.add(x, 0.5, out=torch.empty(4, dtype=torch.int64, device=device))
+
+
+@dispatch.check()
+def in_place_keeps_the_tensor(device):
+    """In-place operators write the tensor itself, through views too; those that would change the dtype raise."""
+    x = torch.ones(4, device=device)
+    assert x.add_(1) is x
+    x[1:3].mul_(5)
+    same(x, torch.tensor([2.0, 10.0, 10.0, 2.0]))
+    with raises(RuntimeError, "can't be cast"):
+        torch.ones(3, dtype=torch.int64, device=device).add_(0.5)
+
+
+@dispatch.check()
+def overlapping_memory_is_refused(device):
+    """Writing in place to an expanded tensor raises."""
+    with raises(RuntimeError, "single memory location|overlap"):
+        torch.ones(1, device=device).expand(4).add_(1)
+    usable(device)
+
+
+@dispatch.check()
+def indexing_reads_and_writes(device):
+    """Integer, slice, boolean and index tensors read, write and accumulate as on the CPU."""
+    x = torch.arange(12.0).reshape(3, 4)
+    y = x.to(device)
+    rows, mask = torch.tensor([2, 0]), x > 5
+    same(y[rows.to(device)], x[rows])
+    same(y[mask.to(device)], x[mask])
+    same(y[[0, 2], [1, 3]], x[[0, 2], [1, 3]])
+    for t, r, m in ((x, rows, mask), (y, rows.to(device), mask.to(device))):
+        t[r] = 7
+        t[m] *= 2
+        t.index_put_((r, r), torch.ones(2, device=t.device), accumulate=True)
+    same(y, x)
+
+
+@dispatch.check("not_the_host")
+def index_tensors_of_the_cpu_are_taken(device):
+    """A tensor of the device may be indexed by an index tensor of the CPU, as on CUDA."""
+    x = torch.arange(4.0, device=device)
+    same(x[torch.tensor([3, 1])], torch.tensor([3.0, 1.0]))
+
+
+@dispatch.check()
+def reductions_agree(device):
+    """sum, mean, max with indices, any, all, std, cumsum, argsort along each dimension agree with the CPU."""
+    x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    y = x.to(device)
+    for dim in (0, 1, 2):
+        for f in (lambda t: t.sum(dim), lambda t: t.mean(dim), lambda t: list(t.max(dim)), lambda t: (t > 0).any(dim),
+                  lambda t: t.std(dim), lambda t: t.cumsum(dim), lambda t: t.argsort(dim), lambda t: list(t.sort(dim)),
+                  lambda t: t.logsumexp(dim), lambda t: (t > -9).all(dim)):  # fmt: skip
+            same(f(y), f(x))
+
+
+@dispatch.check()
+def a_large_reduction_is_right(device):
+    """The sum of four million elements is right: large reductions take two passes."""
+    equal(torch.ones(4 << 20, device=device).sum().item(), float(4 << 20))
+    equal(torch.ones(2048, 2048, device=device).sum(0).max().item(), 2048.0)
+
+
+@dispatch.check()
+def foreach_operators_agree(device):
+    """_foreach operators agree with a loop."""
+    xs = [torch.full((n,), float(n), device=device) for n in (1, 2, 3)]
+    for got, n in zip(torch._foreach_add(xs, 1), (1, 2, 3), strict=True):
+        same(got, torch.full((n,), n + 1.0))
+    torch._foreach_mul_(xs, 2)
+    same(xs[2], torch.full((3,), 6.0))
+    same(torch._foreach_norm(xs)[0], torch.tensor(2.0))
+
+
+@dispatch.check()
+def results_depend_on_data(device):
+    """nonzero, unique, masked_select and repeat_interleave have the right size and values."""
+    x = torch.tensor([0, 3, 0, 3, 5])
+    y = x.to(device)
+    for f in (torch.nonzero, torch.unique, lambda t: t.masked_select(t > 0), lambda t: t.repeat_interleave(2),
+              lambda t: torch.bincount(t)):  # fmt: skip
+        same(f(y), f(x))
+
+
+@dispatch.check()
+def linear_algebra_agrees(device):
+    """solve, cholesky, inv, det, qr and eigvalsh agree with the CPU."""
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    x = x @ x.t() + 4 * torch.eye(4)
+    y = x.to(device)
+    la = torch.linalg
+    for f in (la.cholesky, la.inv, la.det, la.eigvalsh, lambda t: la.solve(t, t[:, :1]), lambda t: la.qr(t)[1].abs()):
+        same(f(y), f(x), rtol=1e-3, atol=1e-3)
+
+
+@dispatch.check("not_the_host")
+def out_on_another_device_is_refused(device):
+    """out= on the CPU for operands of the device raises."""
+    x = torch.ones(3, device=device)
+    with raises(RuntimeError, "(?i)device|Attempting to copy"):
+        torch.add(x, x, out=torch.empty(3))
+    with raises(RuntimeError, "(?i)device"):
+        torch.cat([x, torch.ones(3)])
+    with raises(RuntimeError, "(?i)device"):
+        torch.nn.functional.linear(x.view(1, 3), torch.ones(2, 3))
+    with raises(RuntimeError, "(?i)device"):
+        torch.where(x > 0, x, torch.ones(3))
+    with raises(RuntimeError, "(?i)device"):
+        x.index_select(0, torch.tensor([0]))
+    usable(device)
+
+
+@dispatch.check()
+def lazily_conjugated_operands(device):
+    """Operators on x.conj() and on a lazily negated tensor give the CPU's values."""
+    try:
+        x = torch.tensor([1 + 2j, 3 - 1j], device=device)
+    except (RuntimeError, TypeError) as error:
+        raise NotOffered(f"complex64: {error}") from error
+    host = torch.tensor([1 + 2j, 3 - 1j])
+    same(x.conj() * x, host.conj() * host)
+    same(x.conj().imag + 1, host.conj().imag + 1)
+    same(torch.dot(x.conj(), x), torch.dot(host.conj(), host))
+
+
+@dispatch.check("storage")
+def sparse_tensors(device):
+    """Sparse COO and CSR tensors can be made, multiplied and made dense."""
+    x = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    y = x.to(device)
+    try:
+        sparse = y.to_sparse()
+    except NotImplementedError as error:
+        raise NotOffered(str(error).splitlines()[0]) from error
+    same(sparse.to_dense(), x)
+    same(torch.sparse.mm(sparse, y), x @ x)
+    same(y.to_sparse_csr().to_dense(), x)
+
+
+@dispatch.check("storage")
+def quantized_tensors(device):
+    """A tensor can be quantized and dequantized."""
+    x = torch.tensor([0.0, 1.0, 2.0])
+    try:
+        q = torch.quantize_per_tensor(x.to(device), 0.5, 0, torch.quint8)
+    except NotImplementedError as error:
+        raise NotOffered(str(error).splitlines()[0]) from error
+    same(q.dequantize(), x)
+    equal(q.int_repr().tolist(), [0, 2, 4])
+
+
+@dispatch.check("storage")
+def nested_tensors(device):
+    """A jagged nested tensor keeps its parts and computes."""
+    parts = [torch.ones(2, 3, device=device), torch.full((4, 3), 2.0, device=device)]
+    nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    same(list((nested * 2).unbind()), [2 * part.cpu() for part in parts])
+
+
+custom = Topic(
+    "operators/custom",
+    why="Extensions register operators for the device's key from outside of the backend.",
+    defined="torch/library.py; torch/_library/custom_ops.py; torch/csrc/utils/python_dispatch.cpp",
+    chapter="first-operator",
+)
+
+
+@custom.check()
+def a_custom_operator_runs(device):
+    """torch.library.custom_op for the device's type is called, with its gradient."""
+    type = torch.device(device).type
+
+    @torch.library.custom_op("conformance::twice", mutates_args=(), device_types=type)
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+    twice.register_autograd(lambda ctx, g: g * 2)
+    x = torch.ones(3, device=device, requires_grad=True)
+    y = twice(x)
+    same(y, torch.full((3,), 2.0))
+    y.sum().backward()
+    same(x.grad, torch.full((3,), 2.0))
+
+
+@custom.check("private_use")
+def a_kernel_can_be_registered_for_the_key(device):
+    """torch.library.Library(..., "IMPL").impl(name, kernel, "PrivateUse1") is what the device's tensors reach."""
+    library = torch.library.Library("conformance_key", "DEF")
+    library.define("where(Tensor x) -> str")
+    library.impl("where", lambda x: "device", "PrivateUse1")
+    library.impl("where", lambda x: "cpu", "CPU")
+    equal(torch.ops.conformance_key.where(torch.ones(1, device=device)), "device")
+    equal(torch.ops.conformance_key.where(torch.ones(1)), "cpu")
+
+
+@custom.check()
+def a_dispatch_mode_sees_operators(device):
+    """A TorchDispatchMode sees the operators with tensors of the device and may call on."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Log(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    x = torch.ones(3, device=device)
+    with Log():
+        x + x
+    assert any("add" in name for name in seen), seen
+
+
+@custom.check()
+def func_transforms(device):
+    """vmap, grad, jvp and functional_call work on tensors of the device."""
+    x = torch.arange(6.0, device=device).reshape(2, 3)
+    same(torch.vmap(lambda row: row.sum())(x), torch.tensor([3.0, 12.0]))
+    same(torch.func.grad(lambda t: (t**2).sum())(x), 2 * torch.arange(6.0).reshape(2, 3))
+    same(torch.func.jvp(lambda t: t * 3, (x,), (torch.ones_like(x),))[1], torch.full((2, 3), 3.0))
+
+
+@custom.check()
+def deterministic_algorithms(device):
+    """With torch.use_deterministic_algorithms, index_add and scatter_add either run, the same twice, or say why not."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        index = torch.tensor([0, 1, 0, 1], device=device)
+        found = [torch.zeros(2, device=device).index_add(0, index, torch.ones(4, device=device)) for _ in range(2)]
+    except RuntimeError as error:
+        assert "deterministic" in str(error)
+        return
+    finally:
+        torch.use_deterministic_algorithms(False)
+    same(found[0], torch.full((2,), 2.0))
+    same(found[1], found[0].cpu())

@@ -1,0 +1,625 @@
+"""Level 3: a model trains: autograd, modules, random numbers, mixed precision, optimizers, data loading."""
+
+import torch
+
+from ..kit import NotOffered, busy, device_module, equal, raises, same, usable
+from ..registry import Topic
+
+autograd = Topic(
+    "trains/autograd",
+    why="Backward runs through the guard, on a thread of the device in most backends, with its own current device.",
+    defined="torch/csrc/autograd/engine.cpp; c10::impl::DeviceGuardImplInterface",
+    chapter="device",
+)
+
+
+@autograd.check()
+def backward_gives_the_cpus_gradients(device):
+    """A chain of matmul, relu and a loss has the CPU's gradients."""
+
+    def gradients(where):
+        draw = torch.Generator().manual_seed(0)
+        x = torch.randn(4, 5, generator=draw).to(where).requires_grad_()
+        w = torch.randn(5, 3, generator=draw).to(where).requires_grad_()
+        ((x @ w).relu() ** 2).mean().backward()
+        return x.grad.cpu(), w.grad.cpu()
+
+    same(gradients(device), gradients("cpu"))
+
+
+@autograd.check()
+def gradients_accumulate(device):
+    """A second backward adds to .grad; zero_grad(set_to_none=False) keeps the memory and zeroes it."""
+    p = torch.nn.Parameter(torch.ones(3, device=device))
+    for _ in range(2):
+        (p * 2).sum().backward()
+    same(p.grad, torch.full((3,), 4.0))
+    torch.optim.SGD([p], lr=0.1).zero_grad(set_to_none=False)
+    same(p.grad, torch.zeros(3))
+
+
+@autograd.check()
+def double_backward(device):
+    """The gradient of a gradient is right."""
+    x = torch.tensor([1.0, 2.0, 3.0], device=device, requires_grad=True)
+    (g,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    (h,) = torch.autograd.grad(g.sum(), x)
+    same(h, torch.tensor([6.0, 12.0, 18.0]))
+
+
+@autograd.check()
+def hooks_see_the_gradient(device):
+    """Hooks of tensors, accumulated gradients and modules are called with tensors of the device."""
+    seen = []
+    p = torch.nn.Parameter(torch.ones(3, device=device))
+    p.register_hook(lambda g: seen.append(g.device.type))
+    p.register_post_accumulate_grad_hook(lambda q: seen.append(q.grad.device.type))
+    (p * 2).sum().backward()
+    equal(seen, [torch.device(device).type] * 2)
+
+
+@autograd.check()
+def a_custom_function_is_called(device):
+    """torch.autograd.Function saves tensors of the device and its backward is called with them."""
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2 * x * g
+
+    x = torch.tensor([3.0], device=device, requires_grad=True)
+    Double.apply(x).sum().backward()
+    same(x.grad, torch.tensor([6.0]))
+
+
+@autograd.check()
+def an_error_in_backward_arrives(device):
+    """An exception in a backward reaches the caller, and the device works afterwards."""
+
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            raise KeyError("in backward")
+
+    x = torch.ones(2, device=device, requires_grad=True)
+    with raises(KeyError, "in backward"):
+        Fails.apply(x).sum().backward()
+    usable(device)
+
+
+@autograd.check()
+def backward_in_several_threads(device):
+    """Four threads that run forward and backward at once each get the right gradient."""
+    import threading
+
+    found = []
+
+    def work(n):
+        x = torch.full((50, 50), 1.0, device=device, requires_grad=True)
+        for _ in range(3):
+            y = ((x @ x) * n).sum()
+        y.backward()
+        found.append((n, x.grad[0, 0].item()))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    equal(sorted(found), [(n, 100.0 * n) for n in range(4)])
+
+
+@autograd.check("two_devices", "storage")
+def backward_across_devices(device):
+    """A graph over two devices gives gradients on each tensor's own device."""
+    type = torch.device(device).type
+    x = torch.ones(3, device=f"{type}:0", requires_grad=True)
+    ((x * 2).to(f"{type}:1") * 3).sum().backward()
+    equal(x.grad.device.index, 0)
+    same(x.grad, torch.full((3,), 6.0))
+
+
+@autograd.check()
+def checkpointing_recomputes(device):
+    """torch.utils.checkpoint gives the gradients of the plain model, with dropout too."""
+    from torch.utils.checkpoint import checkpoint
+
+    x = torch.ones(4, 8, device=device, requires_grad=True)
+    layer = torch.nn.Linear(8, 8).to(device)
+    checkpoint(layer, x, use_reentrant=False).relu().sum().backward()
+    recomputed = x.grad.clone()
+    x.grad = None
+    layer(x).relu().sum().backward()
+    same(recomputed, x.grad.cpu())
+
+
+@autograd.check("events", why="A backward on a side stream that starts too early reads what forward has not written.")
+def backward_follows_forwards_stream(device):
+    """A backward of a forward on a side stream gives the right gradient."""
+    stream = torch.Stream(device=device)
+    x = torch.ones(64, 64, device=device, requires_grad=True)
+    stream.wait_stream(torch.accelerator.current_stream(device))
+    with stream:
+        y = (x * busy(device, 0.05)[:64, :64]).sum()
+    torch.accelerator.current_stream(device).wait_stream(stream)
+    y.backward()
+    same(x.grad, torch.ones(64, 64))
+
+
+modules = Topic(
+    "trains/modules",
+    why="Modules are what users call, and reach fused kernels that plain operators do not.",
+    defined="torch/nn/modules; native_functions.yaml (native_batch_norm, _thnn_fused_lstm_cell, convolution_overrideable)",
+    chapter="operators",
+)
+
+
+def _agree(device, make, *inputs):
+    """The module's output and gradients on the device are the CPU's."""
+    torch.manual_seed(0)
+    model = make()
+    found = []
+    import copy
+
+    for where in ("cpu", device):
+        here = copy.deepcopy(model).to(where)
+        given = [x.clone().to(where).requires_grad_() for x in inputs]
+        outputs = here(*given)
+        output = outputs[0] if isinstance(outputs, tuple) else outputs
+        output.float().pow(2).sum().backward()
+        found.append(
+            [output.detach().cpu(), *[p.grad.cpu() for p in (*here.parameters(), *given) if p.grad is not None]]
+        )
+    same(found[1], found[0], rtol=1e-3, atol=1e-4)
+
+
+def _zoo(name, make, *shapes):
+    def body(device):
+        _agree(device, make, *[torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes])
+
+    body.__name__ = name
+    body.__doc__ = f"{name.replace('_', ' ').capitalize()}: output and gradients are the CPU's."
+    modules.check()(body)
+
+
+nn = torch.nn
+_zoo("mlp", lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)), (5, 8))
+_zoo(
+    "convolutional_network",
+    lambda: nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+    (2, 3, 8, 8),
+)
+_zoo("transposed_convolution", lambda: nn.ConvTranspose2d(3, 4, 3, stride=2), (2, 3, 5, 5))
+_zoo("grouped_and_dilated_convolution", lambda: nn.Conv1d(4, 8, 3, groups=2, dilation=2), (2, 4, 16))
+_zoo("lstm", lambda: nn.LSTM(6, 8, num_layers=2, batch_first=True), (3, 5, 6))
+_zoo("gru", lambda: nn.GRU(6, 8, bidirectional=True), (5, 3, 6))
+_zoo("transformer_layer", lambda: nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True), (2, 5, 16))
+_zoo("group_and_layer_norm", lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.LayerNorm(6)), (2, 4, 6))
+_zoo("adaptive_pooling_and_upsampling", lambda: nn.Sequential(nn.AdaptiveAvgPool2d(3), nn.Upsample(scale_factor=2)), (1, 2, 7, 7))  # fmt: skip
+
+
+class _Embeds(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.bag = torch.nn.Embedding(10, 4, padding_idx=0), torch.nn.EmbeddingBag(10, 4, mode="sum")
+
+    def forward(self, x):
+        index = (x.abs() * 3).long().clamp(0, 9)
+        return self.table(index).sum(1) + self.bag(index)
+
+
+_zoo("embeddings", _Embeds, (3, 5))
+
+
+@modules.check()
+def to_moves_parameters_in_place(device):
+    """module.to(device) keeps the Parameter objects, and moves buffers and gradients."""
+    model = torch.nn.BatchNorm1d(3)
+    before = model.weight
+    model(torch.randn(4, 3)).sum().backward()
+    model.to(device)
+    assert model.weight is before
+    equal({t.device.type for t in (model.weight, model.weight.grad, model.running_mean)}, {torch.device(device).type})
+
+
+@modules.check()
+def attention_agrees(device):
+    """scaled_dot_product_attention, with a mask and causal, gives the CPU's output and gradients."""
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 5, 8, generator=draw) for _ in range(3))
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    for settings in ({"is_causal": True}, {"attn_mask": mask}):
+        found = []
+        for where in ("cpu", device):
+            given = [t.clone().to(where).requires_grad_() for t in (q, k, v)]
+            how = {n: s.to(where) if isinstance(s, torch.Tensor) else s for n, s in settings.items()}
+            out = torch.nn.functional.scaled_dot_product_attention(*given, **how)
+            out.sum().backward()
+            found.append([out.detach().cpu(), *[t.grad.cpu() for t in given]])
+        same(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
+random = Topic(
+    "trains/random",
+    why="A run that cannot be repeated cannot be debugged; a generator shared with the CPU's changes data loading.",
+    defined="at::AcceleratorHooksInterface::getDefaultGenerator, getNewGenerator; c10/core/GeneratorImpl.h",
+    chapter="generator",
+)
+
+
+@random.check()
+def the_same_seed_gives_the_same_numbers(device):
+    """After torch.manual_seed, rand, randn, randint, randperm, bernoulli and dropout repeat."""
+
+    def draw():
+        torch.manual_seed(7)
+        x = torch.rand(50, device=device)
+        return [x, torch.randn(50, device=device), torch.randint(0, 99, (50,), device=device),
+                torch.randperm(50, device=device), torch.bernoulli(x), torch.nn.functional.dropout(x, 0.5)]  # fmt: skip
+
+    for first, second in zip(draw(), draw(), strict=True):
+        assert torch.equal(first.cpu(), second.cpu())
+
+
+@random.check()
+def numbers_differ_from_call_to_call(device):
+    """Two draws in a row differ; another seed gives other numbers."""
+    torch.manual_seed(7)
+    first, second = torch.rand(50, device=device), torch.rand(50, device=device)
+    torch.manual_seed(8)
+    third = torch.rand(50, device=device)
+    assert not torch.equal(first.cpu(), second.cpu()) and not torch.equal(first.cpu(), third.cpu())
+
+
+@random.check()
+def the_distributions_are_right(device):
+    """rand is uniform on [0, 1), randn has mean 0 and deviation 1, over 100,000 numbers."""
+    torch.manual_seed(1)
+    x, y = torch.rand(100_000, device=device).cpu(), torch.randn(100_000, device=device).cpu()
+    assert x.min() >= 0 and x.max() < 1 and abs(x.mean() - 0.5) < 0.01 and abs(x.var() - 1 / 12) < 0.01
+    assert abs(y.mean()) < 0.02 and abs(y.std() - 1) < 0.02
+
+
+@random.check("generator", "not_the_host")
+def a_generator_belongs_to_the_device(device):
+    """torch.Generator(device) is of the device; a generator of the CPU is refused by its operators."""
+    generator = torch.Generator(device)
+    equal(generator.device.type, torch.device(device).type)
+    torch.rand(3, device=device, generator=generator)
+    with raises(RuntimeError, "(?i)generator"):
+        torch.rand(3, device=device, generator=torch.Generator())
+
+
+@random.check("generator")
+def a_generator_repeats_from_its_state(device):
+    """get_state and set_state, manual_seed, initial_seed and seed do what they do for the CPU's."""
+    generator = torch.Generator(device)
+    generator.manual_seed(11)
+    equal(generator.initial_seed(), 11)
+    state = generator.get_state()
+    first = torch.rand(9, device=device, generator=generator).cpu()
+    second = torch.rand(9, device=device, generator=generator).cpu()
+    assert not torch.equal(first, second)
+    generator.set_state(state)
+    assert torch.equal(torch.rand(9, device=device, generator=generator).cpu(), first)
+    generator.manual_seed(11)
+    assert torch.equal(torch.rand(9, device=device, generator=generator).cpu(), first)
+    seed = generator.seed()
+    equal(generator.initial_seed(), seed)
+    assert seed != 11 and seed != generator.seed()
+
+
+@random.check("generator")
+def a_generator_can_be_cloned(device):
+    """clone_state continues with the same numbers, on its own."""
+    generator = torch.Generator(device).manual_seed(3)
+    torch.rand(4, device=device, generator=generator)
+    other = generator.clone_state()
+    first = torch.rand(9, device=device, generator=generator).cpu()
+    assert torch.equal(torch.rand(9, device=device, generator=other).cpu(), first)
+    assert not torch.equal(torch.rand(9, device=device, generator=other).cpu(), first)
+
+
+@random.check("generator")
+def a_generator_can_share_its_state(device):
+    """graphsafe_set_state makes two generators one: what one draws, the other goes on from."""
+    one, two = torch.Generator(device).manual_seed(3), torch.Generator(device).manual_seed(4)
+    first = torch.rand(9, device=device, generator=torch.Generator(device).manual_seed(3)).cpu()
+    try:
+        two.graphsafe_set_state(one.graphsafe_get_state())
+    except NotImplementedError as error:
+        raise NotOffered(str(error).splitlines()[0]) from error
+    assert torch.equal(torch.rand(9, device=device, generator=two).cpu(), first)
+    assert not torch.equal(torch.rand(9, device=device, generator=one).cpu(), first)
+
+
+@random.check("generator")
+def an_offset_is_kept_or_refused(device):
+    """set_offset and get_offset either keep the offset, or both raise because the generator has none."""
+    generator = torch.Generator(device).manual_seed(3)
+    found = []
+    for call in (lambda: generator.set_offset(16), generator.get_offset):
+        try:
+            found.append(call())
+        except (RuntimeError, NotImplementedError):
+            found.append("refused")
+    assert found in ([None, 16], ["refused", "refused"]), found
+
+
+@random.check("generator")
+def a_wrong_state_is_refused(device):
+    """set_state with a tensor that is no state raises, and the generator works afterwards."""
+    generator = torch.Generator(device).manual_seed(3)
+    with raises((RuntimeError, TypeError)):
+        generator.set_state(torch.zeros(3, dtype=torch.uint8))
+    equal(torch.rand(3, device=device, generator=generator.manual_seed(3)).numel(), 3)
+
+
+@random.check("generator", "not_the_host")
+def the_cpus_generator_is_left_alone(device):
+    """Drawing on the device does not advance the CPU's generator."""
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    torch.rand(99, device=device), torch.nn.functional.dropout(torch.ones(99, device=device))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@random.check("module", "generator", "not_the_host")
+def the_modules_state_can_be_restored(device):
+    """torch.TYPE.get_rng_state and set_rng_state, manual_seed and initial_seed repeat a draw; fork_rng restores it."""
+    module, type = device_module(device), torch.device(device).type
+    module.manual_seed(21)
+    state = module.get_rng_state()
+    first = torch.rand(5, device=device).cpu()
+    module.set_rng_state(state)
+    with torch.random.fork_rng(devices=[torch.rand(1, device="cpu").device.index or 0], device_type=type):
+        module.manual_seed(99)
+        torch.rand(5, device=device)
+    assert torch.equal(torch.rand(5, device=device).cpu(), first)
+    module.manual_seed(21)
+    assert torch.equal(torch.rand(5, device=device).cpu(), first)
+
+
+@random.check("two_devices", "generator")
+def every_device_has_its_own_generator(device):
+    """manual_seed seeds all devices alike; drawing on one does not advance another."""
+    type = torch.device(device).type
+    torch.manual_seed(4)
+    first = torch.rand(5, device=f"{type}:0").cpu()
+    torch.rand(5, device=f"{type}:0")
+    assert torch.equal(torch.rand(5, device=f"{type}:1").cpu(), first)
+
+
+@random.check("generator", "two_devices")
+def a_new_generator_has_the_index(device):
+    """torch.Generator of a device with an index belongs to that device."""
+    type = torch.device(device).type
+    equal(torch.Generator(f"{type}:1").device, torch.device(type, 1))
+
+
+amp = Topic(
+    "trains/amp",
+    why="Mixed precision decides per operator by the dispatch key of the device: a missing row trains in float32, slowly.",
+    defined="aten/src/ATen/autocast_mode.h; torch/amp/autocast_mode.py; get_amp_supported_dtype of the device module",
+    chapter="autocast",
+    needs=("amp",),
+)
+
+
+@amp.check()
+def matmul_runs_in_the_lower_dtype(device):
+    """Under autocast, mm, linear and conv2d give the lower dtype, and a sum gives float32."""
+    type = torch.device(device).type
+    dtype = torch.get_autocast_dtype(type)
+    x = torch.ones(4, 4, device=device)
+    with torch.autocast(type):
+        equal((x @ x).dtype, dtype)
+        equal(torch.nn.functional.linear(x, x).dtype, dtype)
+        equal(torch.nn.functional.conv2d(x.view(1, 1, 4, 4), x.view(1, 1, 4, 4)).dtype, dtype)
+        equal(torch.addmm(x, x, x).dtype, dtype)
+        equal(torch.bmm(x[None], x[None]).dtype, dtype)
+    equal((x @ x).dtype, torch.float32)
+
+
+@amp.check()
+def sensitive_operators_run_in_float32(device):
+    """Under autocast, softmax, log, a loss and a norm of a lower dtype give float32."""
+    type = torch.device(device).type
+    x = torch.ones(4, 4, device=device, dtype=torch.get_autocast_dtype(type))
+    with torch.autocast(type):
+        equal(torch.nn.functional.mse_loss(x, x).dtype, torch.float32)
+        if type != "cpu":
+            equal(x.softmax(0).dtype, torch.float32)
+            equal(x.log().dtype, torch.float32)
+            equal(torch.nn.functional.layer_norm(x, (4,)).dtype, torch.float32)
+            equal(x.exp().dtype, torch.float32)
+            equal(x.pow(2).dtype, torch.float32)
+            equal(x.sum().dtype, torch.float32)
+            equal(torch.ops.aten.norm.Scalar(x, 2).dtype, torch.float32)
+            equal(torch.nn.functional.nll_loss(x.log_softmax(1), torch.zeros(4, dtype=torch.long, device=device)).dtype,
+                  torch.float32)  # fmt: skip
+
+
+@amp.check("not_the_host")
+def mixed_arguments_are_widened(device):
+    """Under autocast, addcmul, dot, cat and stack of two dtypes widen to float32."""
+    type = torch.device(device).type
+    x = torch.ones(4, device=device)
+    y = x.to(torch.get_autocast_dtype(type))
+    with torch.autocast(type):
+        equal(torch.addcmul(x, y, y).dtype, torch.float32)
+        equal(torch.dot(x, y).dtype, torch.float32)
+        equal(torch.cat([x, y]).dtype, torch.float32)
+        equal(torch.stack([x, y]).dtype, torch.float32)
+
+
+@amp.check("not_the_host")
+def an_unsafe_loss_is_refused(device):
+    """Under autocast, binary_cross_entropy raises and names binary_cross_entropy_with_logits."""
+    type = torch.device(device).type
+    x = torch.full((4,), 0.5, device=device)
+    with torch.autocast(type), raises(RuntimeError, "binary_cross_entropy_with_logits"):
+        torch.nn.functional.binary_cross_entropy(x, x)
+
+
+@amp.check()
+def it_can_be_switched_off_inside(device):
+    """autocast(enabled=False) inside restores float32, and custom dtypes are taken."""
+    type = torch.device(device).type
+    x = torch.ones(4, 4, device=device)
+    with torch.autocast(type, dtype=torch.bfloat16):
+        equal((x @ x).dtype, torch.bfloat16)
+        with torch.autocast(type, enabled=False):
+            equal((x @ x).dtype, torch.float32)
+        assert torch.is_autocast_enabled(type)
+    assert not torch.is_autocast_enabled(type)
+
+
+@amp.check()
+def gradients_have_the_parameters_dtype(device):
+    """A training step under autocast gives gradients in float32."""
+    type = torch.device(device).type
+    model = torch.nn.Linear(4, 4).to(device)
+    with torch.autocast(type, dtype=torch.bfloat16):
+        loss = model(torch.ones(2, 4, device=device)).float().pow(2).mean()
+    loss.backward()
+    equal(model.weight.grad.dtype, torch.float32)
+
+
+@amp.check()
+def the_scaler_skips_infinite_steps(device):
+    """GradScaler scales, unscales, skips a step with inf, and lowers its scale."""
+    p = torch.nn.Parameter(torch.ones(3, device=device))
+    optimizer = torch.optim.SGD([p], lr=1.0)
+    scaler = torch.amp.GradScaler(torch.device(device).type, init_scale=8.0)
+    scaler.scale((p * float("inf")).sum()).backward()
+    scaler.step(optimizer), scaler.update()
+    same(p, torch.ones(3))
+    equal(scaler.get_scale(), 4.0)
+    optimizer.zero_grad()
+    scaler.scale((p * 2).sum()).backward()
+    scaler.step(optimizer), scaler.update()
+    same(p, torch.full((3,), -1.0))
+
+
+@amp.check("module")
+def the_module_lists_its_dtypes(device):
+    """torch.TYPE.get_amp_supported_dtype lists dtypes that autocast accepts."""
+    module, type = device_module(device), torch.device(device).type
+    if not hasattr(module, "get_amp_supported_dtype"):
+        raise NotOffered("built-in devices have no get_amp_supported_dtype")
+    x = torch.ones(2, 2, device=device)
+    for dtype in module.get_amp_supported_dtype():
+        with torch.autocast(type, dtype=dtype):
+            equal((x @ x).dtype, dtype)
+
+
+optimizers = Topic(
+    "trains/optimizers",
+    why="On an accelerator optimizers take the foreach form by themselves: dozens of operators that nothing else calls.",
+    defined="torch/optim; torch/utils/_foreach_utils.py: _get_foreach_kernels_supported_devices",
+    chapter="operators",
+)
+
+
+@optimizers.check()
+def training_follows_the_cpu(device):
+    """Thirty steps of Adam on a small network follow the CPU's losses."""
+
+    def losses(where):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).to(where)
+        x = torch.randn(32, 4, generator=torch.Generator().manual_seed(1)).to(where)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        found = []
+        for _ in range(30):
+            loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    found = losses(device)
+    assert found[-1] < found[0]
+    same(torch.tensor(found), torch.tensor(losses("cpu")), rtol=1e-3, atol=1e-4)
+
+
+@optimizers.check()
+def clipping_gradients(device):
+    """clip_grad_norm_ and clip_grad_value_ do what they do on the CPU, and stay on the device."""
+    p = torch.nn.Parameter(torch.zeros(4, device=device))
+    p.grad = torch.full((4,), 3.0, device=device)
+    norm = torch.nn.utils.clip_grad_norm_([p], 1.0)
+    equal(norm.device.type, torch.device(device).type)
+    same(norm, torch.tensor(6.0))
+    same(p.grad, torch.full((4,), 0.5), rtol=1e-3, atol=1e-3)
+
+
+@optimizers.check()
+def an_optimizers_state_moves_with_its_checkpoint(device):
+    """An optimizer's state dict of the CPU loads into one on the device, and the step goes on."""
+    model = torch.nn.Linear(3, 1)
+    first = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    first.step()
+    model.to(device)
+    second = torch.optim.Adam(model.parameters())
+    second.load_state_dict(first.state_dict())
+    model(torch.ones(2, 3, device=device)).sum().backward()
+    second.step()
+    equal({s["exp_avg"].device.type for s in second.state.values()}, {torch.device(device).type})
+
+
+loading = Topic(
+    "trains/loading",
+    why="Input pipelines are where pinned memory and asynchronous copies are used, and where they race.",
+    defined="at::AcceleratorHooksInterface::getPinnedMemoryAllocator, isPinnedPtr; torch/utils/data/_utils/pin_memory.py",
+    chapter="memory",
+)
+
+
+@loading.check()
+def a_loader_feeds_the_device(device):
+    """Batches of a DataLoader with a worker process arrive on the device in order."""
+    data = torch.utils.data.TensorDataset(torch.arange(12.0))
+    found = [x.to(device).tolist() for (x,) in torch.utils.data.DataLoader(data, batch_size=4, num_workers=1)]
+    equal(sum(found, []), list(map(float, range(12))))
+
+
+@loading.check("pinned")
+def a_loader_pins_memory(device):
+    """DataLoader(pin_memory=True) gives pinned batches, and non_blocking copies of them have their values."""
+    data = torch.utils.data.TensorDataset(torch.arange(4096.0).reshape(16, 256))
+    total = 0.0
+    for (x,) in torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True):
+        assert x.is_pinned()
+        total += x.to(device, non_blocking=True).sum().item()
+    equal(total, 4096 * 4095 / 2)
+
+
+@loading.check("pinned")
+def pinned_memory_is_known(device):
+    """pin_memory() gives a pinned CPU tensor with the same values; others are not pinned; pinning twice is free."""
+    x = torch.arange(5.0)
+    y = x.pin_memory()
+    assert y.is_pinned() and not x.is_pinned() and y.device.type == "cpu" and y.pin_memory() is y
+    assert not torch.ones(2, device=device).is_pinned()
+    assert torch.empty(8, pin_memory=True).is_pinned()
+    assert y[2:].is_pinned() and not y.clone().is_pinned()
+    same(y, x)
+
+
+@loading.check("pinned")
+def only_host_memory_can_be_pinned(device):
+    """pin_memory() of a tensor of the device raises."""
+    with raises(RuntimeError, "only dense CPU tensors can be pinned|[Cc]annot pin"):
+        torch.ones(2, device=device).pin_memory()

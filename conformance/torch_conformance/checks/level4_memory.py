@@ -1,0 +1,469 @@
+"""Level 4: device memory is counted, limited, reused, and described."""
+
+import gc
+
+import torch
+
+from ..kit import NotOffered, busy, device_module, equal, raises, same, usable
+from ..registry import Topic
+
+statistics = Topic(
+    "memory/statistics",
+    why="Users size their batches by these numbers; a leak shows nowhere else.",
+    defined="c10::DeviceAllocator: getDeviceStats, resetPeakStats; torch/accelerator/memory.py",
+    chapter="memory",
+    needs=("statistics",),
+)
+MB = 1 << 20
+
+
+@statistics.check()
+def an_allocation_is_counted(device):
+    """memory_allocated grows by at least the size of a new tensor and falls when it is dropped."""
+    gc.collect()
+    before = torch.accelerator.memory_allocated(device)
+    x = torch.empty(8 << 20, dtype=torch.uint8, device=device)
+    grown = torch.accelerator.memory_allocated(device) - before
+    assert 8 << 20 <= grown <= 12 << 20, grown
+    del x
+    equal(torch.accelerator.memory_allocated(device), before)
+
+
+@statistics.check()
+def the_peak_is_remembered(device):
+    """max_memory_allocated keeps the highest value until reset_peak_memory_stats."""
+    torch.accelerator.reset_peak_memory_stats(device)
+    before = torch.accelerator.memory_allocated(device)
+    x = torch.empty(8 << 20, dtype=torch.uint8, device=device)
+    del x
+    assert torch.accelerator.max_memory_allocated(device) >= before + (8 << 20)
+    torch.accelerator.reset_peak_memory_stats(device)
+    assert torch.accelerator.max_memory_allocated(device) < before + (8 << 20)
+
+
+@statistics.check()
+def reserved_covers_allocated(device):
+    """memory_reserved is never less than memory_allocated, and its peak never less than it."""
+    x = torch.empty(3 << 20, dtype=torch.uint8, device=device)
+    assert torch.accelerator.memory_reserved(device) >= torch.accelerator.memory_allocated(device) >= x.nbytes
+    assert torch.accelerator.max_memory_reserved(device) >= torch.accelerator.memory_reserved(device)
+
+
+@statistics.check()
+def emptying_the_cache_gives_back(device):
+    """empty_cache lowers memory_reserved when everything large is freed, and live tensors keep their values."""
+    keep = torch.arange(5.0, device=device)
+    x = torch.empty(64 << 20, dtype=torch.uint8, device=device)
+    del x
+    torch.accelerator.synchronize(device)
+    before = torch.accelerator.memory_reserved(device)
+    torch.accelerator.empty_cache()
+    assert torch.accelerator.memory_reserved(device) < before
+    same(keep, torch.arange(5.0))
+
+
+@statistics.check()
+def freed_memory_is_reused(device):
+    """A hundred allocations of one size, each freed before the next, reserve memory for one."""
+    x = torch.empty(4 << 20, dtype=torch.uint8, device=device)
+    del x
+    before = torch.accelerator.memory_reserved(device)
+    for _ in range(100):
+        torch.empty(4 << 20, dtype=torch.uint8, device=device)
+    assert torch.accelerator.memory_reserved(device) <= before + (8 << 20)
+
+
+@statistics.check()
+def the_counts_are_kept(device):
+    """memory_stats counts allocations made and freed: allocation.all.allocated and .freed."""
+    before = torch.accelerator.memory_stats(device)
+    xs = [torch.empty(100, device=device) for _ in range(5)]
+    del xs
+    after = torch.accelerator.memory_stats(device)
+    assert after["allocation.all.allocated"] >= before["allocation.all.allocated"] + 5
+    assert after["allocation.all.freed"] >= before["allocation.all.freed"] + 5
+    equal(after["allocation.all.current"], before["allocation.all.current"])
+
+
+@statistics.check()
+def accumulated_counts_can_be_reset(device):
+    """reset_accumulated_memory_stats sets the counts of what was allocated back to zero."""
+    torch.empty(100, device=device)
+    torch.accelerator.reset_accumulated_memory_stats(device)
+    stats = torch.accelerator.memory_stats(device)
+    equal((stats["allocation.all.allocated"], stats["allocation.all.freed"]), (0, 0))
+
+
+@statistics.check("two_devices")
+def devices_are_counted_apart(device):
+    """An allocation on device 1 is not counted for device 0."""
+    type = torch.device(device).type
+    before = [torch.accelerator.memory_allocated(i) for i in (0, 1)]
+    x = torch.empty(5 << 20, dtype=torch.uint8, device=f"{type}:1")
+    grown = [torch.accelerator.memory_allocated(i) - b for i, b in zip((0, 1), before, strict=True)]
+    assert grown[0] == 0 and grown[1] >= x.nbytes, grown
+
+
+@statistics.check()
+def an_error_frees_its_temporaries(device):
+    """An operator that raises leaves no memory allocated."""
+    x = torch.ones(300, 400, device=device)
+    torch.accelerator.synchronize(device)
+    before = torch.accelerator.memory_allocated(device)
+    for _ in range(5):
+        try:
+            x @ x
+        except RuntimeError:
+            pass
+    gc.collect()
+    equal(torch.accelerator.memory_allocated(device), before)
+
+
+@statistics.check()
+def a_training_step_leaks_nothing(device):
+    """Memory allocated after the fifth and after the fifteenth training step is the same."""
+    model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 1)).to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.ones(8, 20, device=device)
+    found = []
+    for _ in range(15):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        torch.accelerator.synchronize(device)
+        found.append(torch.accelerator.memory_allocated(device))
+    equal(found[-1], found[4])
+
+
+limits = Topic(
+    "memory/limits",
+    why="Programs catch torch.OutOfMemoryError and try a smaller batch; any other type, or a dead device, ends them.",
+    defined="c10::OutOfMemoryError; torch.OutOfMemoryError",
+    chapter="memory",
+    needs=("memory_info",),
+)
+
+
+@limits.check()
+def free_and_total_are_told(device):
+    """get_memory_info gives 0 < free <= total, and free falls by a large allocation."""
+    torch.accelerator.empty_cache()
+    free, total = torch.accelerator.get_memory_info(device)
+    assert 0 < free <= total
+    x = torch.zeros(64 << 20, dtype=torch.uint8, device=device)
+    assert torch.accelerator.get_memory_info(device)[0] <= free - x.nbytes
+    equal(torch.accelerator.get_memory_info(device)[1], total)
+
+
+@limits.check()
+def out_of_memory_has_its_type(device):
+    """More memory than the device has raises torch.OutOfMemoryError, in words that name the size, and it works after."""
+    total = torch.accelerator.get_memory_info(device)[1]
+    with raises(torch.OutOfMemoryError, "(?i)out of memory"):
+        torch.empty(2 * total, dtype=torch.uint8, device=device)
+    usable(device)
+
+
+@limits.check("memory_fraction")
+def a_fraction_limits(device):
+    """set_per_process_memory_fraction limits what can be allocated, and 1.0 lifts it."""
+    module = device_module(device)
+    total = torch.accelerator.get_memory_info(device)[1]
+    torch.accelerator.empty_cache()
+    module.set_per_process_memory_fraction(min(1.0, (256 << 20) / total))
+    try:
+        with raises(torch.OutOfMemoryError):
+            torch.empty(512 << 20, dtype=torch.uint8, device=device)
+    finally:
+        module.set_per_process_memory_fraction(1.0)
+    torch.empty(512 << 20, dtype=torch.uint8, device=device)
+
+
+@limits.check("memory_fraction")
+def cached_memory_is_given_up_first(device):
+    """An allocation that fits only without the cache succeeds."""
+    module = device_module(device)
+    total = torch.accelerator.get_memory_info(device)[1]
+    torch.accelerator.empty_cache()
+    module.set_per_process_memory_fraction(min(1.0, (torch.accelerator.memory_reserved(device) + (256 << 20)) / total))
+    try:
+        x = [torch.empty(60 << 20, dtype=torch.uint8, device=device) for _ in range(3)]
+        del x
+        torch.empty(200 << 20, dtype=torch.uint8, device=device)
+    finally:
+        module.set_per_process_memory_fraction(1.0)
+
+
+@limits.check("memory_fraction")
+def the_fraction_can_be_read(device):
+    """get_per_process_memory_fraction gives what was set, and 0 < fraction <= 1 is required."""
+    module = device_module(device)
+    if not hasattr(module, "get_per_process_memory_fraction"):
+        raise NotOffered("no get_per_process_memory_fraction")
+    module.set_per_process_memory_fraction(0.5)
+    try:
+        equal(module.get_per_process_memory_fraction(), 0.5)
+        with raises((ValueError, RuntimeError)):
+            module.set_per_process_memory_fraction(1.5)
+    finally:
+        module.set_per_process_memory_fraction(1.0)
+
+
+reuse = Topic(
+    "memory/streams",
+    why="Memory that a second stream still reads must not be handed out again: the classic race of caching allocators.",
+    defined="c10::DeviceAllocator::recordStream; Tensor.record_stream; c10/core/impl/DeviceGuardImplInterface.h",
+    chapter="memory",
+    needs=("streams", "events", "storage"),
+)
+
+
+@reuse.check()
+def record_stream_delays_reuse(device):
+    """Memory that record_stream marked for a busy stream is not reused before that stream is done."""
+    side = torch.Stream(device=device)
+    x = torch.full((1 << 20,), 1.0, device=device)
+    address = x.data_ptr()
+    torch.accelerator.synchronize(device)
+    with side:
+        busy(device, 0.3)
+        y = x + 0
+    x.record_stream(side)
+    del x
+    done = side.query()
+    z = torch.full((1 << 20,), 2.0, device=device)
+    assert done or side.query() or z.data_ptr() != address, "handed out again while the other stream uses it"
+    torch.accelerator.synchronize(device)
+    equal((y.min().item(), y.max().item()), (1.0, 1.0))
+
+
+@reuse.check()
+def marked_memory_comes_back(device):
+    """Memory that record_stream marked is reused after the stream is done."""
+    side = torch.Stream(device=device)
+    x = torch.empty(7 << 20, dtype=torch.uint8, device=device)
+    x.record_stream(side)
+    del x
+    torch.accelerator.synchronize(device)
+    torch.empty(7 << 20, dtype=torch.uint8, device=device)
+    before = torch.accelerator.memory_reserved(device)
+    torch.empty(7 << 20, dtype=torch.uint8, device=device)
+    assert torch.accelerator.memory_reserved(device) <= before
+
+
+@reuse.check()
+def the_same_stream_reuses_at_once(device):
+    """A freed block is handed out again to the same stream without a wait, and in its order."""
+    found = []
+    for n in range(20):
+        x = torch.full((1 << 18,), float(n), device=device)
+        y = x + 1
+        del x
+        found.append(y.sum() / (1 << 18))
+    equal([float(f) for f in found], [n + 1.0 for n in range(20)])
+
+
+pools = Topic(
+    "memory/pools",
+    why="Inference servers separate memory by pools; a pool that leaks keeps its memory for ever.",
+    defined="torch/cuda/memory.py: MemPool, use_mem_pool; c10/core/CachingDeviceAllocator.h",
+    chapter="memory",
+    needs=("pools", "snapshot"),
+)
+
+
+@pools.check()
+def a_pool_keeps_its_memory_apart(device):
+    """Memory allocated within use_mem_pool is in that pool's segments, and outside it is not."""
+    module = device_module(device)
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
+        x = torch.empty(4 << 20, dtype=torch.uint8, device=device)
+    y = torch.empty(4 << 20, dtype=torch.uint8, device=device)
+    owners = {}
+    for segment in module.memory_snapshot():
+        for t, name in ((x, "inside"), (y, "outside")):
+            if segment["address"] <= t.data_ptr() < segment["address"] + segment["total_size"]:
+                owners[name] = tuple(segment["segment_pool_id"])
+    equal(owners["inside"], tuple(pool.id))
+    assert owners["outside"] != tuple(pool.id)
+
+
+@pools.check()
+def a_pool_gives_its_memory_back(device):
+    """After a pool and its tensors are gone, empty_cache gives its memory back."""
+    module = device_module(device)
+    torch.accelerator.empty_cache()
+    before = torch.accelerator.memory_reserved(device)
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
+        x = torch.empty(40 << 20, dtype=torch.uint8, device=device)
+    assert torch.accelerator.memory_reserved(device) >= before + (40 << 20)
+    del x, pool
+    torch.accelerator.synchronize(device)
+    torch.accelerator.empty_cache()
+    assert torch.accelerator.memory_reserved(device) <= before
+
+
+@pools.check()
+def a_pool_counts_its_uses(device):
+    """MemPool.use_count is 1, and 2 within use_mem_pool."""
+    module = device_module(device)
+    pool = module.MemPool()
+    first = pool.use_count()
+    with module.use_mem_pool(pool):
+        equal(pool.use_count(), first + 1)
+    equal(pool.use_count(), first)
+
+
+@pools.check()
+def freed_memory_of_a_pool_stays_there(device):
+    """Memory freed in a pool is not handed out outside of it."""
+    module = device_module(device)
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
+        x = torch.empty(6 << 20, dtype=torch.uint8, device=device)
+        address = x.data_ptr()
+        del x
+    y = torch.empty(6 << 20, dtype=torch.uint8, device=device)
+    assert y.data_ptr() != address
+
+
+@pools.check("memory_fraction", "memory_info")
+def a_pool_helps_out_if_it_may(device):
+    """Free memory of a MemPool(use_on_oom=True) serves an allocation outside that would fail without it."""
+    module = device_module(device)
+    torch.accelerator.empty_cache()
+    pool = module.MemPool(use_on_oom=True)
+    with module.use_mem_pool(pool):
+        x = torch.empty(200 << 20, dtype=torch.uint8, device=device)
+    del x
+    total = torch.accelerator.get_memory_info(device)[1]
+    module.set_per_process_memory_fraction((torch.accelerator.memory_reserved(device) + (32 << 20)) / total)
+    try:
+        torch.empty(150 << 20, dtype=torch.uint8, device=device)
+    finally:
+        module.set_per_process_memory_fraction(1.0)
+
+
+@pools.check(defined="PYTORCH_ALLOC_CONF; torch/cuda/memory.py: MemPool(use_on_oom, no_split)")
+def a_pool_takes_its_options(device):
+    """MemPool(use_on_oom=True) and MemPool(no_split=True) can be made and used."""
+    module = device_module(device)
+    for options in ({"use_on_oom": True}, {"no_split": True}):
+        with module.use_mem_pool(module.MemPool(**options)):
+            x = torch.ones(1 << 18, device=device)
+        equal(x.sum().item(), float(1 << 18))
+
+
+snapshots = Topic(
+    "memory/snapshots",
+    why="A snapshot is how users find what fills their memory.",
+    defined="torch/cuda/memory.py: memory_snapshot, _record_memory_history; torch/cuda/_memory_viz.py",
+    chapter="memory",
+    needs=("snapshot",),
+)
+
+
+@snapshots.check()
+def a_snapshot_shows_live_blocks(device):
+    """memory_snapshot has a segment with the block of a live tensor, of its size, marked as active."""
+    x = torch.empty(5 << 20, dtype=torch.uint8, device=device)
+    module = device_module(device)
+    found = [
+        block
+        for segment in module.memory_snapshot()
+        for block in segment["blocks"]
+        if block.get("address") == x.data_ptr()
+    ]
+    assert found and found[0]["size"] >= x.nbytes and found[0]["state"] == "active_allocated", found
+
+
+@snapshots.check()
+def blocks_add_up_to_segments(device):
+    """In each segment of a snapshot the blocks' sizes add up to its total."""
+    x = [torch.empty(n << 16, dtype=torch.uint8, device=device) for n in (1, 5, 9, 80)]
+    for segment in device_module(device).memory_snapshot():
+        equal(sum(block["size"] for block in segment["blocks"]), segment["total_size"])
+        assert segment["allocated_size"] <= segment["total_size"]
+    del x
+
+
+@snapshots.check("history")
+def history_has_the_stack(device):
+    """With the history recorded, a block's frames name the function that allocated it; switched off, none."""
+    memory = device_module(device).memory
+    memory._record_memory_history(stacks="python")
+
+    def allocate_here():
+        return torch.empty(3 << 20, dtype=torch.uint8, device=device)
+
+    try:
+        x = allocate_here()
+        snapshot = memory._snapshot()
+    finally:
+        memory._record_memory_history(enabled=None)
+    blocks = [b for s in snapshot["segments"] for b in s["blocks"] if b.get("address") == x.data_ptr()]
+    assert any(frame["name"] == "allocate_here" for frame in blocks[0]["frames"]), blocks
+
+
+@snapshots.check("history")
+def history_lists_allocations_in_order(device):
+    """The trace has an alloc and a free_completed entry for a tensor that came and went."""
+    memory = device_module(device).memory
+    memory._record_memory_history()
+    try:
+        x = torch.empty(3 << 20, dtype=torch.uint8, device=device)
+        address = x.data_ptr()
+        del x
+        traces = memory._snapshot()["device_traces"]
+    finally:
+        memory._record_memory_history(enabled=None)
+    actions = [entry["action"] for trace in traces for entry in trace if entry["addr"] == address]
+    assert "alloc" in actions and "free_completed" in actions, actions
+
+
+pinned = Topic(
+    "memory/pinned",
+    why="Pinned memory that is handed out again while a copy reads it sends wrong data without an error.",
+    defined="ATen/core/CachingHostAllocator.h; torch/accelerator: host memory statistics",
+    chapter="memory",
+    needs=("pinned",),
+)
+
+
+@pinned.check("events")
+def pinned_memory_waits_for_its_copy(device):
+    """A pinned tensor dropped during a non_blocking copy is not reused before the copy has read it."""
+    busy(device, 0.2)
+    x = torch.full((1 << 18,), 1.0).pin_memory()
+    y = x.to(device, non_blocking=True)
+    del x
+    z = torch.empty(1 << 18, pin_memory=True).fill_(2.0)
+    equal((y.min().item(), y.max().item(), z[0].item()), (1.0, 1.0, 2.0))
+
+
+@pinned.check()
+def pinned_memory_is_cached(device):
+    """A pinned block freed and allocated again has the same address."""
+    x = torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
+    address = x.data_ptr()
+    del x
+    equal(torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True).data_ptr(), address)
+
+
+@pinned.check("module")
+def pinned_memory_is_counted(device):
+    """host_memory_stats of the module counts pinned allocations, and its peaks can be reset."""
+    module = device_module(device)
+    if not hasattr(module, "host_memory_stats"):
+        raise NotOffered("the module has no host_memory_stats")
+    before = module.host_memory_stats()
+    x = torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
+    after = module.host_memory_stats()
+    assert after["active_bytes.current"] >= before["active_bytes.current"] + x.nbytes, (before, after)
+    del x
+    module.reset_peak_host_memory_stats()
+    equal(module.host_memory_stats()["active_bytes.peak"], module.host_memory_stats()["active_bytes.current"])
+    module.reset_accumulated_host_memory_stats()
+    equal(module.host_memory_stats()["allocations.allocated"], 0)

@@ -1,0 +1,477 @@
+"""Level 5: work runs in the order of its streams, events order streams, copies overlap, errors arrive."""
+
+import time
+
+import torch
+
+from ..kit import NotOffered, busy, device_module, equal, raises, same, usable
+from ..registry import Topic
+
+ordering = Topic(
+    "streams/ordering",
+    why="A stream that starts too early reads what is not yet written: wrong results, once in a thousand runs.",
+    defined="c10/core/impl/DeviceGuardImplInterface.h: getStream, exchangeStream, record, block, synchronizeStream",
+    chapter="streams",
+    needs=("streams", "events"),
+)
+
+
+@ordering.check()
+def a_stream_keeps_its_order(device):
+    """Work on one stream runs in the order in which it was launched."""
+    x = torch.zeros(1000, device=device)
+    for n in range(200):
+        x.mul_(0.5).add_(n)
+    expected = 0.0
+    for n in range(200):
+        expected = expected * 0.5 + n
+    same(x, torch.full((1000,), expected))
+
+
+@ordering.check()
+def wait_stream_waits(device):
+    """Work after wait_stream sees what the other stream wrote before."""
+    here, side = torch.accelerator.current_stream(device), torch.Stream(device=device)
+    for n in range(4):
+        x = torch.zeros(1 << 16, device=device)
+        side.wait_stream(here)
+        with side:
+            x.copy_(busy(device, 0.05).view(-1)[:1].expand(1 << 16) + n)
+        here.wait_stream(side)
+        y = x * 2
+        same(y, torch.full((1 << 16,), 2.0 * (1 + n)))
+        x.record_stream(side)
+
+
+@ordering.check()
+def a_stream_waits_for_an_event(device):
+    """Work after Stream.wait_event sees everything before the event."""
+    here, side = torch.accelerator.current_stream(device), torch.Stream(device=device)
+    for n in range(4):
+        x = torch.zeros(1 << 16, device=device)
+        x.copy_(busy(device, 0.05).view(-1)[:1].expand(1 << 16) + n)
+        event = here.record_event()
+        side.wait_event(event)
+        with side:
+            y = x * 3
+        side.synchronize()
+        same(y, torch.full((1 << 16,), 3.0 * (1 + n)))
+
+
+@ordering.check()
+def an_event_waits_on_a_stream(device):
+    """Event.wait(stream) holds that stream back until the event."""
+    here, side = torch.accelerator.current_stream(device), torch.Stream(device=device)
+    x = torch.zeros(1 << 16, device=device)
+    x.copy_(busy(device, 0.1).view(-1)[:1].expand(1 << 16))
+    event = torch.Event(device)
+    event.record(here)
+    event.wait(side)
+    with side:
+        y = x + 1
+    side.synchronize()
+    same(y, torch.full((1 << 16,), 2.0))
+
+
+@ordering.check()
+def an_event_holds_what_was_before_it(device):
+    """Recording an event again moves it: a wait then holds for the later record."""
+    here, side = torch.accelerator.current_stream(device), torch.Stream(device=device)
+    event = torch.Event(device)
+    x = torch.zeros(1 << 16, device=device)
+    event.record(here)
+    x.copy_(busy(device, 0.1).view(-1)[:1].expand(1 << 16))
+    event.record(here)
+    side.wait_event(event)
+    with side:
+        y = x + 1
+    side.synchronize()
+    same(y, torch.full((1 << 16,), 2.0))
+
+
+@ordering.check()
+def an_event_never_recorded_holds_nothing(device):
+    """Waiting for an event that was never recorded returns at once, and query() says it is done."""
+    event = torch.Event(device)
+    assert event.query()
+    event.synchronize()
+    torch.accelerator.current_stream(device).wait_event(event)
+    usable(device)
+
+
+@ordering.check("two_devices")
+def events_order_devices(device):
+    """A stream of device 1 waits for an event of device 0."""
+    type = torch.device(device).type
+    x = torch.zeros(1 << 16, device=f"{type}:0")
+    x.copy_(busy(f"{type}:0", 0.1).view(-1)[:1].expand(1 << 16))
+    event = torch.accelerator.current_stream(f"{type}:0").record_event()
+    torch.accelerator.current_stream(f"{type}:1").wait_event(event)
+    y = x.to(f"{type}:1") + 1
+    same(y, torch.full((1 << 16,), 2.0))
+
+
+@ordering.check("two_devices")
+def copies_between_devices_are_ordered(device):
+    """A copy between devices waits for the source's current stream, and later work on the target for the copy."""
+    type = torch.device(device).type
+    for _ in range(3):
+        x = busy(f"{type}:0", 0.05) + 1
+        y = x.to(f"{type}:1", non_blocking=True)
+        z = y * 2
+        x.zero_()
+        same(z, torch.full((256, 256), 4.0))
+
+
+waiting = Topic(
+    "streams/waiting",
+    why="A synchronize that returns too early lets the host read unfinished results; timers measure nothing.",
+    defined="DeviceGuardImplInterface: synchronizeStream, synchronizeDevice, synchronizeEvent, queryStream, queryEvent",
+    chapter="streams",
+    needs=("streams", "events"),
+)
+
+
+@waiting.check()
+def synchronize_waits_for_everything(device):
+    """After torch.accelerator.synchronize(), every stream and event of the device is done."""
+    streams = [torch.Stream(device=device) for _ in range(3)]
+    events = []
+    for stream in streams:
+        with stream:
+            busy(device, 0.05)
+        events.append(stream.record_event())
+    torch.accelerator.synchronize(device)
+    assert all(stream.query() for stream in streams) and all(event.query() for event in events)
+
+
+@waiting.check()
+def a_streams_synchronize_waits(device):
+    """After stream.synchronize(), its work is done: a pinned or pageable target of a copy has the values."""
+    stream = torch.Stream(device=device)
+    with stream:
+        y = busy(device, 0.1)
+        event = stream.record_event()
+    stream.synchronize()
+    assert stream.query() and event.query()
+    same(y.cpu(), torch.ones(256, 256))
+
+
+@waiting.check()
+def an_events_synchronize_waits(device):
+    """After event.synchronize(), event.query() is true."""
+    stream = torch.Stream(device=device)
+    with stream:
+        busy(device, 0.1)
+    event = stream.record_event()
+    event.synchronize()
+    assert event.query()
+
+
+@waiting.check()
+def a_query_tells_the_truth(device):
+    """query() turns true after the work and not before: what it allows to be read is finished."""
+    stream = torch.Stream(device=device)
+    with stream:
+        y = busy(device, 0.2)
+    event = stream.record_event()
+    while not event.query():
+        time.sleep(0.001)
+    other = torch.Stream(device=device)
+    with other:
+        z = y + 0
+    other.synchronize()
+    same(z, torch.ones(256, 256))
+    deadline = time.monotonic() + 20
+    while not stream.query():
+        assert time.monotonic() < deadline, "the stream never turns idle"
+        time.sleep(0.001)
+
+
+@waiting.check()
+def busy_is_not_done(device):
+    """If launching long work returns at once, neither the event behind it nor the stream is done yet."""
+    started = time.perf_counter()
+    busy(device, 0.5)
+    stream = torch.accelerator.current_stream(device)
+    event = stream.record_event()
+    launched, done = time.perf_counter() - started, event.query() or stream.query()
+    event.synchronize()
+    total = time.perf_counter() - started
+    if launched > 0.5 * total:
+        raise NotOffered("the device computes before a call returns")
+    assert not done, f"query() said done after {launched:.3f} s of {total:.3f} s"
+
+
+@waiting.check()
+def reading_a_value_waits(device):
+    """cpu(), item() and tolist() wait for the work that makes the value."""
+    for read in (lambda t: t.cpu().sum().item(), lambda t: t.sum().item(), lambda t: sum(map(sum, t.tolist()))):
+        equal(read(busy(device, 0.05)), 65536.0)
+
+
+@waiting.check("timing")
+def elapsed_time_measures_work(device):
+    """elapsed_time between two events is positive, in milliseconds, and about the time of the work between them."""
+    first, second = torch.Event(device, enable_timing=True), torch.Event(device, enable_timing=True)
+    stream = torch.accelerator.current_stream(device)
+    torch.accelerator.synchronize(device)
+    started = time.perf_counter()
+    first.record(stream)
+    busy(device, 0.2)
+    second.record(stream)
+    second.synchronize()
+    wall = 1000 * (time.perf_counter() - started)
+    found = first.elapsed_time(second)
+    assert 0.2 * wall < found <= 1.2 * wall + 5, f"{found} ms of {wall} ms"
+
+
+@waiting.check("timing")
+def elapsed_time_needs_timing(device):
+    """elapsed_time of events without timing, or never recorded, raises."""
+    stream = torch.accelerator.current_stream(device)
+    first, second = torch.Event(device), torch.Event(device)
+    first.record(stream), second.record(stream)
+    second.synchronize()
+    with raises((RuntimeError, ValueError)):
+        first.elapsed_time(second)
+    with raises((RuntimeError, ValueError)):
+        torch.Event(device, enable_timing=True).elapsed_time(torch.Event(device, enable_timing=True))
+
+
+current = Topic(
+    "streams/current",
+    why="Libraries pass streams around; a current stream that leaks out of a `with` moves later work to it.",
+    defined="torch/csrc/Stream.cpp; DeviceGuardImplInterface: getStream, getDefaultStream, exchangeStream, getNewStream",
+    chapter="streams",
+    needs=("streams",),
+)
+
+
+@current.check()
+def with_sets_and_restores_the_stream(device):
+    """`with stream` makes it the current stream, nests, and restores the one before, also after an exception."""
+    first, second = torch.Stream(device=device), torch.Stream(device=device)
+    before = torch.accelerator.current_stream(device)
+    try:
+        with first:
+            equal(torch.accelerator.current_stream(device), first)
+            with second:
+                equal(torch.accelerator.current_stream(device), second)
+            equal(torch.accelerator.current_stream(device), first)
+            raise KeyError
+    except KeyError:
+        pass
+    equal(torch.accelerator.current_stream(device), before)
+
+
+@current.check()
+def set_stream_sets_it(device):
+    """torch.accelerator.set_stream sets the current stream of its device."""
+    before, stream = torch.accelerator.current_stream(device), torch.Stream(device=device)
+    try:
+        torch.accelerator.set_stream(stream)
+        equal(torch.accelerator.current_stream(device), stream)
+    finally:
+        torch.accelerator.set_stream(before)
+    equal(torch.accelerator.current_stream(device), before)
+
+
+@current.check()
+def streams_know_their_device(device):
+    """A stream knows its device, compares equal to itself only, and can be hashed."""
+    first, second = torch.Stream(device=device), torch.Stream(device=device)
+    equal(first.device.type, torch.device(device).type)
+    assert first == first and first != second
+    equal(len({first, second, first}), 2)
+
+
+@current.check("two_devices")
+def every_device_has_its_current_stream(device):
+    """Setting a stream of device 1 changes neither the current stream nor the work of device 0."""
+    type = torch.device(device).type
+    before = torch.accelerator.current_stream(f"{type}:0")
+    stream = torch.Stream(device=f"{type}:1")
+    with stream:
+        equal(torch.accelerator.current_stream(f"{type}:1"), stream)
+        equal(torch.accelerator.current_stream(f"{type}:0"), before)
+    equal(torch.accelerator.current_device_index(), 0)
+    equal(stream.device.index, 1)
+
+
+@current.check()
+def every_thread_has_its_current_stream(device):
+    """A stream set in one thread is not the current stream of another."""
+    import threading
+
+    stream, found = torch.Stream(device=device), []
+
+    def work():
+        found.append(torch.accelerator.current_stream(device))
+
+    with stream:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert found[0] != stream
+
+
+@current.check("module")
+def the_module_knows_its_streams(device):
+    """torch.TYPE.Stream, current_stream, default_stream and the context torch.TYPE.stream agree with torch.accelerator."""
+    module = device_module(device)
+    for name in ("Stream", "stream", "current_stream", "default_stream"):
+        if not hasattr(module, name):
+            raise NotOffered(f"the module has no {name}")
+    equal(module.current_stream(), module.default_stream())
+    stream = module.Stream()
+    with module.stream(stream):
+        equal(module.current_stream(), stream)
+        assert module.current_stream() != module.default_stream()
+    equal(module.current_stream(), module.default_stream())
+
+
+@current.check("module")
+def streams_have_priorities(device):
+    """torch.TYPE.Stream(priority=-1) can be made, computes, and differs from a stream without."""
+    module = device_module(device)
+    stream = module.Stream(priority=-1)
+    with stream:
+        x = torch.ones(3, device=device) + 1
+    stream.synchronize()
+    same(x, torch.full((3,), 2.0))
+    if hasattr(stream, "priority"):
+        assert stream.priority < module.Stream().priority
+
+
+@current.check()
+def many_streams_can_be_made(device):
+    """A hundred streams can be made and used; they may share queues, but all compute."""
+    streams = [torch.Stream(device=device) for _ in range(100)]
+    found = []
+    for n, stream in enumerate(streams):
+        with stream:
+            found.append(torch.full((10,), float(n), device=device) + 1)
+    torch.accelerator.synchronize(device)
+    equal([float(x[0]) for x in found], [n + 1.0 for n in range(100)])
+
+
+@current.check()
+def streams_have_native_handles(device):
+    """stream.native_handle, which extensions give to the vendor's library, differs between streams."""
+    first, second = torch.Stream(device=device), torch.Stream(device=device)
+    if not hasattr(first, "native_handle"):
+        raise NotOffered("this PyTorch has no Stream.native_handle")
+    assert first.native_handle != second.native_handle
+
+
+@current.check()
+def no_stream_is_capturing(device):
+    """Stream.is_capturing() is false where no graph is captured."""
+    stream = torch.accelerator.current_stream(device)
+    if not hasattr(stream, "is_capturing"):
+        raise NotOffered("this PyTorch has no Stream.is_capturing")
+    assert stream.is_capturing() is False
+
+
+asynchronous = Topic(
+    "streams/copies",
+    why="An asynchronous copy that reads its source too late, or is waited for too early, corrupts batches.",
+    defined="aten::copy_(non_blocking=True); aten::_copy_from; CachingHostAllocator::record_event",
+    chapter="streams",
+    needs=("streams", "events", "pinned"),
+)
+
+
+@asynchronous.check()
+def from_pinned_memory(device):
+    """A non_blocking copy from pinned memory has the values for everything after it on the stream."""
+    x = torch.arange(1 << 18, dtype=torch.float32).pin_memory()
+    busy(device, 0.05)
+    y = x.to(device, non_blocking=True)
+    equal((y * 2).sum().item(), (torch.arange(1 << 18, dtype=torch.float32) * 2).sum().item())
+
+
+@asynchronous.check()
+def to_pinned_memory(device):
+    """A non_blocking copy to pinned memory has the values after the stream is synchronised."""
+    y = torch.zeros(256, 256, pin_memory=True)
+    y.copy_(busy(device, 0.1), non_blocking=True)
+    torch.accelerator.current_stream(device).synchronize()
+    same(y, torch.ones(256, 256))
+
+
+@asynchronous.check()
+def from_pageable_memory_the_source_may_change(device):
+    """After a non_blocking copy from pageable memory the source may be overwritten at once, as on CUDA."""
+    busy(device, 0.1)
+    x = torch.ones(1 << 16)
+    y = x.to(device, non_blocking=True)
+    x.zero_()
+    same(y, torch.ones(1 << 16))
+
+
+@asynchronous.check()
+def to_pageable_memory_is_done(device):
+    """A blocking copy to the CPU is finished when it returns, also under load on another stream."""
+    side = torch.Stream(device=device)
+    with side:
+        busy(device, 0.2)
+    x = busy(device, 0.05)
+    same(x.cpu(), torch.ones(256, 256))
+
+
+@asynchronous.check()
+def on_a_side_stream(device):
+    """A prefetch on a side stream, waited for by an event, gives every batch its values."""
+    side = torch.Stream(device=device)
+    here = torch.accelerator.current_stream(device)
+    total = []
+    for n in range(5):
+        batch = torch.full((1 << 14,), float(n)).pin_memory()
+        with side:
+            there = batch.to(device, non_blocking=True)
+            ready = side.record_event()
+        here.wait_event(ready)
+        total.append((there + 1).mean())
+        there.record_stream(here)
+    equal([float(t) for t in total], [n + 1.0 for n in range(5)])
+
+
+failures = Topic(
+    "streams/errors",
+    why="A queued failure that nobody raises makes a job train on garbage.",
+    defined="c10/core/Device.h; CUDA's rule: an error of queued work is raised by a later call",
+    chapter="execution",
+    needs=("streams",),
+)
+
+
+@failures.check()
+def a_queued_failure_is_raised(device):
+    """An embedding with an index beyond the table raises at the latest at the next synchronisation."""
+    table = torch.ones(4, 3, device=device)
+    with raises((RuntimeError, IndexError)):
+        torch.nn.functional.embedding(torch.tensor([9], device=device), table)
+        torch.accelerator.synchronize(device)
+
+
+@failures.check()
+def a_wrong_stream_type_is_refused(device):
+    """A stream of a device that does not exist raises."""
+    with raises((RuntimeError, ValueError)):
+        torch.Stream(device=f"{torch.device(device).type}:77")
+    usable(device)
+
+
+@failures.check("events")
+def an_event_of_another_device_is_refused(device):
+    """An event that is recorded twice on streams of different devices raises."""
+    type = torch.device(device).type
+    if torch.accelerator.device_count() < 2:
+        raise NotOffered("there is one device")
+    event = torch.Event(f"{type}:0")
+    event.record(torch.accelerator.current_stream(f"{type}:0"))
+    with raises((RuntimeError, ValueError)):
+        event.record(torch.accelerator.current_stream(f"{type}:1"))
+    usable(device)

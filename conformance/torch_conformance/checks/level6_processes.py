@@ -1,0 +1,303 @@
+"""Level 6: several processes: fork, spawn, sharing, torch.distributed. Each runs in processes of its own."""
+
+import torch
+
+from ..kit import equal, python
+from ..registry import Topic
+
+forks = Topic(
+    "processes/fork",
+    why="Data loaders fork. A child that touches the device's locks hangs; one that uses it must be told.",
+    defined="torch/TYPE.py: _is_in_bad_fork; torch/random.py asks it; torch/cuda/__init__.py: _lazy_init",
+    chapter="sharing",
+    needs=("module", "storage", "not_the_host"),
+)
+
+
+@forks.check()
+def an_unused_device_survives_a_fork(device):
+    """A child forked before the parent used the device can use it."""
+    code = f"""
+    import os, torch
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.ones(2, device={device!r}).sum().item() == 2 else 1)
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, status
+    assert torch.ones(2, device={device!r}).sum().item() == 2
+    """
+    python(code)
+
+
+@forks.check()
+def a_used_device_refuses_in_the_child(device):
+    """A child forked after the parent used the device gets a RuntimeError that says to use spawn, not a hang or a crash."""
+    code = f"""
+    import os, signal, sys, torch
+    x = torch.ones(2, device={device!r})
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            torch.ones(2, device={device!r}).sum().item()
+        except RuntimeError as error:
+            os._exit(0 if "spawn" in str(error) or "fork" in str(error) else 3)
+        os._exit(4)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 0, {{3: "the error does not say spawn or fork", 4: "no error"}}.get(status, status)
+    assert x.sum().item() == 2
+    """
+    python(code)
+
+
+@forks.check()
+def the_child_knows_that_it_is_one(device):
+    """torch.TYPE._is_in_bad_fork() is false in the parent and true in a child forked after the device was used."""
+    type = torch.device(device).type
+    code = f"""
+    import os, torch
+    torch.ones(2, device={device!r})
+    assert not torch.{type}._is_in_bad_fork()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.{type}._is_in_bad_fork() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    """
+    python(code)
+
+
+@forks.check()
+def the_child_may_compute_on_the_cpu(device):
+    """A child forked after the parent used the device seeds, computes on the CPU, drops the parent's tensors, and ends."""
+    code = f"""
+    import os, signal, torch
+    x = torch.ones(2, device={device!r}); p = [x + 1]
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        torch.manual_seed(1)
+        ok = torch.ones(2).sum().item() == 2
+        del x, p
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    """
+    python(code)
+
+
+@forks.check("pinned")
+def the_child_may_read_pinned_memory(device):
+    """A forked child reads and drops a pinned tensor of its parent."""
+    code = f"""
+    import os, signal, torch
+    torch.ones(2, device={device!r})
+    x = torch.full((1000,), 3.0).pin_memory()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        ok = x.sum().item() == 3000
+        del x
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    """
+    python(code)
+
+
+@forks.check()
+def a_loader_forks_while_the_device_works(device):
+    """A DataLoader with forked workers feeds a device that is in use."""
+    code = f"""
+    import torch
+    x = torch.ones(100, 100, device={device!r}) @ torch.ones(100, 100, device={device!r})
+    data = torch.utils.data.TensorDataset(torch.arange(8.0))
+    loader = torch.utils.data.DataLoader(data, batch_size=2, num_workers=1, multiprocessing_context="fork")
+    print(sum(b.to({device!r}).sum().item() for (b,) in loader))
+    """
+    equal(python(code), "28.0\n")
+
+
+_SHARE = """
+import sys, torch, torch.multiprocessing as mp
+
+def child(x, queue, done):
+    x.add_(1)
+    getattr(torch, x.device.type).synchronize()
+    queue.put(x.sum().item())
+    done.wait(60)
+
+if __name__ == "__main__":
+    mp.set_start_method("spawn")
+    x = torch.zeros(4, device=DEVICE)
+    queue, done = mp.Queue(), mp.Event()
+    process = mp.Process(target=child, args=(x, queue, done))
+    process.start()
+    print(queue.get(timeout=100), x.sum().item())
+    done.set()
+    process.join(60)
+    print(process.exitcode)
+"""
+
+shares = Topic(
+    "processes/sharing",
+    why="torch.multiprocessing passes tensors between workers; a copy instead of sharing loses the child's writes.",
+    defined="torch/multiprocessing/reductions.py; torch/csrc/StorageSharing.cpp",
+    chapter="sharing",
+    needs=("sharing",),
+)
+
+
+@shares.check("not_the_host")
+def a_spawned_child_shares_a_tensor(device):
+    """A tensor of the device sent to a spawned process shares its memory: the parent sees what the child wrote."""
+    import os
+    import subprocess
+    import sys
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "share.py")
+        with open(path, "w") as file:
+            file.write(_SHARE.replace("DEVICE", repr(device)))
+        result = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=110)
+    equal((result.returncode, result.stdout), (0, "4.0 4.0\n0\n")) if result.returncode == 0 else equal(
+        result.stderr[-800:], ""
+    )
+
+
+spawns = Topic(
+    "processes/spawn",
+    why="Every launcher starts children that import torch anew.",
+    defined="torch/multiprocessing/spawn.py",
+    chapter="autoload",
+    needs=("not_the_host",),
+)
+
+
+@spawns.check()
+def a_spawned_child_has_the_device(device):
+    """A process spawned while the device is in use has a working device of its own."""
+    code = f"""
+    import subprocess, sys, torch
+    x = torch.ones(2, device={device!r})
+    child = subprocess.run([sys.executable, "-c", "import torch; print(torch.ones(2, device={device!r}).sum().item())"],
+                           capture_output=True, text=True)
+    assert (child.returncode, child.stdout) == (0, "2.0\\n"), child
+    """
+    python(code)
+
+
+@spawns.check("memory_info")
+def two_processes_use_it_at_once(device):
+    """Two processes compute on the device at the same time."""
+    import threading
+
+    code = f"""
+    import torch
+    x = torch.ones(200, 200, device={device!r})
+    for _ in range(50):
+        x = (x @ x) / 200
+    print(x.sum().item())
+    """
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(python(code))) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    equal(found, ["40000.0\n"] * 2)
+
+
+groups = Topic(
+    "processes/distributed",
+    why="Data-parallel training is what most accelerators are bought for.",
+    defined="torch/distributed/distributed_c10d.py: Backend.register_backend, default_device_backend_map",
+    chapter="distributed",
+    needs=("distributed", "storage", "not_the_host"),
+)
+
+_GROUP = """
+import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def work(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
+    device = torch.device(TYPE, rank % getattr(torch, TYPE).device_count())
+    getattr(torch, TYPE).set_device(device)
+    dist.init_process_group(dist.get_default_backend_for_device(TYPE))
+BODY
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    import socket
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    mp.spawn(work, (port,), nprocs=2)
+"""
+
+
+def _run_group(device, body):
+    import os
+    import subprocess
+    import sys
+    import tempfile
+    import textwrap
+
+    source = _GROUP.replace("TYPE", repr(torch.device(device).type))
+    source = source.replace("BODY", textwrap.indent(textwrap.dedent(body).strip(), "    "))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "group.py")
+        with open(path, "w") as file:
+            file.write(source)
+        result = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=110)
+    assert result.returncode == 0, result.stderr[-1500:]
+
+
+@groups.check()
+def collectives_give_their_results(device):
+    """all_reduce, broadcast, all_gather, reduce_scatter and barrier of two processes give what they should."""
+    _run_group(
+        device,
+        """
+        x = torch.full((4,), float(rank + 1), device=device)
+        dist.all_reduce(x)
+        assert x.tolist() == [3.0] * 4
+        y = torch.full((2,), float(rank), device=device)
+        dist.broadcast(y, 1)
+        assert y.tolist() == [1.0] * 2
+        parts = [torch.empty(2, device=device) for _ in range(2)]
+        dist.all_gather(parts, torch.full((2,), float(rank), device=device))
+        assert [p.tolist() for p in parts] == [[0.0, 0.0], [1.0, 1.0]]
+        out = torch.empty(1, device=device)
+        dist.reduce_scatter_tensor(out, torch.arange(2.0, device=device))
+        assert out.tolist() == [2.0 * rank]
+        dist.barrier()
+        """,
+    )
+
+
+@groups.check(quick=False)
+def data_parallel_training_averages_gradients(device):
+    """DistributedDataParallel of two processes has the mean of their gradients on both."""
+    _run_group(
+        device,
+        """
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1, bias=False).to(device))
+        model(torch.full((1, 3), float(rank + 1), device=device)).sum().backward()
+        assert model.module.weight.grad.tolist() == [[1.5, 1.5, 1.5]]
+        """,
+    )
+
+
+@groups.check(quick=False)
+def messages_arrive(device):
+    """send and recv between two processes carry a tensor."""
+    _run_group(
+        device,
+        """
+        x = torch.full((3,), 7.0, device=device)
+        if rank == 0:
+            dist.send(x, 1)
+        else:
+            y = torch.zeros(3, device=device)
+            dist.recv(y, 0)
+            assert y.tolist() == [7.0] * 3
+        dist.barrier()
+        """,
+    )

@@ -1,0 +1,189 @@
+"""Level 8: what tools ask of a device: the profiler, the hooks of sanitizers, device properties."""
+
+import torch
+
+from ..kit import NotOffered, busy, device_module, equal, raises, same, start_python
+from ..registry import Topic
+
+profiles = Topic(
+    "tools/profiler",
+    why="Without device events a profile shows the launching host only: where time goes stays unknown.",
+    defined="torch/csrc/profiler/stubs/base.h: ProfilerStubs; libkineto IActivityProfiler",
+    chapter="profiling",
+)
+
+
+@profiles.check()
+def operators_are_listed(device):
+    """torch.profiler lists the operators that ran on the device, with their shapes if asked."""
+    x = torch.ones(30, 40, device=device)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        x @ x.t()
+    events = {event.name: event for event in profile.events()}
+    assert "aten::mm" in events or "aten::matmul" in events, sorted(events)
+
+
+def _activity(device):
+    name = {"cuda": "CUDA", "xpu": "XPU", "mtia": "MTIA"}.get(torch.device(device).type, "PrivateUse1")
+    return getattr(torch.profiler.ProfilerActivity, name)
+
+
+@profiles.check("profiler")
+def device_events_are_recorded(device):
+    """With the device's activity, the profile has events of the device with a time."""
+    activities = [torch.profiler.ProfilerActivity.CPU, _activity(device)]
+    x = torch.ones(200, 200, device=device)
+    with torch.profiler.profile(activities=activities) as profile:
+        for _ in range(3):
+            x = x @ x / 200
+        device_module(device).synchronize()
+    found = [event for event in profile.events() if event.device_type != torch.autograd.DeviceType.CPU]
+    assert found, "no event is of the device"
+    assert sum(event.time_range.elapsed_us() for event in found) > 0
+
+
+@profiles.check("profiler")
+def the_trace_links_launch_and_kernel(device):
+    """The exported trace has kernels of the device, each with the correlation of a launch on the host."""
+    import json
+    import os
+    import tempfile
+
+    x = torch.ones(100, 100, device=device)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, _activity(device)]) as profile:
+        x @ x
+        device_module(device).synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profile.export_chrome_trace(path)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    assert kernels, sorted({str(event.get("cat")) for event in events})
+    assert all("correlation" in event["args"] or "External id" in event["args"] for event in kernels), kernels[0]
+
+
+@profiles.check("events", "private_use")
+def the_legacy_profiler_times_the_device(device):
+    """torch.autograd.profiler with use_device gives the device's time of each operator, by the registered stubs."""
+    x = torch.ones(300, 300, device=device)
+    with torch.autograd.profiler.profile(use_device=torch.device(device).type) as profile:
+        for _ in range(3):
+            x @ x
+        torch.accelerator.synchronize()
+        for _ in range(5):
+            x.view(-1)
+    times = {}
+    for event in profile.function_events:
+        times.setdefault(event.name, []).append(event.device_time_total)
+    assert max(times["aten::mm"]) > max(10, 2 * min(times["aten::view"])), times
+
+
+hooks = Topic(
+    "tools/hooks",
+    why="Sanitizers find races by what the backend tells them: allocations, records, waits, synchronizations.",
+    defined="c10/core/impl/GPUTrace.h; torch/csrc/PyInterpreter.cpp; torch/utils/_device_trace or torch/cuda/_gpu_trace.py",
+    chapter="streams",
+    needs=("streams", "events"),
+)
+
+_TRACED = """
+import torch, torch._C
+from torch.{module} import _gpu_trace as trace
+seen = []
+for name in dir(trace):
+    if name.startswith("register_callback_for_"):
+        getattr(trace, name)(lambda *args, name=name: seen.append(name.removeprefix("register_callback_for_")))
+torch._C._activate_gpu_trace()
+side = torch.Stream(device={device!r})
+x = torch.ones(100000, device={device!r})
+event = torch.accelerator.current_stream({device!r}).record_event()
+side.wait_event(event)
+event.synchronize()
+side.synchronize()
+torch.accelerator.synchronize({device!r})
+del event, x
+print(" ".join(sorted(set(seen))))
+"""
+
+
+@hooks.check()
+def synchronizations_are_told(device):
+    """With GPU tracing active, event records, waits and synchronizations reach the registered callbacks."""
+    result = start_python(_TRACED.format(module="cuda", device=device))
+    seen = result.stdout.split()
+    if not seen and result.returncode == 0:
+        raise NotOffered("the backend calls no trace hook")
+    equal(result.returncode, 0)
+    wanted = {"event_creation", "event_record", "event_wait", "memory_allocation"}
+    assert {"event_record", "event_wait", "event_synchronization", "stream_synchronization",
+            "device_synchronization"} <= set(seen), f"told: {seen}, wanted also {wanted}"  # fmt: skip
+    assert wanted <= set(seen), seen
+
+
+@hooks.check()
+def deletions_are_told(device):
+    """With GPU tracing active, the deletion of events and of memory reaches the registered callbacks."""
+    result = start_python(_TRACED.format(module="cuda", device=device))
+    seen = result.stdout.split()
+    if not seen and result.returncode == 0:
+        raise NotOffered("the backend calls no trace hook")
+    assert {"event_deletion", "memory_deallocation", "stream_creation"} <= set(seen), seen
+
+
+facts = Topic(
+    "tools/facts",
+    why="Programs choose tile sizes, dtypes and code paths by what the device says of itself.",
+    defined="torch/cuda/__init__.py: get_device_properties, get_device_name, get_device_capability",
+    chapter="device",
+    needs=("module", "not_the_host"),
+)
+
+
+@facts.check()
+def the_device_has_a_name(device):
+    """get_device_name gives a text, and get_device_properties has a name and the total memory."""
+    module = device_module(device)
+    if not hasattr(module, "get_device_properties"):
+        raise NotOffered("the module has no get_device_properties")
+    properties = module.get_device_properties(0)
+    assert isinstance(module.get_device_name(0), str) and properties.name == module.get_device_name(0)
+    assert properties.total_memory > 0
+
+
+@facts.check("streams")
+def the_module_synchronizes(device):
+    """torch.TYPE.synchronize() takes nothing, an index or a device, and waits."""
+    module = device_module(device)
+    y = busy(device, 0.05)
+    event = torch.accelerator.current_stream(device).record_event()
+    module.synchronize()
+    assert event.query()
+    module.synchronize(0)
+    module.synchronize(torch.device(device))
+    same(y, torch.ones(256, 256))
+
+
+@facts.check("streams")
+def synchronizations_can_be_forbidden(device):
+    """torch.TYPE.set_sync_debug_mode("error") makes a hidden synchronization raise, "default" allows it again."""
+    module = device_module(device)
+    if not hasattr(module, "set_sync_debug_mode"):
+        raise NotOffered("the module has no set_sync_debug_mode")
+    x = torch.ones(3, device=device)
+    module.set_sync_debug_mode("error")
+    try:
+        with raises(RuntimeError, "synchroniz"):
+            x.nonzero()
+    finally:
+        module.set_sync_debug_mode("default")
+    equal(x.nonzero().numel(), 3)
+
+
+@facts.check("two_devices")
+def peers_are_known(device):
+    """can_device_access_peer answers with a bool for two devices."""
+    module = device_module(device)
+    if not hasattr(module, "can_device_access_peer"):
+        raise NotOffered("the module has no can_device_access_peer")
+    assert module.can_device_access_peer(0, 1) in (True, False)

@@ -1,0 +1,101 @@
+"""What the checks use beside torch. A failure's script imports from here too, so everything is public and small."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .abilities import device_count, device_module
+from .registry import NotOffered
+
+__all__ = [
+    "NotOffered",
+    "busy",
+    "device_count",
+    "device_module",
+    "equal",
+    "python",
+    "raises",
+    "same",
+    "start_python",
+    "usable",
+]
+
+
+def same(actual: Any, expected: Any, **tolerance: float) -> None:
+    """Raises AssertionError unless ``actual``, on any device, has the shape, dtype and values of ``expected``, both a
+    tensor or a structure of tensors. ``tolerance`` is `torch.testing.assert_close`'s. Synchronises."""
+    torch.testing.assert_close(actual, expected, check_device=False, equal_nan=True, **tolerance)
+
+
+def equal(actual: Any, expected: Any) -> None:
+    """Raises AssertionError, with both values, unless ``actual == expected``."""
+    assert actual == expected, f"{actual!r} is not {expected!r}"
+
+
+@contextlib.contextmanager
+def raises(kind: type[BaseException] | tuple[type[BaseException], ...], pattern: str = "") -> Iterator[None]:
+    """The block must raise ``kind`` with a message in which ``pattern`` is found."""
+    try:
+        yield
+    except kind as error:
+        assert re.search(pattern, str(error)), f"the message does not say {pattern!r}: {error}"
+    except Exception as error:
+        raise AssertionError(f"raises {type(error).__name__}, not {kind}: {error}") from error
+    else:
+        raise AssertionError(f"does not raise {kind}")
+
+
+def usable(device: str) -> None:
+    """Raises unless the device still computes."""
+    same(torch.arange(5.0, device=device) + 1, torch.arange(5.0) + 1)
+
+
+def busy(device: str, seconds: float = 0.05) -> torch.Tensor:
+    """Queues work of about ``seconds`` seconds on the current stream and returns its result, all ones, without waiting
+    for it. On a device that computes before the call returns, it takes that long."""
+    x = torch.full((256, 256), 1 / 256, device=device)
+    y = torch.ones(256, 256, device=device)
+    started = time.perf_counter()
+    (x @ y).sum().item()
+    once = max(time.perf_counter() - started, 1e-5)
+    for _ in range(max(1, min(2000, int(seconds / once)))):
+        y = x @ y
+    return y
+
+
+def start_python(code: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
+    """Runs ``code`` in a fresh Python process, with these environment variables (None removes one).
+
+    Returns its exit status and output. Raises subprocess.TimeoutExpired after 120 seconds.
+    """
+    env = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
+    for name, value in environment.items():
+        if value is None:
+            env.pop(name, None)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def python(code: str, **environment: str | None) -> str:
+    """The output of ``code`` in a fresh Python process. Raises AssertionError, with what it wrote, if it fails."""
+    result = start_python(code, **environment)
+    assert result.returncode == 0, (
+        f"exit status {result.returncode}: {(result.stderr or result.stdout).strip()[-1500:]}"
+    )
+    return result.stdout

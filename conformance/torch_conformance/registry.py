@@ -1,0 +1,126 @@
+"""What a check is, and how one is declared.
+
+A check is a small function of one argument, the device as a string, that raises where the backend is wrong:
+
+    views = Topic("tensors/views", why="...", defined="...", chapter="storage")
+
+    @views.check()
+    def a_slice_shares_memory(device):
+        "Writing through a slice changes its base."
+        ...
+
+Its name is ``tensors/views/a_slice_shares_memory``; its docstring is the sentence that it proves. `Topic` holds what
+the checks of one topic have in common: why it matters, where PyTorch defines it, the chapter that shows how to do it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LEVELS = (
+    "loads",
+    "tensors",
+    "operators",
+    "trains",
+    "memory",
+    "streams",
+    "processes",
+    "compiled",
+    "tools",
+)
+"""The levels, in the order in which a young backend climbs them. The position is the level's number."""
+
+Body = Callable[[str], None]
+
+
+class NotOffered(Exception):
+    """The backend does not offer the optional ability that a check needs. The message says which."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check and what the report says about it."""
+
+    name: str
+    proves: str
+    why: str
+    defined: str
+    chapter: str
+    body: Body
+    needs: tuple[str, ...] = ()
+    quick: bool = True
+
+    @property
+    def level(self) -> int:
+        return level_of(self.name)
+
+    def source(self) -> str:
+        """The function without its decorators and docstring, dedented."""
+        lines = textwrap.dedent(inspect.getsource(self.body)).splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("def "))
+        text = "\n".join(lines[start:])
+        doc = self.body.__doc__
+        assert doc is not None
+        for quotes in ('"""', '"'):
+            text = text.replace(f"    {quotes}{doc}{quotes}\n", "", 1)
+        return text
+
+
+def level_of(name: str) -> int:
+    """The number of the level that a check's name begins with."""
+    return LEVELS.index(name.split("/", 1)[0])
+
+
+CHECKS: dict[str, Check] = {}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What the checks of one topic have in common. ``name`` is ``level/topic``."""
+
+    name: str
+    why: str
+    defined: str
+    chapter: str
+    needs: tuple[str, ...] = ()
+
+    def check(
+        self, *needs: str, why: str = "", defined: str = "", chapter: str = "", quick: bool = True
+    ) -> Callable[[Body], Body]:
+        """Registers a function as a check.
+
+        Args:
+            needs: the abilities without which the check is "not offered": names in `abilities.ABILITIES`.
+            why, defined, chapter: if these differ from the topic's.
+            quick: whether ``--quick`` runs it too.
+        """
+
+        def register(body: Body) -> Body:
+            name = f"{self.name}/{body.__name__}"
+            assert name not in CHECKS and body.__doc__, name
+            CHECKS[name] = Check(
+                name,
+                " ".join(body.__doc__.split()),
+                why or self.why,
+                defined or self.defined,
+                chapter or self.chapter,
+                body,
+                (*self.needs, *needs),
+                quick,
+            )
+            return body
+
+        return register
+
+
+@functools.cache
+def all_checks() -> dict[str, Check]:
+    """Every check written by hand, by name, in the order of the levels. Imports torch."""
+    for level, name in enumerate(LEVELS):
+        importlib.import_module(f"torch_conformance.checks.level{level}_{name}")
+    return dict(sorted(CHECKS.items(), key=lambda item: item[1].level))

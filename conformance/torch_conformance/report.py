@@ -1,0 +1,168 @@
+"""What a run says: text, JSON, JUnit, the baseline, and a script for each failure. Imports no torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from .registry import LEVELS, all_checks, level_of
+from .runner import BAD, RESULTS, Record
+
+VERSION = "0.1.0"
+_IN_FULL = 12  # failures that the text explains; it names the rest
+
+# Sweeps have no function of their own: their metadata is that of their kind.
+_SWEPT = {
+    "operators/op": (
+        "The operator gives what the CPU gives, for the samples of PyTorch's op_db.",
+        "A wrong operator is silent: the model trains, and is worse.",
+        "torch/testing/_internal/common_methods_invocations.py",
+        "operators",
+    ),
+    "operators/module": (
+        "The module gives what it gives on the CPU, for the samples of PyTorch's module_db.",
+        "Modules reach fused kernels that plain operators do not.",
+        "torch/testing/_internal/common_modules.py",
+        "operators",
+    ),
+    "trains/optimizer": (
+        "The optimizer takes the CPU's steps, for the settings of PyTorch's optim_db.",
+        "An optimizer on an accelerator takes the foreach form by default, which the CPU does not.",
+        "torch/testing/_internal/common_optimizers.py",
+        "operators",
+    ),
+}
+
+
+def torch_version() -> str:
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def script(name: str, device: str, proves: str) -> str:
+    """A program that shows the failure, ready to run where the kit is installed."""
+    check = all_checks().get(name)
+    if check is None:
+        return f'# {name}\n# {proves}\nfrom torch_conformance import sweep\n\nprint(sweep.run("{name}", "{device}"))\n'
+    source = check.source()
+    from . import kit  # the names that the source uses
+
+    used = [word for word in kit.__all__ if f"{word}(" in source or f"{word}:" in source]
+    body = check.body.__name__
+    lines = [f"# {name}", f"# {proves}", f"# Why: {check.why}", "import torch"]
+    if used:
+        lines.append(f"from torch_conformance.kit import {', '.join(used)}")
+    return "\n".join([*lines, "", "", source.rstrip(), "", "", f'{body}("{device}")']) + "\n"
+
+
+def metadata(name: str) -> dict[str, str]:
+    """What the check proves, why it matters, where PyTorch defines it, and the chapter."""
+    check = all_checks().get(name)
+    if check is not None:
+        return {"proves": check.proves, "why": check.why, "defined": check.defined, "chapter": check.chapter}
+    proves, why, defined, chapter = _SWEPT["/".join(name.split("/")[:2])]
+    return {"proves": proves, "why": why, "defined": defined, "chapter": chapter}
+
+
+def collect(records: list[Record], facts: dict[str, Any]) -> dict[str, Any]:
+    """Everything that the other forms of the report show: the facts, a score for each level, and the checks."""
+    checks = []
+    for record in records:
+        name = record["name"]
+        entry = {"name": name, "level": level_of(name), **{k: v for k, v in record.items() if k != "name"}}
+        entry |= metadata(name)
+        if record["result"] in BAD:
+            entry["script"] = script(name, facts["device"], entry["proves"])
+        checks.append(entry)
+    levels = []
+    for number, title in enumerate(LEVELS):
+        here = [each["result"] for each in checks if each["level"] == number]
+        counts = {result: here.count(result) for result in RESULTS}
+        offered = len(here) - counts["not offered"]
+        score = round(100 * counts["passed"] / offered, 1) if offered else None
+        levels.append({"level": number, "title": title, "checks": len(here), "score": score, **counts})
+    return {"kit": VERSION, **facts, "levels": levels, "checks": checks}
+
+
+def regressed(record: Record, baseline: dict[str, str]) -> bool:
+    """Whether a result is worse than the baseline's. Without one: whether it is bad.
+
+    A check that passed and is no longer offered is worse; one that the baseline does not name must not be bad.
+    """
+    known = baseline.get(record["name"])
+    if known == "passed":
+        return record["result"] != "passed"
+    return record["result"] in BAD and known not in BAD
+
+
+def baseline(records: list[Record]) -> str:
+    """The results as a baseline: a JSON object of name and result."""
+    return json.dumps({record["name"]: record["result"] for record in records}, indent=0) + "\n"
+
+
+def read_baseline(path: Path) -> dict[str, str]:
+    known: dict[str, str] = json.loads(path.read_text())
+    return known
+
+
+def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> str:
+    """The report for a terminal: a line for each level, then each failure."""
+    lines = ["", f"device {summary['device']}, torch {summary['torch']}, {summary['seconds']} s", ""]
+    lines.append(f"{'level':<13}{'score':>7}" + "".join(f"{result:>13}" for result in RESULTS))
+    for level in summary["levels"]:
+        if level["checks"]:
+            score = "-" if level["score"] is None else f"{int(level['score'])} %"
+            counts = "".join(f"{level[result]:>13}" for result in RESULTS)
+            lines.append(f"{level['level']} {level['title']:<11}{score:>7}{counts}")
+    bad = [each for each in summary["checks"] if each["result"] in BAD]
+    for each in bad[:_IN_FULL]:
+        found = each["detail"].splitlines()[0][:300] if each["detail"] else ""
+        lines += ["", f"{each['result'].upper()} {each['name']}", f"  proves:  {each['proves']}", f"  found:   {found}"]
+        lines += [f"  why:     {each['why']}", f"  defined: {each['defined']}; chapter: {each['chapter']}"]
+    lines += ["", *(f"{each['result'].upper()} {each['name']}" for each in bad[_IN_FULL:])]
+    lines.append("")
+    if with_baseline:
+        lines.append(f"{len(worse)} checks are worse than the baseline says.")
+        lines += [f"  {record['result']}: {record['name']}" for record in worse]
+    elif worse:
+        lines.append(f"{len(worse)} checks are bad. --html and --scripts give a script for each.")
+    else:
+        lines.append("No check is bad.")
+    return "\n".join(lines)
+
+
+def junit(summary: dict[str, Any]) -> str:
+    """The report as JUnit: a test case for each check; what is not offered is skipped."""
+    cases = []
+    counts = {result: sum(level[result] for level in summary["levels"]) for result in RESULTS}
+    for each in summary["checks"]:
+        level, _, rest = each["name"].partition("/")
+        detail = _printable(each["detail"])
+        inside = ""
+        if each["result"] == "not offered":
+            inside = f"<skipped message={quoteattr(detail)}/>"
+        elif each["result"] in BAD:
+            kind = "failure" if each["result"] == "failed" else "error"
+            body = escape(_printable(each.get("traceback") or each["detail"]) + "\n\n" + _printable(each["script"]))
+            inside = f"<{kind} type={quoteattr(each['result'])} message={quoteattr(detail)}>{body}</{kind}>"
+        cases.append(
+            f'<testcase classname="conformance.{level}" name={quoteattr(rest)} time="{each.get("seconds", 0)}">'
+            f"{inside}</testcase>"
+        )
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        f'<testsuites><testsuite name="torch_conformance" tests="{len(cases)}" failures="{counts["failed"]}" '
+        f'errors="{counts["crashed"] + counts["hung"]}" skipped="{counts["not offered"]}">'
+        + "\n".join(cases)
+        + "</testsuite></testsuites>\n"
+    )
+
+
+def _printable(text: str) -> str:
+    """Without the control characters that XML forbids."""
+    return "".join(c for c in text if c in "\t\n" or c >= " ")

@@ -1,0 +1,182 @@
+"""Drives worker processes through the checks. A crash or a hang costs one check and its worker.
+
+Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+RESULTS = ("passed", "failed", "crashed", "hung", "not offered")
+"""Every result of a check; ``failed``, ``crashed`` and ``hung`` are the bad ones."""
+BAD = RESULTS[1:4]
+
+WORKER = (sys.executable, "-m", "torch_conformance.worker")
+
+
+class WorkerDied(Exception):
+    """The worker died or did not answer in time; ``args`` are the result and its detail."""
+
+
+class Worker:
+    """One worker process. Raises WorkerDied if the process does not start."""
+
+    def __init__(self, settings: Record, command: Sequence[str] = WORKER) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker may die)
+        path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+        self._process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,  # so that stop() reaches what a check has started
+        )
+        self.checks_run = 0
+        self.greeting = self.ask(settings, 180)
+
+    def ask(self, request: Record, timeout: float) -> Any:
+        """The answer to one request. Raises WorkerDied if the worker dies or takes longer than ``timeout`` seconds."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise WorkerDied("crashed", self._last_words()) from None
+        if not select.select([self._process.stdout], [], [], timeout)[0]:
+            self.stop()
+            raise WorkerDied("hung", f"no answer in {timeout:g} s")
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise WorkerDied("crashed", self._last_words())
+        return json.loads(line)
+
+    def stop(self) -> None:
+        """Kills the process and whatever it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _last_words(self) -> str:
+        status = self._process.wait()
+        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4000))
+        lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+        return "\n".join([how, *lines[-6:]])
+
+
+def ask_once(settings: Record, request: Record, timeout: float = 300) -> Any:
+    """The answer of a fresh worker to one request."""
+    worker = Worker(settings)
+    try:
+        if error := worker.greeting.get("error"):
+            raise WorkerDied("failed", error)
+        return worker.ask(request, timeout)
+    finally:
+        worker.stop()
+
+
+def run(
+    names: Sequence[str],
+    settings: Record,
+    on_result: Callable[[Record], bool | None],
+    *,
+    jobs: int = 2,
+    timeout: float = 60,
+    batch: int = 400,
+    command: Sequence[str] = WORKER,
+) -> None:
+    """Runs the checks ``names`` in ``jobs`` workers, each replaced after ``batch`` checks, and calls ``on_result`` with
+    each record (``name``, ``result``, ``detail``, ``seconds``, ``traceback`` after a failure), one at a time. If
+    ``on_result`` returns True, no further check is started. ``timeout`` is in seconds a check.
+    """
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in names:
+        waiting.put(name)
+    lock = threading.Lock()
+    stopped = threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        worker: Worker | None = None
+        try:
+            while not stopped.is_set():
+                try:
+                    name = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    if worker is None:
+                        worker = Worker(settings, command)
+                        if error := worker.greeting.get("error"):
+                            raise WorkerDied("failed", f"import torch: {error}")
+                    result = worker.ask({"name": name}, timeout)
+                    worker.checks_run += 1
+                except WorkerDied as died:
+                    result = {"result": died.args[0], "detail": died.args[1], "seconds": 0}
+                    if worker is not None:
+                        worker.stop()
+                    worker = None
+                if worker is not None and worker.checks_run >= batch:
+                    worker.stop()
+                    worker = None
+                with lock:
+                    if on_result({"name": name, **result}):
+                        stopped.set()
+        except BaseException as error:
+            failures.append(error)
+            stopped.set()
+        finally:
+            if worker is not None:
+                worker.stop()
+
+    threads = [threading.Thread(target=work, name=f"conformance-{n}", daemon=True) for n in range(jobs)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt as interrupt:
+        stopped.set()
+        failures.append(interrupt)
+    if failures:
+        raise failures[0]
+
+
+class Results:
+    """A file of records, one JSON object a line, appended to as results come.
+
+    A later run with the same header goes on from it.
+    """
+
+    def __init__(self, path: Path, header: Record) -> None:
+        self._path = path
+        self.records: dict[str, Record] = {}
+        if path.exists():
+            # The last line of an interrupted run may be cut short.
+            lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            if lines and json.loads(lines[0]) == header:
+                self.records = {record["name"]: record for record in map(json.loads, lines[1:])}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            for record in (header, *self.records.values()):
+                file.write(json.dumps(record) + "\n")
+
+    def add(self, record: Record) -> None:
+        self.records[record["name"]] = record
+        with self._path.open("a") as file:
+            file.write(json.dumps(record) + "\n")

@@ -1,0 +1,409 @@
+"""PyTorch's databases of operators, modules and optimizers as checks: the device against the CPU.
+
+A name is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. The samples are made
+on the CPU and copied to the device; results are held against the CPU's within the tolerances of `_tolerance`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .registry import NotOffered
+
+PREFIXES = ("operators/op/", "operators/module/", "trains/optimizer/")
+
+FORMS = ("forward", "backward", "double_backward", "noncontiguous", "conj", "neg", "inplace", "out", "error")
+DTYPES = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "uint8", "bool")
+
+# What --quick runs: one operator of each kind, and what nearly every model calls.
+QUICK_OPS = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "exp",
+    "log",
+    "sqrt",
+    "tanh",
+    "sigmoid",
+    "where",
+    "masked_fill",
+    "clamp",
+    "sum",
+    "mean",
+    "amax",
+    "argmax",
+    "cumsum",
+    "sort",
+    "topk",
+    "mm",
+    "bmm",
+    "addmm",
+    "matmul",
+    "cat",
+    "stack",
+    "split",
+    "index_select",
+    "gather",
+    "scatter_add",
+    "index_put",
+    "nonzero",
+    "masked_select",
+    "unique",
+    "nn.functional.relu",
+    "nn.functional.gelu",
+    "nn.functional.softmax",
+    "nn.functional.layer_norm",
+    "nn.functional.linear",
+    "nn.functional.conv2d",
+    "nn.functional.embedding",
+    "nn.functional.cross_entropy",
+    "nn.functional.max_pool2d",
+    "nn.functional.scaled_dot_product_attention",
+    "linalg.norm",
+    "linalg.solve",
+    "linalg.cholesky",
+    "fft.fft",
+    "eq",
+    "isnan",
+    "bitwise_and",
+]
+QUICK_MODULES = ("nn.Linear", "nn.Conv2d", "nn.BatchNorm2d", "nn.LSTM", "nn.TransformerEncoderLayer")
+QUICK_OPTIMIZERS = ("SGD", "Adam", "AdamW")
+
+# The result is uninitialised memory, what lies outside of a copied view, a random draw without a seed in common, or one
+# of several that are right.
+_UNDEFINED = re.compile(
+    r"(new_)?empty.*|resize_.*|as_strided.*|bernoulli|multinomial|normal.*|rand.*|uniform|cauchy|exponential|geometric|log_normal"
+    r"|nn\.functional\..*dropout.*|nn\.functional\.rrelu|nn\.functional\.fractional_max_pool.*|linalg\.lstsq.*|svd_lowrank"
+    r"|pca_lowrank|linalg\.(svd|eig|eigh)$|svd$|geqrf|linalg\.ldl.*|nn\.functional\.scaled_dot_product_attention"
+)
+
+
+@functools.cache
+def _ops() -> dict[str, Any]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {op.full_name: op for op in op_db}
+
+
+@functools.cache
+def _modules() -> dict[str, Any]:
+    from torch.testing._internal.common_modules import module_db
+
+    return {info.name: info for info in module_db}
+
+
+@functools.cache
+def _optimizers() -> dict[str, Any]:
+    from torch.testing._internal.common_optimizers import optim_db
+
+    return {info.optim_cls.__name__: info for info in optim_db}
+
+
+def _applies(op: Any, dtype: Any, form: str) -> bool:
+    gradients = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    return {
+        "backward": gradients,
+        "double_backward": gradients and op.supports_gradgrad,
+        "conj": dtype.is_complex,
+        "neg": dtype.is_complex or dtype.is_floating_point,
+        "inplace": op.get_inplace() is not None,
+        "out": op.supports_out,
+        "error": op.error_inputs_func is not None and str(dtype) == "torch.float32",
+    }.get(form, True)
+
+
+def names(which: str) -> list[str]:
+    """The names of all cases, or of those of "quick".
+
+    Raises ImportError if PyTorch's test modules cannot be imported.
+    """
+    import torch
+
+    quick = which == "quick"
+    found = []
+    for name in QUICK_OPS if quick else _ops():
+        op = _ops().get(name)
+        if op is None:
+            continue
+        for dtype_name in DTYPES:
+            dtype = getattr(torch, dtype_name)
+            if dtype not in op.supported_dtypes("cpu") or (quick and dtype_name not in ("float32", "int64")):
+                continue
+            if quick and dtype_name == "int64" and torch.float32 in op.supported_dtypes("cpu"):
+                continue
+            for form in FORMS:
+                if quick and form not in ("forward", "backward", "noncontiguous"):
+                    continue
+                if _applies(op, dtype, form):
+                    found.append(f"operators/op/{name}/{dtype_name}/{form}")
+    for name in QUICK_MODULES if quick else _modules():
+        found += [f"operators/module/{name}/float32/{form}" for form in ("forward", "backward")]
+    for name in QUICK_OPTIMIZERS if quick else _optimizers():
+        info = _optimizers()[name]
+        forms = ["default"] + [form for form in ("foreach", "fused") if form in info.supported_impls]
+        if not info.only_supports_sparse_grads:
+            found += [f"trains/optimizer/{name}/float32/{form}" for form in forms]
+    return found
+
+
+def run(name: str, device: str) -> str:
+    """Runs one case, and returns what is to be said of it.
+
+    Raises what is wrong with it, NotOffered if the device has no kernel for it or does not have the dtype.
+    """
+    import torch
+
+    _, kind, entry, dtype_name, form = name.split("/")
+    dtype = getattr(torch, dtype_name)
+    try:
+        torch.zeros(1, device=device).to(dtype)
+    except Exception as error:
+        raise NotOffered(f"{dtype_name}: {error}") from error
+    torch.manual_seed(0)
+    if kind == "op":
+        return _run_op(_ops()[entry], dtype, form, device)
+    if kind == "module":
+        return _run_module(_modules()[entry], dtype, form, device)
+    return _run_optimizer(_optimizers()[entry], form, device)
+
+
+# Messages by which a device says that it has no kernel.
+_ABSENT = re.compile(
+    r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
+)
+
+
+def _device_side(function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except (NotImplementedError, RuntimeError, TypeError) as error:
+        if isinstance(error, NotImplementedError) or _ABSENT.search(str(error)):
+            raise NotOffered(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+        raise
+
+
+def _moved(tree: Any, device: str) -> Any:
+    import torch
+    from torch.utils._pytree import tree_map
+
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().to(device).requires_grad_(leaf.requires_grad)
+        if isinstance(leaf, torch.nn.Module):
+            return copy.deepcopy(leaf).to(device)
+        if isinstance(leaf, torch.device) or (isinstance(leaf, str) and leaf == "cpu"):
+            return device
+        return leaf
+
+    return tree_map(move, tree)
+
+
+def _tensors(tree: Any) -> list[Any]:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _compare(actual: Any, expected: Any, device: str, values: bool = True, **tolerance: Any) -> None:
+    import torch
+
+    got, wanted = _tensors(actual), _tensors(expected)
+    assert len(got) == len(wanted), f"{len(got)} tensors, the CPU gives {len(wanted)}"
+    for a, e in zip(got, wanted, strict=True):
+        if e.numel() == 0 and values:
+            continue  # the CPU leaves out what it does not need later, such as statistics
+        assert a.shape == e.shape, f"shape {tuple(a.shape)}, the CPU's {tuple(e.shape)}"
+        assert a.dtype == e.dtype, f"dtype {a.dtype}, the CPU's {e.dtype}"
+        assert e.device.type != "cpu" or torch.device(device).type in (a.device.type, "cpu"), f"on {a.device}"
+        if values:
+            torch.testing.assert_close(a, e, check_device=False, equal_nan=True, **tolerance)
+
+
+def _tolerance(dtype: Any) -> dict[str, float]:
+    """Wider than assert_close's own: another order of additions is right too."""
+    import torch
+
+    wide = {
+        torch.float16: (5e-3, 5e-3),
+        torch.bfloat16: (4e-2, 4e-2),
+        torch.float32: (1e-4, 1e-4),
+        torch.complex64: (1e-4, 1e-4),
+    }
+    if dtype in wide:
+        return dict(zip(("rtol", "atol"), wide[dtype], strict=True))
+    return {}
+
+
+def _gradients(outputs: Any, inputs: Any, create_graph: bool = False) -> list[Any]:
+    import torch
+
+    made = [t for t in _tensors(outputs) if t.requires_grad]
+    given = [t for t in _tensors(inputs) if t.requires_grad]
+    if not made or not given:
+        return []
+    directions = [torch.ones_like(t).requires_grad_(create_graph) for t in made]
+    return [
+        g
+        for g in torch.autograd.grad(made, given, directions, allow_unused=True, create_graph=create_graph)
+        if g is not None
+    ]
+
+
+def _samples(op: Any, dtype: Any, form: str) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any], Any]]:
+    import torch
+    from torch.testing._internal.common_utils import noncontiguous_like
+
+    def change(tree: Any) -> Any:
+        from torch.utils._pytree import tree_map_only
+
+        how = {
+            "noncontiguous": noncontiguous_like,
+            "conj": lambda t: torch.conj_physical(t).conj() if t.is_complex() else t,
+            "neg": lambda t: torch._neg_view(-t) if t.is_floating_point() or t.is_complex() else t,
+        }.get(form)
+        return tree_map_only(torch.Tensor, how, tree) if how else tree
+
+    if form == "error":
+        for error in op.error_inputs("cpu"):
+            sample = error.sample_input
+            yield sample.input, tuple(sample.args), dict(sample.kwargs), error
+        return
+    requires_grad = form in ("backward", "double_backward")
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=requires_grad):
+        if form == "inplace" and sample.broadcasts_input:
+            continue
+        given = change((sample.input, tuple(sample.args), dict(sample.kwargs)))
+        yield *given, sample.output_process_fn_grad
+
+
+def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
+    import torch
+
+    count = 0
+    for input, args, kwargs, extra in _samples(op, dtype, form):
+        count += 1
+
+        def call(where: str, input: Any = input, args: Any = args, kwargs: Any = kwargs, extra: Any = extra) -> Any:
+            x, a, k = _moved((input, args, kwargs), where)
+            if op.name == "tensor_split":  # its indices must be on the CPU, as on CUDA
+                a, k = args, kwargs
+            with torch.device(where):  # a factory without a device among its arguments
+                if form == "inplace":
+                    y = _moved(x, where) if isinstance(x, torch.Tensor) else x
+                    y = y.clone() if isinstance(y, torch.Tensor) else y
+                    return op.get_inplace()(y, *a, **k), y
+                if form == "out":
+                    made = op(x, *a, **k)
+                    flat = [torch.zeros_like(t) for t in _tensors(made)]
+                    out = flat[0] if isinstance(made, torch.Tensor) else type(made)(flat)
+                    returned = op(x, *a, **k, out=out)
+                    return returned, flat
+                made = op(x, *a, **k)
+                if form == "backward":
+                    return extra(made), _gradients(extra(made), (x, a, k))
+                if form == "double_backward":
+                    first = _gradients(extra(made), (x, a, k), create_graph=True)
+                    return _gradients(first, (x, a, k))
+                return made
+
+        try:
+            torch.manual_seed(1)
+            expected = call("cpu")
+        except Exception as error:
+            if form != "error":
+                continue  # a limit of the CPU's
+            try:
+                _device_side(lambda: call(device))
+            except NotOffered:
+                raise
+            except Exception:
+                continue  # both raise; the words may name the device
+            raise AssertionError(f"sample {count}: the CPU raises {error!r}; the device does not") from error
+        torch.manual_seed(1)
+        actual = _device_side(lambda: call(device))
+        try:
+            _compare(actual, expected, device, values=not _UNDEFINED.match(op.full_name), **_tolerance(dtype))
+        except AssertionError as error:
+            raise AssertionError(f"sample {count}: {error}") from None
+    return f"{count} samples"
+
+
+def _run_module(info: Any, dtype: Any, form: str, device: str) -> str:
+    import torch
+
+    count = 0
+    for training in (True, False) if info.train_and_eval_differ else (True,):
+        inputs = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training)
+        for each in inputs:
+            made = each.constructor_input
+            torch.manual_seed(0)
+            module = info.module_cls(*made.args, **made.kwargs).to(dtype).train(training)
+            given = each.forward_input
+            count += 1
+
+            def call(where: str, module: Any = module, given: Any = given) -> Any:
+                here, args, kwargs = _moved((module, tuple(given.args), dict(given.kwargs)), where)
+                torch.manual_seed(1)
+                outputs = here(*args, **kwargs)
+                if form == "forward":
+                    return outputs, dict(here.state_dict())
+                return outputs, _gradients(outputs, (list(here.parameters()), args, kwargs))
+
+            random = "Dropout" in info.name or info.name in (
+                "nn.RReLU",
+                "nn.FractionalMaxPool2d",
+                "nn.FractionalMaxPool3d",
+            )
+            expected = call("cpu")
+            actual = _device_side(lambda: call(device))
+            _compare(actual, expected, device, values=not (random and training), **_tolerance(dtype))
+    return f"{count} samples"
+
+
+def _run_optimizer(info: Any, form: str, device: str) -> str:
+    import torch
+
+    count = 0
+    for each in info.optim_inputs_func(device="cpu"):
+        settings = dict(each.kwargs)
+        if form != "default":
+            settings |= {form: True}
+        count += 1
+
+        def steps(where: str, settings: Any = settings) -> list[Any]:
+            draw = torch.Generator().manual_seed(2)
+            parameters = [torch.randn(shape, generator=draw).to(where).requires_grad_() for shape in ((3, 5), (4, 2))]
+            optimizer = info.optim_cls(parameters, **settings)
+            for _ in range(4):
+                gradients = [torch.randn(p.shape, generator=draw).to(where) for p in parameters]
+
+                def closure(gradients: Any = gradients) -> Any:
+                    for parameter, gradient in zip(parameters, gradients, strict=True):
+                        parameter.grad = gradient.clone()
+                    with torch.no_grad():
+                        return sum((p * p).sum() for p in parameters)
+
+                if info.step_requires_closure:
+                    optimizer.step(closure)
+                else:
+                    closure()
+                    optimizer.step()
+            return [p.detach() for p in parameters]
+
+        expected = steps("cpu")
+        try:
+            actual = steps(device)
+        except RuntimeError as error:
+            if form == "fused" and "fused" in str(error):
+                raise NotOffered(str(error)) from error
+            raise
+        _compare(actual, expected, device, rtol=1e-4, atol=1e-4)
+    return f"{count} settings"

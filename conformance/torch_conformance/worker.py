@@ -1,0 +1,77 @@
+"""A worker process: runs the checks that standard input names, one JSON object a line, and answers each with a line.
+
+The answers go to the original standard output. What checks print goes to standard error, where the runner finds the
+last words of a process that died.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from typing import Any
+
+from .registry import NotOffered
+
+
+def _message(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".strip()[:2000]
+
+
+def run_check(name: str, device: str) -> dict[str, Any]:
+    """The result of one check: ``result``, ``detail`` (one text) and, after a failure, ``traceback``."""
+    from . import sweep
+    from .abilities import require
+    from .registry import all_checks
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if name.startswith(sweep.PREFIXES):
+                detail = sweep.run(name, device)
+            else:
+                check = all_checks()[name]
+                require(check.needs, device)
+                check.body(device)
+                detail = ""
+        return {"result": "passed", "detail": detail or ""}
+    except NotOffered as reason:
+        return {"result": "not offered", "detail": str(reason)}
+    except Exception as error:
+        return {"result": "failed", "detail": _message(error), "traceback": traceback.format_exc()[-4000:]}
+
+
+def main() -> None:
+    with os.fdopen(os.dup(1), "w", buffering=1) as answers:
+        os.dup2(2, 1)
+        settings = json.loads(sys.stdin.readline())
+        try:
+            import torch
+
+            # Checks are small; the runner has a worker for every core.
+            torch.set_num_threads(settings.get("threads", 1))
+            greeting = {"torch": torch.__version__}
+        except BaseException as error:
+            print(json.dumps({"error": _message(error)}), file=answers)
+            return
+        print(json.dumps(greeting), file=answers)
+        for line in sys.stdin:
+            request = json.loads(line)
+            if "list" in request:
+                from . import sweep
+
+                print(json.dumps(sweep.names(request["list"])), file=answers)
+                continue
+            started = time.monotonic()
+            answer = run_check(request["name"], settings["device"])
+            answer["seconds"] = round(time.monotonic() - started, 3)
+            gc.collect(0)
+            print(json.dumps(answer), file=answers)
+
+
+if __name__ == "__main__":
+    main()

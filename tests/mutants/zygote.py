@@ -1,0 +1,81 @@
+"""A process that has imported torch, but no backend, and tries each mutant in a forked child.
+
+`import torch` takes most of the time of a check. A child loads the backend with its mutant on, and runs checks until
+one does not pass. Standard input has a request a line, {"mutant", "mode", "environment", "names"}; standard output an
+answer a line. Checks that start processes of their own inherit the mutant through the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+SECONDS = 20  # for one check
+
+
+def child(request: dict[str, Any], answers: int) -> None:
+    os.setsid()
+    os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD")
+    os.environ.update(request["environment"], OPENREG_MUTANT=request["mutant"])
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    import torch
+    from torch_conformance.worker import run_check
+
+    def answer(found: dict[str, Any]) -> None:
+        os.write(answers, json.dumps(found).encode() + b"\n")
+
+    answer({"caught": "import torch", "result": "crashed"})
+    torch._import_device_backends()
+    for name in request["names"]:
+        answer({"caught": name, "result": "crashed"})  # what is known if this is the last word
+        signal.alarm(SECONDS)
+        result = run_check(name, "openreg")
+        signal.alarm(0)
+        if result["result"] != "passed":
+            answer({"caught": name, "result": result["result"], "detail": result["detail"][:200]})
+            return
+    answer({"caught": None})
+
+
+def attempt(request: dict[str, Any]) -> dict[str, Any]:
+    """What the child said last; how it died is the result."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            child(request, write)
+        except BaseException as error:
+            os.write(
+                write, json.dumps({"caught": "import torch", "result": "failed", "detail": str(error)[:200]}).encode()
+            )
+        finally:
+            os._exit(0)
+    os.close(write)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # all answers together are less than a pipe holds
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # workers that a check has left behind
+    text = os.read(read, 1 << 20).decode()
+    os.close(read)
+    last: dict[str, Any] = json.loads(text.splitlines()[-1])
+    if last.get("caught") and status == -signal.SIGALRM:
+        last["result"] = "hung"
+    return {**last, "mutant": request["mutant"], "mode": request["mode"]}
+
+
+def main() -> None:
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    import torch
+    from torch_conformance.registry import all_checks
+
+    torch.set_num_threads(1)
+    all_checks()
+    for line in sys.stdin:
+        print(json.dumps(attempt(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The conformance kit measures this backend, and the kit's own tests pass. The mutants are `make mutants`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from comparison import DEVICE
+
+KIT = Path(__file__).resolve().parents[1] / "conformance"
+
+_COMPILE = "torch.compile imports names of CUDA that a CPU build of PyTorch lacks"
+# What does not pass, with the reason; everything else must.
+KNOWN: dict[str, dict[str, str]] = {
+    "openreg": {},
+    "cuda": {
+        "trains/amp/sensitive_operators_run_in_float32": "softmax of float16 to float32 in one step has no CPU kernel",
+        "compiled/graphs/the_eager_backend_runs": _COMPILE,
+        "compiled/graphs/functionalization_runs": _COMPILE,
+    },
+}  # fmt: skip
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, [str(KIT), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, *command], cwd=KIT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+
+
+def test_the_device_conforms(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    baseline = tmp_path / "known.json"
+    baseline.write_text(json.dumps(dict.fromkeys(KNOWN[DEVICE], "failed")))
+    # Under another name, what is by hand is enough: the kernels are the same.
+    sweeps = [] if DEVICE == "openreg" else ["--no-sweeps"]
+    result = run("-m", "torch_conformance", "--device", DEVICE, "--quick", "--quiet", *sweeps,
+                 "--baseline", baseline, "--json", report)  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    checks = json.loads(report.read_text())["checks"]
+    assert len(checks) > 200 and {check["level"] for check in checks} == set(range(9))
+    passed = {check["name"] for check in checks if check["result"] == "passed"}
+    assert not passed & set(KNOWN[DEVICE]), "these pass now: take them out of KNOWN"
+
+
+@pytest.mark.only_on("openreg", reason="the kit's own tests need no device")
+def test_the_kits_own_tests_pass() -> None:
+    result = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.only_on("openreg", reason="about the sources")
+def test_every_mutant_has_its_place_in_the_sources() -> None:
+    from mutants import table
+
+    mutants = table.mutants()
+    assert len(mutants) >= 100
+    assert len(table.sources()) >= 10  # raises if a place is not there once
+    assert set(table.EXPECTED_SURVIVORS) <= {mutant.name for mutant in mutants}
