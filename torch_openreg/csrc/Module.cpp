@@ -12,6 +12,7 @@
 #include "Faults.h"
 #include "Inductor.h"
 #include "Memory.h"
+#include "Models.h"
 #include "aten/native/FallbackPolicy.h"
 #include "aten/native/Queue.h"
 #include "runtime/OpenRegFunctions.h"
@@ -261,6 +262,7 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   module.def("_collect_shared", wrap_pybind_function(&openreg::collect_shared));
   add_device_properties(module);
   add_faults(module);
+  add_models(module);
   add_inductor(module);
   add_memory(module);
   add_distributed(module);
