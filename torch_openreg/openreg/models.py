@@ -26,12 +26,13 @@ _current: _models.Model | None = None
 
 
 def device_model(name: str | None) -> None:
-    """Makes the devices of this process stand for an accelerator: ``"cuda-a100"``, or a file ``"my.json"``.
+    """Makes the devices of this process stand for an accelerator.
 
-    To be called before the first use of a device: RuntimeError after it. A process can have one model that refuses
-    something, because its operators keep their refusals: RuntimeError for a second one. None takes back a model that
-    refuses nothing. ValueError for a name that does not exist, with the closest one. OPENREG_DEVICE_MEMORY and
-    OPENREG_DEVICE_COUNT win over the model's numbers. The memory is a limit and not reserved. Does not synchronise.
+    ``name`` is a model, ``"cuda-a100"``, or a file, ``"my.json"``. To be called before the first use of a device:
+    RuntimeError after it. A process can have one model that refuses something, because its operators keep their
+    refusals: RuntimeError for a second one. None takes back a model that refuses nothing. ValueError for a name that
+    does not exist, with the closest one. OPENREG_DEVICE_MEMORY and OPENREG_DEVICE_COUNT win over the model's numbers.
+    The memory is a limit and not reserved. Does not synchronise.
     """
     global _current
     model = None if name is None else _models.find(name)
