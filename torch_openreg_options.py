@@ -14,6 +14,7 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
     # LEFT OUT OF A NEW BACKEND START: the face cuda
     ("as", "TORCH_OPENREG_AS", ("cuda", "openreg"), "the type of the simulated devices (default: openreg)"),
     # LEFT OUT OF A NEW BACKEND END
+    ("model", "OPENREG_MODEL", "NAME|FILE", "the accelerator that the devices stand for, such as cuda-t4"),
     ("device-count", "OPENREG_DEVICE_COUNT", range(1, 65), "the number of simulated devices (default: 2)"),
     ("memory", "OPENREG_DEVICE_MEMORY", "SIZE", "the memory of each device, such as 512M (default: 16G)"),
     ("execution", "OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued operators run (default: inline)"),

@@ -1,6 +1,7 @@
 """The pytest plugin: ``pytest --openreg-as=cuda`` and its like set environment variables before torch is imported.
 
-Without one of its options it does nothing, and imports neither torch nor torch_openreg.
+Without one of its options, fixtures and markers it does nothing, and imports neither torch nor torch_openreg. What runs
+with the tests is in torch_openreg._testing.
 """
 
 from __future__ import annotations
@@ -10,10 +11,34 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from torch_openreg_options import OPTIONS, metavar, reader
+
+if TYPE_CHECKING:
+    import torch
+
+# Options that set no variable: name, what argparse is told, help.
+FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("openreg", {"action": "store_true"}, "start the device, and count the tests whose tensors reached it"),
+    (
+        "openreg-chaos-runs",
+        {"type": reader(range(1, 1001)), "metavar": "N"},
+        "with --openreg-execution=chaos, run each test N times, with N seeds (default: 1)",
+    ),
+    (
+        "openreg-no-sync",
+        {"action": "store_true"},
+        "fail tests with the marker openreg(no_sync=True) where they make the host wait for the device",
+    ),
+    (
+        "openreg-leaks",
+        {"action": "store_true"},
+        "fail tests after which device memory, pinned memory or the current streams are not back where they were",
+    ),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(
             f"--openreg-{name}", metavar=metavar(allowed), type=reader(allowed), help=f"{text}; sets {variable}"
         )
+    for name, arguments, text in FLAGS:
+        group.addoption(f"--{name}", help=text, **arguments)
 
 
 @pytest.hookimpl(tryfirst=True)  # before conftest.py, which may import torch
@@ -40,13 +67,105 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     os.environ.update(settings)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "openreg(model, memory, execution, faults, no_sync): what the simulated device is in this test. With model and "
+        "memory the test runs in a process of its own. no_sync: it may not wait for the device (--openreg-no-sync)",
+    )
+    if any(getattr(config.option, name.replace("-", "_")) for name, *_ in FLAGS) or _is_chaotic(config):
+        _attend(config)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if any(item.get_closest_marker("openreg") for item in session.items):
+        _attend(session.config)
+
+
+def _attend(config: pytest.Config) -> None:
+    """From here on something happens with each test."""
+    if config.pluginmanager.hasplugin("torch_openreg_testing"):
+        return
+    from torch_openreg import _testing
+
+    config.pluginmanager.register(_testing.Attendant(config), "torch_openreg_testing")
+
+
+def _has_workers(config: pytest.Config) -> bool:
+    """Whether this is the process that hands tests out to the workers of pytest-xdist."""
+    return getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
+
+
+def _is_chaotic(config: pytest.Config) -> bool:
+    return getattr(config.option, "openreg_execution", None) == "chaos"
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     settings = _settings(config.known_args_namespace)
     if not settings:
         return None
     face = os.environ.get("TORCH_OPENREG_AS") or "openreg"
     variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
-    return f'torch_openreg: the device "{face}" is simulated ({variables})'
+    runs = config.getoption("openreg_chaos_runs")
+    times = f", each test with {runs} seeds" if runs else ""
+    return f'torch_openreg: the device "{face}" is simulated ({variables}){times}'
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """``openreg_device`` has as many values as there are devices, which is known when the options are."""
+    definitions = metafunc._arg2fixturedefs.get("openreg_device", ())
+    if definitions and definitions[-1].func is openreg_device.__wrapped__:  # type: ignore[attr-defined]
+        from torch_openreg import openreg
+
+        indices = range(openreg.device_count())
+        metafunc.parametrize("openreg_device", indices, indirect=True, ids=[f"device{index}" for index in indices])
+
+
+def _device_type() -> str:
+    from torch_openreg import _loader
+
+    return _loader.device_type
+
+
+@pytest.fixture
+def openreg_device(request: pytest.FixtureRequest) -> torch.device:
+    """Each simulated device in turn: the test runs once for each, with its ``torch.device``."""
+    import torch
+
+    return torch.device(_device_type(), request.param)
+
+
+@pytest.fixture(params=["cpu", "openreg"])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """The CPU, and then the simulated device: the test runs on both."""
+    import torch
+
+    return torch.device("cpu" if request.param == "cpu" else _device_type())
+
+
+@pytest.fixture
+def two_devices() -> tuple[torch.device, torch.device]:
+    """Two simulated devices. The test is skipped if only one is visible."""
+    import torch
+
+    from torch_openreg import openreg
+
+    if (count := openreg.device_count()) < 2:
+        pytest.skip(f"two_devices: {count} simulated device is visible; OPENREG_DEVICE_COUNT gives the number")
+    return torch.device(_device_type(), 0), torch.device(_device_type(), 1)
+
+
+@pytest.fixture
+def openreg_memory() -> Iterator[Callable[..., None]]:
+    """``openreg_memory(limit, device=None)``: until the end of the test a device has at most so much memory.
+
+    ``limit`` is bytes, or a text such as ``"64M"``. A request beyond it raises ``torch.OutOfMemoryError``. The device
+    defaults to the current one. As ``torch.cuda.set_per_process_memory_fraction``.
+    """
+    from torch_openreg._testing.limits import limited
+
+    with ExitStack() as stack:
+        yield lambda limit, device=None: stack.enter_context(limited(limit, device))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -30,6 +30,7 @@ DOCUMENTED = {".memory": api.UNDERSCORED}
 OWN = {
     "Policy",
     "counts",
+    "device_model",
     "execution_mode",
     "get_execution_mode",
     "get_policy",

@@ -143,6 +143,13 @@ def check_environment() -> None:
             parse(program)
         except ValueError as error:
             raise ValueError(f"OPENREG_FAULTS cannot be obeyed. {error}") from None
+    if model := os.environ.get("OPENREG_MODEL", "").strip():
+        from torch_openreg._models import find
+
+        try:
+            find(model)
+        except ValueError as error:
+            raise ValueError(f"OPENREG_MODEL cannot be obeyed. {error}") from None
     value = os.environ.get("TORCH_OPENREG_LAUNCH_TRACEBACK", "0")
     if value not in ("0", "1"):
         raise ValueError(f"TORCH_OPENREG_LAUNCH_TRACEBACK is {value!r}. Set it to 0 (the default) or 1, or unset it.")

@@ -1,5 +1,7 @@
 #include "OpenRegFunctions.h"
 
+#include "OpenRegModel.h"
+
 #include <vector>
 
 #include "OpenRegMutex.h"
@@ -9,6 +11,7 @@ namespace c10::openreg {
 namespace {
 
 ForkSafeMutex start_mutex;
+std::atomic<int> counted_devices{-1}; // -1: not yet
 
 std::vector<void (*)()>& start_functions() {
   static std::vector<void (*)()> functions;
@@ -19,16 +22,23 @@ std::vector<void (*)()>& start_functions() {
 
 DeviceIndex device_count() noexcept {
   // Counted once: the number is fixed for the life of the process, as CUDA_VISIBLE_DEVICES is.
-  static const DeviceIndex count = [] {
-    int n = 0;
-    if (orGetDeviceCount(&n) != orSuccess) {
-      TORCH_WARN("torch_openreg finds no device: ", orGetLastErrorMessage());
-      orGetLastError();
-      return 0;
-    }
-    return n;
-  }();
-  return count;
+  const int known = counted_devices.load(std::memory_order_relaxed);
+  if (C10_LIKELY(known >= 0)) {
+    return static_cast<DeviceIndex>(known);
+  }
+  int count = 0;
+  if (orGetDeviceCount(&count) != orSuccess) {
+    TORCH_WARN("torch_openreg finds no device: ", orGetLastErrorMessage());
+    orGetLastError();
+    count = 0;
+  }
+  counted_devices.store(count, std::memory_order_relaxed);
+  return static_cast<DeviceIndex>(count);
+}
+
+void set_device_model(const orDeviceModel* model) {
+  OPENREG_CHECK(orSetDeviceModel(model));
+  counted_devices = -1;
 }
 
 DeviceIndex current_device() {

@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
     "doctor": "which backends `import torch` loads in this environment, which fail, why, and what to do",
     "memory": "what a snapshot of device memory shows: its peak, who held it, holes; in words or as a page",
+    "models": "the accelerators that the device can stand for: a list, one with its sources, several compared",
     # LEFT OUT OF A NEW BACKEND START: itself, and the choice of simulated devices
     "new": "write a backend of another name from these sources: `new acme --output DIR`",
     "run": "execute a program with other devices: `run --as cuda train.py` gives it simulated CUDA devices",
@@ -29,7 +30,7 @@ COMMANDS = {
 }
 # Commands that import torch when they need it, if at all: the doctor's report must come out where that hangs or aborts,
 # and what `run` sets must be set before.
-WITHOUT_TORCH = ("doctor", "memory", "new", "run", "trace")
+WITHOUT_TORCH = ("doctor", "memory", "models", "new", "run", "trace")
 
 # Modules that only some commands use -> the packages they come from; the extra `demo` names all of them.
 EXTRAS = {"rich": "rich", "sklearn": "scikit-learn", "numpy": "numpy", "matplotlib": "matplotlib"}

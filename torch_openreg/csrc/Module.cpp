@@ -12,6 +12,7 @@
 #include "Faults.h"
 #include "Inductor.h"
 #include "Memory.h"
+#include "Models.h"
 #include "Sanitizer.h"
 #include "aten/native/FallbackPolicy.h"
 #include "aten/native/Queue.h"
@@ -263,6 +264,7 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   add_device_properties(module);
   add_faults(module);
   add_sanitizer(module);
+  add_models(module);
   add_inductor(module);
   add_memory(module);
   add_distributed(module);

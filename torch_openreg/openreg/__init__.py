@@ -201,16 +201,22 @@ def synchronize(device: DeviceLike | None = None) -> None:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """True: the kernels are the CPU's, which know bfloat16, so that ``including_emulation`` makes no difference.
+    """Whether there is bfloat16: always with ``including_emulation``, because the kernels are the CPU's.
 
-    As ``torch.cuda.is_bf16_supported``.
+    Without it, whether the device that the current one stands for has it: from compute capability 8 on. As
+    ``torch.cuda.is_bf16_supported``. Starts the device without ``including_emulation``.
     """
-    return True
+    return including_emulation or get_device_capability()[0] >= 8
 
 
 def is_tf32_supported() -> bool:
-    """False: matrix products of float32 are exact to float32. As ``torch.cuda.is_tf32_supported``."""
-    return False
+    """Whether a device model rounds float32 to TensorFloat-32. Without one, products are exact to float32: False.
+
+    As ``torch.cuda.is_tf32_supported``.
+    """
+    from . import models
+
+    return models.rounds_to_tf32()
 
 
 def _get_generator(device: DeviceLike | None = None) -> torch.Generator:
@@ -287,3 +293,5 @@ if "OPENREG_FAULTS" in os.environ:
     from . import faults as faults  # injects them
 if "OPENREG_SANITIZER" in os.environ:
     from . import sanitizer as sanitizer  # enables the checks that it names
+if "OPENREG_MODEL" in os.environ:
+    from . import models as models  # chooses it

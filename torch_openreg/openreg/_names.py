@@ -72,6 +72,7 @@ SUBMODULES = {
         "use_mem_pool",
     ),
     "meta": (),
+    "models": ("device_model",),
     "nvtx": (),
     "profiler": (),
     "random": (
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from . import faults as faults
     from . import memory as memory
     from . import meta as meta
+    from . import models as models
     from . import nvtx as nvtx
     from . import profiler as profiler
     from . import random as random
@@ -162,6 +164,7 @@ if TYPE_CHECKING:
     from .memory import reset_peak_memory_stats as reset_peak_memory_stats
     from .memory import set_per_process_memory_fraction as set_per_process_memory_fraction
     from .memory import use_mem_pool as use_mem_pool
+    from .models import device_model as device_model
     from .random import get_rng_state as get_rng_state
     from .random import get_rng_state_all as get_rng_state_all
     from .random import initial_seed as initial_seed

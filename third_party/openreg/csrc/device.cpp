@@ -26,37 +26,6 @@ orError_t requireAnyDevice() {
   return orSuccess;
 }
 
-// An A100's numbers, until the user can choose what a device stands for.
-constexpr orDeviceProp kProperties{
-    .name = "OpenReg simulated accelerator",
-    .uuid = {},
-    .totalGlobalMem = 0,
-    .major = 8,
-    .minor = 0,
-    .multiProcessorCount = 108,
-    .warpSize = 32,
-    .maxThreadsPerBlock = 1024,
-    .maxThreadsPerMultiProcessor = 2048,
-    .regsPerMultiprocessor = 65536,
-    .sharedMemPerBlock = 48 << 10,
-    .sharedMemPerBlockOptin = 163 << 10,
-    .sharedMemPerMultiprocessor = 164 << 10,
-    .l2CacheSize = 40 << 20,
-    .clockRate = 1410000,
-    .memoryClockRate = 1215000,
-    .memoryBusWidth = 5120,
-    .pciDomainID = 0,
-    .pciBusID = 0,
-    .pciDeviceID = 0,
-    .integrated = false,
-    .isMultiGpuBoard = false,
-    .asyncEngineCount = 1,
-    .unifiedAddressing = true,
-    .canMapHostMemory = true,
-    .concurrentKernels = false, // one thread runs the kernels of all streams
-    .streamPrioritiesSupported = true,
-};
-
 } // namespace
 
 int currentDevice() {
@@ -129,7 +98,7 @@ orError_t orGetDeviceProperties(orDeviceProp* prop, int device) {
     if (orError_t error = requireDevice("device", device); error != orSuccess) {
       return error;
     }
-    *prop = kProperties;
+    *prop = environment().model.properties;
     prop->totalGlobalMem = environment().deviceMemory;
     const int index = environment().visible[device];
     std::ranges::copy(deviceUuid(index), prop->uuid.bytes);
@@ -149,7 +118,7 @@ orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peer) {
     if (orError_t error = requireDevice("peer", peer); error != orSuccess) {
       return error;
     }
-    *canAccess = device != peer;
+    *canAccess = device != peer && environment().model.peerAccess;
     return orSuccess;
   });
 }

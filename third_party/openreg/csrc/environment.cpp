@@ -14,7 +14,6 @@
 namespace openreg {
 namespace {
 
-constexpr int kMaxDevices = 64;
 constexpr size_t kMinDeviceMemory = size_t{1} << 20;
 constexpr size_t kMaxDeviceMemory = size_t{1} << 44;
 
@@ -69,7 +68,7 @@ void readDeviceMemory(std::string_view text, Environment& environment) {
   }
   const auto amount = parseInteger(digits);
   if (!amount || *amount < 0 || static_cast<size_t>(*amount) > kMaxDeviceMemory / unit ||
-      static_cast<size_t>(*amount) * unit < kMinDeviceMemory) {
+      !isDeviceMemory(static_cast<size_t>(*amount) * unit)) {
     environment.error = describe(
         "OPENREG_DEVICE_MEMORY",
         text,
@@ -216,8 +215,53 @@ std::array<unsigned char, 16> deviceUuid(int index) {
   return {'O', 'p', 'e', 'n', 'R', 'e', 'g', 0, 0, 0, 0, 0, 0, 0, 0, static_cast<unsigned char>(index)};
 }
 
-Environment readEnvironment(bool cudaVariables) {
+bool isDeviceMemory(size_t bytes) {
+  return bytes >= kMinDeviceMemory && bytes <= kMaxDeviceMemory;
+}
+
+// The numbers of an A100.
+const orDeviceModel& ownModel() {
+  static constexpr orDeviceModel kOwn{
+      .properties =
+          {
+              .name = "OpenReg simulated accelerator",
+              .uuid = {},
+              .totalGlobalMem = size_t{16} << 30,
+              .major = 8,
+              .minor = 0,
+              .multiProcessorCount = 108,
+              .warpSize = 32,
+              .maxThreadsPerBlock = 1024,
+              .maxThreadsPerMultiProcessor = 2048,
+              .regsPerMultiprocessor = 65536,
+              .sharedMemPerBlock = 48 << 10,
+              .sharedMemPerBlockOptin = 163 << 10,
+              .sharedMemPerMultiprocessor = 164 << 10,
+              .l2CacheSize = 40 << 20,
+              .clockRate = 1410000,
+              .memoryClockRate = 1215000,
+              .memoryBusWidth = 5120,
+              .pciDomainID = 0,
+              .pciBusID = 0,
+              .pciDeviceID = 0,
+              .integrated = false,
+              .isMultiGpuBoard = false,
+              .asyncEngineCount = 1,
+              .unifiedAddressing = true,
+              .canMapHostMemory = true,
+              .concurrentKernels = false, // one thread runs the kernels of all streams
+              .streamPrioritiesSupported = true,
+          },
+      .deviceCount = 2,
+      .peerAccess = true};
+  return kOwn;
+}
+
+Environment readEnvironment(bool cudaVariables, const orDeviceModel& model) {
   Environment environment;
+  environment.model = model;
+  environment.deviceCount = model.deviceCount;
+  environment.deviceMemory = model.properties.totalGlobalMem;
   if (const char* text = std::getenv("OPENREG_DEVICE_COUNT")) {
     readDeviceCount(text, environment);
   }

@@ -20,6 +20,7 @@ enum class State { notStarted, started, badFork };
 std::atomic<State> state{State::notStarted};
 std::atomic<const Environment*> theEnvironment{nullptr};
 std::atomic<bool> cudaVariables{false}; // see orReadCudaVariables
+orDeviceModel theModel = ownModel();    // guarded by startMutex
 std::mutex startMutex;                  // guards the two changes from "not yet" to "done" above
 
 // fork() waits for a start that is under way in another thread, so that a child finds the simulator either started or
@@ -47,8 +48,8 @@ const Environment& environment() {
     const std::lock_guard lock(startMutex);
     known = theEnvironment.load(std::memory_order_relaxed);
     if (known == nullptr) {
-      known = new Environment(
-          readEnvironment(cudaVariables)); // never deleted: atexit handlers and destructors may still call
+      // Never deleted: atexit handlers and destructors may still call.
+      known = new Environment(readEnvironment(cudaVariables, theModel));
       theEnvironment.store(known, std::memory_order_release);
     }
   }
@@ -105,6 +106,38 @@ bool isInBadFork() {
 }
 
 } // namespace openreg
+
+using namespace openreg;
+
+orError_t orGetOwnDeviceModel(orDeviceModel* model) {
+  enter(__func__);
+  if (model == nullptr) {
+    return fail(orErrorInvalidValue, "model is NULL; pass the address of an orDeviceModel");
+  }
+  *model = ownModel();
+  return orSuccess;
+}
+
+orError_t orSetDeviceModel(const orDeviceModel* model) {
+  enter(__func__);
+  const orDeviceModel& next = model ? *model : ownModel();
+  if (next.deviceCount < 1 || next.deviceCount > kMaxDevices || !isDeviceMemory(next.properties.totalGlobalMem)) {
+    return fail(
+        orErrorInvalidValue,
+        "the model has %d devices with %zu bytes each, but must have 1 to %d devices with 1M to 16384G",
+        next.deviceCount,
+        next.properties.totalGlobalMem,
+        kMaxDevices);
+  }
+  const std::lock_guard lock(startMutex);
+  if (state != State::notStarted) {
+    return fail(
+        orErrorNotPermitted, "the devices have started, and keep their model; choose it before their first use");
+  }
+  theModel = next;
+  theEnvironment.store(nullptr, std::memory_order_release);
+  return orSuccess;
+}
 
 void orReadCudaVariables(void) {
   openreg::cudaVariables = true;

@@ -87,7 +87,7 @@ typedef struct orUuid {
 } orUuid_t;
 
 /* Capacity and behaviour are this device's. The other numbers are those of the GPU that it stands for (an NVIDIA A100
- * with 40 GB); nothing here behaves by them. */
+ * with 40 GB, unless openreg_model.h chose another); nothing here behaves by them. */
 typedef struct orDeviceProp {
   char name[64];         /* "OpenReg simulated accelerator" */
   orUuid_t uuid;         /* the same in every process */
@@ -135,7 +135,8 @@ OPENREG_EXPORT orError_t orDeviceGetStreamPriorityRange(int* leastPriority, int*
 /* True in a child that was forked after the simulator started: see the rules at the top. Starts nothing. */
 OPENREG_EXPORT bool orIsInBadFork(void);
 
-/* 1 for two different valid devices: any device reads and writes any other's memory. Nothing needs to be enabled. */
+/* 1 for two different valid devices: any device reads and writes any other's memory. Nothing needs to be enabled.
+ * 0 for a model without peer access (openreg_model.h): copies between devices work all the same, as CUDA's do. */
 OPENREG_EXPORT orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peer);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */

@@ -1,0 +1,205 @@
+#include "Refusals.h"
+
+#include <ATen/Context.h>
+#include <ATen/Operators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "Fallback.h"
+
+namespace at::openreg {
+namespace {
+
+c10::OperatorName operator_name(const std::string& op) {
+  const size_t overload = op.find('.');
+  return {op.substr(0, overload), overload == std::string::npos ? "" : op.substr(overload + 1)};
+}
+
+c10::OperatorHandle find(const std::string& op) {
+  const auto handle = c10::Dispatcher::singleton().findSchema(operator_name(op));
+  TORCH_CHECK(handle, "There is no operator '", op, "'.");
+  return *handle;
+}
+
+// A kernel in front of the one that the operator has on the device, or would have on another.
+class InFront : public c10::OperatorKernel {
+ public:
+  explicit InFront(const c10::OperatorHandle& op, c10::DispatchKey key = c10::DispatchKey::PrivateUse1)
+      : next_(op.getComputedKernelForDispatchKey(key)) {}
+
+ protected:
+  c10::SafeKernelFunction next_;
+};
+
+size_t index_of(const c10::OperatorHandle& op, const std::string& argument) {
+  const auto index = op.schema().argumentIndexWithName(argument);
+  TORCH_CHECK(index, "The operator '", op.operator_name(), "' has no argument '", argument, "'.");
+  return static_cast<size_t>(*index);
+}
+
+// PyTorch warns of a second kernel for the same operator, which is what is wanted here.
+class Silence final : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+template <class Kernel, class... Args>
+void put_in_front(const c10::OperatorHandle& op, Args&&... args) {
+  static auto* libraries = new std::deque<torch::Library>; // a registration lasts as long as its library
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  const std::string name_space(*op.operator_name().getNamespace());
+  auto& library =
+      libraries->emplace_back(torch::Library::IMPL, name_space, c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  library.impl(
+      c10::toString(op.operator_name()).c_str(),
+      torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op, std::forward<Args>(args)...)));
+}
+
+// ---- Refusing
+
+std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValue& value) {
+  const auto refuses = [&](ScalarType dtype) {
+    return refusal.dtypes.empty() ||
+           std::find(refusal.dtypes.begin(), refusal.dtypes.end(), dtype) != refusal.dtypes.end();
+  };
+  std::optional<ScalarType> found;
+  if (value.isInt()) {
+    if (refuses(value.toScalarType())) {
+      found = value.toScalarType();
+    }
+  } else {
+    for_each_tensor(value, [&](const Tensor& tensor) {
+      // A Python number among tensors is a float64 tensor of the CPU.
+      if (tensor.defined() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() && refuses(tensor.scalar_type())) {
+        found = tensor.scalar_type();
+      }
+    });
+  }
+  return found;
+}
+
+[[noreturn]] C10_NOINLINE void raise(const Refusal& refusal, std::optional<ScalarType> dtype) {
+  std::string message = refusal.message;
+  constexpr std::string_view kDtype = "{dtype}";
+  if (const size_t at = message.find(kDtype); at != std::string::npos && dtype) {
+    message.replace(at, kDtype.size(), c10::toString(*dtype));
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(refusal.error != RefusalError::NotImplemented, message);
+  TORCH_CHECK_TYPE(refusal.error != RefusalError::Type, message);
+  TORCH_CHECK(false, message);
+}
+
+class Refusing final : public InFront {
+ public:
+  Refusing(const c10::OperatorHandle& op, std::vector<Refusal> refusals) : InFront(op) {
+    for (Refusal& refusal : refusals) {
+      const size_t index = refusal.argument.empty() ? 0 : index_of(op, refusal.argument);
+      refusals_.emplace_back(index, std::move(refusal));
+    }
+  }
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const c10::IValue* arguments = stack->data() + stack->size() - op.schema().arguments().size();
+    for (const auto& [index, refusal] : refusals_) {
+      if (refusal.argument.empty()) {
+        raise(refusal, std::nullopt);
+      }
+      if (const auto dtype = refused_dtype(refusal, arguments[index])) {
+        raise(refusal, dtype);
+      }
+    }
+    next_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  std::vector<std::pair<size_t, Refusal>> refusals_;
+};
+
+// ---- A device with few operators
+
+// A backend that registers nothing: what it can do, PyTorch's compositions do.
+constexpr c10::DispatchKey kBare = c10::DispatchKey::PrivateUse2;
+
+class Composite final : public InFront {
+ public:
+  explicit Composite(const c10::OperatorHandle& op) : InFront(op, kBare) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    next_.callBoxed(op, keys, stack);
+  }
+};
+
+// ---- TensorFloat-32
+
+// 10 bits of mantissa, to nearest, ties away from zero: cvt.rna.tf32.f32 of the PTX ISA. Infinities and NaN stay.
+Tensor rounded(const Tensor& tensor) {
+  constexpr int kDropped = 13;
+  const Tensor bits = at::_ops::view_dtype::call(at::_ops::contiguous::call(tensor, MemoryFormat::Contiguous), kInt);
+  const Tensor nearest = at::_ops::bitwise_and_Scalar::call(
+      at::_ops::add_Scalar::call(bits, 1 << (kDropped - 1), 1), ~((1 << kDropped) - 1));
+  return at::_ops::where_self::call(
+      at::_ops::isfinite::call(tensor), at::_ops::view_dtype::call(nearest, kFloat), tensor);
+}
+
+class Rounding final : public InFront {
+ public:
+  Rounding(const c10::OperatorHandle& op, const std::vector<std::string>& arguments, bool convolution)
+      : InFront(op), convolution_(convolution) {
+    for (const std::string& argument : arguments) {
+      indices_.push_back(index_of(op, argument));
+    }
+  }
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    if (convolution_ ? globalContext().allowTF32CuDNN(Float32Op::CONV) : globalContext().allowTF32CuBLAS()) {
+      c10::IValue* arguments = stack->data() + stack->size() - op.schema().arguments().size();
+      for (const size_t index : indices_) {
+        if (arguments[index].isTensor() && arguments[index].toTensor().scalar_type() == kFloat) {
+          arguments[index] = rounded(arguments[index].toTensor());
+        }
+      }
+    }
+    next_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  std::vector<size_t> indices_;
+  bool convolution_;
+};
+
+} // namespace
+
+void refuse(const std::string& op, std::vector<Refusal> refusals) {
+  put_in_front<Refusing>(find(op), std::move(refusals));
+}
+
+void keep_only(const std::vector<std::string>& operators, const std::string& message) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const std::string text = c10::toString(name);
+    const auto op = dispatcher.findSchema(name);
+    if (!op || name.getNamespace() != "aten" || !op->hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
+        std::find(operators.begin(), operators.end(), text) != operators.end()) {
+      continue;
+    }
+    if (!op->hasComputedKernelForDispatchKey(kBare)) {
+      std::string sentence = message;
+      constexpr std::string_view kOperator = "{operator}";
+      sentence.replace(sentence.find(kOperator), kOperator.size(), text);
+      put_in_front<Refusing>(*op, std::vector<Refusal>{{"", {}, RefusalError::NotImplemented, sentence}});
+    } else if (op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+      put_in_front<Composite>(*op);
+    }
+  }
+}
+
+void round_to_tf32(const std::string& op, std::vector<std::string> arguments, bool convolution) {
+  put_in_front<Rounding>(find(op), std::move(arguments), convolution);
+}
+
+} // namespace at::openreg

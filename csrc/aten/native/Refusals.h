@@ -1,0 +1,38 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../../runtime/OpenRegException.h"
+
+// What a device model lacks: operators, or dtypes of an operator, that the CPU has and another accelerator does not.
+//
+// Rule: a restricted operator gets a kernel in front of its own, in the dispatcher's table, when the model is chosen. So
+// without a model nothing is asked, and with one an unrestricted operator pays nothing.
+namespace at::openreg {
+
+enum class RefusalError : uint8_t { NotImplemented, Runtime, Type };
+
+struct Refusal {
+  std::string argument;           // a tensor, a list of tensors or a dtype, by name; empty: every call is refused
+  std::vector<ScalarType> dtypes; // of the argument; empty: any
+  RefusalError error = RefusalError::NotImplemented;
+  std::string message; // "{dtype}" stands for the dtype's name as PyTorch's sentences have it: Half
+};
+
+// From here on, `op` ("aten::add.Tensor") refuses these calls. Refusals of several calls add up. An operator that is made
+// of others for every backend (CompositeImplicitAutograd) cannot be refused: it is refused where it calls them.
+OPENREG_API void refuse(const std::string& op, std::vector<Refusal> refusals);
+
+// From here on, the device has these operators of the namespace aten alone, and those that PyTorch composes of them. Of the
+// others a call raises NotImplementedError with `message`, in which "{operator}" stands for the operator's name.
+OPENREG_API void keep_only(const std::vector<std::string>& operators, const std::string& message);
+
+// From here on, `op` rounds these float32 arguments to TensorFloat-32 while PyTorch's setting allows that:
+// torch.backends.cudnn.allow_tf32 for convolutions, torch.backends.cuda.matmul.allow_tf32 for matrix products.
+OPENREG_API void round_to_tf32(const std::string& op, std::vector<std::string> arguments, bool convolution);
+
+} // namespace at::openreg

@@ -1,0 +1,12 @@
+"""A list of results from two devices: new boxes are made on the CPU and appended to those of the device.
+
+Seen in https://github.com/phil-bergmann/tracking_wo_bnw/issues/172
+Says: Expected all tensors to be on the same device, but got tensors is on cpu, different from other tensors on
+"""
+
+import torch
+
+device = torch.accelerator.current_accelerator().type
+boxes = torch.rand(3, 4, device=device)
+new = torch.zeros(1, 4)
+torch.cat([boxes, new])

@@ -1,0 +1,14 @@
+"""The first device instead of the tensor's.
+
+`cuda:0` is written where the tensor's own device belongs; it shows with a second GPU only.
+
+Seen in https://github.com/zhongyy/Face-Transformer/issues/37
+Says: Expected all tensors to be on the same device, but got index is on
+"""
+
+import torch
+
+device = torch.accelerator.current_accelerator().type
+logits = torch.zeros(2, 5, device=f"{device}:1")
+label = torch.tensor([[1], [2]], device=f"{device}:0")
+logits.scatter_(1, label, 1.0)

@@ -1,0 +1,7 @@
+"""numpy_without_cpu.py, repaired."""
+
+import torch
+
+device = torch.accelerator.current_accelerator().type
+image = torch.zeros(8, 8, 3, device=device)
+image.cpu().numpy()

@@ -1,0 +1,272 @@
+"""``python -m tests.device_models``: writes the restrictions that PyTorch's own tables say, and the page about them.
+
+The files ``_cuda.json`` and ``_mps.json`` in torch_openreg/models say, from native_functions.yaml, which operators have
+a kernel for the CPU and none for that backend; from the table KERNELS below, which dtypes CUDA's kernels lack. OpInfo
+says which cells of (operator, dtype) the CPU has and CUDA has not: tests/test_device_models.py checks that each of them
+is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torchgen.gen import get_grouped_native_functions, parse_native_yaml
+from torchgen.model import DispatchKey, NativeFunctionsGroup
+
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "torch_openreg" / "models"
+PAGE = ROOT / "docs" / "device-model-refusals.md"
+YAML = "aten/src/ATen/native/native_functions.yaml"
+CUDA = "aten/src/ATen/native/cuda"
+
+INTEGERS = ["uint8", "int8", "int16", "int32", "int64"]
+MATRICES = [*INTEGERS, "bool"]
+
+# Operators, the argument whose dtype counts, dtypes that CUDA's kernel lacks, its name in the sentence, its file. The
+# CPU's
+# kernels have these dtypes. A message in place of a name: the kernel has a sentence of its own.
+KERNELS: tuple[tuple[str, str, list[str], str, str], ...] = (
+    ("mm mm.out", "self", INTEGERS, "addmm_cuda", f"{CUDA}/Blas.cpp"),
+    (
+        "addmm addmm_ addmm.out _addmm_activation _addmm_activation.out",
+        "mat1",
+        INTEGERS,
+        "addmm_cuda",
+        f"{CUDA}/Blas.cpp",
+    ),
+    ("bmm bmm.out", "self", INTEGERS, "baddbmm_cuda", f"{CUDA}/Blas.cpp"),
+    ("baddbmm baddbmm_ baddbmm.out", "batch1", INTEGERS, "baddbmm_cuda", f"{CUDA}/Blas.cpp"),
+    ("addbmm addbmm_ addbmm.out", "batch1", INTEGERS, "addmm_cuda", f"{CUDA}/Blas.cpp"),
+    ("addmv addmv_ addmv.out", "mat", INTEGERS, "addmv_impl_cuda", f"{CUDA}/Blas.cpp"),
+    ("mv mv.out", "self", INTEGERS, "addmv_impl_cuda", f"{CUDA}/Blas.cpp"),
+    ("_trilinear", "i1", INTEGERS, "baddbmm_cuda", f"{CUDA}/Blas.cpp"),
+    ("dot", "self", INTEGERS, "dot", f"{CUDA}/Blas.cpp"),
+    ("vdot", "self", INTEGERS, "vdot", f"{CUDA}/Blas.cpp"),
+    ("avg_pool2d avg_pool2d.out", "self", ["int64"], "avg_pool2d_out_cuda_frame", f"{CUDA}/AveragePool2d.cu"),
+    ("avg_pool3d avg_pool3d.out", "self", ["int64"], "avg_pool3d_out_cuda", f"{CUDA}/AveragePool3d.cu"),
+    (
+        "max_pool2d_with_indices max_pool2d_with_indices.out",
+        "self",
+        INTEGERS,
+        "max_pool2d_with_indices_out_cuda_frame",
+        f"{CUDA}/DilatedMaxPool2d.cu",
+    ),
+    (
+        "max_pool3d_with_indices max_pool3d_with_indices.out",
+        "self",
+        INTEGERS,
+        "max_pool3d_with_indices_out_frame",
+        f"{CUDA}/DilatedMaxPool3d.cu",
+    ),
+    (
+        "upsample_bilinear2d upsample_bilinear2d.out",
+        "self",
+        ["uint8"],
+        "upsample_bilinear2d_out_frame",
+        f"{CUDA}/UpSampleBilinear2d.cu",
+    ),
+    (
+        "upsample_bicubic2d upsample_bicubic2d.out",
+        "self",
+        ["uint8"],
+        "upsample_bicubic2d_out_frame",
+        f"{CUDA}/UpSampleBicubic2d.cu",
+    ),
+    (
+        "_upsample_bilinear2d_aa _upsample_bilinear2d_aa.out _upsample_bicubic2d_aa _upsample_bicubic2d_aa.out",
+        "self",
+        ["uint8"],
+        "upsample_gen2d_out_frame",
+        f"{CUDA}/UpSampleBilinear2d.cu",
+    ),
+    ("convolution_overrideable", "input", ["int64"], "slow_conv2d_cuda", f"{CUDA}/ConvolutionMM2d.cu"),
+    ("igamma igamma_ igamma.out", "self", ["float16", "bfloat16"], "igamma_cuda", f"{CUDA}/IGammaKernel.cu"),
+    ("igammac igammac_ igammac.out", "self", ["float16", "bfloat16"], "igammac_cuda", f"{CUDA}/IGammaKernel.cu"),
+    ("angle angle.out", "self", ["float16", "bfloat16"], "angle_cuda", f"{CUDA}/UnaryComplexKernels.cu"),
+    ("histc histc.out", "self", ["bfloat16"], "histc", f"{CUDA}/SummaryOps.cu"),
+    ("histc histc.out", "self", ["float16"], "message: HalfTensor is not supported", f"{CUDA}/SummaryOps.cu"),
+    (
+        "linalg_vector_norm linalg_vector_norm.out norm.ScalarOpt_dim norm.out norm.Scalar",
+        "self",
+        ["complex32"],
+        "norm_cuda",
+        f"{CUDA}/ReduceNormKernel.cu",
+    ),
+    ("native_dropout_backward", "grad_output", [*INTEGERS, "bool"], "masked_scale", f"{CUDA}/Dropout.cu"),
+    (
+        "scatter_reduce.two scatter_reduce_.two scatter_reduce.two_out",
+        "self",
+        ["bool"],
+        "cuda_scatter_gather_base_kernel_func",
+        f"{CUDA}/ScatterGatherKernel.cu",
+    ),
+)
+
+# PyTorch's c10::DispatchKey error (aten/src/ATen/core/dispatch/OperatorEntry.cpp, reportError).
+NO_KERNEL = (
+    "Could not run '{operator}' with arguments from the 'CUDA' backend. This could be because the operator doesn't "
+    "exist "
+    "for this backend, or was omitted during the selective/custom build process (if using custom build). If you are a "
+    "Facebook employee using PyTorch on mobile, please visit https://fburl.com/ptmfixes for possible resolutions."
+)
+# aten/src/ATen/mps/MPSFallback.mm
+NOT_ON_MPS = (
+    "The operator '{operator}' is not currently implemented for the MPS device. If you want this op to be "
+    "considered for "
+    "addition please comment on https://github.com/pytorch/pytorch/issues/141287 and mention use-case, that "
+    "resulted in "
+    "missing op as well as commit hash. As a temporary fix, you can set the environment variable "
+    "`PYTORCH_ENABLE_MPS_FALLBACK=1` to use the CPU as a fallback for this op. WARNING: this will be slower than "
+    "running "
+    "natively on MPS."
+)
+
+# In native_functions.yaml without a kernel for the backend, but nothing that a program misses there: the backend
+# reaches the
+# same result by another operator, has the kernel under another key (quantized), or the operator is a test's.
+OTHERWISE = {
+    "CUDA": (
+        "_add_relu",
+        "_foobar",
+        "_test_",
+        "_make_dep_token",
+        "_functional_assert_async",
+        "_empty_",
+        "narrow_copy",
+        "quantize_per_tensor",
+        "slow_conv3d_forward",
+        "to_mkldnn",
+        "mkldnn_rnn_layer",
+        "_convert_weight_to_int4pack_for_cpu",
+        "_dyn_quant_",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_weight_int4pack_mm_for_cpu",
+    ),
+    "MPS": (
+        "_",
+        "all.dims",
+        "any.dims",
+        "slow_conv",
+        "batch_norm_update_stats",
+        "dequantize",
+        "from_file",
+        "fake_quantize",
+        "quantize_per",
+        "narrow_copy",
+        "max.unary_out",
+        "min.unary_out",
+        "std.correction_out",
+        "var.correction_out",
+        "to_mkldnn",
+        "mkldnn_rnn_layer",
+        "glu_jvp",
+        "glu_backward_jvp",
+        "sspaddmm",
+        "hash_tensor",
+        "logspace",
+        "logit_",
+    ),
+}
+
+
+def missing(backend: str) -> list[str]:
+    """Operators with a kernel for the CPU and none for this backend, by native_functions.yaml."""
+    path = Path(torch.__file__).parents[1] / "torchgen" / "packaged" / "ATen" / "native" / "native_functions.yaml"
+    parsed = parse_native_yaml(str(path), str(path.with_name("tags.yaml")))
+    cpu, other = (parsed.backend_indices[DispatchKey.parse(key)] for key in ("CPU", backend))
+    found = []
+    for group in get_grouped_native_functions(parsed.native_functions):
+        whole = isinstance(group, NativeFunctionsGroup)
+        functions = list(group.functions()) if whole else [group]
+        if whole and group.structured:
+            found += functions if cpu.has_kernel(group) and not other.has_kernel(group) else []
+        else:
+            found += [
+                f for f in functions if cpu.has_kernel(f) and not other.has_kernel(f) and not f.has_composite_kernel
+            ]
+    names = sorted(str(f.func.name) for f in found)
+    return [f"aten::{name}" for name in names if not name.startswith(tuple(OTHERWISE[backend]))]
+
+
+def cells(capability: str) -> dict[str, dict[str, list[str]]]:
+    """See tests/device_models/cells.py."""
+    command = [sys.executable, "-m", "tests.device_models.cells", capability]
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout)
+
+
+def cuda() -> dict[str, object]:
+    rows = []
+    for operators, argument, dtypes, kernel, source in KERNELS:
+        text = (
+            {"message": kernel.removeprefix("message: "), "error": "RuntimeError"}
+            if ":" in kernel
+            else {"kernel": kernel}
+        )
+        operators = [f"aten::{name}" for name in operators.split()]
+        rows.append({"operators": operators, "argument": argument, "dtypes": dtypes, **text, "source": source})
+    return {
+        "about": "What CUDA lacks and the CPU has. Made by `python -m tests.device_models`.",
+        "missing_operators": [{"operators": missing("CUDA"), "message": NO_KERNEL, "source": YAML}],
+        "refusals": rows,
+    }
+
+
+def mps() -> dict[str, object]:
+    return {
+        "about": "What MPS lacks and the CPU has. Made by `python -m tests.device_models`.",
+        "missing_operators": [{"operators": missing("MPS"), "message": NOT_ON_MPS, "source": YAML}],
+    }
+
+
+def page(only: dict[str, dict[str, list[str]]]) -> str:
+    counts = {kind: sum(map(len, rows.values())) for kind, rows in only.items()}
+    lines = [
+        "# What CUDA refuses and the CPU does not",
+        "",
+        f"Made by `python -m tests.device_models` with PyTorch {torch.__version__.partition('+')[0]}, and checked by",
+        "`tests/test_device_models.py`: each cell of the first table is refused by the models `cuda-*`.",
+        "",
+        f"## Cells that only the CPU has: {counts['cpu']}",
+        "",
+        "From OpInfo, PyTorch's database of operators, with the compute capability pinned to 8.0.",
+        "",
+        "| operator of OpInfo | dtypes |",
+        "|---|---|",
+        *(f"| `{name}` | {', '.join(dtypes)} |" for name, dtypes in only["cpu"].items()),
+        "",
+        "## Operators without a kernel for CUDA",
+        "",
+        "From native_functions.yaml: " + ", ".join(f"`{name}`" for name in missing("CUDA")) + ".",
+        "",
+        f"## Cells that only CUDA has: {counts['cuda']}",
+        "",
+        "The device's kernels are the CPU's, so a program that needs one of these cells fails here and works on a GPU.",
+        "",
+        "| operator of OpInfo | dtypes |",
+        "|---|---|",
+        *(f"| `{name}` | {', '.join(dtypes)} |" for name, dtypes in only["cuda"].items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def files() -> dict[Path, str]:
+    """What the tables say, by the file that holds it."""
+    return {
+        MODELS / "_cuda.json": json.dumps(cuda(), indent=1) + "\n",
+        MODELS / "_mps.json": json.dumps(mps(), indent=1) + "\n",
+        PAGE: page(cells("8.0")),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        path.write_text(text)
+        print(path)

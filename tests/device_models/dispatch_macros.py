@@ -1,0 +1,134 @@
+"""Which dtypes CUDA's kernels take, read by hand from the dispatch macros of their sources: independent of OpInfo.
+
+The operator is called as in ``call``; ``x`` is a tensor of the dtype, with ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+FOLDER = "aten/src/ATen/native/cuda"
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+FLOATS = ("float32", "float64")
+HALVES = ("float16", "bfloat16")
+COMPLEX = ("complex64", "complex128")
+
+
+class Macro(NamedTuple):
+    file: str
+    kernel: str
+    accepts: tuple[str, ...]
+    refuses: tuple[str, ...]
+    call: Callable[[torch.Tensor], Any]
+
+
+F = torch.nn.functional
+MACROS = (
+    # AT_DISPATCH_INTEGRAL_TYPES
+    Macro("GcdLcmKernel.cu", "gcd_cuda", INTEGERS, (*FLOATS, *HALVES, "bool"), lambda x: torch.gcd(x, x)),
+    Macro("GcdLcmKernel.cu", "lcm_cuda", INTEGERS, (*FLOATS, *HALVES, "bool"), lambda x: torch.lcm(x, x)),
+    # AT_DISPATCH_INTEGRAL_TYPES_AND(kBool)
+    Macro(
+        "BinaryBitwiseOpsKernels.cu",
+        "bitwise_and_cuda",
+        (*INTEGERS, "bool"),
+        (*FLOATS, *HALVES, *COMPLEX),
+        lambda x: x & x,
+    ),
+    Macro(
+        "BinaryBitwiseOpsKernels.cu",
+        "bitwise_or_cuda",
+        (*INTEGERS, "bool"),
+        (*FLOATS, *HALVES, *COMPLEX),
+        lambda x: x | x,
+    ),
+    Macro(
+        "BinaryBitwiseOpsKernels.cu",
+        "bitwise_xor_cuda",
+        (*INTEGERS, "bool"),
+        (*FLOATS, *HALVES, *COMPLEX),
+        lambda x: x ^ x,
+    ),
+    # AT_DISPATCH_FLOATING_TYPES_AND2(Half, BFloat16)
+    Macro("ActivationHardswishKernel.cu", "hardswish_cuda", (*FLOATS, *HALVES), INTEGERS, F.hardswish),
+    Macro("ActivationGeluKernel.cu", "GeluCUDAKernelImpl", (*FLOATS, *HALVES), INTEGERS, F.gelu),
+    Macro("ActivationEluKernel.cu", "elu_cuda", (*FLOATS, *HALVES), INTEGERS, F.elu),
+    Macro("ActivationSiluKernel.cu", "silu_cuda", (*FLOATS, *HALVES), INTEGERS, F.silu),
+    Macro(
+        "DilatedMaxPool2d.cu",
+        "max_pool2d_with_indices_out_cuda_frame",
+        (*FLOATS, *HALVES),
+        INTEGERS,
+        lambda x: F.max_pool2d(image(x), 2),
+    ),
+    Macro(
+        "DilatedMaxPool3d.cu",
+        "max_pool3d_with_indices_out_frame",
+        (*FLOATS, *HALVES),
+        INTEGERS,
+        lambda x: F.max_pool3d(image(x)[None], 1),
+    ),
+    Macro(
+        "AveragePool2d.cu",
+        "avg_pool2d_out_cuda_frame",
+        (*FLOATS, *HALVES),
+        ("int64",),
+        lambda x: F.avg_pool2d(image(x), 2),
+    ),
+    # AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2(Half, BFloat16)
+    Macro("Blas.cpp", "addmm_cuda", (*FLOATS, *HALVES, *COMPLEX), INTEGERS, lambda x: matrix(x) @ matrix(x)),
+    Macro(
+        "Blas.cpp",
+        "baddbmm_cuda",
+        (*FLOATS, *HALVES, *COMPLEX),
+        INTEGERS,
+        lambda x: torch.bmm(matrix(x)[None], matrix(x)[None]),
+    ),
+    Macro(
+        "Blas.cpp",
+        "addmv_impl_cuda",
+        (*FLOATS, *HALVES, *COMPLEX),
+        INTEGERS,
+        lambda x: torch.mv(matrix(x), matrix(x)[0]),
+    ),
+    # AT_DISPATCH_ALL_TYPES_AND3(Half, Bool, BFloat16)
+    Macro(
+        "StepKernel.cu",
+        "heaviside_cuda",
+        (*INTEGERS, *FLOATS, *HALVES, "bool"),
+        COMPLEX,
+        lambda x: torch.heaviside(x, x),
+    ),
+    # AT_DISPATCH_INTEGRAL_TYPES, and AT_DISPATCH_FLOATING_TYPES_AND2(Half, BFloat16)
+    Macro(
+        "BinaryRemainderKernel.cu",
+        "remainder_cuda",
+        (*INTEGERS, *FLOATS, *HALVES),
+        COMPLEX,
+        lambda x: torch.remainder(x, x),
+    ),
+    # AT_DISPATCH_FLOATING_TYPES, and Half and BFloat16 before it
+    Macro("CopysignKernel.cu", "copysign_cuda", (*FLOATS, *HALVES), (), lambda x: torch.copysign(x, x)),
+    # AT_DISPATCH_FLOATING_TYPES
+    Macro("IGammaKernel.cu", "igamma_cuda", FLOATS, HALVES, lambda x: torch.igamma(x, x)),
+    Macro("IGammaKernel.cu", "igammac_cuda", FLOATS, HALVES, lambda x: torch.igammac(x, x)),
+    Macro("UnaryComplexKernels.cu", "angle_cuda", (*FLOATS, *COMPLEX), HALVES, torch.angle),
+)
+
+
+def matrix(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(2, 2)
+
+
+def image(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(1, 1, 2, 2)
+
+
+def rows(kind: str) -> Iterator[tuple[Macro, str]]:
+    """Every (macro, dtype) that CUDA ``"accepts"`` or ``"refuses"``."""
+    for macro in MACROS:
+        for dtype in getattr(macro, kind):
+            yield macro, dtype

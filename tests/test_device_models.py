@@ -1,0 +1,384 @@
+"""Device models: what they say is what the device says; what they refuse is what CUDA and MPS refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.device_models import __main__ as tables
+from tests.device_models import dispatch_macros
+from torch_openreg import _models
+
+ROOT = Path(__file__).parents[1]
+
+
+def python(code: str, model: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own, with ``torch``, ``openreg`` and ``d``, the device's type."""
+    variables = {name: value for name, value in os.environ.items() if "OPENREG" not in name}
+    variables |= {"OPENREG_MODEL": model} if model else {}
+    head = "import torch\nfrom torch_openreg import openreg, _loader\nd = _loader.device_type\n"
+    return subprocess.run(
+        [sys.executable, "-c", head + code], cwd=ROOT, env=variables | environment, capture_output=True, text=True
+    )
+
+
+def answer(code: str, model: str | None = None, **environment: str) -> str:
+    result = python(code, model, **environment)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+ERROR = """
+def error(function):
+    try: function()
+    except Exception as error: return f"{type(error).__name__}: {error}"
+    return "nothing"
+"""
+
+# ---- the files -------------------------------------------------------------------------------------------------------
+
+
+def test_the_models_that_are_promised_are_there() -> None:
+    assert _models.names() == [
+        "consumer-8gb", "cuda-a100", "cuda-h100", "cuda-t4", "cuda-v100", "minimal", "mps-like", "strict",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _models.names())
+def test_every_value_and_every_restriction_has_a_source(name: str) -> None:
+    model = _models.find(name)
+    entries = [*model.properties.values(), *model.absent_dtypes, *model.missing_operators, *model.refusals]
+    entries += [each for each in (model.tf32, model.only_operators) if each]
+    assert entries and all(len(each["source"]) > 10 or each["source"] == "this project" for each in entries)
+
+
+@pytest.mark.parametrize("name", _models.names())
+def test_the_device_has_the_models_properties(name: str) -> None:
+    code = "import json\np = openreg.get_device_properties()\n"
+    code += "print(json.dumps({n: getattr(p, n) for n in %r if hasattr(p, n)}))"
+    properties = json.loads(answer(code % (list(_models.PROPERTIES),), name))
+    model = _models.find(name).numbers
+    assert {key: properties[key] for key in model if key in properties} == {
+        key: value for key, value in model.items() if key in properties
+    }
+
+
+def test_the_files_are_what_the_tables_say() -> None:
+    for path, text in tables.files().items():
+        assert path.read_text() == text, f"{path}: run python -m tests.device_models"
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps({"like": ["cuda-t4"], "properties": {"name": {"value": "mine", "source": "me"}}}))
+    assert answer("p = openreg.get_device_properties(); print(p.name, p.major)", str(mine)) == "mine 7"
+    for text, sentence in (
+        ('{"properties": {"nam": {"value": 1, "source": "me"}}}', "unknown property 'nam'. Did you mean 'name'?"),
+        ('{"properties": {"name": {"value": "x"}}}', "gives no source for the property 'name'"),
+        ('{"propertys": {}}', "has the unknown key 'propertys'"),
+        ("{", "cannot be read"),
+    ):
+        mine.write_text(text)
+        with pytest.raises(ValueError, match=sentence):
+            _models.find(str(mine))
+
+
+# ---- choosing one ----------------------------------------------------------------------------------------------------
+
+
+def test_the_environment_wins_over_the_models_numbers() -> None:
+    code = "print(openreg.get_device_properties().total_memory, openreg.device_count())"
+    assert answer(code, "cuda-t4", OPENREG_DEVICE_MEMORY="1G", OPENREG_DEVICE_COUNT="3") == f"{1 << 30} 3"
+
+
+def test_a_program_chooses_before_the_device_starts_and_not_after() -> None:
+    code = """
+assert openreg.device_count() == 2 and openreg.models.current() is None
+openreg.device_model("cuda-t4")
+assert openreg.device_count() == 1 and openreg.models.current() == "cuda-t4"
+torch.ones(1, device=d)
+"""
+    answer(code)
+    late = python("torch.ones(1, device=d)\nopenreg.device_model('cuda-t4')")
+    assert "the devices have started, and keep their model" in late.stderr
+    second = python("openreg.device_model('cuda-t4')\nopenreg.device_model('mps-like')")
+    assert "This process has the device model 'cuda-t4', and its operators keep what it refuses." in second.stderr
+
+
+def test_an_unknown_name_gives_the_closest_one() -> None:
+    result = python("torch.ones(1, device='openreg')", "cuda-a10")
+    assert (
+        "OPENREG_MODEL cannot be obeyed. There is no device model 'cuda-a10'. Did you mean 'cuda-a100'?"
+        in result.stderr
+    )
+
+
+def test_the_models_memory_is_a_limit() -> None:
+    code = (
+        ERROR
+        + """
+openreg.init()
+before = int(open("/proc/self/statm").read().split()[1])
+print(error(lambda: torch.empty(9 << 30, dtype=torch.uint8, device=d))[:38])
+assert int(open("/proc/self/statm").read().split()[1]) - before < 10000
+"""
+    )
+    assert answer(code, "consumer-8gb") == "OutOfMemoryError: OpenReg out of memory"
+
+
+def test_peers() -> None:
+    code = "print(openreg.can_device_access_peer(0, 1), torch.ones(1, device=f'{d}:0').to(f'{d}:1').item())"
+    assert answer(code, "consumer-8gb", OPENREG_DEVICE_COUNT="2") == "False 1.0"
+    assert answer(code, "cuda-a100") == "True 1.0"
+
+
+def test_without_a_model_no_kernel_is_in_front_of_another() -> None:
+    code = "print('Refusals' in torch._C._dispatch_dump('aten::mm'))"
+    assert (answer(code), answer(code, "cuda-t4")) == ("False", "True")
+
+
+def test_the_command_lists_and_compares() -> None:
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "torch_openreg", "models", *arguments], capture_output=True, text=True, cwd=ROOT
+        )
+
+    assert all(name in command().stdout for name in _models.names())
+    shown = command("cuda-t4", "--sources").stdout
+    assert "Tesla T4" in shown and "CUDA C++ Programming Guide" in shown and "Blas.cpp" in shown
+    rows = dict(line.split(maxsplit=1) for line in command("cuda-t4", "cuda-h100").stdout.splitlines()[1:])
+    assert rows["total_memory"].split() == ["16", "GiB", "80", "GiB"] and rows["major"].split() == ["7", "9"]
+    wrong = command("cuda-t5")
+    assert wrong.returncode == 2 and "Did you mean 'cuda-t4'?" in wrong.stderr
+
+
+# ---- what CUDA refuses -----------------------------------------------------------------------------------------------
+
+CELLS = (
+    ERROR
+    + """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+sys.path.insert(0, ".")
+from tests.device_models.cells import pin
+pin((8, 0))
+from torch.testing._internal.common_methods_invocations import op_db
+passed = []
+for op in op_db:
+    for dtype in set(op.dtypes) - set(op.dtypesIfCUDA):
+        def run():
+            for sample in op.sample_inputs("cpu", dtype):
+                moved = sample.transform(lambda value: value.to(d) if isinstance(value, torch.Tensor) else value)
+                op(moved.input, *moved.args, **moved.kwargs)
+        how = error(run)
+        said = ("not implemented for", "Could not run", "is not supported", "only supported on CUDA")
+        if not any(words in how for words in said):
+            passed.append([op.formatted_name, str(dtype), how[:90]])
+print(json.dumps(passed))
+"""
+)
+
+
+def test_every_cell_that_only_the_cpu_has_is_refused() -> None:
+    assert json.loads(answer(CELLS, "cuda-a100").splitlines()[-1]) == []
+
+
+SENTENCES = {
+    "torch.ones(2, 2, dtype=torch.int32, device=d) @ torch.ones(2, 2, dtype=torch.int32, device=d)": (
+        "NotImplementedError: \"addmm_cuda\" not implemented for 'Int'"
+    ),
+    "torch.ones(1, 2, 2, dtype=torch.long, device=d) @ torch.ones(1, 2, 2, dtype=torch.long, device=d)": (
+        "NotImplementedError: \"baddbmm_cuda\" not implemented for 'Long'"
+    ),
+    "torch.ones(2, dtype=torch.long, device=d) @ torch.ones(2, dtype=torch.long, device=d)": (
+        "NotImplementedError: \"dot\" not implemented for 'Long'"
+    ),
+    "torch.nn.functional.conv2d(torch.ones(1, 1, 3, 3, dtype=torch.long, device=d), "
+    "torch.ones(1, 1, 2, 2, dtype=torch.long, device=d))": (
+        "NotImplementedError: \"slow_conv2d_cuda\" not implemented for 'Long'"
+    ),
+    "torch.histc(torch.ones(2, dtype=torch.half, device=d))": "RuntimeError: HalfTensor is not supported",
+}
+
+
+@pytest.mark.parametrize("call", SENTENCES, ids=range(len(SENTENCES)))
+def test_the_sentences_are_cudas(call: str) -> None:
+    assert answer(ERROR + f"print(error(lambda: {call}))", "cuda-t4") == SENTENCES[call]
+
+
+def test_an_operator_without_a_cuda_kernel() -> None:
+    said = answer(ERROR + "print(error(lambda: torch.histogram(torch.ones(3, device=d), 3)))", "cuda-t4")
+    assert said.startswith(
+        "NotImplementedError: Could not run 'aten::histogram.bin_ct' with arguments from the 'CUDA' backend. This could"
+    )
+
+
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_a_refusal_comes_at_the_call_in_every_mode(mode: str) -> None:
+    code = ERROR + "x = torch.ones(2, 2, dtype=torch.int8, device=d)\nprint(error(lambda: x @ x))"
+    assert "not implemented for 'Char'" in answer(code, "cuda-t4", OPENREG_EXECUTION=mode)
+
+
+MACROS = (
+    ERROR
+    + """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+sys.path.insert(0, ".")
+from tests.device_models.dispatch_macros import rows
+wrong = []
+for kind in ("accepts", "refuses"):
+    for macro, dtype in rows(kind):
+        how = error(lambda: macro.call(torch.ones(4, device=d).to(getattr(torch, dtype))))
+        if (how == "nothing") != (kind == "accepts"):
+            wrong.append([macro.kernel, kind, dtype, how[:90]])
+print(json.dumps(wrong))
+"""
+)
+
+
+def test_the_dispatch_macros_of_cudas_sources_agree() -> None:
+    assert [len(list(dispatch_macros.rows(kind))) for kind in ("accepts", "refuses")] == [105, 84]
+    assert json.loads(answer(MACROS, "cuda-a100").splitlines()[-1]) == []
+
+
+# ---- TensorFloat-32 --------------------------------------------------------------------------------------------------
+
+TF32 = """
+import copy
+torch.manual_seed(0)
+x = torch.randn(64, 64)
+conv = torch.nn.Conv2d(4, 4, 3)
+image = torch.randn(1, 4, 16, 16)
+def round(t):  # to 10 bits, ties away from zero, in float64
+    mantissa, exponent = torch.frexp(t.double())
+    scaled = mantissa * 2**11
+    return torch.ldexp(torch.sign(scaled) * torch.floor(scaled.abs() + 0.5) / 2**11, exponent).float()
+def product(): return (x.to(d) @ x.to(d)).cpu()
+def convolved(m): return copy.deepcopy(m).to(d)(image.to(d)).cpu()
+rounded = copy.deepcopy(conv)
+rounded.weight.data = round(conv.weight.data)
+assert torch.equal(product(), x @ x)
+print(torch.equal(convolved(conv), conv(image)), torch.equal(convolved(conv), rounded(round(image))))
+torch.backends.cudnn.allow_tf32 = False
+assert torch.equal(convolved(conv), conv(image))
+torch.backends.cuda.matmul.allow_tf32 = True
+print(torch.equal(product(), x @ x), torch.equal(product(), round(x) @ round(x)))
+odd = torch.tensor([[float("inf"), float("nan"), 3.4e38]])
+print((odd.to(d) @ torch.eye(3).to(d) * 0 + 1).isnan().all().item())
+"""
+
+
+def test_convolutions_and_allowed_products_have_rounded_inputs() -> None:
+    assert answer(TF32, "cuda-a100").split() == ["False", "True", "False", "True", "True"]
+
+
+@pytest.mark.parametrize("model", ["cuda-v100", "cuda-t4", None])
+def test_older_cards_and_no_model_round_nothing(model: str | None) -> None:
+    assert answer(TF32, model).split()[:3] == ["True", "False", "True"]
+
+
+# ---- MPS, minimal, strict --------------------------------------------------------------------------------------------
+
+DOUBLE = (
+    "TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. Please use "
+    "float32 instead."
+)
+
+
+@pytest.mark.parametrize("model", ["mps-like", "strict"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.ones(2, dtype=torch.float64, device=d)",
+        "torch.ones(2, dtype=torch.float64).to(d)",
+        "torch.ones(2, device=d).double()",
+        "torch.ones(2, device=d).sum(dtype=torch.float64)",
+        "torch.arange(3, dtype=torch.float64, device=d)",
+    ],
+)
+def test_there_is_no_float64(model: str, call: str) -> None:
+    assert answer(ERROR + f"print(error(lambda: {call}))", model) == DOUBLE
+
+
+def test_mps_lacks_operators() -> None:
+    code = (
+        ERROR
+        + "print(error(lambda: torch.ones(2, device=d).put_(torch.tensor([0], device=d), torch.ones(1, device=d))))"
+    )
+    assert answer(code, "mps-like").startswith(
+        "NotImplementedError: The operator 'aten::put_' is not currently implemented for the MPS device."
+    )
+
+
+TRAIN = """
+net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+    torch.nn.Flatten(), torch.nn.Linear(18, 3)).to(d)
+optimizer = torch.optim.Adam(net.parameters())
+for _ in range(3):
+    loss = torch.nn.functional.cross_entropy(net(torch.randn(4, 1, 8, 8).to(d)), torch.tensor([0, 1, 2, 0]).to(d))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+assert loss.item() > 0
+"""
+
+
+@pytest.mark.parametrize("name", [name for name in _models.names() if name != "minimal"])
+def test_an_ordinary_network_trains_on_every_model(name: str) -> None:
+    answer(TRAIN, name)
+
+
+def test_the_minimal_set_and_nothing_else() -> None:
+    code = (
+        ERROR
+        + """
+x = torch.tensor([1.0, 2.0]).to(d)
+assert x[1:].clone().cpu().item() == 2 and torch.zeros_like is not None
+print(error(lambda: x + x))
+"""
+    )
+    said = answer(code, "minimal")
+    assert said.startswith("NotImplementedError: Could not run 'aten::add.") and "'PrivateUse1' backend" in said
+
+
+def test_the_minimal_set_is_that_of_the_sources() -> None:
+    import re
+
+    source = (ROOT / "csrc" / "aten" / "OpenRegMinimal.cpp").read_text()
+    operators = {f"aten::{name}" for name in re.findall(r'm\.impl\("([^"]+)"', source)}
+    only = _models.find("minimal").only_operators
+    assert only is not None and set(only["operators"]) == operators
+
+
+def test_strict_refuses_what_the_others_refuse() -> None:
+    strict = _models.find("strict")
+    for name in _models.names():
+        other = _models.find(name)
+        if name not in ("minimal", "strict"):
+            assert all(each in strict.refusals for each in other.refusals)
+            assert all(each in strict.missing_operators for each in other.missing_operators)
+            assert all(each in strict.absent_dtypes for each in other.absent_dtypes)
+
+
+# ---- absent devices --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"OPENREG_VISIBLE_DEVICES": ""}, "no device is visible: OPENREG_VISIBLE_DEVICES hides all"),
+        ({"OPENREG_FAULTS": "start=driver"}, "driver version is insufficient"),
+        ({"OPENREG_FAULTS": "start=nodevice"}, "no CUDA-capable device is detected"),
+        ({"OPENREG_FAULTS": "device0@copy:1=lost"}, "busy or unavailable"),
+    ],
+    ids=["hidden", "old driver", "no device", "lost"],
+)
+def test_a_device_that_is_not_there(environment: dict[str, str], sentence: str) -> None:
+    said = answer(ERROR + "print(error(lambda: torch.ones(1, device=d).cpu()))", "cuda-t4", **environment)
+    assert sentence in said

@@ -1,0 +1,351 @@
+"""The plugin's options, fixtures and markers that do something with each test."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True)
+def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
+    """Without what this test run itself was given."""
+    for name in ("TORCH_OPENREG_AS", "OPENREG_DEVICE_COUNT", "OPENREG_EXECUTION", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    pytester.syspathinsert()
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+
+
+def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
+    pytester.makepyfile(f"import pytest, torch, unittest\nfrom torch_openreg import openreg\n{source}")
+    return pytester.runpytest_subprocess(*options)
+
+
+# ---- --openreg -------------------------------------------------------------------------------------------------------
+
+REACHES = """
+def test_reaches(): torch.ones(2, device="openreg")
+def test_does_not(): torch.ones(2)
+def test_knows(): assert openreg.is_initialized()
+class TestCase(unittest.TestCase):
+    def test_reaches(self): torch.ones(2, device="openreg")
+@pytest.mark.skip
+def test_skipped(): torch.ones(2, device="openreg")
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_it_counts_the_tests_that_reach_the_device(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
+    result = run(pytester, REACHES, "--openreg", *workers)
+    result.assert_outcomes(passed=4, skipped=1)
+    result.stdout.fnmatch_lines(["torch_openreg: tensors of 2 of 4 tests reached the device"])
+
+
+def test_it_counts_the_tests_of_pytorchs_own_framework(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+from torch.testing._internal.common_device_type import instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase
+class TestThing(TestCase):
+    def test_add(self, device):
+        self.assertEqual((torch.ones(2, device=device) + 1).sum().item(), 4)
+instantiate_device_type_tests(TestThing, globals(), only_for=("cpu", "openreg"), allow_mps=False)
+""",
+        "--openreg",
+    )
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["torch_openreg: tensors of 1 of 2 tests reached the device"])
+
+
+# ---- --openreg-chaos-runs --------------------------------------------------------------------------------------------
+
+RACE = """
+def test_reads_too_early():
+    host = torch.empty(1 << 16, pin_memory=True)
+    host.copy_(torch.ones(1 << 16, device="openreg"), non_blocking=True)
+    {wait}
+    assert host.sum().item() == 1 << 16
+"""
+
+
+def test_chaos_finds_a_pinned_buffer_that_is_read_too_early_and_says_how_to_repeat_it(
+    pytester: pytest.Pytester,
+) -> None:
+    options = ("--openreg-execution=chaos", "--openreg-seed=3", "--openreg-chaos-runs=4")
+    result = run(pytester, RACE.format(wait=""), *options)
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r"mode chaos, seed (\d+), run \d of 4"])
+    command = next(line for line in result.outlines if line.startswith("repeat: "))
+    again = pytester.runpytest_subprocess(*command.replace("'", "").split()[4:])
+    again.assert_outcomes(failed=1)
+    run(pytester, RACE.format(wait="torch.accelerator.synchronize()"), *options).assert_outcomes(passed=1)
+
+
+def test_each_run_has_new_fixtures_and_its_own_seed(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+from torch_openreg import _C
+seeds, made = [], []
+@pytest.fixture
+def thing():
+    made.append(1)
+    yield len(made)
+    made.append("gone")
+def test_it(thing): seeds.append(_C._get_execution_mode()); assert thing == 2 * len(seeds) - 1
+class TestCase(unittest.TestCase):
+    def test_method(self): seeds.append(_C._get_execution_mode())
+def test_all(): assert seeds == [(2, 7), (2, 8), (2, 9)] * 2
+""",
+        "--openreg-execution=chaos",
+        "--openreg-seed=7",
+        "--openreg-chaos-runs=3",
+    )
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["torch_openreg: * is simulated (*), each test with 3 seeds"])
+
+
+def test_runs_without_chaos_are_a_usage_error(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("--openreg-chaos-runs=3")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --openreg-chaos-runs needs --openreg-execution=chaos."])
+
+
+# ---- --openreg-no-sync -----------------------------------------------------------------------------------------------
+
+WAITS = """
+@pytest.mark.openreg(no_sync=True)
+def test_step():
+    loss = torch.ones(2, device="openreg").sum()
+    {last}
+def test_unmarked():
+    torch.ones(2, device="openreg").sum().item()
+"""
+
+
+def test_a_marked_test_that_waits_fails_with_the_line(pytester: pytest.Pytester) -> None:
+    result = run(pytester, WAITS.format(last="print(loss.item())"), "--openreg-no-sync")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines([">       print(loss.item())", "*called a synchronizing OpenReg operation"])
+    run(pytester, WAITS.format(last="loss.detach()"), "--openreg-no-sync").assert_outcomes(passed=2)
+    run(pytester, WAITS.format(last="print(loss.item())")).assert_outcomes(passed=2)
+
+
+# ---- --openreg-leaks -------------------------------------------------------------------------------------------------
+
+LEAKS = """
+kept = []
+@pytest.fixture(scope="module")
+def weights(): return torch.ones(1000, device="openreg")
+@pytest.fixture
+def batch(): return torch.ones(1000, device="openreg")
+def test_clean(weights, batch): (weights + batch).sum()
+def test_leaks(weights):
+    kept.append(weights * 2)
+def test_cycle():
+    cycle = [torch.ones(1000, device="openreg")]
+    cycle.append(cycle)
+def test_pinned():
+    kept.append(torch.empty(1000, pin_memory=True))
+def test_stream():
+    torch.accelerator.set_stream(torch.Stream(device="openreg"))
+def test_fails():
+    kept.append(torch.ones(1000, device="openreg"))
+    assert False
+"""
+
+
+def test_what_is_not_given_back_fails_the_test_with_the_line(pytester: pytest.Pytester) -> None:
+    result = run(pytester, LEAKS, "--openreg-leaks")
+    result.assert_outcomes(passed=5, failed=1, errors=3)
+    result.stdout.fnmatch_lines(
+        [
+            "test_leaks leaves something behind.",
+            "openreg:0: 4,000 bytes, allocated at *.py:11 in test_leaks",
+            "test_pinned leaves something behind.",
+            "pinned memory: 4,*bytes",
+            "test_stream leaves something behind.",
+            "the current device and streams are *",
+        ]
+    )
+    run(pytester, LEAKS).assert_outcomes(passed=5, failed=1)
+
+
+# ---- fixtures --------------------------------------------------------------------------------------------------------
+
+
+def test_the_fixtures(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+def test_each_device(openreg_device): assert torch.ones(1, device=openreg_device).device == openreg_device
+def test_both(device): assert torch.ones(1, device=device).device.type == device.type
+def test_two(two_devices):
+    first, second = two_devices
+    assert first != second and torch.ones(1, device=first).to(second).device == second
+def test_memory(openreg_memory):
+    openreg_memory("2M")
+    with pytest.raises(torch.OutOfMemoryError): torch.empty(4 << 20, dtype=torch.uint8, device="openreg")
+def test_no_limit_is_left(): torch.empty(4 << 20, dtype=torch.uint8, device="openreg")
+def test_bad_limit(openreg_memory):
+    with pytest.raises(ValueError, match="neither a number of bytes"): openreg_memory("much")
+def test_faults(openreg_faults):
+    openreg_faults("malloc:1=oom")
+    with pytest.raises(torch.OutOfMemoryError): torch.ones(1, device="openreg")
+""",
+        "--openreg-device-count=3",
+        "-v",
+    )
+    result.assert_outcomes(passed=10)
+    names = ("[device0]", "[device1]", "[device2]", "[cpu]", "[openreg]")
+    result.stdout.fnmatch_lines([f"*{name.replace('[', '[[]')} PASSED*" for name in names])
+
+
+def test_two_devices_are_skipped_where_there_is_one(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "def test_two(two_devices): pass", "--openreg-device-count=1", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*two_devices: 1 simulated device is visible*"])
+
+
+def test_a_projects_own_fixture_called_device_wins(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.fixture
+def device(): return "mine"
+def test_it(device): assert device == "mine"
+@pytest.mark.parametrize("device", ["a", "b"])
+def test_parameter(device): assert device in "ab"
+"""
+    run(pytester, source).assert_outcomes(passed=3)
+
+
+# ---- markers ---------------------------------------------------------------------------------------------------------
+
+MARKERS = """
+import os
+@pytest.mark.openreg(execution="async")
+def test_execution(): assert openreg.get_execution_mode() == "async"
+def test_mode_is_back(): assert openreg.get_execution_mode() == "inline"
+@pytest.mark.openreg(faults="malloc:1=oom")
+def test_faults():
+    with pytest.raises(torch.OutOfMemoryError): torch.ones(1, device="openreg")
+@pytest.mark.openreg(memory="8M")
+def test_memory():
+    assert openreg.get_device_properties().total_memory == 8 << 20
+    assert os.getpid() != here
+@pytest.mark.openreg(model="cuda-t4")
+class TestModel(unittest.TestCase):
+    def test_name(self): assert openreg.get_device_name() == "Tesla T4" and openreg.device_count() == 1
+    @pytest.mark.openreg(memory="1G")
+    def test_memory_wins(self):
+        assert openreg.get_device_name() == "Tesla T4"
+        assert openreg.get_device_properties().total_memory == 1 << 30
+def test_here():
+    assert os.getpid() == here and openreg.get_device_properties().total_memory == 16 << 30
+here = os.getpid()
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
+    source = MARKERS.replace("here = os.getpid()", "import sys\nhere = os.getpid()")
+    result = run(pytester, source, "--openreg", *workers)
+    # The module's `here` of a forked child is its server's.
+    result.assert_outcomes(passed=7)
+
+
+def test_a_test_in_its_own_process_reports_as_usual(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+import os, signal
+pytestmark = pytest.mark.openreg(memory="8M")
+def test_fails():
+    print("said before")
+    assert openreg.get_device_properties().total_memory == 1
+def test_skips(): pytest.skip("a reason")
+def test_dies(): os.kill(os.getpid(), signal.SIGKILL)
+def test_does_not_see_the_others(): assert not openreg.is_initialized()
+""",
+        "-rs",
+    )
+    result.assert_outcomes(passed=1, failed=2, skipped=1)
+    result.stdout.fnmatch_lines(["*assert 8388608 == 1*", "said before", "The test's process ended with SIGKILL."])
+
+
+def test_a_device_that_started_in_collection_is_an_error_with_its_reason(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester, "x = torch.ones(1, device='openreg')\n@pytest.mark.openreg(memory='8M')\ndef test_it(): pass"
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["The device was started while the tests were collected*"])
+
+
+def test_an_unknown_word_gives_the_closest_one(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "@pytest.mark.openreg(modell='cuda-t4')\ndef test_it(): pass")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *the marker openreg does not take 'modell'. Did you mean model?*"])
+
+
+def test_an_unknown_model_gives_the_closest_one(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "@pytest.mark.openreg(model='cuda-t5')\ndef test_it(): pass")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*There is no device model 'cuda-t5'. Did you mean 'cuda-t4'?*"])
+
+
+def test_hundreds_of_processes_of_their_own_stay_fast(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.mark.openreg(memory="8M")
+@pytest.mark.parametrize("n", range(100))
+def test_it(n): assert torch.ones(n, device="openreg").sum().item() == n
+"""
+    result = run(pytester, source)
+    result.assert_outcomes(passed=100)
+    assert result.duration < 60  # once the import of torch, and a fork each
+
+
+def test_a_model_may_be_an_option(pytester: pytest.Pytester) -> None:
+    source = "def test_it(): assert openreg.get_device_name() == 'Tesla V100-SXM2-16GB'"
+    result = run(pytester, source, "--openreg-model=cuda-v100")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["torch_openreg: * is simulated (OPENREG_MODEL=cuda-v100)"])
+
+
+# ---- planted bugs, each found by one option --------------------------------------------------------------------------
+
+CHECKPOINT = """
+import os
+def save(state, path):
+    {save}
+def test_checkpoint(tmp_path, openreg_faults):
+    weights = [torch.ones(10, device="openreg"), torch.zeros(10, device="openreg")]
+    save(weights, tmp_path / "model.pt")
+    openreg_faults("copy:2+=lost")
+    with pytest.raises(Exception): save(weights, tmp_path / "model.pt")
+    assert len(torch.load(tmp_path / "model.pt", map_location="cpu")) == 2
+"""
+HALF = """with open(path, "wb") as file:
+        torch.save([tensor.cpu() for tensor in state], file)"""
+WHOLE = """with open(f"{path}.new", "wb") as file:
+        torch.save([tensor.cpu() for tensor in state], file)
+    os.replace(f"{path}.new", path)"""
+
+
+def test_a_checkpoint_that_is_half_written_when_the_device_is_lost_is_found(pytester: pytest.Pytester) -> None:
+    run(pytester, CHECKPOINT.format(save=HALF)).assert_outcomes(failed=1)
+    run(pytester, CHECKPOINT.format(save=WHOLE)).assert_outcomes(passed=1)
+
+
+TRAINING = """
+def step(x):
+    {step}
+def test_training(): assert len(step(torch.ones(1024, device="openreg"))) == 1024
+"""
+UNHANDLED = "return x.exp()"
+HANDLED = """try: return x.exp()
+    except torch.OutOfMemoryError: return torch.cat([half.cpu().exp() for half in x.chunk(2)])"""
+
+
+def test_an_unhandled_out_of_memory_is_found(pytester: pytest.Pytester) -> None:
+    run(pytester, TRAINING.format(step=UNHANDLED), "--openreg-faults=malloc:2=oom").assert_outcomes(failed=1)
+    run(pytester, TRAINING.format(step=HANDLED), "--openreg-faults=malloc:2=oom").assert_outcomes(passed=1)

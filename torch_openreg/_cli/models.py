@@ -1,0 +1,104 @@
+"""``torch-openreg models``: the device models that there are, what one of them is, and how several differ."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from torch_openreg import _models
+
+
+def text(name: str, value: Any) -> str:
+    """A property's value for people."""
+    unit = _models.PROPERTIES[name]
+    if value is None:
+        return "-"
+    if unit == "bytes":
+        size, suffix = (value >> 30, "GiB") if value >= 1 << 30 else (value >> 10, "KiB")
+        return f"{size} {suffix}"
+    if unit == "kHz":
+        return f"{value / 1000:g} MHz"
+    return f"{value} {unit}".rstrip() if unit in ("bits", "threads") else str(value)
+
+
+def restrictions(model: _models.Model) -> list[tuple[str, str]]:
+    """What a model refuses, in words: (what, where that is from)."""
+    rows = []
+    if model.only_operators:
+        count = len(model.only_operators["operators"])
+        rows.append((f"only {count} operators, and what PyTorch composes of them", model.only_operators["source"]))
+    rows += [(f"no {each['dtype']}: {each['message']}", each["source"]) for each in model.absent_dtypes]
+    for each in model.missing_operators:
+        names = [name.removeprefix("aten::") for name in each["operators"]]
+        rows.append((f"{len(names)} operators are missing: {', '.join(names)}", each["source"]))
+    for each in model.refusals:
+        names = ", ".join(name.removeprefix("aten::") for name in each["operators"])
+        rows.append((f"{names}: no {', '.join(each['dtypes'])}", each["source"]))
+    return rows
+
+
+def list_models() -> None:
+    models = [_models.find(name) for name in _models.names()]
+    width = max(len(model.name) for model in models)
+    for model in models:
+        print(f"{model.name:<{width}}  {model.about}")
+    print("\nChoose one with OPENREG_MODEL=NAME, torch.openreg.device_model(NAME) or pytest --openreg-model=NAME.")
+
+
+def show(model: _models.Model, sources: bool) -> None:
+    print(f"{model.name}: {model.about}\n")
+    for name, each in model.properties.items():
+        print(f"  {name:<34}{text(name, each['value'])}" + (f"\n      {each['source']}" if sources else ""))
+    if model.tf32:
+        words = "rounded to TensorFloat-32 in convolutions, and in matrix products where the program allows it"
+        print(f"  {'float32':<34}{words}" + (f"\n      {model.tf32['source']}" if sources else ""))
+    for what, source in restrictions(model):
+        print(f"  {what}" + (f"\n      {source}" if sources else ""))
+
+
+def compare(models: Sequence[_models.Model]) -> None:
+    """A column for each model, a line for each property in which they differ."""
+    rows = [("", *(model.name for model in models))]
+    for name in _models.PROPERTIES:
+        values = [model.numbers.get(name) for model in models]
+        if any(value != values[0] for value in values):
+            rows.append((name, *(text(name, value) for value in values)))
+    rows.append(("TensorFloat-32", *("yes" if model.tf32 else "no" for model in models)))
+    rows.append(("dtypes that are absent", *(", ".join(e["dtype"] for e in m.absent_dtypes) or "-" for m in models)))
+    missing = [sum(len(each["operators"]) for each in model.missing_operators) for model in models]
+    rows.append(("operators that are missing", *map(str, missing)))
+    refused = [sum(len(e["operators"]) * len(e["dtypes"]) for e in model.refusals) for model in models]
+    rows.append(("dtypes of operators that are refused", *map(str, refused)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def main(argv: Sequence[str]) -> int:
+    """0; 2 for a model that does not exist."""
+    parser = argparse.ArgumentParser(
+        prog="torch-openreg models",
+        description="Without a NAME: the device models. With one: what it is. With several: how they differ.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model, or a file NAME.json")
+    parser.add_argument("--sources", action="store_true", help="with one NAME: say where each value is from")
+    parser.add_argument("--json", action="store_true", help="print the models as JSON")
+    options = parser.parse_args(argv)
+    try:
+        models = [_models.find(name) for name in options.names]
+    except ValueError as error:
+        print(f"torch-openreg models: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        chosen = models or [_models.find(name) for name in _models.names()]
+        print(json.dumps({model.name: vars(model) for model in chosen}, indent=2))
+    elif not models:
+        list_models()
+    elif len(models) == 1:
+        show(models[0], options.sources)
+    else:
+        compare(models)
+    return 0

@@ -1,0 +1,140 @@
+"""Device models: which accelerator the simulated devices stand for, each a file of JSON in ``torch_openreg/models``.
+
+A module without torch, so that OPENREG_MODEL is checked before the device is loaded, and models are listed without it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+FOLDER = os.path.join(os.path.dirname(__file__), "models")
+ERRORS = ("NotImplementedError", "RuntimeError", "TypeError")  # in the order of C++'s RefusalError
+PROPERTIES = {  # of get_device_properties(): what a model may say, and its unit
+    "name": "",
+    "total_memory": "bytes",
+    "major": "compute capability",
+    "minor": "compute capability",
+    "multi_processor_count": "",
+    "warp_size": "threads",
+    "max_threads_per_block": "",
+    "max_threads_per_multi_processor": "",
+    "regs_per_multiprocessor": "",
+    "shared_memory_per_block": "bytes",
+    "shared_memory_per_block_optin": "bytes",
+    "shared_memory_per_multiprocessor": "bytes",
+    "L2_cache_size": "bytes",
+    "clock_rate": "kHz",
+    "memory_clock_rate": "kHz",
+    "memory_bus_width": "bits",
+    "is_integrated": "",
+    "is_multi_gpu_board": "",
+    "device_count": "",
+    "peer_access": "",
+}
+_KEYS = ("about", "like", "properties", "tf32", "absent_dtypes", "only_operators", "missing_operators", "refusals")
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model, with what it takes from those that it is like."""
+
+    name: str
+    about: str = ""
+    properties: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> value, source
+    tf32: dict[str, Any] | None = None
+    only_operators: dict[str, Any] | None = None
+    absent_dtypes: tuple[dict[str, Any], ...] = ()
+    missing_operators: tuple[dict[str, Any], ...] = ()
+    refusals: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The properties' values, by name."""
+        return {name: each["value"] for name, each in self.properties.items()}
+
+    @property
+    def restricted(self) -> bool:
+        """Whether the model refuses anything."""
+        return bool(self.only_operators or self.absent_dtypes or self.missing_operators or self.refusals)
+
+
+def names() -> list[str]:
+    """The models that are shipped. A file that begins with an underscore is a part of others."""
+    return sorted(file[:-5] for file in os.listdir(FOLDER) if file.endswith(".json") and not file.startswith("_"))
+
+
+def find(name: str) -> Model:
+    """A model by its name, or by the path of a file (which ends with ``.json``).
+
+    ValueError, with the closest name, if there is none, and for a file that is not a model.
+    """
+    if name.endswith(".json"):
+        return _read(name, os.path.basename(name)[:-5])
+    if name not in names():
+        close = difflib.get_close_matches(name, names(), n=1, cutoff=0.4)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(
+            f"There is no device model {name!r}.{hint} There are {', '.join(names())}, and files: NAME.json."
+        )
+    return _read(os.path.join(FOLDER, f"{name}.json"), name)
+
+
+def _read(path: str, name: str) -> Model:
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"The device model {path} cannot be read: {error}") from None
+    for key in data:
+        if key not in _KEYS:
+            raise ValueError(f"The device model {path} has the unknown key {key!r}. There are {', '.join(_KEYS)}.")
+    for word, each in data.get("properties", {}).items():
+        if word not in PROPERTIES:
+            close = difflib.get_close_matches(word, PROPERTIES, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"The device model {path} has the unknown property {word!r}.{hint}")
+        _check_source(each, f"the property {word!r}", path)
+    model = Model(name, data.get("about", ""))
+    for other in data.get("like", ()):
+        folder = os.path.dirname(path)
+        part = f"{other}.json"
+        model = _joined(
+            model, _read(os.path.join(folder if os.path.exists(os.path.join(folder, part)) else FOLDER, part), other)
+        )
+    own = Model(
+        name,
+        data.get("about", ""),
+        data.get("properties", {}),
+        data.get("tf32"),
+        data.get("only_operators"),
+        tuple(data.get("absent_dtypes", ())),
+        tuple(data.get("missing_operators", ())),
+        tuple(data.get("refusals", ())),
+    )
+    for kind in ("absent_dtypes", "missing_operators", "refusals"):
+        for each in getattr(own, kind):
+            _check_source(each, f"an entry of {kind}", path)
+    return _joined(own, model)
+
+
+def _check_source(entry: object, what: str, path: str) -> None:
+    if not isinstance(entry, dict) or not entry.get("source"):
+        raise ValueError(f'The device model {path} gives no source for {what}. It is written with a "source".')
+
+
+def _joined(first: Model, second: Model) -> Model:
+    """What the first says, and what only the second says. Their restrictions add up."""
+    return Model(
+        first.name,
+        first.about,
+        {**second.properties, **first.properties},
+        first.tf32 or second.tf32,
+        first.only_operators or second.only_operators,
+        first.absent_dtypes + second.absent_dtypes,
+        first.missing_operators + second.missing_operators,
+        first.refusals + second.refusals,
+    )

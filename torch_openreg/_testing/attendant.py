@@ -1,0 +1,162 @@
+"""The pytest plugin that attends every test, once an option or a marker asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from torch_openreg import openreg
+from torch_openreg._testing import leaks, processes
+from torch_openreg._testing.marker import Settings, settings_of
+
+_RUN = pytest.StashKey[int]()  # of a test that runs several times: which time it is, from 0
+_BEFORE = pytest.StashKey[int]()
+_SETTINGS = pytest.StashKey[Settings]()
+
+
+def _allocations() -> int:
+    """How many blocks the devices' allocators have handed out so far."""
+    stats = (openreg.memory_stats(index) for index in range(openreg.device_count()))
+    return sum(each.get("allocation.all.allocated", 0) for each in stats)
+
+
+class Attendant:
+    """Runs each test as its marker and the options say."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        option = config.option
+        self._config = config
+        self._counts = bool(option.openreg)
+        self._forbids_waits = bool(option.openreg_no_sync)
+        self._leaks = leaks.Leaks() if option.openreg_leaks else None
+        self._chaos = option.openreg_execution == "chaos"
+        self._seed = int(option.openreg_seed or 0)
+        self._runs = int(option.openreg_chaos_runs or 1)
+        self._server: processes.ForkServer | None = None
+        self._ran = self._reached = 0
+        if option.openreg_chaos_runs and not self._chaos:
+            raise pytest.UsageError("--openreg-chaos-runs needs --openreg-execution=chaos.")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        for item in session.items:
+            item.stash[_SETTINGS] = settings_of(item)
+        return processes.serve(session, self.run_here) if processes.is_server() else None
+
+    # ---- one test
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        environment = item.stash[_SETTINGS].environment
+        if not environment and self._runs == 1:
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for run in range(self._runs):
+            if environment:
+                self._server = self._server or processes.ForkServer(self._config)
+                reports = self._server.run(item, environment, run)
+            else:
+                reports = self.run_here(item, nextitem, run)
+            if any(report.failed for report in reports):
+                break
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def run_here(self, item: pytest.Item, nextitem: pytest.Item | None, run: int) -> list[pytest.TestReport]:
+        """The reports of one run of a test, in this process."""
+        item.stash[_RUN] = run
+        if run > 0:
+            item._initrequest()  # type: ignore[attr-defined]  # fixtures are made anew
+        return runtestprotocol(item, nextitem=nextitem, log=False)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        execution = item.stash[_SETTINGS].execution
+        if self._counts:
+            openreg.init()
+            item.stash[_BEFORE] = _allocations()
+        if self._leaks:
+            self._leaks.begin()
+        if self._chaos and execution is None:
+            openreg.execution_mode("chaos", self._seed_of(item))
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
+        if self._leaks and fixturedef.scope != "function":
+            with self._leaks.kept():
+                return (yield)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        settings = item.stash[_SETTINGS]
+        with ExitStack() as stack:
+            if settings.execution is not None:
+                stack.enter_context(openreg.execution_mode(settings.execution, self._seed_of(item)))
+            if settings.faults is not None:
+                stack.enter_context(openreg.faults.inject(settings.faults))
+            if settings.no_sync and self._forbids_waits:
+                stack.callback(openreg.set_sync_debug_mode, openreg.get_sync_debug_mode())
+                openreg.set_sync_debug_mode("error")
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        result = yield
+        if self._leaks and (left := self._leaks.end(item)):
+            pytest.fail(left, pytrace=False)
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+        report: pytest.TestReport = yield  # type: ignore[misc, assignment]
+        if self._leaks and not report.passed:
+            self._leaks.excuse(item)  # the traceback keeps what the test had
+        if report.failed and (how := self._how(item)):
+            report.sections.append(("torch_openreg", how))
+        if self._counts and call.when == "teardown" and _BEFORE in item.stash:
+            report.openreg_reached = _allocations() > item.stash[_BEFORE]  # type: ignore[attr-defined]
+        return report  # type: ignore[return-value]
+
+    def _seed_of(self, item: pytest.Item) -> int:
+        return (self._seed + item.stash.get(_RUN, 0)) % 2**64
+
+    def _how(self, item: pytest.Item) -> str:
+        """The mode and the seed in which the test ran, and the command that repeats it; "" if there is none to name."""
+        execution = item.stash[_SETTINGS].execution or ("chaos" if self._chaos else None)
+        if execution is None:
+            return ""
+        if execution != "chaos":
+            return f"mode {execution}"
+        run = f", run {item.stash.get(_RUN, 0) + 1} of {self._runs}" if self._runs > 1 else ""
+        options = [f"--openreg-execution=chaos --openreg-seed={self._seed_of(item)}"]
+        for name in ("as", "model", "device-count", "memory", "poison", "fallback", "faults"):
+            if value := getattr(self._config.option, f"openreg_{name.replace('-', '_')}"):
+                options.append(f"--openreg-{name}={value}")
+        return (
+            f"mode chaos, seed {self._seed_of(item)}{run}\nrepeat: python -m pytest '{item.nodeid}' {' '.join(options)}"
+        )
+
+    # ---- the summary
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and not report.skipped:
+            self._ran += 1
+        self._reached += getattr(report, "openreg_reached", False)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._counts:
+            terminalreporter.write_line(
+                f"torch_openreg: tensors of {self._reached} of {self._ran} tests reached the device"
+            )
+
+    def pytest_sessionfinish(self) -> None:
+        if self._server:
+            self._server.close()

@@ -1,0 +1,110 @@
+"""What a test has taken and not given back: device memory with the line that allocated it, pinned memory, streams."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from torch_openreg import openreg
+from torch_openreg._loader import device_type
+from torch_openreg.openreg import memory
+
+_EXCUSED = pytest.StashKey[bool]()
+
+
+@dataclass(frozen=True)
+class _State:
+    blocks: frozenset[tuple[int, int]]  # device, address
+    pinned: int  # bytes
+    current: tuple[Any, ...]  # the current device, and each device's current stream
+
+
+def _blocks() -> dict[tuple[int, int], dict[str, Any]]:
+    return {
+        (segment["device"], block["address"]): block
+        for segment in memory.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    }
+
+
+def _state() -> _State:
+    streams = tuple(torch.accelerator.current_stream(index) for index in range(openreg.device_count()))
+    return _State(
+        frozenset(_blocks()),
+        memory.host_memory_stats().get("active_bytes.current", 0),
+        (openreg.current_device(), *streams),
+    )
+
+
+def _line(frames: list[dict[str, Any]]) -> str:
+    """The innermost line that is not PyTorch's own."""
+    for frame in frames:
+        if "/torch/" not in frame["filename"]:
+            return f"{frame['filename']}:{frame['line']} in {frame['name']}"
+    return "an unknown line"
+
+
+class Leaks:
+    """Compares before and after each test."""
+
+    def __init__(self) -> None:
+        self._before: _State | None = None
+        self._kept: set[tuple[int, int]] = set()
+        self._kept_pinned = 0
+
+    def begin(self) -> None:
+        """Before a test's fixtures are made. Starts the device."""
+        openreg.init()
+        memory._record_memory_history("state", context="state", stacks="python")
+        self._kept.clear()
+        self._kept_pinned = 0
+        self._before = _state()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """What is allocated here belongs to a fixture that outlives the test."""
+        before = _state()
+        try:
+            yield
+        finally:
+            after = _state()
+            self._kept |= after.blocks - before.blocks
+            self._kept_pinned += after.pinned - before.pinned
+
+    def excuse(self, item: pytest.Item) -> None:
+        """The test has failed already."""
+        item.stash[_EXCUSED] = True
+
+    def end(self, item: pytest.Item) -> str:
+        """What is not back where it was, in words, or ""."""
+        before, self._before = self._before, None
+        if before is None or item.stash.get(_EXCUSED, False):
+            return ""
+        if funcargs := getattr(item, "funcargs", None):
+            funcargs.clear()  # pytest itself does it next
+        if not self._left(before):
+            return ""
+        gc.collect()
+        left = self._left(before)
+        return f"{item.name} leaves something behind.\n" + "\n".join(left) if left else ""
+
+    def _left(self, before: _State) -> list[str]:
+        after = _state()
+        left = []
+        for place in sorted(after.blocks - before.blocks - self._kept):
+            block = _blocks()[place]
+            size = block["requested_size"]
+            left.append(f"{device_type}:{place[0]}: {size:,} bytes, allocated at {_line(block.get('frames', []))}")
+        pinned = after.pinned - before.pinned - self._kept_pinned
+        if pinned > 0:
+            left.append(f"pinned memory: {pinned:,} bytes")
+        if after.current != before.current:
+            left.append(f"the current device and streams are {after.current} and were {before.current}")
+        return left

@@ -1,0 +1,42 @@
+"""``@pytest.mark.openreg(model=..., memory=..., execution=..., faults=..., no_sync=...)``."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the device is in one test; None where the marker says nothing."""
+
+    model: str | None = None
+    memory: str | None = None
+    execution: str | None = None
+    faults: str | None = None
+    no_sync: bool = False
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of what must be known before the device starts."""
+        variables = {"OPENREG_MODEL": self.model, "OPENREG_DEVICE_MEMORY": self.memory}
+        return {name: str(value) for name, value in variables.items() if value is not None}
+
+
+def settings_of(item: pytest.Item) -> Settings:
+    """Of all its markers, the closest to the function wins. UsageError for a word that the marker does not know."""
+    known = [field.name for field in fields(Settings)]
+    values: dict[str, object] = {}
+    for marker in item.iter_markers("openreg"):
+        for word in (*marker.args, *marker.kwargs):
+            if word not in known or word in marker.args:
+                close = difflib.get_close_matches(str(word), known, n=1)
+                hint = f" Did you mean {close[0]}?" if close else ""
+                raise pytest.UsageError(
+                    f"{item.nodeid}: the marker openreg does not take {word!r}.{hint} It takes "
+                    f"{', '.join(f'{name}=' for name in known)}."
+                )
+        values = {**marker.kwargs, **values}
+    return Settings(**values)  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""A process of its own for each test that chooses what the device is before it starts.
+
+A server, started by the first such test, is this same pytest with the same arguments: it collects, so that torch and
+the test modules are imported once, and then forks a child for each test. The device starts in the child.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from torch_openreg import openreg
+
+_VARIABLE = "_TORCH_OPENREG_FORK_SERVER"
+
+Run = Callable[[pytest.Item, "pytest.Item | None", int], list[pytest.TestReport]]
+
+
+def is_server() -> bool:
+    """Whether this process is the server, not the user's."""
+    return _VARIABLE in os.environ
+
+
+def _arguments(config: pytest.Config) -> list[str]:
+    """The command line's, with which the same tests are collected."""
+    worker = getattr(config, "workerinput", None)
+    arguments = worker["mainargv"][1:] if worker else [str(each) for each in config.invocation_params.args]
+    return [*arguments, "-n0"] if config.pluginmanager.hasplugin("xdist") else arguments
+
+
+class ForkServer:
+    """The user's side."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        ours, theirs = socket.socketpair()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+        # A child of a process with threads may hang. OpenBLAS, which numpy brings, would start some.
+        environment |= {_VARIABLE: str(theirs.fileno()), "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *_arguments(config)],
+            cwd=config.invocation_params.dir,
+            env=environment,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+        theirs.close()
+        self._connection = Connection(ours.detach())
+
+    def run(self, item: pytest.Item, environment: dict[str, str], run: int) -> list[pytest.TestReport]:
+        """The reports of one run of a test. A process that dies gives a report that says of what."""
+        try:
+            self._connection.send((item.nodeid, environment, run))
+            answer = self._connection.recv()
+        except (EOFError, OSError):
+            self._output.seek(0)
+            said = self._output.read().decode(errors="replace")[-2000:]
+            answer = f"The process that runs tests with a device of their own did not start. It said:\n{said}"
+        if isinstance(answer, str):
+            return [_failure(item, answer)]
+        hook = self._config.hook
+        return [hook.pytest_report_from_serializable(config=self._config, data=data) for data in answer]
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.wait()
+        self._output.close()
+
+
+def _failure(item: pytest.Item, text: str) -> pytest.TestReport:
+    return pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
+
+
+def serve(session: pytest.Session, run: Run) -> bool:
+    """The server's side: runs what it is asked for until nobody can ask any more. Does not return."""
+    connection = Connection(int(os.environ.pop(_VARIABLE)))
+    items = {item.nodeid: item for item in session.items}
+    for nodeid, environment, number in _requests(connection):
+        connection.send(_in_child(lambda: _run(items, nodeid, environment, number, run)))  # noqa: B023
+    os._exit(0)
+
+
+def _requests(connection: Connection) -> Iterator[tuple[str, dict[str, str], int]]:
+    while True:
+        try:
+            yield connection.recv()
+        except EOFError:
+            return
+
+
+def _run(
+    items: dict[str, pytest.Item], nodeid: str, environment: dict[str, str], number: int, run: Run
+) -> list[dict[str, Any]] | str:
+    if nodeid not in items:
+        return f"{nodeid} was not collected in the process that runs tests with a device of their own."
+    if openreg.is_initialized():
+        return (
+            "The device was started while the tests were collected, so that no test can choose its model or memory: a "
+            "test module or conftest.py uses the device when it is imported. Use it in a fixture."
+        )
+    os.environ.update(environment)
+    item = items[nodeid]
+    try:
+        openreg.models._obey_environment()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    hook = item.config.hook
+    return [hook.pytest_report_to_serializable(config=item.config, report=each) for each in run(item, None, number)]
+
+
+def _in_child(function: Callable[[], object]) -> object:
+    """What the function returns in a forked child, or how the child ended."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        with os.fdopen(writer, "wb") as file:
+            pickle.dump(function(), file)
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        answer = file.read()
+    _, status = os.waitpid(child, 0)
+    if answer:
+        return pickle.loads(answer)
+    code = os.waitstatus_to_exitcode(status)
+    return f"The test's process ended with {signal.Signals(-code).name if code < 0 else f'the status {code}'}."

@@ -1,0 +1,82 @@
+#include "Models.h"
+
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <cstring>
+
+#include "aten/native/Refusals.h"
+#include "runtime/OpenRegModel.h"
+
+namespace py = pybind11;
+using torch::wrap_pybind_function;
+
+namespace {
+
+// A number of orDeviceProp by the name that PyTorch's class has for it.
+template <class T>
+void take(const py::dict& numbers, const char* name, T& field) {
+  if (numbers.contains(name)) {
+    field = numbers[name].cast<T>();
+  }
+}
+
+// `numbers`: what the model says of itself; the rest stays openreg's own. None: no model.
+void set_device_model(const std::optional<py::dict>& numbers) {
+  if (!numbers) {
+    c10::openreg::set_device_model(nullptr);
+    return;
+  }
+  orDeviceModel model{};
+  OPENREG_CHECK(orGetOwnDeviceModel(&model));
+  orDeviceProp& properties = model.properties;
+  if (numbers->contains("name")) {
+    const auto name = (*numbers)["name"].cast<std::string>();
+    TORCH_CHECK_VALUE(
+        name.size() < sizeof(properties.name),
+        "The model's name has more than ",
+        sizeof(properties.name) - 1,
+        " bytes.");
+    std::memcpy(properties.name, name.c_str(), name.size() + 1);
+  }
+  take(*numbers, "total_memory", properties.totalGlobalMem);
+  take(*numbers, "major", properties.major);
+  take(*numbers, "minor", properties.minor);
+  take(*numbers, "multi_processor_count", properties.multiProcessorCount);
+  take(*numbers, "warp_size", properties.warpSize);
+  take(*numbers, "max_threads_per_block", properties.maxThreadsPerBlock);
+  take(*numbers, "max_threads_per_multi_processor", properties.maxThreadsPerMultiProcessor);
+  take(*numbers, "regs_per_multiprocessor", properties.regsPerMultiprocessor);
+  take(*numbers, "shared_memory_per_block", properties.sharedMemPerBlock);
+  take(*numbers, "shared_memory_per_block_optin", properties.sharedMemPerBlockOptin);
+  take(*numbers, "shared_memory_per_multiprocessor", properties.sharedMemPerMultiprocessor);
+  take(*numbers, "L2_cache_size", properties.l2CacheSize);
+  take(*numbers, "clock_rate", properties.clockRate);
+  take(*numbers, "memory_clock_rate", properties.memoryClockRate);
+  take(*numbers, "memory_bus_width", properties.memoryBusWidth);
+  take(*numbers, "is_integrated", properties.integrated);
+  take(*numbers, "is_multi_gpu_board", properties.isMultiGpuBoard);
+  take(*numbers, "device_count", model.deviceCount);
+  take(*numbers, "peer_access", model.peerAccess);
+  c10::openreg::set_device_model(&model);
+}
+
+// A list of (argument, dtypes, error, message).
+using Rows = std::vector<std::tuple<std::string, std::vector<at::ScalarType>, int, std::string>>;
+
+void refuse(const std::string& op, const Rows& rows) {
+  std::vector<at::openreg::Refusal> refusals;
+  for (const auto& [argument, dtypes, error, message] : rows) {
+    refusals.push_back({argument, dtypes, static_cast<at::openreg::RefusalError>(error), message});
+  }
+  at::openreg::refuse(op, std::move(refusals));
+}
+
+} // namespace
+
+void add_models(py::module_& module) {
+  module.def("_set_device_model", wrap_pybind_function(&set_device_model));
+  module.def("_refuse", wrap_pybind_function(&refuse));
+  module.def("_keep_only", wrap_pybind_function(&at::openreg::keep_only));
+  module.def("_round_to_tf32", wrap_pybind_function(&at::openreg::round_to_tf32));
+}

@@ -1,0 +1,143 @@
+"""Device models: the accelerator that the simulated devices stand for.
+
+::
+
+    torch.openreg.device_model("cuda-t4")  # before the first use of a device; or OPENREG_MODEL=cuda-t4
+    torch.openreg.get_device_properties().name  # "Tesla T4"
+
+A model gives the devices their properties, memory and number, and takes away what that accelerator lacks: dtypes,
+operators, and dtypes of single operators, with the sentences that PyTorch has there. ``python -m torch_openreg models``
+lists the models and compares them; each is a file, which names the source of every value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+
+import torch
+
+from torch_openreg import _C, _models
+from torch_openreg._loader import device_type
+
+__all__ = ["current", "device_model", "rounds_to_tf32"]
+
+_current: _models.Model | None = None
+
+
+def device_model(name: str | None) -> None:
+    """Makes the devices of this process stand for an accelerator.
+
+    ``name`` is a model, ``"cuda-a100"``, or a file, ``"my.json"``. To be called before the first use of a device:
+    RuntimeError after it. A process can have one model that refuses something, because its operators keep their
+    refusals: RuntimeError for a second one. None takes back a model that refuses nothing. ValueError for a name that
+    does not exist, with the closest one. OPENREG_DEVICE_MEMORY and OPENREG_DEVICE_COUNT win over the model's numbers.
+    The memory is a limit and not reserved. Does not synchronise.
+    """
+    global _current
+    model = None if name is None else _models.find(name)
+    if _current is not None and _current.restricted and (model is None or model.name != _current.name):
+        raise RuntimeError(
+            f"This process has the device model {_current.name!r}, and its operators keep what it refuses. Choose "
+            "another model in another process."
+        )
+    _C._set_device_model(None if model is None else model.numbers)
+    if device_type == "cuda":
+        torch.cuda._cached_device_count = None
+    if model is not None and (_current is None or _current.name != model.name):
+        _restrict(model)
+    _current = model
+
+
+def current() -> str | None:
+    """The name of the device model, or None. Starts nothing."""
+    return None if _current is None else _current.name
+
+
+def rounds_to_tf32() -> bool:
+    """Whether the model computes convolutions and, if allowed, matrix products of float32 with TensorFloat-32."""
+    return bool(_current is not None and _current.tf32 and _current.tf32["value"])
+
+
+def _restrict(model: _models.Model) -> None:
+    if model.only_operators:
+        _C._keep_only(model.only_operators["operators"], model.only_operators["message"])
+    rows: dict[str, list[tuple[str, list[torch.dtype], int, str]]] = defaultdict(list)
+    for each in model.missing_operators:
+        for operator in each["operators"]:
+            rows[operator].append(("", [], 0, each["message"].replace("{operator}", operator)))
+    for each in model.refusals:
+        message = each.get("message") or f"\"{each['kernel']}\" not implemented for '{{dtype}}'"
+        row = (
+            each["argument"],
+            _dtypes(each["dtypes"]),
+            _models.ERRORS.index(each.get("error", _models.ERRORS[0])),
+            message,
+        )
+        for operator in each["operators"]:
+            rows[operator].append(row)
+    if model.absent_dtypes:
+        absent = [
+            (_dtypes([each["dtype"]]), _models.ERRORS.index(each["error"]), each["message"])
+            for each in model.absent_dtypes
+        ]
+        for operator in _operators_with_dtype():
+            rows[operator] += [("dtype", *each) for each in absent]
+    for operator, refusals in rows.items():
+        _C._refuse(operator, refusals)
+    if model.tf32 and model.tf32["value"]:
+        for operator, arguments, convolution in _TF32:
+            _C._round_to_tf32(operator, list(arguments), convolution)
+
+
+# Operators that cuDNN or cuBLAS computes: which of their arguments are multiplied.
+_TF32 = (
+    ("aten::convolution_overrideable", ("input", "weight"), True),
+    ("aten::convolution_backward_overrideable", ("grad_output", "input", "weight"), True),
+    ("aten::mm", ("self", "mat2"), False),
+    ("aten::mm.out", ("self", "mat2"), False),
+    ("aten::addmm", ("mat1", "mat2"), False),
+    ("aten::addmm_", ("mat1", "mat2"), False),
+    ("aten::addmm.out", ("mat1", "mat2"), False),
+    ("aten::_addmm_activation", ("mat1", "mat2"), False),
+    ("aten::bmm", ("self", "mat2"), False),
+    ("aten::bmm.out", ("self", "mat2"), False),
+    ("aten::baddbmm", ("batch1", "batch2"), False),
+    ("aten::baddbmm_", ("batch1", "batch2"), False),
+    ("aten::baddbmm.out", ("batch1", "batch2"), False),
+)
+
+
+def _dtypes(names: list[str]) -> list[torch.dtype]:
+    return [getattr(torch, name) for name in names]
+
+
+def _operators_with_dtype() -> list[str]:
+    """Operators of the device that are told the dtype of what they make."""
+    found = []
+    for schema in torch._C._jit_get_all_schemas():
+        name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+        if (
+            schema.name.startswith("aten::")
+            and any(argument.name == "dtype" and "int" in str(argument.type).lower() for argument in schema.arguments)
+            and torch._C._dispatch_has_kernel(name)
+            and torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, _KEY)
+            and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+        ):
+            found.append(name)
+    return found
+
+
+_KEY = "CUDA" if device_type == "cuda" else "PrivateUse1"
+
+
+def _obey_environment() -> None:
+    """Reads the environment again, before the device starts."""
+    if name := os.environ.get("OPENREG_MODEL", "").strip():
+        device_model(name)
+    elif _current is None:
+        _C._set_device_model(None)
+
+
+if "OPENREG_MODEL" in os.environ:
+    _obey_environment()
