@@ -38,6 +38,7 @@ FILES = (
 # ways to choose simulated devices for programs that are tested without hardware.
 LEFT_OUT = (
     "cmake/rename.py",
+    "tests/build_new_backend.py",
     "tests/clients",
     "tests/cuda_face_rows.py",
     "tests/cuda_surface.py",
@@ -45,10 +46,13 @@ LEFT_OUT = (
     "tests/fuzz",
     "tests/integrations",
     "tests/minimal",
+    "tests/mutants",
     "tests/stub_operators.py",
     "tests/test_benchmark_smoke.py",
     "tests/test_ci_example.py",
+    "tests/test_ci_files.py",
     "tests/test_clients.py",
+    "tests/test_conformance.py",
     "tests/test_cuda_face.py",
     "tests/test_cuda_face_distributed.py",
     "tests/test_cuda_face_programs.py",
@@ -59,17 +63,20 @@ LEFT_OUT = (
     "tests/test_docs.py",
     "tests/test_examples_autoload.py",
     "tests/test_fuzz.py",
-    "tests/build_new_backend.py",
+    "tests/test_gallery.py",
     "tests/test_minimal_backend.py",
     "tests/test_minimal_operators.py",
     "tests/test_new_backend.py",
+    "tests/test_pytest_options.py",
     "tests/test_pytest_plugin.py",
     "tests/test_rename.py",
     "tests/test_stub_operators.py",
     "tests/test_tutorials.py",
+    "tests/test_wheels.py",
     "torch_openreg/_cli/new.py",
     "torch_openreg/_cli/run.py",
     "torch_openreg/_cuda",
+    "torch_openreg/_testing",
 )
 # Files that are not renamed: a licence is its author's.
 VERBATIM = ("LICENSE",)
@@ -109,8 +116,8 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
 """,
         ),
         (
-            ".PHONY: demo test modes compiled bench sweep fuzz clients stress minimal stubs docs look new-backend "
-            "first-day install lint format clean",
+            ".PHONY: demo test modes compiled bench sweep fuzz conformance mutants clients stress minimal stubs docs look "
+            "wheels try-wheels \\\n  sdist release-check new-backend first-day install lint format clean",
             ".PHONY: demo test modes compiled sweep stress install lint format clean",
         ),
         ("# make demo, make test, make bench: each", "# make demo, make test: each"),
@@ -164,7 +171,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     ),
     "torch_openreg/_cli/__init__.py": (
         ("Tools of torch_openreg, the PyTorch accelerator that needs no hardware.", "Tools of torch_openreg."),
-        ('("doctor", "memory", "new", "run", "trace")', '("doctor", "memory", "trace")'),
+        ('("doctor", "memory", "models", "new", "run", "trace")', '("doctor", "memory", "models", "trace")'),
     ),
     "torch_openreg/_cli/doctor.py": (("from torch_openreg import _loader\n", ""),),
     "torch_openreg/_inductor/_differences.py": (("ir, lowering, scheduler, utils\n", "ir, lowering, scheduler\n"),),

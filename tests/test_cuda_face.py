@@ -503,3 +503,19 @@ def test_the_profiler_shows_the_device_as_cuda(run_python: Run, tmp_path: Path) 
     found = {(entry.get("cat"), entry["name"]) for entry in entries}
     assert found >= {("kernel", "openreg::mm"), ("cuda_runtime", "orLaunch"), ("gpu_user_annotation", "mine")}
     assert "cuda:0" in {entry["args"]["labels"] for entry in entries if entry["name"] == "process_labels"}
+
+
+def test_softmax_is_computed_in_float32_under_autocast(cuda: Cuda) -> None:
+    program = """
+    x = torch.arange(12, dtype=torch.float16).view(3, 4).div(7)
+    grad = torch.arange(12).view(3, 4).cos()
+    for name in ("softmax", "log_softmax"):
+        leaf = x.cuda().requires_grad_()
+        with torch.autocast("cuda", torch.float16):
+            result = getattr(leaf, name)(1)
+        result.backward(grad.cuda())
+        expected = x.clone().requires_grad_()
+        getattr(expected, name)(1, dtype=torch.float32).backward(grad)
+        print(result.dtype, torch.equal(leaf.grad.cpu(), expected.grad))
+    """
+    assert cuda(program) == ["torch.float32 True"] * 2

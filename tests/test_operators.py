@@ -575,3 +575,20 @@ def test_out_is_conjugated_where_the_cpu_leaves_it_so(left: bool, adjoint: bool)
 @pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.float16])
 def test_the_gradient_of_dropout_has_the_cpus_dtype(dtype: torch.dtype) -> None:
     check(torch.ops.aten.native_dropout_backward, torch.ones(4).to(dtype), torch.tensor([True, False, True, True]), 2.0)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_converts_float16_on_the_way_as_on_an_accelerator(name: str) -> None:
+    operator, backward = (getattr(torch.ops.aten, f"_{name}{suffix}") for suffix in ("", "_backward_data"))
+    x, grad = randn(5, 7, dtype=torch.float16), randn(5, 7, seed=1)
+    out = operator(x.to(DEVICE), 1, True)
+    expected = operator(x.float(), 1, False)
+    assert_same(out, expected)
+    assert_same(
+        backward(grad.to(DEVICE), out, 1, torch.float16), backward(grad, expected, 1, torch.float32).to(torch.float16)
+    )
+    with pytest.raises(RuntimeError, match=r"^conversion is supported for Half type only$"):
+        operator(randn(2, 3).to(DEVICE), 1, True)
+    sentence = r"^expected input and grad types to match, or input to be at::Half and grad to be at::Float$"
+    with pytest.raises(RuntimeError, match=sentence):
+        backward(grad.to(DEVICE), out, 1, torch.float64)

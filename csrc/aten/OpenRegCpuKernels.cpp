@@ -11,6 +11,7 @@
 #include "native/Fallback.h"
 #include "native/Minimal.h"
 #include "native/OnCpu.h"
+#include "native/Softmax.h"
 
 // Operators that take the unboxed route to the CPU's kernel: what a network's forward, backward and optimizer call in
 // every step, and what has no faster one (OpenRegStructured.cpp). Everything else takes the boxed route, with the same
@@ -89,10 +90,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
   // Matrix products, normalisation, pooling, losses
   on_cpu<
-      _log_softmax,
-      _log_softmax_backward_data,
-      _softmax,
-      _softmax_backward_data,
       addmm,
       addmm_,
       addmv,
@@ -125,6 +122,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       nll_loss_forward,
       smooth_l1_loss,
       smooth_l1_loss_backward>(m);
+
+  // With what an accelerator can do beyond the CPU's
+  m.impl("_softmax", softmax<_softmax>);
+  m.impl("_softmax_backward_data", softmax_backward<_softmax_backward_data>);
+  m.impl("_log_softmax", softmax<_log_softmax>);
+  m.impl("_log_softmax_backward_data", softmax_backward<_log_softmax_backward_data>);
 
   // Those of them that raise in a deterministic program
   add<AlertingOnCpu, _adaptive_avg_pool2d_backward, cumsum, nll_loss2d_forward>(m);

@@ -24,6 +24,7 @@ NAMES = Names(
         "PrivateUse1": "CUDA",  # DeviceType, DispatchKey, TORCH_LIBRARY_IMPL, C10_REGISTER_GUARD_IMPL
         **{f"{key}PrivateUse1": f"{key}CUDA" for key in KEYS},
         "PrivateUse1Bit": "CUDABit",
+        "PrivateUse2": "PrivateUse2",  # for device models: a backend that registers nothing
         "is_privateuseone": "is_cuda",
         "REGISTER_PRIVATEUSE1_DISPATCH": "REGISTER_CUDA_DISPATCH",
         "registerPrivateUse1Methods": "registerCUDAMethods",

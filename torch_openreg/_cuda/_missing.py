@@ -23,6 +23,10 @@ class _CUDAGraph:
     __new__ = refusal("torch.cuda.CUDAGraph is not available: the simulated device cannot capture graphs.")
 
 
+class _AllocatorState:
+    __new__ = refusal("The state of a CUDA graph's memory is not available: the simulated device cannot capture graphs.")
+
+
 _no_blas = "is not available: the simulated device computes with the CPU's kernels, without cuBLAS."
 _no_tunable = refusal(
     "torch.cuda.tunable is not available: it chooses among the GEMMs of cuBLAS, "
@@ -37,6 +41,9 @@ def _enable_tunable(value: bool) -> None:
 
 SUPPLIED: dict[str, Any] = {
     "_CUDAGraph": _CUDAGraph,
+    # Inductor imports these whether it captures graphs or not.
+    "_cuda_CUDAAllocator_AllocatorState": _AllocatorState,
+    "_set_cached_tensors_enabled": lambda enabled: None,
     "_cuda_isCurrentStreamCapturing": lambda: False,
     "_cuda_getCurrentBlasHandle": refusal(f"torch.cuda.current_blas_handle() {_no_blas}"),
     "_cuda_getCurrentSolverHandle": refusal(

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._inductor import graph, ir, lowering, scheduler, utils
+from torch._inductor import cudagraph_utils, graph, ir, lowering, scheduler, utils
 
 from torch_openreg._loader import device_type
 
@@ -82,6 +82,10 @@ def _div_prim(original: Any, a: Any, b: Any) -> Any:
     return original(a, b)
 
 
+def _no_capture(original: Any) -> str:
+    return str(cudagraph_utils.format_default_skip_message("the simulated device cannot capture graphs"))
+
+
 # LITERALINCLUDE START: DIFFERENCES
 REPLACED = (
     # The scheduler reorders loops for SIMD backends; C++ loops are merged as they are.
@@ -96,5 +100,7 @@ REPLACED = (
     (lowering, "is_gpu", _or_ours),
     # Device guards, and with them streams.
     (scheduler, "device_need_guard", _or_ours),
+    # mode="reduce-overhead" runs without a graph, and says so if CUDA's name is the device's.
+    (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
 )
 # LITERALINCLUDE END: DIFFERENCES

@@ -1,0 +1,38 @@
+#include "Softmax.h"
+
+#include <ATen/ops/_log_softmax_backward_data_ops.h>
+#include <ATen/ops/_log_softmax_ops.h>
+#include <ATen/ops/_softmax_backward_data_ops.h>
+#include <ATen/ops/_softmax_ops.h>
+
+#include "OnCpu.h"
+
+namespace at::openreg {
+
+template <class Op>
+Tensor softmax(const Tensor& self, int64_t dim, bool half_to_float) {
+  if (!half_to_float) {
+    return UnboxedOnCpu<Op>::call(self, dim, false);
+  }
+  TORCH_CHECK(self.scalar_type() == kHalf, "conversion is supported for Half type only");
+  return UnboxedOnCpu<Op>::call(self.to(kFloat), dim, false);
+}
+
+template <class Op>
+Tensor softmax_backward(const Tensor& grad_output, const Tensor& output, int64_t dim, ScalarType input_dtype) {
+  if (grad_output.scalar_type() == input_dtype) {
+    return UnboxedOnCpu<Op>::call(grad_output, output, dim, input_dtype);
+  }
+  TORCH_CHECK(
+      grad_output.scalar_type() == kFloat && input_dtype == kHalf,
+      "expected input and grad types to match, or input to be at::Half and grad to be at::Float");
+  return UnboxedOnCpu<Op>::call(grad_output, output, dim, kFloat).to(kHalf);
+}
+
+template Tensor softmax<at::_ops::_softmax>(const Tensor&, int64_t, bool);
+template Tensor softmax<at::_ops::_log_softmax>(const Tensor&, int64_t, bool);
+template Tensor softmax_backward<at::_ops::_softmax_backward_data>(const Tensor&, const Tensor&, int64_t, ScalarType);
+template Tensor softmax_backward<at::_ops::_log_softmax_backward_data>(
+    const Tensor&, const Tensor&, int64_t, ScalarType);
+
+} // namespace at::openreg
