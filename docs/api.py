@@ -11,7 +11,7 @@ HOME = "torch_openreg.openreg"
 # Section -> the submodule that holds its names. Those of torch.openreg itself have none.
 SECTIONS = {"device": "", "streams": "streams", "execution": "execution", "memory": "memory", "random": "random"}
 # Functions that are reached through their module only.
-QUALIFIED = ("fallback", "sanitizer", "amp", "nvtx", "profiler", "faults")
+QUALIFIED = ("fallback", "sanitizer", "amp", "nvtx", "profiler", "faults", "models")
 # What torch.cuda documents with a leading underscore.
 UNDERSCORED = (
     "_record_memory_history",

@@ -592,6 +592,9 @@ def padded_positions_of_an_output_stay_unwritten(fixed: bool) -> None:
 # ---- memory: kernels of one's own ------------------------------------------------------------------------------------
 
 
+names: dict[str, bytes] = {}  # a report may tell of a kernel long after it has ended
+
+
 def run_kernel(name: str, tensor: torch.Tensor, elements: int, tell: bool = True) -> None:
     """A kernel that writes ``elements`` float32 zeros to where ``tensor`` begins. Waits for it."""
     address = tensor.data_ptr()
@@ -604,7 +607,7 @@ def run_kernel(name: str, tensor: torch.Tensor, elements: int, tell: bool = True
         visit(ctypes.byref(operand), context)
 
     run, described = HostFn(write), OperandsFn(operands)
-    kernel = Kernel(name.encode(), described if tell else OperandsFn(0), None)
+    kernel = Kernel(names.setdefault(name, name.encode()), described if tell else OperandsFn(0), None)
     stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
     call("orLaunchDescribed", stream, run, None, 0, ctypes.byref(kernel))
     torch.accelerator.synchronize()

@@ -203,19 +203,22 @@ def test_pytest_has_an_option(tmp_path: Path) -> None:
 # ---- what other tools are told ---------------------------------------------------------------------------------------
 
 
-def test_item_and_blocking_copies_tell_pytorchs_tracer_that_they_wait() -> None:
-    from torch.cuda import _gpu_trace
+def test_item_and_blocking_copies_tell_pytorchs_tracer_that_they_wait(mode: str) -> None:
+    program = f"""
+import torch
+from torch.cuda import _gpu_trace
 
-    x = ones(4)
-    waited: list[object] = []
-    torch._C._activate_gpu_trace()
-    _gpu_trace.register_callback_for_stream_synchronization(waited.append)
-    try:
-        for wait in (x.sum().item, x.cpu, x.nonzero, lambda: x[x > 0]):
-            before = len(waited)
-            wait()
-            assert len(waited) > before, wait
-        assert set(waited) == {0}
-    finally:
-        _gpu_trace.StreamSynchronizationCallbacks.callback_list.remove(waited.append)
-    gc.collect()
+x = torch.ones(4, device={DEVICE!r})
+waited = []
+torch._C._activate_gpu_trace()
+_gpu_trace.register_callback_for_stream_synchronization(waited.append)
+for wait in (x.sum().item, x.cpu, x.nonzero, lambda: x[x > 0]):
+    before = len(waited)
+    wait()
+    assert len(waited) > before, wait
+print(set(waited))
+"""
+    environment = os.environ | {"OPENREG_EXECUTION": mode}
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert (result.stdout, result.stderr) == ("{0}\n", "")
