@@ -124,7 +124,7 @@ def test_the_models_memory_is_a_limit() -> None:
         + """
 openreg.init()
 before = int(open("/proc/self/statm").read().split()[1])
-print(error(lambda: torch.empty(9 << 30, dtype=torch.uint8, device=d))[:38])
+print(error(lambda: torch.empty(9 << 30, dtype=torch.uint8, device=d))[:39])
 assert int(open("/proc/self/statm").read().split()[1]) - before < 10000
 """
     )
@@ -374,7 +374,7 @@ def test_strict_refuses_what_the_others_refuse() -> None:
     [
         ({"OPENREG_VISIBLE_DEVICES": ""}, "no device is visible: OPENREG_VISIBLE_DEVICES hides all"),
         ({"OPENREG_FAULTS": "start=driver"}, "driver version is insufficient"),
-        ({"OPENREG_FAULTS": "start=nodevice"}, "no CUDA-capable device is detected"),
+        ({"OPENREG_FAULTS": "start=nodevice"}, "no OpenReg-capable device is detected"),
         ({"OPENREG_FAULTS": "device0@copy:1=lost"}, "busy or unavailable"),
     ],
     ids=["hidden", "old driver", "no device", "lost"],

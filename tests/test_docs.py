@@ -272,7 +272,17 @@ def known_words() -> set[str]:
         *(ROOT / name for name in ("Makefile", "pyproject.toml", "CMakeLists.txt", "torch_openreg_autoload.py")),
         *(
             file
-            for folder in ("csrc", "third_party", "torch_openreg", "tests", "examples", "cmake", "benchmarks", "release", "conformance")
+            for folder in (
+                "csrc",
+                "third_party",
+                "torch_openreg",
+                "tests",
+                "examples",
+                "cmake",
+                "benchmarks",
+                "release",
+                "conformance",
+            )
             for file in (ROOT / folder).rglob("*")
             if file.is_file() and file.suffix != ".pyc" and file != Path(__file__)
         ),
@@ -311,7 +321,7 @@ def is_known(code: str, page: Path) -> bool:
     return all(known_words() & {word, f"test_{word}"} for word in re.findall(r"[A-Za-z_]\w{2,}", code))
 
 
-# Pages whose names another test compares with what they name: torch.cuda's, OpInfo's cells, the conformance kit's checks.
+# Pages whose names another test compares with what they name: of torch.cuda, of OpInfo and of the conformance kit.
 # And the names of symbols in libc and libstdc++, which docs/wheels.md explains.
 OF_OTHERS = {f"docs/{name}.md" for name in ("cuda-surface", "device-model-refusals", "mutants", "wheels")}
 

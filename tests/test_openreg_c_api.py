@@ -1353,7 +1353,7 @@ def test_calls_from_exit_handlers_and_destructors_are_safe(compiler: str, tmp_pa
 
 
 def test_the_library_exports_its_header_and_nothing_else() -> None:
-    headers = "".join((INCLUDE / f"openreg{part}.h").read_text() for part in ("", "_activity", "_faults"))
+    headers = "".join((INCLUDE / f"openreg{part}.h").read_text() for part in ("", "_activity", "_faults", "_model"))
     declared = set(re.findall(r"^OPENREG_EXPORT [^;]*?\b(or[A-Z]\w+)(?:\(|;)", headers, re.MULTILINE))
     nm = shutil.which("nm")
     if nm is None:

@@ -42,7 +42,7 @@ def _missing(name: str, device: str) -> str | None:
 def require(names: tuple[str, ...], device: str) -> None:
     """Raises NotOffered with the reason for the first of ``names`` that the backend does not have.
 
-    Raises what PyTorch raises if there is no such device at all: an absent device offers nothing, and that is a failure.
+    Raises what PyTorch raises if there is no such device at all: that is a failure, and not a lack of offers.
     """
     torch.empty(0, device=device)
     for name in names:

@@ -35,8 +35,8 @@ def restrictions(model: _models.Model) -> list[tuple[str, str]]:
         names = [name.removeprefix("aten::") for name in each["operators"]]
         rows.append((f"{len(names)} operators are missing: {', '.join(names)}", each["source"]))
     for each in model.refusals:
-        names = ", ".join(name.removeprefix("aten::") for name in each["operators"])
-        rows.append((f"{names}: no {', '.join(each['dtypes'])}", each["source"]))
+        listed = ", ".join(name.removeprefix("aten::") for name in each["operators"])
+        rows.append((f"{listed}: no {', '.join(each['dtypes'])}", each["source"]))
     return rows
 
 

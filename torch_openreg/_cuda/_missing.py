@@ -24,7 +24,9 @@ class _CUDAGraph:
 
 
 class _AllocatorState:
-    __new__ = refusal("The state of a CUDA graph's memory is not available: the simulated device cannot capture graphs.")
+    __new__ = refusal(
+        "The state of a CUDA graph's memory is not available: the simulated device cannot capture graphs."
+    )
 
 
 _no_blas = "is not available: the simulated device computes with the CPU's kernels, without cuBLAS."

@@ -20,13 +20,9 @@ Tensor softmax(const Tensor& self, int64_t dim, bool half_to_float) {
 
 template <class Op>
 Tensor softmax_backward(const Tensor& grad_output, const Tensor& output, int64_t dim, ScalarType input_dtype) {
-  if (grad_output.scalar_type() == input_dtype) {
-    return UnboxedOnCpu<Op>::call(grad_output, output, dim, input_dtype);
-  }
-  TORCH_CHECK(
-      grad_output.scalar_type() == kFloat && input_dtype == kHalf,
-      "expected input and grad types to match, or input to be at::Half and grad to be at::Float");
-  return UnboxedOnCpu<Op>::call(grad_output, output, dim, kFloat).to(kHalf);
+  const bool half_to_float = grad_output.scalar_type() == kFloat && input_dtype == kHalf;
+  const Tensor grad = UnboxedOnCpu<Op>::call(grad_output, output, dim, half_to_float ? kFloat : input_dtype);
+  return half_to_float ? grad.to(kHalf) : grad;
 }
 
 template Tensor softmax<at::_ops::_softmax>(const Tensor&, int64_t, bool);
