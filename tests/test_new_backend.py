@@ -39,7 +39,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """A whole new backend: its name and its folder."""
     output = tmp_path_factory.mktemp("new") / "project"
     result = new(request.param, "--output", output, folder=output.parent)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
     assert result.stdout.splitlines()[-1] == f"  cd {output} && git init && make demo && make test"
     return request.param, output
 
@@ -163,7 +163,7 @@ def test_a_mark_without_its_partner_and_an_edit_that_no_longer_fits_are_named() 
 @pytest.mark.parametrize(("kind", "old"), [("minimal", "abacus"), ("python", "ledger")])
 def test_a_small_backend_has_its_name_everywhere(kind: str, old: str, tmp_path: Path) -> None:
     result = new("acme", f"--{kind}", "--output", "project", folder=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
     folder = tmp_path / "project"
     there = {path.relative_to(folder).as_posix() for path in files(folder)}
     package = "src/torch_acme" if kind == "minimal" else "torch_acme"  # a package without C++ runs where it lies
@@ -263,7 +263,7 @@ def test_an_installed_package_makes_the_same_project_from_the_sources_that_it_ca
         assert new("acme", *kind, "--output", here, folder=tmp_path).returncode == 0
         command = [empty_environment.python, "-m", "torch_openreg", "new", "acme", *kind, "--output", there]
         result = run(command, empty_environment.folder, {})
-        assert (result.returncode, result.stderr) == (0, "")
+        assert (result.returncode, result.stderr) == (0, ""), result.stderr
         assert [path.relative_to(here) for path in files(here)] == [path.relative_to(there) for path in files(there)]
         for one, other in zip(files(here), files(there), strict=True):
             if one.name != "UPSTREAM.md":  # a checkout knows its commit

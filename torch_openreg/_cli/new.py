@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch_openreg
-from torch_openreg import _loader
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,10 +52,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _sources(stack: ExitStack) -> Path:
     """The folder of the sources: the checkout, or a temporary one, which ``stack`` removes."""
-    checkout = Path(torch_openreg.__file__).parents[1]
-    if (checkout / "new_backend" / "writing.py").exists():
-        return checkout
-    archive = Path(_loader.build_info().__file__).parent / "sources.zip"
+    package = Path(torch_openreg.__file__).parent
+    if (package.parent / "new_backend" / "writing.py").exists():
+        return package.parent
+    archive = min(package.rglob("sources.zip"))  # a wheel has one with each build, and they are alike
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     with zipfile.ZipFile(archive) as sources:
         for member in sources.infolist():

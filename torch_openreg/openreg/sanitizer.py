@@ -17,7 +17,7 @@ Checks:
 - ``leak``: what was allocated while the sanitizer was on, and is still there at its end.
 
 ``OPENREG_SANITIZER=race,init`` enables checks for the whole process, and ``pytest --openreg-sanitize=race,init`` for
-each test. As NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``; docs/test/find-the-race.md says what is seen.
+each test. As NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``.
 """
 
 from __future__ import annotations
