@@ -106,7 +106,7 @@ def _run(
 ) -> list[dict[str, Any]] | str:
     if nodeid not in items:
         return f"{nodeid} was not collected in the process that runs tests with a device of their own."
-    if openreg.is_initialized():
+    if openreg._is_in_bad_fork():  # the parent has started it
         return (
             "The device was started while the tests were collected, so that no test can choose its model or memory: a "
             "test module or conftest.py uses the device when it is imported. Use it in a fixture."
