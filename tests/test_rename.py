@@ -72,7 +72,7 @@ def test_no_name_of_privateuse1_is_left_in_the_face_cuda() -> None:
     files = [file for file in files if file.name not in LEFT_OUT]
     assert len(files) > 70
     for file in files:
-        assert not re.search("(?i)privateuse", names.rename(file.read_text(), file.name)), file
+        assert not re.search("(?i)privateuse(?!2)", names.rename(file.read_text(), file.name)), file
 
 
 def test_what_is_compiled_once_for_every_face_has_no_name_that_a_face_changes() -> None:
