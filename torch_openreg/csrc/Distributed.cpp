@@ -17,7 +17,7 @@ void init_distributed() {
   py::module_::import("torch._C._distributed_c10d");
   py::class_<ProcessGroupOCCL, c10d::Backend, c10::intrusive_ptr<ProcessGroupOCCL>> group(module, "ProcessGroupOCCL");
   py::class_<ProcessGroupOCCL::Options, c10d::Backend::Options, c10::intrusive_ptr<ProcessGroupOCCL::Options>>(
-      group, "Options")
+      group, "Options", py::dynamic_attr()) // split_from and split_color, which PyTorch sets for the name "nccl"
       .def(
           py::init([](bool is_high_priority_stream) {
             auto options = c10::make_intrusive<ProcessGroupOCCL::Options>();
