@@ -298,16 +298,19 @@ struct ProcessGroupOCCL::Call {
       keep->error_ = ErrorType::COMM_ERROR;
     }
     state->finish(failure);
-    orCompletionSignal(completion, nullptr);
-    state->complete_futures();
-    if (keep->onCompletionHook_) {
-      keep->onCompletionHook_(
+    if (keep->hook_) {
+      keep->hook_.add(
           std::make_shared<WorkInfo>(
               type,
               sequence,
               state->started,
               state->finished,
               std::chrono::duration<float>(state->finished - state->started)));
+    }
+    orCompletionSignal(completion, nullptr);
+    state->complete_futures();
+    if (keep->hook_) {
+      keep->hook_.call();
     }
   }
 };
@@ -376,9 +379,8 @@ void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void ProcessGroupOCCL::registerOnCompletionHook(std::function<void(std::shared_ptr<WorkInfo>)>&& hook) {
-  TORCH_CHECK_WITH(
-      DistBackendError, onCompletionHook_ == nullptr, "ProcessGroupOCCL OnCompletion hook already registered");
-  onCompletionHook_ = std::move(hook);
+  TORCH_CHECK_WITH(DistBackendError, !hook_, "ProcessGroupOCCL OnCompletion hook already registered");
+  hook_.set(std::move(hook));
 }
 
 void ProcessGroupOCCL::waitForPendingWorks() {
@@ -390,6 +392,7 @@ void ProcessGroupOCCL::waitForPendingWorks() {
   for (const auto& [key, stream] : streams) {
     OPENREG_CHECK(orStreamSynchronize(stream));
   }
+  hook_.wait();
 }
 
 void ProcessGroupOCCL::abort() {

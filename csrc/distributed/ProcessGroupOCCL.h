@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 
+#include "CompletionHook.h"
 #include "Engine.h"
 #include "WorkOCCL.h"
 #include "runtime/OpenRegFunctions.h"
@@ -151,6 +152,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   std::map<std::string, uint64_t> peer_sequences_;
   uint64_t sequence_ = 0;
   std::atomic<ErrorType> error_{ErrorType::SUCCESS};
+  CompletionHook hook_;
 
   bool coalescing_ = false;
   Chains coalesced_;

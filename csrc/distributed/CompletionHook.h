@@ -1,0 +1,70 @@
+#pragma once
+
+#include <c10/util/Logging.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+// What a user registered with _register_on_completion_hook(). ProcessGroupNCCL has a thread that calls it; here the threads
+// that complete the calls do. They may complete two calls at the same time, so one of them calls the hook for both: the
+// hook is never called twice at once, and it learns of the calls in the order in which they ended.
+namespace c10d::openreg {
+
+class CompletionHook final {
+ public:
+  using Hook = std::function<void(std::shared_ptr<WorkInfo>)>;
+
+  explicit operator bool() const {
+    return hook_ != nullptr;
+  }
+
+  void set(Hook hook) {
+    hook_ = std::move(hook);
+  }
+
+  // To be called before the stream goes on, because the next call of the group may end on another thread.
+  void add(std::shared_ptr<WorkInfo> info) {
+    const std::lock_guard lock(mutex_);
+    ended_.push_back(std::move(info));
+  }
+
+  void call() {
+    std::unique_lock lock(mutex_);
+    if (calling_) {
+      return;
+    }
+    calling_ = true;
+    while (!ended_.empty()) {
+      const auto info = std::move(ended_.front());
+      ended_.pop_front();
+      lock.unlock(); // the hook takes the GIL
+      try {
+        hook_(info);
+      } catch (const std::exception& error) {
+        LOG(ERROR) << "The completion hook of a process group raised: " << error.what();
+      }
+      lock.lock();
+    }
+    calling_ = false;
+    idle_.notify_all();
+  }
+
+  // Returns when the hook has been called for each call that has ended. The caller does not hold the GIL.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return ended_.empty() && !calling_; });
+  }
+
+ private:
+  Hook hook_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::deque<std::shared_ptr<WorkInfo>> ended_;
+  bool calling_ = false;
+};
+
+} // namespace c10d::openreg
