@@ -284,7 +284,7 @@ def test_a_device_that_started_in_collection_is_an_error_with_its_reason(pyteste
 def test_an_unknown_word_gives_the_closest_one(pytester: pytest.Pytester) -> None:
     result = run(pytester, "@pytest.mark.openreg(modell='cuda-t4')\ndef test_it(): pass")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *the marker openreg does not take 'modell'. Did you mean model?*"])
+    result.stderr.fnmatch_lines(["ERROR: *the marker openreg does not take 'modell'. Did you mean 'model'?*"])
 
 
 def test_an_unknown_model_gives_the_closest_one(pytester: pytest.Pytester) -> None:

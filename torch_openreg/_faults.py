@@ -5,10 +5,11 @@ A module without torch, so that OPENREG_FAULTS is checked before the device is l
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from torch_openreg._hints import did_you_mean
 
 # The values of orFaultPoint, orFaultAction and orFaultDuration in openreg_faults.h.
 POINTS = {
@@ -66,8 +67,7 @@ def _known(kind: str, word: str, words: Iterable[str], text: str) -> str:
     words = list(words)
     if word in words:
         return word
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(word, words)
     raise ValueError(f"The fault {text!r} has the unknown {kind} {word!r}.{hint} There are {', '.join(words)}.")
 
 

@@ -5,11 +5,12 @@ A module without torch, so that OPENREG_MODEL is checked before the device is lo
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from dataclasses import dataclass, field
 from typing import Any
+
+from torch_openreg._hints import did_you_mean
 
 FOLDER = os.path.join(os.path.dirname(__file__), "models")
 ERRORS = ("NotImplementedError", "RuntimeError", "TypeError")  # in the order of C++'s RefusalError
@@ -75,8 +76,7 @@ def find(name: str) -> Model:
     if name.endswith(".json"):
         return _read(name, os.path.basename(name)[:-5])
     if name not in names():
-        close = difflib.get_close_matches(name, names(), n=1, cutoff=0.4)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, names())
         raise ValueError(
             f"There is no device model {name!r}.{hint} There are {', '.join(names())}, and files: NAME.json."
         )
@@ -94,8 +94,7 @@ def _read(path: str, name: str) -> Model:
             raise ValueError(f"The device model {path} has the unknown key {key!r}. There are {', '.join(_KEYS)}.")
     for word, each in data.get("properties", {}).items():
         if word not in PROPERTIES:
-            close = difflib.get_close_matches(word, PROPERTIES, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(word, PROPERTIES)
             raise ValueError(f"The device model {path} has the unknown property {word!r}.{hint}")
         _check_source(each, f"the property {word!r}", path)
     model = Model(name, data.get("about", ""))

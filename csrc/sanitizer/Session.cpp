@@ -11,7 +11,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "../runtime/OpenRegDeviceAllocator.h"
@@ -55,7 +57,7 @@ struct Session {
   Clocks clocks;
   Shadow shadow;
   std::deque<Report> reports;
-  std::map<std::pair<std::pair<Site, Site>, std::pair<const void*, const void*>>, bool> known; // what was reported
+  std::set<std::tuple<Site, Site, const void*, const void*>> known; // what was reported
   std::map<const void*, Handle> handles;
   std::vector<EarlyFree> early_frees;
   std::map<uint64_t, Launch> launches; // by correlation: of kernels that have not ended
@@ -96,7 +98,7 @@ void keep(std::vector<Report>& found) {
   for (Report& each : found) {
     const Access& first = each.accesses.front();
     const Access& last = each.accesses.back();
-    if (!session->known.try_emplace({{first.site, last.site}, {first.name, last.name}}, true).second) {
+    if (!session->known.emplace(first.site, last.site, first.name, last.name).second) {
       continue;
     }
     if (session->raises && !has_pending()) {
@@ -132,19 +134,32 @@ Access to_access(const orOperand& operand) {
   return access;
 }
 
+// An orOperandFn_t, whose context is a vector of accesses.
+void collect_operand(const orOperand* operand, void* context) {
+  auto* const accesses = static_cast<std::vector<Access>*>(context);
+  accesses->push_back(to_access(*operand));
+  if (accesses->back().extent.empty()) {
+    accesses->pop_back();
+  }
+}
+
 // Valid until the thread's next activity.
 std::vector<Access>& collect(const orActivity& activity) {
   thread_local std::vector<Access> accesses;
   accesses.clear();
-  const auto visit = [](const orOperand* operand, void* context) {
-    auto* const accesses = static_cast<std::vector<Access>*>(context);
-    accesses->push_back(to_access(*operand));
-    if (accesses->back().extent.empty()) {
-      accesses->pop_back();
-    }
-  };
-  orActivityVisitOperands(&activity, visit, &accesses);
+  orActivityVisitOperands(&activity, collect_operand, &accesses);
   return accesses;
+}
+
+void stamp(std::vector<Access>& accesses, const orActivity& activity, Actor actor, uint64_t time, Site site) {
+  for (Access& access : accesses) {
+    access.actor = actor;
+    access.time = time;
+    access.site = site;
+    access.name = activity.name;
+    access.stream = activity.stream;
+    access.device = activity.device;
+  }
 }
 
 // ---- what happens
@@ -180,12 +195,9 @@ void begin_work(const orActivity& activity, bool tells_results) {
   const Site site = kernel_site = current_site();
   std::vector<Access>& accesses = collect(activity);
   if (!activity.operands && custom_operands) {
-    const auto collect_tensor = [](const orOperand* operand, void* context) {
-      static_cast<std::vector<Access>*>(context)->push_back(to_access(*operand));
-    };
     for (const auto& [tensor, is_written] : *custom_operands) {
       const unsigned access = is_written ? orAccessRead | orAccessWrite : orAccessRead;
-      visit_tensor(*tensor.unsafeGetTensorImpl(), access, collect_tensor, &accesses);
+      visit_tensor(*tensor.unsafeGetTensorImpl(), access, collect_operand, &accesses);
     }
   }
   {
@@ -198,15 +210,7 @@ void begin_work(const orActivity& activity, bool tells_results) {
       session->launches[activity.correlation] = {site, session->order};
     }
     const Actor actor = session->clocks.actor_of(activity.stream);
-    const uint64_t time = session->clocks.step(actor);
-    for (Access& access : accesses) {
-      access.actor = actor;
-      access.time = time;
-      access.site = site;
-      access.name = activity.name;
-      access.stream = activity.stream;
-      access.device = activity.device;
-    }
+    stamp(accesses, activity, actor, session->clocks.step(actor), site);
     if (session->checks & kInit) {
       if (activity.operands) {
         check_reads(session->shadow, activity.name, accesses, found);
@@ -317,15 +321,7 @@ void end_work(const orActivity& activity) {
   }
   std::vector<Report> found;
   const Actor actor = session->clocks.actor_of(activity.stream);
-  const uint64_t time = session->clocks.now(actor);
-  for (Access& access : accesses) {
-    access.actor = actor;
-    access.time = time;
-    access.site = kernel_site;
-    access.name = activity.name;
-    access.stream = activity.stream;
-    access.device = activity.device;
-  }
+  stamp(accesses, activity, actor, session->clocks.now(actor), kernel_site);
   if (session->checks & kInit) {
     note_writes(session->shadow, activity.name, accesses);
   }
@@ -467,6 +463,15 @@ bool is_wait(std::string_view name) {
          name == "orMemcpy" || name == "orMemset" || name == "orMemcpyWithStream";
 }
 
+// An order of streams holds for what is launched after the call; the host knows of work after the wait.
+bool orders(const orActivity& activity) {
+  if (activity.phase == orActivityPoint) {
+    return true;
+  }
+  return is_wait(activity.name) ? activity.phase == orActivityEnd
+                                : activity.phase == orActivityBegin && activity.object != nullptr;
+}
+
 void observe(const orActivity* activity, void*) {
   switch (activity->kind) {
     case orActivityLaunch:
@@ -500,12 +505,8 @@ void observe(const orActivity* activity, void*) {
       return note_handle(*activity);
     case orActivityCall:
     case orActivitySynchronization:
-      // An order of streams holds for what is launched after the call; the host knows of work after the wait.
-      if (activity->phase == (is_wait(activity->name) ? orActivityEnd : orActivityBegin) ||
-          activity->phase == orActivityPoint) {
-        if (is_wait(activity->name) || activity->object || activity->phase == orActivityPoint) {
-          synchronize(*activity);
-        }
+      if (orders(*activity)) {
+        synchronize(*activity);
       }
       return;
     default:
@@ -616,7 +617,6 @@ void look_for_leaks() {
   struct Leak {
     size_t count = 0;
     size_t bytes = 0;
-    bool pinned = false;
   };
   std::map<std::pair<bool, Site>, Leak> leaks; // pinned or not
   for (const auto& [begin, block] : session->shadow.blocks()) {
@@ -681,10 +681,7 @@ void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
   }
   const Site site = current_site();
   std::vector<Access> accesses;
-  const auto collect = [](const orOperand* operand, void* context) {
-    static_cast<std::vector<Access>*>(context)->push_back(to_access(*operand));
-  };
-  visit_tensor(*tensor.unsafeGetTensorImpl(), writes ? orAccessWrite : orAccessRead, collect, &accesses);
+  visit_tensor(*tensor.unsafeGetTensorImpl(), writes ? orAccessWrite : orAccessRead, collect_operand, &accesses);
   const std::lock_guard lock(mutex);
   Block* const block = find();
   if (!block || block->device >= 0 || accesses.empty()) {

@@ -20,7 +20,7 @@ _EXCUSED = pytest.StashKey[bool]()
 
 @dataclass(frozen=True)
 class _State:
-    blocks: frozenset[tuple[int, int]]  # device, address
+    blocks: dict[tuple[int, int], dict[str, Any]]  # by device and address
     pinned: int  # bytes
     current: tuple[Any, ...]  # the current device, and each device's current stream
 
@@ -37,7 +37,7 @@ def _blocks() -> dict[tuple[int, int], dict[str, Any]]:
 def _state() -> _State:
     streams = tuple(torch.accelerator.current_stream(index) for index in range(openreg.device_count()))
     return _State(
-        frozenset(_blocks()),
+        _blocks(),
         memory.host_memory_stats().get("active_bytes.current", 0),
         (openreg.current_device(), *streams),
     )
@@ -75,7 +75,7 @@ class Leaks:
             yield
         finally:
             after = _state()
-            self._kept |= after.blocks - before.blocks
+            self._kept |= after.blocks.keys() - before.blocks.keys()
             self._kept_pinned += after.pinned - before.pinned
 
     def excuse(self, item: pytest.Item) -> None:
@@ -98,8 +98,8 @@ class Leaks:
     def _left(self, before: _State) -> list[str]:
         after = _state()
         left = []
-        for place in sorted(after.blocks - before.blocks - self._kept):
-            block = _blocks()[place]
+        for place in sorted(after.blocks.keys() - before.blocks.keys() - self._kept):
+            block = after.blocks[place]
             size = block["requested_size"]
             left.append(f"{device_type}:{place[0]}: {size:,} bytes, allocated at {_line(block.get('frames', []))}")
         pinned = after.pinned - before.pinned - self._kept_pinned

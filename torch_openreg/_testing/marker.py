@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, fields
 
 import pytest
+
+from torch_openreg._hints import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,7 @@ def settings_of(item: pytest.Item) -> Settings:
     for marker in item.iter_markers("openreg"):
         for word in (*marker.args, *marker.kwargs):
             if word not in known or word in marker.args:
-                close = difflib.get_close_matches(str(word), known, n=1)
-                hint = f" Did you mean {close[0]}?" if close else ""
+                hint = did_you_mean(str(word), known)
                 raise pytest.UsageError(
                     f"{item.nodeid}: the marker openreg does not take {word!r}.{hint} It takes "
                     f"{', '.join(f'{name}=' for name in known)}."

@@ -4,6 +4,7 @@
 #include <ATen/Operators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -15,13 +16,8 @@
 namespace at::openreg {
 namespace {
 
-c10::OperatorName operator_name(const std::string& op) {
-  const size_t overload = op.find('.');
-  return {op.substr(0, overload), overload == std::string::npos ? "" : op.substr(overload + 1)};
-}
-
 c10::OperatorHandle find(const std::string& op) {
-  const auto handle = c10::Dispatcher::singleton().findSchema(operator_name(op));
+  const auto handle = c10::Dispatcher::singleton().findSchema(torch::jit::parseName(op));
   TORCH_CHECK(handle, "There is no operator '", op, "'.");
   return *handle;
 }

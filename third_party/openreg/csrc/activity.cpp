@@ -61,6 +61,17 @@ orActivity describe(orActivityKind kind, orActivityPhase phase, int device, orSt
   return activity;
 }
 
+// Of something that happens within the calling thread's call.
+void tellWithin(orActivity activity) {
+  activity.id = ++lastId;
+  activity.correlation = currentCall();
+  tell(activity);
+}
+
+void visitRange(void* operand, orOperandFn_t visit, void* context) {
+  visit(static_cast<const orOperand*>(operand), context);
+}
+
 // Under the lock.
 void publishObservedKinds() {
   unsigned int kinds = faultKinds();
@@ -79,19 +90,29 @@ void note(orActivityKind kind, const char* name, const void* devPtr, size_t size
 
 } // namespace
 
-ActivityId tellBegin(orActivityKind kind, int device, orStream_t stream, const orKernel& what, uint64_t correlation) {
+ActivityId tellBegin(
+    orActivityKind kind, int device, orStream_t stream, const orKernel& what, uint64_t correlation, const void* object) {
   orActivity activity = describe(kind, orActivityBegin, device, stream, what);
   activity.id = ++lastId;
   activity.correlation = correlation;
+  activity.object = object;
   tell(activity);
   return {activity.id, correlation};
 }
 
-void tellEnd(orActivityKind kind, int device, orStream_t stream, const orKernel& what, ActivityId id, bool failed) {
+void tellEnd(
+    orActivityKind kind,
+    int device,
+    orStream_t stream,
+    const orKernel& what,
+    ActivityId id,
+    bool failed,
+    const void* object) {
   orActivity activity = describe(kind, orActivityEnd, device, stream, what);
   activity.id = id.id;
   activity.correlation = id.correlation;
   activity.failed = failed;
+  activity.object = object;
   if (failed) {
     activity.operands = nullptr; // its results may be gone
   }
@@ -100,20 +121,11 @@ void tellEnd(orActivityKind kind, int device, orStream_t stream, const orKernel&
 
 void tellRange(orActivityKind kind, int device, orStream_t stream, const char* name, const void* data, size_t size) {
   orOperand range{data, size, 0, nullptr, nullptr, 0};
-  const auto visitRange = [](void* operand, orOperandFn_t visit, void* context) {
-    visit(static_cast<const orOperand*>(operand), context);
-  };
-  orActivity activity = describe(kind, orActivityPoint, device, stream, {name, visitRange, &range});
-  activity.id = ++lastId;
-  activity.correlation = currentCall();
-  tell(activity);
+  tellWithin(describe(kind, orActivityPoint, device, stream, {name, visitRange, &range}));
 }
 
 orError_t tellLaunch(int device, orStream_t stream, const orKernel& what) {
-  orActivity activity = describe(orActivityLaunch, orActivityPoint, device, stream, what);
-  activity.id = ++lastId;
-  activity.correlation = currentCall();
-  tell(activity);
+  tellWithin(describe(orActivityLaunch, orActivityPoint, device, stream, what));
   return takeStop();
 }
 
@@ -124,18 +136,10 @@ orError_t takeStop() {
 
 void tellHandle(orActivityPhase phase, const char* name, const void* object, size_t size) {
   orOperand range{object, size, 0, nullptr, nullptr, 0};
-  const auto visitRange = [](void* operand, orOperandFn_t visit, void* context) {
-    visit(static_cast<const orOperand*>(operand), context);
-  };
-  orActivity activity = describe(orActivityHandle, phase, -1, nullptr, {name, nullptr, nullptr});
-  if (size != 0) {
-    activity.operands = visitRange;
-    activity.data = &range;
-  }
-  activity.id = ++lastId;
-  activity.correlation = currentCall();
+  orActivity activity =
+      describe(orActivityHandle, phase, -1, nullptr, {name, size != 0 ? visitRange : nullptr, &range});
   activity.object = object;
-  tell(activity);
+  tellWithin(activity);
 }
 
 uint64_t currentCall() {
@@ -149,18 +153,13 @@ void ObservedCall::begin(orActivityKind kind, const char* name, int device, cons
   stream_ = stream != nullptr ? stream->handle : nullptr;
   event_ = event;
   outer_ = thisThread.call;
-  orActivity activity = describe(kind_, orActivityBegin, device_, stream_, {name_, nullptr, nullptr});
-  activity.id = id_.id = thisThread.call = ++lastId;
-  activity.object = event_;
-  tell(activity);
+  id_ = tellBegin(kind_, device_, stream_, {name_, nullptr, nullptr}, 0, event_);
+  thisThread.call = id_.id;
 }
 
 void ObservedCall::end() {
   thisThread.call = outer_;
-  orActivity activity = describe(kind_, orActivityEnd, device_, stream_, {name_, nullptr, nullptr});
-  activity.id = id_.id;
-  activity.object = event_;
-  tell(activity);
+  tellEnd(kind_, device_, stream_, {name_, nullptr, nullptr}, id_, false, event_);
 }
 
 void updateObservedKinds() {
@@ -239,10 +238,8 @@ void orNoteWait(orStream_t stream, orEvent_t event) {
   if (orIsObserved(orActivitySynchronization) && isStarted()) {
     orActivity activity =
         describe(orActivitySynchronization, orActivityPoint, -1, stream, {"orNoteWait", nullptr, nullptr});
-    activity.id = ++lastId;
-    activity.correlation = currentCall();
     activity.object = event;
-    tell(activity);
+    tellWithin(activity);
   }
 }
 

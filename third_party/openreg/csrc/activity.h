@@ -20,8 +20,20 @@ struct ActivityId {
 
 // Tell the subscribers. To be asked before: orIsObserved(). tellEnd() takes what tellBegin() returned.
 ActivityId tellBegin(
-    orActivityKind kind, int device, orStream_t stream, const orKernel& what, uint64_t correlation = 0);
-void tellEnd(orActivityKind kind, int device, orStream_t stream, const orKernel& what, ActivityId id, bool failed);
+    orActivityKind kind,
+    int device,
+    orStream_t stream,
+    const orKernel& what,
+    uint64_t correlation = 0,
+    const void* object = nullptr);
+void tellEnd(
+    orActivityKind kind,
+    int device,
+    orStream_t stream,
+    const orKernel& what,
+    ActivityId id,
+    bool failed,
+    const void* object = nullptr);
 void tellRange(orActivityKind kind, int device, orStream_t stream, const char* name, const void* data, size_t size);
 
 // Work is about to be queued. An error if a subscriber stops it, which fail() has recorded.
