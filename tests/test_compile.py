@@ -75,7 +75,7 @@ def assert_all_agree(found: list[dict[str, Any]], names: list[str]) -> None:
 NAMES = [
     *("mlp_layer_norm", "conv_batch_norm", "gpt2_block", "embedding_cross_entropy", "softmax_layer_norm", "reductions"),
     *("scatter_index_add", "in_place_through_views", "dropout", "input_mutation", "cpu_scalar", "custom_operator"),
-    *("checkpointed_dropout", "two_devices"),
+    *("checkpointed_dropout", "two_devices", "streams_and_events"),
 ]
 """Of the programs, which take minutes, those that differ most. `make compiled` runs all of them."""
 
