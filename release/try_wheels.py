@@ -74,7 +74,7 @@ def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: 
     with tempfile.TemporaryDirectory(prefix="try-wheel-") as place:
         user = User(Path(place))
         user.run(python, "-m", "venv", "env")
-        user.pip(f"torch=={torch}", *index)
+        user.pip(f"torch=={torch}", "numpy", *index)  # without NumPy, PyTorch itself warns
         for tool in ("cc", "c++", "gcc", "g++", "clang", "cmake", "ninja", "make"):
             if found := shutil.which(tool, path=str(user.folder / "env" / "bin")):
                 raise Failed(f"{found} is there: this shows nothing about a machine without a compiler.")
