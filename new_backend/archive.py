@@ -22,10 +22,13 @@ def main(target: Path) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted({*parts.files(ROOT), *parts.files(ROOT, MAKERS, ())}):
             path = ROOT / name
-            # A fixed date: the same sources make the same file.
+            # A fixed date, and of the permissions only what git keeps: the same sources make the same file.
             member = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             member.compress_type = zipfile.ZIP_DEFLATED
-            member.external_attr = path.lstat().st_mode << 16
+            mode = path.lstat().st_mode
+            if not path.is_symlink():
+                mode = 0o100755 if mode & 0o100 else 0o100644
+            member.external_attr = mode << 16
             archive.writestr(member, str(path.readlink()) if path.is_symlink() else path.read_bytes())
 
 

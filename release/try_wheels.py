@@ -3,8 +3,9 @@
     make try-wheels                                    # all of dist, with each PyTorch that they have a build for
     python release/try_wheels.py dist/*cp311*.whl --torch 2.13 --index https://download.pytorch.org/whl/cpu
 
-For each wheel and each PyTorch: `pip install`, the first lines of README.md, `torch-openreg doctor`, the demo, and
-tests, of which only the folder tests/ is copied. Prints a table, as Markdown; the exit status is 1 if anything failed.
+For each wheel and each PyTorch: `pip install`, the first lines of README.md, both faces, `torch-openreg doctor`, the
+demo, and tests, of which only the folder tests/ is copied. Prints a table, as Markdown; the exit status is 1 if
+anything failed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from wheels import ROOT, SUPPORTED, interpreters, numbers, platform_tag
 TESTS = ("copy", "device_module", "dlpack", "generator", "memory_limits", "serialization", "storage", "streams_events")
 FIRST = "import torch; print(torch.ones(2, device='openreg'))"
 ONES = "tensor([1., 1.], device='openreg:0')\n"
+# The face cuda: a device where PyTorch is a CPU build, and one sentence where it has CUDA itself.
+FACE = "import torch; print(torch.ones(2, device='cuda') if torch.version.cuda is None else 'torch has CUDA')"
+FACE_ONES = "tensor([1., 1.], device='cuda:0')\n"
+FACE_REFUSED = "where the name cuda belongs to real GPUs. Install a CPU build with `pip install torch=="
 
 
 class Failed(Exception):
@@ -39,8 +44,9 @@ class User:
 
     folder: Path
 
-    def run(self, *command: str | Path) -> str:
+    def run(self, *command: str | Path, **variables: str) -> str:
         environment = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or "proxy" in name}
+        environment |= variables
         environment |= {"PATH": str(self.folder / "env" / "bin"), "HOME": str(self.folder), "LANG": "C.UTF-8"}
         result = subprocess.run(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -52,8 +58,8 @@ class User:
     def pip(self, *arguments: str | Path) -> str:
         return self.run(self.folder / "env" / "bin" / "python", "-m", "pip", "install", "--quiet", *arguments)
 
-    def python(self, *arguments: str | Path) -> str:
-        return self.run(self.folder / "env" / "bin" / "python", *arguments)
+    def python(self, *arguments: str | Path, **variables: str) -> str:
+        return self.run(self.folder / "env" / "bin" / "python", *arguments, **variables)
 
 
 def minors_of(wheel: Path) -> list[str]:
@@ -64,11 +70,11 @@ def minors_of(wheel: Path) -> list[str]:
 
 
 def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: Sequence[str]) -> list[str]:
-    """The cells of a row: PyTorch, seconds to install, what the demo and the tests said. Raises Failed."""
+    """The cells of a row: PyTorch, time of installing, what the face, the demo and the tests said. Raises Failed."""
     with tempfile.TemporaryDirectory(prefix="try-wheel-") as place:
         user = User(Path(place))
         user.run(python, "-m", "venv", "env")
-        user.pip(f"torch=={torch}", "numpy", *index)
+        user.pip(f"torch=={torch}", "numpy", *index)  # without NumPy, PyTorch itself warns
         for tool in ("cc", "c++", "gcc", "g++", "clang", "cmake", "ninja", "make"):
             if found := shutil.which(tool, path=str(user.folder / "env" / "bin")):
                 raise Failed(f"{found} is there: this shows nothing about a machine without a compiler.")
@@ -77,6 +83,9 @@ def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: 
         seconds = time.monotonic() - started
         if (ones := user.python("-c", FIRST)) != ONES:
             raise Failed(f"{FIRST}\n{ones}")
+        face = user.python("-c", FACE, TORCH_OPENREG_AS="cuda")
+        if face != FACE_ONES and FACE_REFUSED not in face:
+            raise Failed(f"TORCH_OPENREG_AS=cuda {FACE}\n{face}")
         user.python("-m", "torch_openreg", "doctor")
         user.pip(f"torch_openreg[demo,test] @ {wheel.resolve().as_uri()}", f"torch=={torch}")
         demo = user.python("-m", "torch_openreg", "demo")
@@ -87,7 +96,7 @@ def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: 
             said = user.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files).strip().splitlines()[-1]
         version = user.python("-c", "import torch; print(torch.__version__)").strip()
         losses = "equal, bit for bit" if "bit for bit" in demo else "ran"
-        return [version, f"{seconds:.0f} s", losses, said]
+        return [version, f"{seconds:.0f} s", "works" if face == FACE_ONES else "refused", losses, said]
 
 
 def main() -> None:
@@ -99,14 +108,16 @@ def main() -> None:
     options = parser.parse_args()
     index = ["--extra-index-url", options.index] if options.index else []
     here, failed = interpreters(), False
-    print("| wheel | MB | needs | PyTorch | installed in | demo | tests |\n|---|---|---|---|---|---|---|")
+    print(
+        "| wheel | MB | needs | PyTorch | installed in | face cuda | demo | tests |\n|---|---|---|---|---|---|---|---|"
+    )
     for wheel in options.wheels or sorted((ROOT / "dist").glob("*.whl")):
         tag = wheel.name.split("-")[2]
         python = here.get(f"{tag[2]}.{tag[3:]}")
         size, needs = f"{wheel.stat().st_size / 1e6:.1f}", " ".join(platform_tag(wheel)[1])
         for minor in options.torch or minors_of(wheel):
             if python is None:
-                cells = ["no such Python here", "", "", ""]
+                cells = ["no such Python here", "", "", "", ""]
             else:
                 try:
                     release = str(SUPPORTED[minor]["release"])
@@ -114,7 +125,7 @@ def main() -> None:
                 except Failed as failure:
                     failed = True
                     print(failure, file=sys.stderr)
-                    cells = [minor, "failed", "", ""]
+                    cells = [minor, "failed", "", "", ""]
             print("| " + " | ".join([wheel.name, size, needs, *cells]) + " |", flush=True)
     sys.exit(failed)
 

@@ -382,6 +382,10 @@ def split_group() -> None:
     x = on_device(values(rank(), 10))
     dist.all_reduce(x, group=part)
     equal(x, total([values(of, 10) for of in ranks[rank() % 2]]))
+    # Each group has options of its own: PyTorch writes the name and the timeout of the new group into its copy.
+    whole, own = (group._get_backend(device()).options for group in (dist.group.WORLD, part))
+    assert whole.group_name == dist.group.WORLD.group_name and own.group_name == part.group_name != whole.group_name
+    assert own._timeout == datetime.timedelta(seconds=30) != whole._timeout
 
 
 # ---- streams and Work

@@ -267,4 +267,24 @@ def test_an_installed_package_makes_the_same_project_from_the_sources_that_it_ca
         assert [path.relative_to(here) for path in files(here)] == [path.relative_to(there) for path in files(there)]
         for one, other in zip(files(here), files(there), strict=True):
             if one.name != "UPSTREAM.md":  # a checkout knows its commit
-                assert (one.read_bytes(), one.stat().st_mode) == (other.read_bytes(), other.stat().st_mode), one
+                assert (one.read_bytes(), os.access(one, os.X_OK)) == (other.read_bytes(), os.access(other, os.X_OK)), (
+                    one
+                )
+
+
+def test_the_sources_that_a_package_carries_are_the_same_bytes_whatever_the_umask_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archives = []
+    for umask in (0o022, 0o002):
+        checkout = tmp_path / f"{umask}"
+        for name in {*parts.files(ROOT), *parts.files(ROOT, archive.MAKERS, ())}:
+            target = checkout / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target, follow_symlinks=False)
+            if not target.is_symlink():
+                target.chmod((0o777 if os.access(target, os.X_OK) else 0o666) & ~umask)
+        monkeypatch.setattr(archive, "ROOT", checkout)
+        archive.main(tmp_path / f"{umask}.zip")
+        archives.append((tmp_path / f"{umask}.zip").read_bytes())
+    assert archives[0] == archives[1]

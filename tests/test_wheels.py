@@ -181,6 +181,12 @@ def test_no_path_of_the_checkout_gets_into_a_library(tmp_path: Path) -> None:
     assert libraries[0] == libraries[1]
 
 
+def test_no_library_needs_the_condition_variable_of_gcc_12(environment: Environment) -> None:
+    """std::condition_variable::wait() is GLIBCXX_3.4.30 there, and would be all that needs so new a libstdc++."""
+    libraries = [path for path in environment.package.rglob("*.so") if b"GLIBCXX_3.4.30" in path.read_bytes()]
+    assert libraries == []
+
+
 # ---- what a release agrees about -------------------------------------------------------------------------------------
 
 

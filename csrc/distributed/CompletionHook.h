@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 
+#include "Threads.h"
+
 // What a user registered with _register_on_completion_hook(). ProcessGroupNCCL has a thread that calls it; here the threads
 // that complete the calls do. They may complete two calls at the same time, so one of them calls the hook for both: the
 // hook is never called twice at once, and it learns of the calls in the order in which they ended.
@@ -56,7 +58,9 @@ class CompletionHook final {
   // Returns when the hook has been called for each call that has ended. The caller does not hold the GIL.
   void wait() {
     std::unique_lock lock(mutex_);
-    idle_.wait(lock, [this] { return ended_.empty() && !calling_; });
+    while (!ended_.empty() || calling_) {
+      idle_.wait_for(lock, kLong);
+    }
   }
 
  private:

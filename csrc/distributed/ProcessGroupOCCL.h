@@ -10,6 +10,7 @@
 #include "Engine.h"
 #include "WorkOCCL.h"
 #include "runtime/OpenRegFunctions.h"
+#include "runtime/TorchVersion.h"
 
 // LITERALINCLUDE START: PROCESS GROUP RULES
 // torch.distributed's backend for the device, with the semantics of ProcessGroupNCCL.
@@ -31,6 +32,12 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   struct OPENREG_API Options : Backend::Options {
     explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout) : Backend::Options("occl", timeout) {}
     bool is_high_priority_stream = false;
+#if OPENREG_TORCH_AT_LEAST(2, 14)
+    // PyTorch gives the copy to a group that is split from this one, and writes the new group's name into it.
+    c10::intrusive_ptr<Backend::Options> clone() const override {
+      return c10::make_intrusive<Options>(*this);
+    }
+#endif
   };
 
   // `gloo` is a process group of the same ranks.

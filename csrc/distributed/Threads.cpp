@@ -29,7 +29,9 @@ void run_tasks() {
   Pool& p = pool();
   std::unique_lock lock(p.mutex);
   for (;;) {
-    p.changed.wait(lock, [&] { return !p.tasks.empty(); });
+    while (p.tasks.empty()) {
+      p.changed.wait_for(lock, kLong);
+    }
     std::function<void()> task = std::move(p.tasks.front());
     p.tasks.pop_front();
     --p.idle;

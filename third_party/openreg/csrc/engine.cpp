@@ -66,11 +66,7 @@ void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& 
       engine.changed.wait_for(lock, kNap);
     } else {
       engine.thread = Thread::sleeps;
-      if (calls) {
-        engine.changed.wait_until(lock, begin + callback.delay);
-      } else {
-        engine.changed.wait(lock);
-      }
+      engine.changed.wait_until(lock, calls ? begin + callback.delay : now + kLong);
     }
     engine.thread = Thread::awake;
   }

@@ -167,6 +167,10 @@ bool hasTurnHere(const Stream& stream);
 void* beforeWait();
 void afterWait(void* token); // may end the thread
 
+// As good as no limit. GCC 12 makes of condition_variable::wait() a symbol that systems older than it do not have, and
+// compiles wait_for() into its caller.
+constexpr std::chrono::hours kLong{24};
+
 // Sleeps until `done()`, which is asked under the lock when somebody notifies `stream.progress`. `poll`: also from time
 // to time. The lock is given up meanwhile, also after `done()` was true for the last time.
 template <typename Done>
@@ -177,11 +181,7 @@ void sleepUntil(Locked& locked, Stream& stream, bool poll, const Done& done) {
   locked.acquire();
   Stream* const outer = std::exchange(thisThread.waitsFor, &stream);
   while (!done()) {
-    if (poll) {
-      stream.progress.wait_for(locked.lock(), kPoll);
-    } else {
-      stream.progress.wait(locked.lock());
-    }
+    stream.progress.wait_for(locked.lock(), poll ? kPoll : kLong);
   }
   thisThread.waitsFor = outer;
   if (token != nullptr) {
