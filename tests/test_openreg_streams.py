@@ -845,7 +845,7 @@ def test_the_stream_of_highest_priority_comes_first(
     assert seen == sorted(priorities)
 
 
-# In a process of its own: the callback is the process's, and PyTorch's has released an OpenMP team since the first launch.
+# In a process of its own: the callback is the process's, and PyTorch has had one since the first launch.
 @pytest.mark.parametrize("mode", [ASYNC, CHAOS], ids=["async", "chaos"])
 def test_the_idle_callback_is_called_on_the_compute_thread_when_it_has_nothing_to_do(mode: int) -> None:
     code = f"""
