@@ -502,6 +502,35 @@ def test_a_subscriber_gets_the_kinds_that_it_asked_for_until_it_leaves(stream: i
     call("orFree", memory)
 
 
+def test_subscribers_that_have_left_are_used_again_in_the_order_of_subscription() -> None:
+    memory, order = malloc(8), []
+
+    class Named(Observer):
+        def __init__(self, name: str) -> None:
+            super().__init__(FILL)
+            self.name = name
+
+        def _told(self, pointer: object, data: int | None) -> None:
+            order.append(self.name)
+
+    handles = set()
+    early = Named("early")
+    early.__enter__()
+    with Named("before"):
+        early.__exit__()  # its place is before that of "before"
+        for _ in range(10):
+            with Named("after") as after:
+                order.clear()
+                call("orMemset", memory, 0, 8)
+                assert order == ["before", "after"] * 2  # begin and end
+                handles.add(after.handle)
+    assert len(handles) == 1
+    order.clear()
+    call("orMemset", memory, 0, 8)
+    assert order == []
+    call("orFree", memory)
+
+
 def test_what_a_subscriber_starts_itself_is_not_told() -> None:
     memory, seen = malloc(8), []
 
