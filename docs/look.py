@@ -1,10 +1,10 @@
 """Looks at every page of the built book in a headless Chromium: `make look`, screenshots in build/look.
 
 At the width of a phone and of a desktop, in light and in dark colours: nothing is wider than the window or its box,
-what scrolls sideways shows it, names and lines of sources do not break, every image is there, no page is endless, and
-nothing is written to the console. The pages of `python -m torch_openreg ops` and `memory` are looked at too, the latter
-of a real run. The browser is offline. Before that,
-PLANTED proves that each fault would be seen. Chromium is playwright's (`playwright install chromium`), or the system's.
+what scrolls sideways shows it, names and lines of sources do not break, every image and every picture is there, no
+page is endless, and nothing is written to the console. The pages of `python -m torch_openreg ops` and `memory` are
+looked at too, the latter of a real run. The browser is offline. Before that, PLANTED proves that each fault would be
+seen. Chromium is playwright's (`playwright install chromium`), or the system's.
 """
 
 from __future__ import annotations
@@ -14,20 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pictures
 from playwright.sync_api import Browser, Page, sync_playwright
 
-PROGRAM = """
-import sys, torch
-from torch_openreg.openreg import memory
-memory._record_memory_history(stacks="python")
-model = torch.nn.Sequential(*[torch.nn.Linear(500, 500) for _ in range(4)]).to("openreg")
-optimizer = torch.optim.Adam(model.parameters())
-for _ in range(3):
-    model(torch.ones(700, 500, device="openreg")).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-memory._dump_snapshot(sys.argv[1])
-"""
 BOOK = Path(__file__).parents[1] / "build" / "docs"
 WIDTHS = {"phone": 390, "desktop": 1280}
 HEIGHTS = {"phone": 22_000, "desktop": 14_000}
@@ -80,6 +69,10 @@ CUT = """() => [...document.querySelectorAll("article *, .scrolls, pre")].filter
   return e.clientWidth && e.scrollWidth > e.clientWidth + 1 && style.overflowX !== "visible" && e.clientWidth > 20
     && (style.overflowX === "hidden" || style.maskImage === "none");
 }).map(e => e.tagName.toLowerCase() + "." + e.className + ": " + e.textContent.trim().slice(0, 60)).slice(0, 3)"""
+# Pictures of which nothing is drawn.
+EMPTY_PICTURES = """() => [...document.querySelectorAll("svg[role=img]")].filter(svg =>
+  ![...svg.querySelectorAll("rect, polygon, path")].some(e => e.getBoundingClientRect().height > 1)
+).map(svg => svg.getAttribute("aria-label"))"""
 BROKEN_IMAGES = "() => [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)"
 
 
@@ -89,6 +82,7 @@ LOOKED_FOR = {
     "breaks within a word": BROKEN_WORDS,
     "wraps": WRAPPED_CODE,
     "cut off without a sign": CUT,
+    "empty picture": EMPTY_PICTURES,
     "broken image": BROKEN_IMAGES,
 }
 # Fault -> the body of a page that has it.
@@ -99,6 +93,7 @@ PLANTED = {
     "breaks within a word": '<table><td style="width: 3em; overflow-wrap: anywhere">_segment_reduce_stub</td></table>',
     "wraps": '<pre style="width: 9em; white-space: pre-wrap; line-height: 20px">// a comment that is long</pre>',
     "cut off without a sign": '<article><div style="width: 9em; overflow: auto"><p style="width: 60em">words</p></div>',
+    "empty picture": '<svg role="img" aria-label="nothing" width="300" height="60"><text x="9" y="9">a</text></svg>',
     "broken image": '<img src="data:image/png;base64,AAAA">',
     "pixels high": '<p style="height: 30000px">words</p>',
 }
@@ -143,7 +138,7 @@ def main() -> int:
     operators = looks / "ops.html"
     operators.write_bytes(subprocess.check_output([sys.executable, "-m", "torch_openreg", "ops", "--html"]))
     memory, snapshot = looks / "memory.html", looks / "snapshot.pickle"
-    subprocess.check_call([sys.executable, "-c", PROGRAM, snapshot])
+    pictures.snapshot_of_a_training(snapshot)
     memory.write_bytes(subprocess.check_output([sys.executable, "-m", "torch_openreg", "memory", snapshot, "--html"]))
     titles = {file: file.relative_to(BOOK).with_suffix("").as_posix().replace("/", "-") for file in pages}
     titles |= {operators: "ops", memory: "memory"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from html import escape
@@ -246,7 +247,56 @@ def profiled() -> Picture:
     return picture
 
 
-PICTURES = (layers, from_import_to_tensor, operator, windows, timeline, profiled)
+TRAINING = """
+import sys
+import torch
+from torch_openreg.openreg import memory
+
+memory._record_memory_history(stacks="python")
+model = torch.nn.Sequential(*[torch.nn.Linear(500, 500) for _ in range(4)]).to("openreg")
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(3):
+    loss = model(torch.ones(700, 500, device="openreg")).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+memory._dump_snapshot(sys.argv[1])
+"""
+
+
+def snapshot_of_a_training(file: Path) -> None:
+    """Runs TRAINING in a process of its own, since the history of memory is a process's, and writes its snapshot."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "train.py"
+        program.write_text(TRAINING.lstrip())
+        subprocess.check_call([sys.executable, program, file])
+
+
+class Course:
+    """The first picture of a memory page, of a real run: what ``python -m torch_openreg memory --html`` draws."""
+
+    def svg(self) -> str:
+        """As Picture.svg()."""
+        from torch_openreg._cli import memory
+
+        with tempfile.TemporaryDirectory() as folder:
+            snapshot = Path(folder) / "memory.pickle"
+            snapshot_of_a_training(snapshot)
+            (device,) = memory.load(snapshot)
+        caption = (
+            "Three steps of a training with Adam, as the page shows them: the memory in use by what it is for, "
+            "and the peak."
+        )
+        return (
+            f'<figure class="picture">{memory.course(device, "category")}<figcaption>{caption}</figcaption></figure>\n'
+        )
+
+
+def memory_in_use() -> Course:
+    return Course()
+
+
+PICTURES = (layers, from_import_to_tensor, operator, windows, timeline, profiled, memory_in_use)
 
 
 def draw_all(folder: Path) -> None:

@@ -150,6 +150,14 @@ def test_tests_run_on_this_face_in_every_mode() -> None:
         assert result.returncode == 0, result.stdout[-3000:]
 
 
+def test_traces_and_memory_pages_are_right_on_this_face() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cuda"]
+    files = ["tests/test_profiler.py", "tests/test_profiler_trace.py", "tests/test_memory_pages.py"]
+    result = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert " skipped" not in result.stdout
+
+
 def test_the_option_is_refused_where_torch_is_imported_already(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text("import torch\n")
     command = [sys.executable, "-m", "pytest", "-p", "early", "--device", "cuda", "--co", "-q", "tests/test_copy.py"]

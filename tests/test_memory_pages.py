@@ -227,3 +227,13 @@ def test_areas_are_as_high_as_their_values() -> None:
     assert [round((bottom - y) / scale, 2) for _, y in first[:4]] == [1, 1, 3, 3]
     assert [round((bottom - y) / scale, 2) for _, y in second[:4]] == [2, 2, 4, 4]
     assert [round((bottom - y) / scale, 2) for _, y in second[4:]] == [3, 3, 1, 1]
+
+
+def test_the_lines_of_an_axis_are_at_round_values() -> None:
+    def axis(highest: float) -> list[str]:
+        return re.findall(r">([^<]+ MB)</text>", _page.stacked_areas([("a", [highest])], label="x", unit="MB"))
+
+    assert axis(4.0) == ["0 MB", "1 MB", "2 MB", "3 MB", "4 MB"]
+    assert axis(42.0) == ["0 MB", "10 MB", "20 MB", "30 MB", "40 MB"]
+    assert axis(0.0011) == ["0 MB", "0.0002 MB", "0.0004 MB", "0.0006 MB", "0.0008 MB", "0.001 MB"]
+    assert axis(1990.0) == ["0 MB", "500 MB", "1000 MB", "1500 MB", "2000 MB"]

@@ -386,34 +386,42 @@ def test_a_forked_child_is_refused_and_ends_what_it_was_in() -> None:
 # ---- waiting gives up what the program holds
 
 
+# In a process of its own: the callbacks are the process's, and Python's have given up the interpreter since torch was
+# imported.
 @MODES
-def test_a_wait_calls_what_gives_up_a_lock_of_the_program_and_takes_it_back(stream: int, mode: int) -> None:
-    call("orSetExecutionMode", mode, 1)
-    told: list[object] = []
+def test_a_wait_calls_what_gives_up_a_lock_of_the_program_and_takes_it_back(mode: int) -> None:
+    code = f"""
+    import threading, time
+    from test_openreg_kernels import in_thread, kernel
+    call("orSetExecutionMode", {mode}, 1)
+    stream = get_pointer("orStreamCreate")
+    told = []
     before = BeforeWaitFn(lambda: told.append("before") or 42)
     after = AfterWaitFn(told.append)
     call("orSetWaitCallbacks", before, after)
-    try:
-        call("orStreamSynchronize", stream)
-        assert told == []  # there was nothing to wait for
-        ended = threading.Event()
+    call("orStreamSynchronize", stream)
+    assert told == []  # there was nothing to wait for
+    began, ended = threading.Event(), threading.Event()
 
-        def hold() -> None:
-            with kernel(stream):
-                began.set()
-                ended.wait()
-
-        began = threading.Event()
-        thread = in_thread(hold)
-        began.wait()
-        threading.Timer(0.05, ended.set).start()
+    def hold():
         with kernel(stream):
-            assert told == ["before", 42]
-        thread.join()
-    finally:
-        call("orSetWaitCallbacks", BeforeWaitFn(), AfterWaitFn())
+            began.set()
+            ended.wait()
+
+    thread = in_thread(hold)
+    began.wait()
+    threading.Timer(0.05, ended.set).start()
+    with kernel(stream):
+        print(told)
+    thread.join()
+    call("orSetWaitCallbacks", BeforeWaitFn(), AfterWaitFn())
+    """
+    assert output_of(code) == "['before', 42]"
+
+
+def test_one_of_the_two_callbacks_of_a_wait_is_refused() -> None:
     with raises("orErrorInvalidValue", "orSetWaitCallbacks: after is NULL; pass both, or neither"):
-        call("orSetWaitCallbacks", before, AfterWaitFn())
+        call("orSetWaitCallbacks", BeforeWaitFn(lambda: 42), AfterWaitFn())
 
 
 # ---- what is told
@@ -491,6 +499,35 @@ def test_a_subscriber_gets_the_kinds_that_it_asked_for_until_it_leaves(stream: i
     call("orMemset", memory, 0, 8)
     assert [event[0] for event in first.events] == [FILL, FILL]
     assert [event[0] for event in second.events] == [FILL, FILL, COPY, COPY]
+    call("orFree", memory)
+
+
+def test_subscribers_that_have_left_are_used_again_in_the_order_of_subscription() -> None:
+    memory, order = malloc(8), []
+
+    class Named(Observer):
+        def __init__(self, name: str) -> None:
+            super().__init__(FILL)
+            self.name = name
+
+        def _told(self, pointer: object, data: int | None) -> None:
+            order.append(self.name)
+
+    handles = set()
+    early = Named("early")
+    early.__enter__()
+    with Named("before"):
+        early.__exit__()  # its place is before that of "before"
+        for _ in range(10):
+            with Named("after") as after:
+                order.clear()
+                call("orMemset", memory, 0, 8)
+                assert order == ["before", "after"] * 2  # begin and end
+                handles.add(after.handle)
+    assert len(handles) == 1
+    order.clear()
+    call("orMemset", memory, 0, 8)
+    assert order == []
     call("orFree", memory)
 
 

@@ -13,8 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from comparison import DEVICE
+
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
-HOST_CATEGORIES = ("cpu_op", "user_annotation", "python_function", "privateuse1_runtime")
+RUNTIME = {"cuda": "cuda_runtime"}.get(DEVICE, "privateuse1_runtime")
+HOST_CATEGORIES = ("cpu_op", "user_annotation", "python_function", RUNTIME)
 NEEDED = {
     "X": ("name", "cat", "pid", "tid", "ts", "dur"),
     "s": ("name", "cat", "id", "pid", "tid", "ts"),
@@ -40,9 +43,7 @@ class Trace:
         self.host = [each for each in self.complete if each["cat"] in HOST_CATEGORIES]
         self.ranges = [each for each in self.complete if each["cat"] == "gpu_user_annotation"]
         self.operators = {each["args"]["External id"]: each for each in self.complete if each["cat"] == "cpu_op"}
-        self.calls = {
-            each["args"]["correlation"]: each for each in self.complete if each["cat"] == "privateuse1_runtime"
-        }
+        self.calls = {each["args"]["correlation"]: each for each in self.complete if each["cat"] == RUNTIME}
 
     @classmethod
     def read(cls, file: Path | str) -> Trace:
@@ -121,7 +122,7 @@ def _rows(trace: Trace) -> Iterator[str]:
         (each["pid"], each["tid"]): each["args"]["name"] for each in trace.entries if each["name"] == "thread_name"
     }
     for device, stream in lanes(trace.device):
-        if labels.get(device) != f"openreg:{device}":
+        if labels.get(device) != f"{DEVICE}:{device}":
             yield f"the row of device {device} is called {labels.get(device)}"
         if not names.get((device, stream), "").startswith(f"stream {stream}"):
             yield f"the row of stream {stream} of device {device} is called {names.get((device, stream))}"

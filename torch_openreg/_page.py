@@ -7,6 +7,7 @@ light or dark scheme.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -97,6 +98,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str | int]], *, coloured:
     return scrolls(f"<table><thead><tr>{headings}</tr></thead><tbody>{''.join(body)}</tbody></table>")
 
 
+def _round_step(highest: float) -> float:
+    """The distance of an axis's lines: 1, 2 or 5 times a power of ten, so that there are three to six."""
+    power = 10.0 ** math.floor(math.log10(highest))
+    return next(power * factor for factor in (0.2, 0.5, 1.0, 2.0) if highest / (power * factor) < 6)
+
+
 def stacked_areas(
     series: Sequence[tuple[str, Sequence[float]]],
     *,
@@ -126,8 +133,9 @@ def stacked_areas(
         return top + height * (1 - value / highest)
 
     parts = [f'<svg viewBox="0 0 {width:.0f} {top + height + 8:.0f}" role="img" aria-label="{escape(label)}">']
-    for part in range(5):
-        value = highest * part / 4
+    step = _round_step(highest)
+    for part in range(int(highest / step) + 1):
+        value = step * part
         parts.append(
             f'<line x1="{left}" x2="{width}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>'
             f'<text x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.4g} {escape(unit)}</text>'
@@ -142,11 +150,11 @@ def stacked_areas(
             f'<polygon points="{" ".join(there + back)}" fill="{colour(index)}"><title>{escape(name)}</title></polygon>'
         )
         lower = upper
-    for step, word in marks:
-        anchor = "end" if step > steps / 2 else "start"
+    for at, word in marks:
+        anchor = "end" if at > steps / 2 else "start"
         parts.append(
-            f'<line x1="{x(step + 0.5):.1f}" x2="{x(step + 0.5):.1f}" y1="{top}" y2="{top + height}" class="mark"/>'
-            f'<text x="{x(step + 0.5):.1f}" y="{top - 5}" text-anchor="{anchor}">{escape(word)}</text>'
+            f'<line x1="{x(at + 0.5):.1f}" x2="{x(at + 0.5):.1f}" y1="{top}" y2="{top + height}" class="mark"/>'
+            f'<text x="{x(at + 0.5):.1f}" y="{top - 5}" text-anchor="{anchor}">{escape(word)}</text>'
         )
     if limit:
         parts.append(

@@ -247,8 +247,10 @@ def _segments(device: Device) -> str:
         words = f"{size(total)} of stream {segment['stream']}, {size(segment['active_size'])} in use" + (
             f", {size(free)} in holes" if free else ""
         )
-        picture = f'<svg viewBox="0 0 1000 18" role="img" aria-label="{escape(words)}">{"".join(parts)}</svg>'
-        bars.append(f"<p>{escape(words)}</p>{_page.scrolls(picture)}")
+        bars.append(
+            f'<p>{escape(words)}</p><svg class="bar" viewBox="0 0 1000 18" preserveAspectRatio="none" role="img" '
+            f'aria-label="{escape(words)}">{"".join(parts)}</svg>'
+        )
     hidden = len(device.segments) - len(bars)
     return "".join(bars) + (f"<p>{hidden} smaller segments are not shown.</p>" if hidden > 0 else "")
 
@@ -256,7 +258,34 @@ def _segments(device: Device) -> str:
 STYLE = """.active_allocated { fill: hsl(210 60% 50%); } .active_awaiting_free { fill: hsl(35 80% 50%); }
 .active_pending_free { fill: hsl(35 80% 50%); } .inactive { fill: var(--soft); }
 rect { stroke: canvas; stroke-width: .3; }
+p:has(+ .bar) { margin-bottom: .2rem; }
+svg.bar { height: 1.1rem; min-width: 0; }
 """
+
+
+VIEWS: dict[str, Callable[[Block], str]] = {
+    "category": lambda block: block.category,
+    "line of Python": lambda block: block.line,
+}
+
+
+def course(device: Device, view: str) -> str:
+    """The course of the memory in use as a picture, and what was alive at the peak as a table, as HTML.
+
+    ``view``: of VIEWS, by what memory is grouped.
+    """
+    key, steps = VIEWS[view], device.columns()
+    mark = [(next(i for i, step in enumerate(steps) if step >= device.peak), "peak")]
+    held = (max(device.reserved) / MB, "most that the allocator held")
+    series = _series(device, key, steps)
+    label = f"Memory of device {device.index} by {view}"
+    alive = group(device.alive(device.peak), key)
+    known = [name for name, _ in series]
+    rest = sum(total for name, total in alive.items() if name not in known)
+    rows = [(name, size(alive.get(name, 0) + (rest if name == OTHER else 0))) for name in known]
+    return _page.stacked_areas(series, label=label, unit="MB", marks=mark, limit=held) + _page.table(
+        (view, "at the peak"), rows, coloured=True
+    )
 
 
 def page(devices: Sequence[Device]) -> str:
@@ -266,23 +295,9 @@ def page(devices: Sequence[Device]) -> str:
         body.append(f"<h2>Device {device.index}</h2>")
         body += [f"<p>{escape(line)}</p>" for line in describe(device)]
         if device.history:
-            steps = device.columns()
-            mark = [(next(i for i, step in enumerate(steps) if step >= device.peak), "peak")]
-            held = (max(device.reserved) / MB, "most that the allocator held")
-            views: tuple[tuple[str, Callable[[Block], str]], ...] = (
-                ("category", lambda block: block.category),
-                ("line of Python", lambda block: block.line),
-            )
-            for what, key in views:
-                series = _series(device, key, steps)
-                body.append(f"<h3>Memory in use by {what}, over the {len(device.history)} entries of the history</h3>")
-                label = f"Memory of device {device.index} by {what}"
-                body.append(_page.stacked_areas(series, label=label, unit="MB", marks=mark, limit=held))
-                alive = group(device.alive(device.peak), key)
-                known = [name for name, _ in series]
-                rest = sum(total for name, total in alive.items() if name not in known)
-                rows = [(name, size(alive.get(name, 0) + (rest if name == OTHER else 0))) for name in known]
-                body.append(_page.table((what, "at the peak"), rows, coloured=True))
+            for view in VIEWS:
+                body.append(f"<h3>Memory in use by {view}, over the {len(device.history)} entries of the history</h3>")
+                body.append(course(device, view))
         body.append("<h3>Segments and their holes at the end</h3>")
         body.append(_segments(device) or "<p>None.</p>")
     return _page.page("Device memory", "\n".join(body), style=STYLE)

@@ -14,13 +14,15 @@
 
 unsigned int orObservedKinds = 0;
 
-// Never deleted: a thread may be on its way through the list. There are few.
+// Never deleted: a thread may be on its way through the list. One that has unsubscribed is used again, since a program that
+// profiles every step subscribes without end, and each activity passes all of them.
 struct orSubscriber {
-  const orActivityFn_t fn;
-  void* const userData;
-  const unsigned int kinds;
+  // Read by threads that count as `running` and have seen `subscribed`; written while it is false and none is running.
+  orActivityFn_t fn = nullptr;
+  void* userData = nullptr;
+  std::atomic<unsigned int> kinds{0};
   std::atomic<orSubscriber*> next{nullptr};
-  std::atomic<bool> subscribed{true};
+  std::atomic<bool> subscribed{false};
   std::atomic<int> running{0};
 };
 
@@ -38,9 +40,9 @@ void tell(const orActivity& activity) {
   thisThread.tells = true;
   thisThread.stop = orSuccess;
   for (orSubscriber* each = first.load(std::memory_order_acquire); each != nullptr; each = each->next) {
-    if ((each->kinds & activity.kind) != 0) {
+    if (each->subscribed && (each->kinds & activity.kind) != 0) {
       ++each->running;
-      if (each->subscribed) {
+      if (each->subscribed) { // still: see `fn`
         each->fn(&activity, each->userData);
       }
       --each->running;
@@ -76,9 +78,24 @@ void visitRange(void* operand, orOperandFn_t visit, void* context) {
 void publishObservedKinds() {
   unsigned int kinds = faultKinds();
   for (const orSubscriber* each = first; each != nullptr; each = each->next) {
-    kinds |= each->subscribed ? each->kinds : 0;
+    kinds |= each->subscribed ? each->kinds.load() : 0;
   }
   __atomic_store_n(&orObservedKinds, kinds, __ATOMIC_RELEASE);
+}
+
+// The first subscriber behind all that are subscribed, so that subscribers are called in the order of their subscription.
+// Under the lock.
+orSubscriber* freeSubscriber() {
+  std::atomic<orSubscriber*>* place = &first;
+  for (std::atomic<orSubscriber*>* at = &first; *at != nullptr; at = &(*at).load()->next) {
+    if ((*at).load()->subscribed || (*at).load()->running > 0) {
+      place = &(*at).load()->next;
+    }
+  }
+  if (*place == nullptr) {
+    place->store(new orSubscriber());
+  }
+  return *place;
 }
 
 void note(orActivityKind kind, const char* name, const void* devPtr, size_t size, orStream_t stream) {
@@ -182,13 +199,12 @@ orError_t orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, voi
   if (kinds == 0 || (kinds & ~orActivityAll) != 0) {
     return fail(orErrorInvalidValue, "kinds is %u; join values of orActivityKind, or pass orActivityAll", kinds);
   }
-  auto* const added = new orSubscriber{fn, userData, kinds};
   const std::lock_guard lock(subscriptions);
-  std::atomic<orSubscriber*>* end = &first;
-  while (orSubscriber* const known = *end) {
-    end = &known->next;
-  }
-  end->store(added, std::memory_order_release);
+  orSubscriber* const added = freeSubscriber();
+  added->fn = fn;
+  added->userData = userData;
+  added->kinds = kinds;
+  added->subscribed = true; // from here on it is called
   publishObservedKinds();
   *subscriber = added;
   return orSuccess;

@@ -71,7 +71,7 @@ static inline void orActivityVisitOperands(const orActivity* activity, orOperand
  * with the stream's turn held. So `fn` must not wait for the device. It must not throw either; what it starts on the
  * device itself is not told. Several subscribers are called in the order of their subscription.
  *
- * orActivityUnsubscribe returns when `fn` runs nowhere any more, unless it is called from `fn`.
+ * orActivityUnsubscribe returns when `fn` runs nowhere any more, unless it is called from `fn`. Handles are used again.
  */
 typedef struct orSubscriber* orSubscriber_t;
 typedef void (*orActivityFn_t)(const orActivity* activity, void* userData);
