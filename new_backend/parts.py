@@ -101,6 +101,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "Makefile": (
         ("csrc faces third_party", "csrc third_party"),
         ("csrc faces third_party", "csrc third_party"),
+        ("torch_openreg/_inductor conformance -name", "torch_openreg/_inductor -name"),
         ("test: $(VENV)/.integrations $(VENV)/.docs\n", "test: install\n"),
         ("# The tests of semantics, on both faces of the device and in every", "# The tests of semantics, in every"),
         (

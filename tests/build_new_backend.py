@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -78,25 +79,31 @@ assert torch.ones(2, device=owner).add(1).sum().item() == 4
 """
 
 
+def processor_seconds() -> float:
+    """What all the commands so far have computed, with what they started."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 class Steps:
-    """Runs commands, says how long each took, and stops at the first that fails."""
+    """Runs commands, says how long each took and how long it computed, and stops at the first that fails."""
 
     def __init__(self) -> None:
-        self.taken: list[tuple[str, float]] = []
+        self.taken: list[tuple[str, float, float]] = []
 
     def run(self, what: str, *command: str | Path, folder: Path, **variables: str) -> None:
-        start = time.monotonic()
+        start, computed = time.monotonic(), processor_seconds()
         environment = {key: value for key, value in os.environ.items() if key not in ("SKBUILD_BUILD_DIR", "MAKEFLAGS")}
         print(f"==== {what}: {' '.join(map(str, command))}", flush=True)
         result = subprocess.run(command, cwd=folder, env=environment | variables, check=False)
-        self.taken.append((what, time.monotonic() - start))
+        self.taken.append((what, time.monotonic() - start, processor_seconds() - computed))
         if result.returncode != 0:
             sys.exit(f"{what}: exit status {result.returncode}")
 
     def report(self) -> float:
-        total = sum(seconds for _, seconds in self.taken)
-        for what, seconds in [*self.taken, ("all", total)]:
-            print(f"{seconds:8.1f} s  {what}")
+        total, computed = (sum(step[column] for step in self.taken) for column in (1, 2))
+        for what, seconds, processor in [*self.taken, ("all", total, computed)]:
+            print(f"{seconds:8.1f} s, {processor:8.1f} s of processors  {what}")
         return total
 
 
