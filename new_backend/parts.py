@@ -61,6 +61,7 @@ LEFT_OUT = (
     "tests/test_cuda_face_storage.py",
     "tests/test_cuda_surface.py",
     "tests/test_docs.py",
+    "tests/test_docstrings.py",
     "tests/test_examples_autoload.py",
     "tests/test_fuzz.py",
     "tests/test_gallery.py",

@@ -98,6 +98,7 @@ class Steps:
         result = subprocess.run(command, cwd=folder, env=environment | variables, check=False)
         self.taken.append((what, time.monotonic() - start, processor_seconds() - computed))
         if result.returncode != 0:
+            self.report()
             sys.exit(f"{what}: exit status {result.returncode}")
 
     def report(self) -> float:
