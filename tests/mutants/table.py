@@ -187,7 +187,7 @@ REPLACED = (
            code="return;", first="streams/*"),
     Mutant("stream.current_ignored", "ordering", RUNTIME + "Stream.cpp",
            after="orStream_t current_stream_handle(DeviceIndex device) {",
-           code="return stream_handle(default_stream(device));", first="streams/*"),
+           code="return stream_handle(default_stream(device));", first="tools/profiler/*"),
     Mutant("stream.one_queue", "ordering", RUNTIME + "Stream.cpp",
            after="Stream stream_from_pool(DeviceIndex device, int priority) {",
            code="return make_stream(checked(device), 1);", first="streams/*"),

@@ -63,6 +63,31 @@ def the_trace_links_launch_and_kernel(device):
     assert all("correlation" in event["args"] or "External id" in event["args"] for event in kernels), kernels[0]
 
 
+@profiles.check("profiler", "events", "streams", why="A trace that puts all kernels on one stream hides what overlaps.")
+def kernels_are_shown_on_their_stream(device):
+    """In the exported trace, kernels launched on two streams name two streams."""
+    import json
+    import os
+    import tempfile
+
+    x, side = torch.ones(100, 100, device=device), torch.Stream(device=device)
+    torch.accelerator.synchronize(device)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, _activity(device)]) as profile:
+        x @ x
+        with side:
+            x @ x
+        torch.accelerator.synchronize(device)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profile.export_chrome_trace(path)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+    streams = {event["args"].get("stream") for event in events if event.get("cat") == "kernel"}
+    if streams <= {None}:
+        raise NotOffered("the trace's kernels name no stream")
+    assert len(streams) > 1, streams
+
+
 @profiles.check("events", "private_use")
 def the_legacy_profiler_times_the_device(device):
     """torch.autograd.profiler with use_device gives the device's time of each operator, by the registered stubs."""
