@@ -15,7 +15,7 @@ export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_party torch_openreg/csrc -type f -not -name '*.pyc')
 SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
-CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor -name '*.cpp' -o -name '*.h' -o -name '*.c')
+CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor conformance -name '*.cpp' -o -name '*.h' -o -name '*.c')
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
 .PHONY: demo test modes compiled bench sweep fuzz conformance mutants clients stress minimal stubs docs look wheels try-wheels \

@@ -13,17 +13,6 @@ from comparison import DEVICE
 
 KIT = Path(__file__).resolve().parents[1] / "conformance"
 
-_COMPILE = "torch.compile imports names of CUDA that a CPU build of PyTorch lacks"
-# What does not pass, with the reason; everything else must.
-KNOWN: dict[str, dict[str, str]] = {
-    "openreg": {},
-    "cuda": {
-        "trains/amp/sensitive_operators_run_in_float32": "softmax of float16 to float32 in one step has no CPU kernel",
-        "compiled/graphs/the_eager_backend_runs": _COMPILE,
-        "compiled/graphs/functionalization_runs": _COMPILE,
-    },
-}  # fmt: skip
-
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(KIT), os.environ.get("PYTHONPATH")]))
@@ -34,17 +23,12 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_device_conforms(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    baseline = tmp_path / "known.json"
-    baseline.write_text(json.dumps(dict.fromkeys(KNOWN[DEVICE], "failed")))
     # Under another name, what is by hand is enough: the kernels are the same.
     sweeps = [] if DEVICE == "openreg" else ["--no-sweeps"]
-    result = run("-m", "torch_conformance", "--device", DEVICE, "--quick", "--quiet", *sweeps,
-                 "--baseline", baseline, "--json", report)  # fmt: skip
+    result = run("-m", "torch_conformance", "--device", DEVICE, "--quick", "--quiet", *sweeps, "--json", report)
     assert result.returncode == 0, result.stdout + result.stderr
     checks = json.loads(report.read_text())["checks"]
     assert len(checks) > 200 and {check["level"] for check in checks} == set(range(9))
-    passed = {check["name"] for check in checks if check["result"] == "passed"}
-    assert not passed & set(KNOWN[DEVICE]), "these pass now: take them out of KNOWN"
 
 
 @pytest.mark.only_on("openreg", reason="the kit's own tests need no device")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import textwrap
 import threading
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -159,10 +160,12 @@ def test_properties_name_and_capability() -> None:
     assert properties.name == openreg.get_device_name() == "OpenReg simulated accelerator"
     assert properties.total_memory == openreg.mem_get_info(1)[1]
     assert openreg.get_device_capability(DEVICE_1) == (properties.major, properties.minor)
+    maker = b"OpenReg"[:15].ljust(15, b"\x00")
     assert repr(properties) == (
         "_OpenRegDeviceProperties(name='OpenReg simulated accelerator', major=8, minor=0, "
         f"total_memory={properties.total_memory >> 20}MB, multi_processor_count=108, "
-        "uuid=4f70656e-5265-6700-0000-000000000001, pci_bus_id=2, pci_device_id=0, pci_domain_id=0, L2_cache_size=40MB)"
+        f"uuid={uuid.UUID(bytes=maker + bytes([1]))}, pci_bus_id=2, pci_device_id=0, "
+        "pci_domain_id=0, L2_cache_size=40MB)"
     )
 
 

@@ -784,7 +784,7 @@ def test_a_fork_with_work_queued_leaves_both_processes_well(run_python: Run, mod
         "pid = os.fork()\n"
         "if pid == 0:\n"
         "    try: a + 1\n"
-        "    except RuntimeError as error: print(str(error)[:55], flush=True)\n"
+        "    except RuntimeError as error: print(str(error).partition(' To ')[0], flush=True)\n"
         "    assert (torch.ones(3) * 2).tolist() == [2, 2, 2]\n"
         "    del a, b\n"
         "    sys.exit(0)\n"
@@ -793,7 +793,7 @@ def test_a_fork_with_work_queued_leaves_both_processes_well(run_python: Run, mod
     )
     result = run_python(code, OPENREG_EXECUTION=mode)
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == f"Cannot re-initialize {NAME} in forked subprocess. To u"[:55] + "\nTrue\n"
+    assert result.stdout == f"Cannot re-initialize {NAME} in forked subprocess.\nTrue\n"
 
 
 def test_pytorchs_tracer_is_told_of_streams_and_events(run_python: Run) -> None:

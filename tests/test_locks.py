@@ -35,6 +35,10 @@ LOCKS = {
     ("csrc/runtime/OpenRegMutex.h", "mutex_"): ("the member of ForkSafeMutex", "held across fork()"),
     ("csrc/runtime/OpenRegSharing.cpp", "mutex"): ("lists of slots", "release_sent() and the others refuse"),
     ("csrc/runtime/OpenRegStream.cpp", "create"): ("creates a stream", "create() refuses"),
+    ("csrc/distributed/CompletionHook.h", "mutex_"): (
+        "a list of calls; the hook runs outside",
+        "taken by the engine's threads; a child has none",
+    ),
     ("csrc/distributed/GlooEngine.h", "mutex_"): ("a set of works", "taken by the engine's threads; a child has none"),
     ("csrc/distributed/ProcessGroupOCCL.cpp", "mutex"): ("a failure", "taken by the engine's threads"),
     ("csrc/distributed/ProcessGroupOCCL.h", "mutex_"): ("creates a stream", "submit() refuses"),

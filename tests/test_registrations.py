@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 import torch
 from comparison import DEVICE, assert_same, place
+
+# LEFT OUT OF A NEW BACKEND START: the book
 from minimal.__main__ import PYTORCHS
+
+# LEFT OUT OF A NEW BACKEND END
 from registered import call, operators_of, overload, positive, registrations, tensor_arguments
 from torch import Tensor
 
@@ -415,9 +419,13 @@ def test_autocast_falls_through_where_no_list_names_the_operator() -> None:
         assert (torch.ones(2, device=DEVICE) + torch.ones(2, device=DEVICE)).dtype is torch.float32
 
 
+# LEFT OUT OF A NEW BACKEND START: the book
 # ---- Built-in operators --------------------------------------------------------------------------------------------
 
 
 def test_built_in_operators_are_registered() -> None:
     names = {*PYTORCHS} - {"fallback"}
     assert {registrations(f"aten::{name}")["PrivateUse1"] for name in names} == {"OpenRegMinimal"}
+
+
+# LEFT OUT OF A NEW BACKEND END

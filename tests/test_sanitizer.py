@@ -178,6 +178,7 @@ def test_the_environment_enables_it_for_a_process() -> None:
     assert run(PROGRAM, OPENREG_SANITIZER="race").returncode == 0
 
 
+# LEFT OUT OF A NEW BACKEND START: pytest's options
 def test_pytest_has_an_option(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         f"import torch\n"
@@ -199,6 +200,7 @@ def test_pytest_has_an_option(tmp_path: Path) -> None:
     assert "init: aten::add_.Tensor reads 16 bytes" in result.stdout
 
 
+# LEFT OUT OF A NEW BACKEND END
 # ---- what other tools are told ---------------------------------------------------------------------------------------
 
 

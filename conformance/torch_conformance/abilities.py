@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .interfaces import interfaces as _interfaces
 from .registry import NotOffered
 
 ABILITIES: dict[str, Callable[[str], object]] = {}
@@ -89,6 +90,24 @@ def storage(device: str) -> None:
 @ability
 def not_the_host(device: str) -> None:
     _must(torch.device(device).type != "cpu", "the CPU is the host")
+
+
+@ability
+def interfaces(device: str) -> None:
+    accelerator(device)
+    _interfaces(device)
+
+
+@ability
+def profiler_stubs(device: str) -> None:
+    private_use(device)
+    _interfaces(device).stubs_record()
+
+
+@ability
+def host_cache(device: str) -> None:
+    pinned(device)
+    torch.accelerator.empty_host_cache()
 
 
 @ability

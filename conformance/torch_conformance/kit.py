@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .abilities import device_count, device_module
+from .interfaces import interfaces
 from .registry import NotOffered
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "device_count",
     "device_module",
     "equal",
+    "interfaces",
     "python",
     "raises",
     "same",

@@ -20,7 +20,9 @@ from torchgen.model import DispatchKey, NativeFunctionsGroup
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "torch_openreg" / "models"
+# LEFT OUT OF A NEW BACKEND START: the book
 PAGE = ROOT / "docs" / "device-model-refusals.md"
+# LEFT OUT OF A NEW BACKEND END
 YAML = "aten/src/ATen/native/native_functions.yaml"
 CUDA = "aten/src/ATen/native/cuda"
 
@@ -225,6 +227,7 @@ def mps() -> dict[str, object]:
     }
 
 
+# LEFT OUT OF A NEW BACKEND START: the book
 def page(only: dict[str, dict[str, list[str]]]) -> str:
     counts = {kind: sum(map(len, rows.values())) for kind, rows in only.items()}
     lines = [
@@ -257,12 +260,15 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
     return "\n".join(lines)
 
 
+# LEFT OUT OF A NEW BACKEND END
 def files() -> dict[Path, str]:
     """What the tables say, by the file that holds it."""
     return {
         MODELS / "_cuda.json": json.dumps(cuda(), indent=1) + "\n",
         MODELS / "_mps.json": json.dumps(mps(), indent=1) + "\n",
+        # LEFT OUT OF A NEW BACKEND START: the book
         PAGE: page(cells("8.0")),
+        # LEFT OUT OF A NEW BACKEND END
     }
 
 

@@ -53,7 +53,7 @@ def baseline(python: Path, mode: str, *options: str) -> Path:
 
 
 # Checks that start a Python process, or several: slow, so they come last, as does the sample of the sweeps.
-SLOW = ("loads/autoload/*", "loads/exit/*", "processes/*", "tools/hooks/*", "operators/op/*", "operators/module/*",
+SLOW = ("loads/autoload/*", "loads/exit/*", "processes/*", "operators/op/*", "operators/module/*",
         "trains/optimizer/*")  # fmt: skip
 
 
@@ -79,10 +79,12 @@ class Zygote:
 
 
 def names_of(mutant: table.Mutant, mode: str) -> tuple[list[str], list[str]]:
-    """The checks that pass on the unmutated device, those of the mutant's area first: the quick ones, the slow ones."""
+    """The checks that pass on the unmutated device: the quick ones, the slow ones. Those of the mutant's area come
+    first, then those that ask PyTorch's C++ interfaces."""
     known = json.loads((build.FOLDER / f"baseline-{mode.replace(chr(32), chr(45))}.json").read_text())
     passed = [name for name, result in known.items() if result == "passed"]
-    passed.sort(key=lambda name: not fnmatch.fnmatch(name, mutant.first))
+    first = (mutant.first, "tools/interfaces/*", "*")
+    passed.sort(key=lambda name: next(n for n, pattern in enumerate(first) if fnmatch.fnmatch(name, pattern)))
     slow = [name for name in passed if any(fnmatch.fnmatch(name, pattern) for pattern in SLOW)]
     return [name for name in passed if name not in slow], slow
 

@@ -34,6 +34,8 @@ def child(request: dict[str, Any], answers: int) -> None:
         answer({"caught": name, "result": "crashed"})  # what is known if this is the last word
         signal.alarm(SECONDS)
         result = run_check(name, "openreg")
+        if result["result"] == "not offered":  # some checks decline because the machine was busy
+            result = run_check(name, "openreg")
         signal.alarm(0)
         if result["result"] != "passed":
             answer({"caught": name, "result": result["result"], "detail": result["detail"][:200]})

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..kit import equal, raises, same, usable
+from ..kit import NotOffered, equal, raises, same, usable
 from ..registry import Topic
 
 factories = Topic(
@@ -200,6 +200,25 @@ def clone_has_its_own_memory(device):
     same(y, torch.full((3,), 2.0))
 
 
+@copies.check(
+    "private_use", "storage", why="PyTorch's own fallback to the CPU writes out= and in-place results back by these."
+)
+def the_operators_of_the_fallback(device):
+    """torch._copy_from copies in each direction, and torch._copy_from_and_resize also resizes its target."""
+    x = torch.arange(6.0).reshape(2, 3)
+    there, back = torch.zeros(2, 3, device=device), torch.zeros(2, 3)
+    try:
+        torch._copy_from(x, there)
+        torch._copy_from(there * 2, back)
+        resized = torch.empty(0, device=device)
+        torch._copy_from_and_resize(x, resized)
+    except NotImplementedError as error:
+        raise NotOffered(str(error).splitlines()[0]) from error
+    same(there, x)
+    same(back, 2 * x)
+    same(resized, x)
+
+
 @copies.check("two_devices", "storage")
 def between_devices(device):
     """Contiguous and strided tensors go from device 0 to device 1 and back with their values."""
@@ -296,6 +315,7 @@ def complex_views_share_memory(device):
     """view_as_real, view_as_complex, real, imag and conj read the same memory."""
     x = torch.tensor([1 + 2j, 3 - 4j], device=device)
     same(torch.view_as_real(x), torch.tensor([[1.0, 2.0], [3.0, -4.0]]))
+    same(torch.view_as_complex(torch.view_as_real(x)), torch.tensor([1 + 2j, 3 - 4j]))
     x.imag.fill_(7)
     same(x, torch.tensor([1 + 7j, 3 + 7j]))
     same(x.conj().resolve_conj(), torch.tensor([1 - 7j, 3 - 7j]))
@@ -309,6 +329,31 @@ def views_of_one_storage(device):
     equal(y.data_ptr() - x.data_ptr(), 12)
     equal(y.storage_offset(), 3)
     equal(y.untyped_storage().data_ptr(), x.untyped_storage().data_ptr())
+
+
+@views.check(
+    "private_use",
+    "storage",
+    why="A backend whose memory has layouts of its own keeps them there; a view that has lost it is read wrongly.",
+    defined="c10/core/TensorImpl.h: BackendMeta; torch/csrc/jit/serialization/pickler_helper.h; torch/_utils.py",
+)
+def views_keep_what_the_backend_knows(device):
+    """What the backend attached to a tensor (c10::BackendMeta) is attached to its views too."""
+    from torch._utils import get_tensor_metadata, set_tensor_metadata
+
+    x = torch.zeros(4, 6, device=device)
+    known = {}
+    for name in ("version_number", "format_number"):  # the names in PyTorch's own test
+        try:
+            set_tensor_metadata(x, {name: True})
+            known = get_tensor_metadata(x)
+        except RuntimeError:
+            continue
+    if not known:
+        raise NotOffered("the backend attaches nothing to a tensor that a file could keep")
+    for view in (x.as_strided((2, 2), (1, 1)), x.view(24), x.view(torch.int32), torch.ops.aten._reshape_alias(x, (24,), (1,)),
+                 x.unfold(1, 2, 2), torch.ops.aten.alias(x), x[1], x.t(), torch.empty(0, device=device).set_(x)):  # fmt: skip
+        equal(get_tensor_metadata(view), known)
 
 
 storages = Topic(
@@ -351,6 +396,18 @@ def set_takes_another_storage(device):
     same(y, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     y.zero_()
     equal(x.tolist(), [0.0, 0.0, 0.0, 0.0, 0.0, 5.0])
+
+
+@storages.check()
+def set_takes_a_tensor_or_nothing(device):
+    """set_ with a tensor shares its memory and its shape; without arguments it leaves a tensor of no elements."""
+    x, y = torch.arange(6.0, device=device), torch.empty(0, device=device)
+    y.set_(x[2:].view(2, 2))
+    same(y, torch.tensor([[2.0, 3.0], [4.0, 5.0]]))
+    y.zero_()
+    equal(x.tolist(), [0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
+    y.set_()
+    equal((tuple(y.shape), y.untyped_storage().nbytes(), y.device), ((0,), 0, x.device))
 
 
 @storages.check()

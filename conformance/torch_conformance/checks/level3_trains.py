@@ -247,6 +247,67 @@ def attention_agrees(device):
         same(found[1], found[0], rtol=1e-4, atol=1e-4)
 
 
+@modules.check()
+def attentions_kernel_is_the_one_that_is_named(device):
+    """torch._fused_sdp_choice names a kernel that attention may take; the one it names gives the math kernel's gradients."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = (torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(n)).to(device) for n in range(3))
+    choice = SDPBackend(torch._fused_sdp_choice(q, k, v))
+    assert choice != SDPBackend.ERROR
+    with sdpa_kernel(SDPBackend.MATH):
+        equal(SDPBackend(torch._fused_sdp_choice(q, k, v)), SDPBackend.MATH)
+    found = []
+    for backend in (choice, SDPBackend.MATH):
+        given = [t.clone().requires_grad_() for t in (q, k, v)]
+        with sdpa_kernel(backend):
+            out = torch.nn.functional.scaled_dot_product_attention(*given)
+        out.pow(2).sum().backward()
+        found.append([out.detach().cpu(), *[t.grad.cpu() for t in given]])
+    same(found[0], found[1], rtol=1e-4, atol=1e-4)
+
+
+@modules.check("private_use", defined="native_functions.yaml: _scaled_dot_product_fused_attention_overrideable")
+def the_overrideable_attention_agrees(device):
+    """The backend's fused attention, and its backward, give what attention gives on the CPU."""
+    given = [torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(n)) for n in range(3)]
+    host = [t.clone().requires_grad_() for t in given]
+    there = [t.to(device).requires_grad_() for t in given]
+    try:
+        out = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(*there)[0]
+    except NotImplementedError as error:
+        raise NotOffered(str(error).splitlines()[0]) from error
+    wanted = torch.nn.functional.scaled_dot_product_attention(*host)
+    out.pow(2).sum().backward(), wanted.pow(2).sum().backward()
+    same(out, wanted.detach(), rtol=1e-4, atol=1e-4)
+    same([t.grad for t in there], [t.grad for t in host], rtol=1e-4, atol=1e-4)
+
+
+@modules.check(why="Exported programs and functional transforms call this form, not native_batch_norm.")
+def the_functional_batch_norm_agrees(device):
+    """_native_batch_norm_legit normalizes and updates the running statistics as on the CPU."""
+    x = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0))
+    found = []
+    for where in ("cpu", device):
+        weight, bias, mean, variance = (torch.full((3,), value, device=where) for value in (2.0, 1.0, 0.0, 1.0))
+        y = torch.ops.aten._native_batch_norm_legit(x.to(where), weight, bias, mean, variance, True, 0.1, 1e-5)[0]
+        found.append([t.cpu() for t in (y, mean, variance)])
+    same(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
+@modules.check()
+def dropout_drops_the_same_gradients(device):
+    """The gradient of a dropout is zero where the output is, and scaled elsewhere."""
+    torch.manual_seed(0)
+    x = torch.ones(1000, device=device, requires_grad=True)
+    y = torch.nn.functional.dropout(x, 0.25)
+    y.sum().backward()
+    kept = (y != 0).float()
+    assert 600 < kept.sum().item() < 900
+    same(x.grad, (kept / 0.75).detach().cpu())
+    same(y, x.grad.cpu())
+
+
 random = Topic(
     "trains/random",
     why="A run that cannot be repeated cannot be debugged; a generator shared with the CPU's changes data loading.",
@@ -396,6 +457,23 @@ def every_device_has_its_own_generator(device):
     first = torch.rand(5, device=f"{type}:0").cpu()
     torch.rand(5, device=f"{type}:0")
     assert torch.equal(torch.rand(5, device=f"{type}:1").cpu(), first)
+
+
+@random.check("generator", "events", chapter="streams")
+def streams_draw_in_the_order_of_their_launches(device):
+    """Draws from one generator on two streams get its numbers in the order in which they were launched."""
+    draw = torch.Generator(device).manual_seed(5)
+    expected = [torch.rand(9, device=device, generator=draw).cpu() for _ in range(2)]
+    draw.manual_seed(5)
+    first, second = torch.Stream(device=device), torch.Stream(device=device)
+    torch.accelerator.synchronize(device)
+    with first:
+        busy(device, 0.3)
+        x = torch.rand(9, device=device, generator=draw)
+    with second:
+        y = torch.rand(9, device=device, generator=draw)
+    torch.accelerator.synchronize(device)
+    assert torch.equal(x.cpu(), expected[0]) and torch.equal(y.cpu(), expected[1])
 
 
 @random.check("generator", "two_devices")

@@ -407,6 +407,43 @@ def history_has_the_stack(device):
     assert any(frame["name"] == "allocate_here" for frame in blocks[0]["frames"]), blocks
 
 
+@snapshots.check("history", why="cudagraph trees and debuggers ask which line made the tensor that they found.")
+def an_address_has_its_stack(device):
+    """memory._allocation_traceback names the function that allocated a live tensor, if the module has it."""
+    memory = device_module(device).memory
+    if not hasattr(memory, "_allocation_traceback"):
+        raise NotOffered("the module's memory has no _allocation_traceback")
+    memory._record_memory_history(stacks="python")
+
+    def allocate_there():
+        return torch.empty(3 << 20, dtype=torch.uint8, device=device)
+
+    try:
+        x = allocate_there()
+        frames = memory._allocation_traceback(x.data_ptr())
+    finally:
+        memory._record_memory_history(enabled=None)
+    assert any(frame["name"] == "allocate_there" for frame in frames or ()), frames
+
+
+@snapshots.check(
+    "memory_info", why="A snapshot taken by an observer at the moment of the failure shows what filled the memory."
+)
+def running_out_of_memory_is_observed(device):
+    """An observer of running out of memory is told the device and the size, before the program is."""
+    import torch._C
+
+    attach = getattr(getattr(device_module(device), "memory", None), "_attach_out_of_memory_observer", None)
+    attach = attach or getattr(torch._C, f"_{torch.device(device).type}_attach_out_of_memory_observer", None)
+    if attach is None:
+        raise NotOffered("out of memory cannot be observed")
+    seen, size = [], 2 * torch.accelerator.get_memory_info(device)[1]
+    attach(lambda *told: seen.append(told))
+    with raises(torch.OutOfMemoryError):
+        torch.empty(size, dtype=torch.uint8, device=device)
+    assert seen and seen[0][1] >= size, seen
+
+
 @snapshots.check("history")
 def history_lists_allocations_in_order(device):
     """The trace has an alloc and a free_completed entry for a tensor that came and went."""
@@ -450,6 +487,39 @@ def pinned_memory_is_cached(device):
     address = x.data_ptr()
     del x
     equal(torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True).data_ptr(), address)
+
+
+@pinned.check("events")
+def pinned_memory_comes_back_after_its_copy(device):
+    """A pinned block that a non_blocking copy used is handed out again after the copy."""
+    x = torch.ones(5 << 20, dtype=torch.uint8).pin_memory()
+    address = x.data_ptr()
+    y = x.to(device, non_blocking=True)
+    torch.accelerator.synchronize(device)
+    del x
+    found = [torch.empty(5 << 20, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+    assert address in [z.data_ptr() for z in found], "the block is lost"
+    equal(y.sum().item(), 5 << 20)
+
+
+@pinned.check(
+    "host_cache", defined="torch/accelerator/memory.py: empty_host_cache; CachingHostAllocatorImpl::free_block"
+)
+def emptying_the_host_cache_gives_back(device):
+    """After empty_host_cache, the memory of a dropped pinned tensor is no longer pinned, and live ones keep theirs."""
+    import ctypes
+
+    keep, x = torch.ones(9).pin_memory(), torch.empty(11 << 20, dtype=torch.uint8, pin_memory=True)
+    address = x.data_ptr()
+    # A tensor over the same address owns nothing, and asks without reading.
+    there = torch.frombuffer((ctypes.c_char * 16).from_address(address), dtype=torch.uint8)
+    assert there.is_pinned()
+    del x
+    torch.accelerator.synchronize(device)
+    torch.accelerator.empty_host_cache()
+    assert not there.is_pinned(), "the block is still pinned"
+    assert keep.is_pinned()
+    same(keep, torch.ones(9))
 
 
 @pinned.check("module")

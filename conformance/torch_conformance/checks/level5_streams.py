@@ -123,6 +123,63 @@ def copies_between_devices_are_ordered(device):
         same(z, torch.full((256, 256), 4.0))
 
 
+futures = Topic(
+    "streams/futures",
+    why="torch.distributed and RPC hand results over by futures: their values are tensors that a stream still computes.",
+    defined="ATen/core/ivalue_inl.h: Future::synchronizeWithCurrentStreams, invokeCallback; recordDataPtrOnStream",
+    chapter="streams",
+    needs=("streams", "events", "storage"),
+)
+
+
+@futures.check()
+def a_futures_value_is_waited_for(device):
+    """After wait() of a future, the current stream sees what the stream that set its value had yet to compute."""
+    side = torch.Stream(device=device)
+    future = torch.futures.Future(devices=[torch.ones(1, device=device).device])
+    with side:
+        future.set_result(busy(device, 0.1) + 1)
+    same(future.wait() * 2, torch.full((256, 256), 4.0))
+
+
+@futures.check()
+def a_futures_value_outlives_its_last_use(device):
+    """Memory of a future's value is not handed out again before the stream that waited for it has used it."""
+    here, side = torch.accelerator.current_stream(device), torch.Stream(device=device)
+    future = torch.futures.Future(devices=[torch.ones(1, device=device).device])
+    with side:
+        x = torch.full((1 << 20,), 1.0, device=device)
+        future.set_result(x)
+    side.synchronize()
+    address = future.wait().data_ptr()
+    busy(device, 0.3)
+    y = x + 0
+    del x, future
+    done = here.query()
+    with side:
+        z = torch.full((1 << 20,), 2.0, device=device)
+    assert done or here.query() or z.data_ptr() != address, "handed out again while the waiting stream uses it"
+    torch.accelerator.synchronize(device)
+    equal((y.min().item(), y.max().item()), (1.0, 1.0))
+
+
+@futures.check("two_devices")
+def a_futures_callback_has_its_devices(device):
+    """A callback of a future with a value on device 1 runs on a stream of its own there, after what computes the value."""
+    type = torch.device(device).type
+    future = torch.futures.Future(devices=[f"{type}:0", f"{type}:1"])
+    streams = []
+
+    def work(done):
+        streams.append(torch.accelerator.current_stream(f"{type}:1"))
+        return done.value() * 2
+
+    result = future.then(work)
+    future.set_result(busy(f"{type}:1", 0.1) + 1)
+    same(result.wait(), torch.full((256, 256), 4.0))
+    assert streams[0] != torch.accelerator.current_stream(f"{type}:1"), "it ran on the caller's stream"
+
+
 waiting = Topic(
     "streams/waiting",
     why="A synchronize that returns too early lets the host read unfinished results; timers measure nothing.",
@@ -263,6 +320,24 @@ def with_sets_and_restores_the_stream(device):
     except KeyError:
         pass
     equal(torch.accelerator.current_stream(device), before)
+
+
+@current.check("events")
+def work_goes_to_the_current_stream(device):
+    """Long work launched within `with stream` keeps that stream busy, and the one before idle."""
+    here, stream = torch.accelerator.current_stream(device), torch.Stream(device=device)
+    torch.accelerator.synchronize(device)
+    started = time.perf_counter()
+    with stream:
+        busy(device, 0.5)
+        event = stream.record_event()
+    launched, idle, done = time.perf_counter() - started, here.query(), event.query()
+    torch.accelerator.synchronize(device)
+    if launched > 0.5 * (time.perf_counter() - started):
+        raise NotOffered("the device computes before a call returns")
+    assert idle and not done, (
+        f"the stream before is {'idle' if idle else 'busy'}, and the new one {'idle' if done else 'busy'}"
+    )
 
 
 @current.check()
@@ -419,6 +494,14 @@ def to_pageable_memory_is_done(device):
         busy(device, 0.2)
     x = busy(device, 0.05)
     same(x.cpu(), torch.ones(256, 256))
+
+
+@asynchronous.check("events")
+def to_pageable_memory_waits_in_any_case(device):
+    """A non_blocking copy to pageable memory is finished when it returns, as on CUDA: nobody else could wait for it."""
+    y = torch.zeros(256, 256)
+    y.copy_(busy(device, 0.2), non_blocking=True)
+    same(y, torch.ones(256, 256))
 
 
 @asynchronous.check()

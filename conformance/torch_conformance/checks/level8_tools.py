@@ -2,7 +2,7 @@
 
 import torch
 
-from ..kit import NotOffered, busy, device_module, equal, raises, same, start_python
+from ..kit import NotOffered, busy, device_count, device_module, equal, interfaces, raises, same, start_python
 from ..registry import Topic
 
 profiles = Topic(
@@ -61,6 +61,31 @@ def the_trace_links_launch_and_kernel(device):
     kernels = [event for event in events if event.get("cat") == "kernel"]
     assert kernels, sorted({str(event.get("cat")) for event in events})
     assert all("correlation" in event["args"] or "External id" in event["args"] for event in kernels), kernels[0]
+
+
+@profiles.check("profiler", "events", "streams", why="A trace that puts all kernels on one stream hides what overlaps.")
+def kernels_are_shown_on_their_stream(device):
+    """In the exported trace, kernels launched on two streams name two streams."""
+    import json
+    import os
+    import tempfile
+
+    x, side = torch.ones(100, 100, device=device), torch.Stream(device=device)
+    torch.accelerator.synchronize(device)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, _activity(device)]) as profile:
+        x @ x
+        with side:
+            x @ x
+        torch.accelerator.synchronize(device)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profile.export_chrome_trace(path)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+    streams = {event["args"].get("stream") for event in events if event.get("cat") == "kernel"}
+    if streams <= {None}:
+        raise NotOffered("the trace's kernels name no stream")
+    assert len(streams) > 1, streams
 
 
 @profiles.check("events", "private_use")
@@ -129,6 +154,115 @@ def deletions_are_told(device):
     if not seen and result.returncode == 0:
         raise NotOffered("the backend calls no trace hook")
     assert {"event_deletion", "memory_deallocation", "stream_creation"} <= set(seen), seen
+
+
+@profiles.check("interfaces", "profiler_stubs", "events")
+def the_stubs_answer_for_every_device(device):
+    """The registered profiler stubs are enabled, visit each device while it is current, and their synchronize waits."""
+    stubs = interfaces(device)
+    assert stubs.stubs_enabled()
+    equal(stubs.stubs_devices(), device_count(device))
+    busy(device, 0.2)
+    stubs.stubs_synchronize()
+    assert torch.accelerator.current_stream(device).query(), "synchronize() returned before the work was done"
+
+
+cpp = Topic(
+    "tools/interfaces",
+    why="Libraries in C++ and PyTorch itself ask the guard, the hooks and the allocators without Python in between.",
+    defined="c10/core/impl/DeviceGuardImplInterface.h; ATen/detail/AcceleratorHooksInterface.h; ATen/Context.h",
+    chapter="device",
+    needs=("interfaces",),
+)
+
+
+@cpp.check("module")
+def everybody_counts_the_same_devices(device):
+    """The guard and the hooks count as many devices as torch.TYPE.device_count()."""
+    asked = interfaces(device)
+    equal(asked.guard_device_count(), device_count(device))
+    if asked.hooks_device_count() == 0:
+        raise NotOffered("the hooks do not count devices")
+    equal(asked.hooks_device_count(), device_count(device))
+
+
+@cpp.check()
+def the_hooks_say_that_it_is_there(device):
+    """The hooks' isBuilt, isAvailable and, for a device in use, hasPrimaryContext are true."""
+    x = torch.ones(1, device=device)
+    asked = interfaces(str(x.device))
+    assert asked.hooks_is_built() and asked.hooks_is_available() and asked.hooks_has_primary_context()
+
+
+@cpp.check("two_devices")
+def the_hooks_switch_devices(device):
+    """The hooks' getCurrentDevice, setCurrentDevice, exchangeDevice and maybeExchangeDevice are those of Python."""
+    module, type = device_module(device), torch.device(device).type
+    zero, one = interfaces(f"{type}:0"), interfaces(f"{type}:1")
+    try:
+        one.hooks_set_current_device()
+        equal((module.current_device(), one.hooks_current_device()), (1, 1))
+        equal((zero.hooks_exchange_device(), module.current_device()), (1, 0))
+        equal((one.hooks_maybe_exchange_device(), module.current_device()), (0, 1))
+    finally:
+        module.set_device(0)
+
+
+@cpp.check("generator", "two_devices", chapter="generator")
+def the_hooks_have_a_generator_for_each_device(device):
+    """The default generator of a device with an index, as C++ asks for it, is the one that torch.TYPE seeds there."""
+    module, type = device_module(device), torch.device(device).type
+    for index, seed in ((0, 123), (1, 456)):
+        with module.device(index):
+            module.manual_seed(seed)
+    found = [interfaces(f"{type}:{index}").hooks_default_generators_seed() for index in (0, 1)]
+    equal(found, [123, 456])
+
+
+@cpp.check("storage", "two_devices", chapter="memory", why="torch::from_blob() asks on which device an address lies.")
+def the_hooks_know_an_addresss_device(device):
+    """getDeviceFromPtr gives the device on which a tensor's memory lies."""
+    type = torch.device(device).type
+    tensors = [torch.ones(9, device=f"{type}:{index}") for index in (0, 1)]
+    equal([interfaces(device).hooks_device_of_pointer(x.data_ptr()) for x in tensors], [0, 1])
+
+
+@cpp.check("streams", chapter="streams")
+def the_default_stream_stays_the_default(device):
+    """getDefaultStream gives the default stream while another one is the current stream."""
+    asked = interfaces(str(torch.ones(1, device=device).device))
+    before, stream = asked.guard_default_stream(), torch.Stream(device=device)
+    with stream:
+        equal(asked.guard_default_stream(), before)
+        assert torch.accelerator.current_stream(device).stream_id != before
+
+
+@cpp.check(
+    "streams", chapter="streams", why="A future's callbacks run on streams of this pool, beside the caller's work."
+)
+def there_is_a_pool_of_streams(device):
+    """getStreamFromGlobalPool gives streams other than the default stream, of both priorities."""
+    asked = interfaces(str(torch.ones(1, device=device).device))
+    found = [asked.guard_stream_from_pool(high) for high in (False, False, True)]
+    assert asked.guard_default_stream() not in found and len(set(found)) > 1, found
+
+
+@cpp.check("storage", chapter="memory", why="Allocator::clone(), which copies lazily cloned tensors, is built on it.")
+def the_device_allocator_copies(device):
+    """copy_data of the device's allocator copies bytes of the device."""
+    x, y = torch.arange(1000.0, device=device), torch.zeros(1000, device=device)
+    torch.accelerator.synchronize(device)
+    interfaces(device).device_allocator_copy(y.data_ptr(), x.data_ptr(), x.nbytes)
+    torch.accelerator.synchronize(device)
+    same(y, torch.arange(1000.0))
+
+
+@cpp.check("pinned", chapter="memory")
+def the_host_allocator_copies(device):
+    """copy_data of the allocator of pinned memory copies bytes of the host."""
+    x, y = torch.arange(1000.0).pin_memory(), torch.zeros(1000, pin_memory=True)
+    interfaces(device).host_allocator_copy(y.data_ptr(), x.data_ptr(), x.nbytes)
+    same(y, x)
 
 
 facts = Topic(

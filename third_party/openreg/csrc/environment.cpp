@@ -31,7 +31,7 @@ std::string describe(const char* variable, std::string_view value, const char* a
   return std::string(variable) + "=\"" + std::string(value) + "\" is not valid: expected " + allowed;
 }
 
-// As NVML writes a UUID: "GPU-4f70656e-5265-6700-0000-000000000000" is the first device's.
+// As NVML writes a UUID: "GPU-" and five groups of hexadecimal digits.
 std::string uuidText(int index) {
   std::string text = "GPU";
   int position = 0;
@@ -212,7 +212,11 @@ void readChaosSeed(std::string_view text, Environment& environment) {
 } // namespace
 
 std::array<unsigned char, 16> deviceUuid(int index) {
-  return {'O', 'p', 'e', 'n', 'R', 'e', 'g', 0, 0, 0, 0, 0, 0, 0, 0, static_cast<unsigned char>(index)};
+  constexpr std::string_view kMaker = "OpenReg";
+  std::array<unsigned char, 16> uuid{};
+  std::ranges::copy(kMaker.substr(0, uuid.size() - 1), uuid.begin());
+  uuid.back() = static_cast<unsigned char>(index);
+  return uuid;
 }
 
 bool isDeviceMemory(size_t bytes) {

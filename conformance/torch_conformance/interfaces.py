@@ -1,0 +1,78 @@
+"""PyTorch's C++ interfaces to a device, asked from Python: interfaces.cpp, compiled when it is first needed.
+
+The library lies in the user's cache folder, one for each source, PyTorch and compiler, so that it is compiled once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).with_name("interfaces.cpp")
+_FAILED = -(1 << 63)
+
+
+class Interfaces:
+    """One device's C++ interfaces. ``interfaces("npu:1").hooks_device_count()`` calls that function of interfaces.cpp
+    with the device; one that begins with ``stubs_`` has no device. All take and return integers. Raises RuntimeError
+    with the message of a C++ exception."""
+
+    def __init__(self, device: str, library: ctypes.CDLL) -> None:
+        self._device, self._library = device, library
+
+    def __getattr__(self, question: str) -> Callable[..., int]:
+        function = self._library[question]
+        function.restype = ctypes.c_int64
+        device = [] if question.startswith("stubs_") else [self._device.encode()]
+
+        def ask(*arguments: int) -> int:
+            answer: int = function(*device, *map(ctypes.c_int64, arguments))
+            if answer == _FAILED:
+                raise RuntimeError(self._library.error().decode(errors="replace"))
+            return answer
+
+        return ask
+
+
+def _compiler() -> str:
+    """The C++ compiler: what CXX names, or the first of c++, g++ and clang++ that there is. Raises RuntimeError."""
+    for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
+        if found := shutil.which(name):
+            return found
+    raise RuntimeError("there is no C++ compiler; the variable CXX names one")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    compiler, root = _compiler(), Path(torch.__file__).parent
+    key = hashlib.sha256(f"{SOURCE.read_text()} {torch.__version__} {root} {compiler}".encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_conformance"
+    path = folder / f"interfaces-{key}.so"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as made:  # another process may compile it at the same time
+            options = ["-shared", "-fPIC", "-std=c++20", "-O0", "-w", f"-I{root / 'include'}", f"-L{root / 'lib'}"]
+            options.append(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")
+            command = [compiler, *options, SOURCE, "-o", f"{made}/library.so", "-lc10", "-ltorch_cpu"]
+            result = subprocess.run(command, capture_output=True, text=True)
+            if result.returncode:
+                raise RuntimeError(f"interfaces.cpp does not compile: {result.stderr.strip()[:1000]}")
+            os.replace(f"{made}/library.so", path)
+    library = ctypes.CDLL(str(path))
+    library.error.restype = ctypes.c_char_p
+    return library
+
+
+def interfaces(device: str) -> Interfaces:
+    """The C++ interfaces of ``device``. Compiles them at the first call of this user. Raises RuntimeError without a C++
+    compiler."""
+    return Interfaces(device, _library())
