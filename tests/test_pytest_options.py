@@ -313,6 +313,23 @@ def test_a_model_may_be_an_option(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["torch_openreg: * is simulated (OPENREG_MODEL=cuda-v100)"])
 
 
+@pytest.mark.parametrize(
+    ("option", "body"),
+    [
+        ("--openreg-memory=8M", "assert openreg.get_device_properties().total_memory == 8 << 20"),
+        ("--openreg-poison=1", "assert torch.empty(4, device='openreg').isnan().all()"),
+        (
+            "--openreg-fallback=error",
+            "with pytest.raises(NotImplementedError): torch.ones(4, device='openreg').unique()",
+        ),
+    ],
+    ids=["memory", "poison", "fallback"],
+)
+def test_a_setting_holds_with_its_option_and_not_without(pytester: pytest.Pytester, option: str, body: str) -> None:
+    run(pytester, f"def test_it():\n    {body}", option).assert_outcomes(passed=1)
+    run(pytester, f"def test_it():\n    {body}").assert_outcomes(failed=1)
+
+
 # ---- unittest, PyTorch's own framework, xdist ------------------------------------------------------------------------
 
 KINDS = {
