@@ -53,7 +53,7 @@ def test_the_models_that_are_promised_are_there() -> None:
 def test_every_value_and_every_restriction_has_a_source(name: str) -> None:
     model = _models.find(name)
     entries = [*model.properties.values(), *model.absent_dtypes, *model.missing_operators, *model.refusals]
-    entries += [each for each in (model.tf32, model.only_operators) if each]
+    entries += [each for each in (model.tf32, model.alerts, model.only_operators) if each]
     assert entries and all(len(each["source"]) > 10 or each["source"] == "this project" for each in entries)
 
 
@@ -80,6 +80,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     for text, sentence in (
         ('{"properties": {"nam": {"value": 1, "source": "me"}}}', "unknown property 'nam'. Did you mean 'name'?"),
         ('{"properties": {"name": {"value": "x"}}}', "gives no source for the property 'name'"),
+        ('{"alerts": {"value": false}}', "gives no source for alerts"),
         ('{"propertys": {}}', "has the unknown key 'propertys'"),
         ("{", "cannot be read"),
     ):
@@ -137,6 +138,40 @@ def test_peers() -> None:
     assert answer(code, "cuda-a100") == "True 1.0"
 
 
+ADDRESSES = """
+tensors = [torch.empty(n, dtype=torch.uint8, device=d) for n in (1, 600, 5000, 1 << 20, 3 << 20, (20 << 20) + 1)]
+print(max(size for size in (512, 4096, 1 << 20) if all(tensor.data_ptr() % size == 0 for tensor in tensors)))
+"""
+
+
+def test_allocations_are_aligned_as_the_model_says(tmp_path: Path) -> None:
+    model = tmp_path / "mine.json"
+
+    def aligned(size: int) -> str:
+        alignment = {"value": size, "source": "this test"}
+        model.write_text(json.dumps({"properties": {"allocation_alignment": alignment}}))
+        return str(model)
+
+    assert answer(ADDRESSES) == answer(ADDRESSES, "cuda-a100") == "512"
+    assert answer(ADDRESSES, aligned(4096)) == "4096"
+    assert answer(ADDRESSES, aligned(1 << 20)) == str(1 << 20)
+    for size in (256, 513, 2 << 20):
+        said = python("torch.ones(1, device=d)", aligned(size)).stderr
+        assert f"The alignment of allocations is {size} bytes, but must be a power of two from 512 to 1048576." in said
+
+
+MEDIAN = "torch.use_deterministic_algorithms(True)\nprint(error(lambda: torch.ones(3, device=d).median(0)))"
+
+
+@pytest.mark.parametrize("model", [None, "cuda-t4", "strict"])
+def test_what_is_nondeterministic_on_cuda_alerts(model: str | None) -> None:
+    assert answer(ERROR + MEDIAN, model).startswith("RuntimeError: median CUDA with indices output does not have a det")
+
+
+def test_mps_alerts_of_nothing() -> None:
+    assert answer(ERROR + MEDIAN, "mps-like") == "nothing"
+
+
 def test_without_a_model_no_kernel_is_in_front_of_another() -> None:
     code = "print('Refusals' in torch._C._dispatch_dump('aten::mm'))"
     assert (answer(code), answer(code, "cuda-t4")) == ("False", "True")
@@ -150,9 +185,10 @@ def test_the_command_lists_and_compares() -> None:
 
     assert all(name in command().stdout for name in _models.names())
     shown = command("cuda-t4", "--sources").stdout
-    assert "Tesla T4" in shown and "CUDA C++ Programming Guide" in shown and "Blas.cpp" in shown
+    assert "Tesla T4" in shown and "arch_traits.cuh, sm_750_traits" in shown and "Blas.cpp" in shown
+    assert "allocation_alignment              512 bytes" in shown and "alerts of nondeterminism" in shown
     rows = dict(line.split(maxsplit=1) for line in command("cuda-t4", "cuda-h100").stdout.splitlines()[1:])
-    assert rows["total_memory"].split() == ["16", "GiB", "80", "GiB"] and rows["major"].split() == ["7", "9"]
+    assert rows["total_memory"].split() == ["14.8", "GiB", "79.2", "GiB"] and rows["major"].split() == ["7", "9"]
     wrong = command("cuda-t5")
     assert wrong.returncode == 2 and "Did you mean 'cuda-t4'?" in wrong.stderr
 
@@ -382,3 +418,48 @@ def test_strict_refuses_what_the_others_refuse() -> None:
 def test_a_device_that_is_not_there(environment: dict[str, str], sentence: str) -> None:
     said = answer(ERROR + "print(error(lambda: torch.ones(1, device=d).cpu()))", "cuda-t4", **environment)
     assert sentence in said
+
+
+# ---- under the face cuda ---------------------------------------------------------------------------------------------
+
+CUDA_ANSWERS = """
+c = torch.cuda
+x = torch.ones(2, 2, dtype=torch.int32, device="cuda")
+print(c.device_count(), c.get_device_name(), *c.get_device_capability(), c.mem_get_info()[1], sep="; ")
+print(c.is_bf16_supported(), c.is_bf16_supported(including_emulation=False), c.is_tf32_supported())
+print(c.get_device_properties(0).multi_processor_count, c.get_device_properties(0).L2_cache_size)
+print(error(lambda: x @ x))
+print(error(lambda: torch.empty(1 << 40, dtype=torch.uint8, device="cuda")).split(". Tried")[0])
+torch.use_deterministic_algorithms(True)
+print(error(lambda: torch.ones(3, device="cuda").median(0))[:42])
+"""
+REFUSED = [
+    "NotImplementedError: \"addmm_cuda\" not implemented for 'Int'",
+    "OutOfMemoryError: CUDA out of memory",
+    "RuntimeError: median CUDA with indices out",
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "first", "dtypes", "sizes"),
+    [
+        ("cuda-t4", "1; Tesla T4; 7; 5; 15843721216", "True False False", "40 4194304"),
+        ("cuda-v100", "2; Tesla V100-SXM2-16GB; 7; 0; 16935682048", "True False False", "80 6291456"),
+        ("cuda-a100", "2; NVIDIA A100-SXM4-40GB; 8; 0; 42405855232", "True True True", "108 41943040"),
+        ("cuda-h100", "2; NVIDIA H100 80GB HBM3; 9; 0; 85045477376", "True True True", "132 52428800"),
+        ("consumer-8gb", "1; NVIDIA GeForce RTX 3070; 8; 6; 8589410304", "True True True", "46 4194304"),
+    ],
+)
+def test_torch_cuda_answers_as_on_that_card(model: str, first: str, dtypes: str, sizes: str) -> None:
+    lines = answer(ERROR + CUDA_ANSWERS, model, TORCH_OPENREG_AS="cuda").splitlines()
+    assert lines == [first, dtypes, sizes, *REFUSED]
+
+
+def test_torch_cuda_says_that_there_is_no_device() -> None:
+    code = ERROR + "print(torch.cuda.is_available())\nprint(error(lambda: torch.ones(1, device='cuda')))"
+    for faults, sentence in (
+        ("start=driver", "CUDA driver version is insufficient for CUDA runtime version"),
+        ("start=nodevice", "no CUDA-capable device is detected"),
+    ):
+        available, said = answer(code, "cuda-t4", TORCH_OPENREG_AS="cuda", OPENREG_FAULTS=faults).splitlines()[:2]
+        assert available == "False" and sentence in said

@@ -189,6 +189,13 @@ def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(
     assert result.returncode == 0
 
 
+def test_a_device_model_is_shown_with_its_properties(clinic: Environment) -> None:
+    lines = doctor(clinic, OPENREG_MODEL="cuda-t4").stdout.splitlines()
+    start = lines.index("Model    cuda-t4, NVIDIA T4, 16 GB")
+    shown = " ".join(lines[start + 1 : lines.index("", start)])
+    assert all(words in shown for words in ("name Tesla T4", "total_memory 14.8 GiB", "major 7, minor 5"))
+
+
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 def test_the_first_line_says_that_cuda_is_simulated(clinic: Environment) -> None:
     result = doctor(clinic, TORCH_OPENREG_AS="cuda")

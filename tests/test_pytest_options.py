@@ -148,6 +148,8 @@ def test_cycle():
     cycle.append(cycle)
 def test_pinned():
     kept.append(torch.empty(1000, pin_memory=True))
+def test_pinned_in_flight():
+    torch.empty(1000, pin_memory=True).copy_(torch.ones(1000, device="openreg"), non_blocking=True)
 def test_stream():
     torch.accelerator.set_stream(torch.Stream(device="openreg"))
 def test_fails():
@@ -157,8 +159,8 @@ def test_fails():
 
 
 def test_what_is_not_given_back_fails_the_test_with_the_line(pytester: pytest.Pytester) -> None:
-    result = run(pytester, LEAKS, "--openreg-leaks")
-    result.assert_outcomes(passed=5, failed=1, errors=3)
+    result = run(pytester, LEAKS, "--openreg-leaks", "--openreg-execution=chaos")
+    result.assert_outcomes(passed=6, failed=1, errors=3)
     result.stdout.fnmatch_lines(
         [
             "test_leaks leaves something behind.",
@@ -169,7 +171,7 @@ def test_what_is_not_given_back_fails_the_test_with_the_line(pytester: pytest.Py
             "the current device and streams are *",
         ]
     )
-    run(pytester, LEAKS).assert_outcomes(passed=5, failed=1)
+    run(pytester, LEAKS).assert_outcomes(passed=6, failed=1)
 
 
 # ---- fixtures --------------------------------------------------------------------------------------------------------
@@ -311,17 +313,108 @@ def test_a_model_may_be_an_option(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["torch_openreg: * is simulated (OPENREG_MODEL=cuda-v100)"])
 
 
+@pytest.mark.parametrize(
+    ("option", "body"),
+    [
+        ("--openreg-memory=8M", "assert openreg.get_device_properties().total_memory == 8 << 20"),
+        ("--openreg-poison=1", "assert torch.empty(4, device='openreg').isnan().all()"),
+        (
+            "--openreg-fallback=error",
+            "with pytest.raises(NotImplementedError): torch.ones(4, device='openreg').unique()",
+        ),
+    ],
+    ids=["memory", "poison", "fallback"],
+)
+def test_a_setting_holds_with_its_option_and_not_without(pytester: pytest.Pytester, option: str, body: str) -> None:
+    run(pytester, f"def test_it():\n    {body}", option).assert_outcomes(passed=1)
+    run(pytester, f"def test_it():\n    {body}").assert_outcomes(failed=1)
+
+
+# ---- unittest, PyTorch's own framework, xdist ------------------------------------------------------------------------
+
+KINDS = {
+    "function": """
+@pytest.mark.openreg(no_sync=True)
+def test_waits(): torch.ones(2, device="openreg").sum().item()
+def test_leaks(): kept.append(torch.ones(1000, device="openreg"))
+def test_chaos(): assert openreg.get_execution_mode() == "chaos"
+@pytest.mark.openreg(faults="malloc:1=oom")
+def test_fault(): torch.ones(2, device="openreg")
+@pytest.mark.openreg(model="cuda-t4", memory="8M")
+def test_model(): assert is_small_t4()
+""",
+    "unittest": """
+class TestIt(unittest.TestCase):
+    @pytest.mark.openreg(no_sync=True)
+    def test_waits(self): torch.ones(2, device="openreg").sum().item()
+    def test_leaks(self): kept.append(torch.ones(1000, device="openreg"))
+    def test_chaos(self): self.assertEqual(openreg.get_execution_mode(), "chaos")
+    @pytest.mark.openreg(faults="malloc:1=oom")
+    def test_fault(self): torch.ones(2, device="openreg")
+    @pytest.mark.openreg(model="cuda-t4", memory="8M")
+    def test_model(self): self.assertTrue(is_small_t4())
+""",
+    "device types": """
+from torch.testing._internal.common_device_type import instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase
+class TestIt(TestCase):
+    @pytest.mark.openreg(no_sync=True)
+    def test_waits(self, device): torch.ones(2, device=device).sum().item()
+    def test_leaks(self, device): kept.append(torch.ones(1000, device=device))
+    def test_chaos(self, device): self.assertEqual(openreg.get_execution_mode(), "chaos")
+    @pytest.mark.openreg(faults="malloc:1=oom")
+    def test_fault(self, device): torch.ones(2, device=device)
+    @pytest.mark.openreg(model="cuda-t4", memory="8M")
+    def test_model(self, device): self.assertTrue(is_small_t4())
+instantiate_device_type_tests(TestIt, globals(), only_for=("openreg",))
+""",
+}
+EVERY_OPTION = (
+    "--openreg",
+    "--openreg-no-sync",
+    "--openreg-leaks",
+    "--openreg-execution=chaos",
+    "--openreg-chaos-runs=4",
+)
+HELPERS = """
+kept = []
+def is_small_t4():
+    properties = openreg.get_device_properties()
+    return (properties.name, properties.total_memory) == ("Tesla T4", 8 << 20)
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_option_and_the_marker_hold_for_each_kind_of_test(
+    pytester: pytest.Pytester, kind: str, workers: tuple[str, ...]
+) -> None:
+    result = run(pytester, HELPERS + KINDS[kind], *EVERY_OPTION, *workers)
+    result.assert_outcomes(passed=3, failed=2, errors=1)  # a test that leaks passes, and its teardown is an error
+    result.stdout.fnmatch_lines_random(
+        [
+            "*called a synchronizing OpenReg operation*",
+            "test_leaks* leaves something behind.",
+            "*OpenReg out of memory. Tried to allocate 8 bytes.*",
+            "mode chaos, seed *, run * of 4",
+            "repeat: python -m pytest '*' --openreg-execution=chaos --openreg-seed=* --openreg-no-sync --openreg-leaks",
+            "torch_openreg: tensors of 2 of 5 tests reached the device",
+        ]
+    )
+    result.stdout.fnmatch_lines_random([f"FAILED *{test}*" for test in ("test_waits", "test_fault")])
+
+
 # ---- planted bugs, each found by one option --------------------------------------------------------------------------
 
 CHECKPOINT = """
 import os
 def save(state, path):
     {save}
-def test_checkpoint(tmp_path, openreg_faults):
+def test_checkpoint(tmp_path):
     weights = [torch.ones(10, device="openreg"), torch.zeros(10, device="openreg")]
     save(weights, tmp_path / "model.pt")
-    openreg_faults("copy:2+=lost")
-    with pytest.raises(Exception): save(weights, tmp_path / "model.pt")
+    try: save(weights, tmp_path / "model.pt")
+    except RuntimeError: pass  # the next run begins with the checkpoint before
     assert len(torch.load(tmp_path / "model.pt", map_location="cpu")) == 2
 """
 HALF = """with open(path, "wb") as file:
@@ -330,22 +423,54 @@ WHOLE = """with open(f"{path}.new", "wb") as file:
         torch.save([tensor.cpu() for tensor in state], file)
     os.replace(f"{path}.new", path)"""
 
-
-def test_a_checkpoint_that_is_half_written_when_the_device_is_lost_is_found(pytester: pytest.Pytester) -> None:
-    run(pytester, CHECKPOINT.format(save=HALF)).assert_outcomes(failed=1)
-    run(pytester, CHECKPOINT.format(save=WHOLE)).assert_outcomes(passed=1)
-
-
 TRAINING = """
-def step(x):
-    {step}
-def test_training(): assert len(step(torch.ones(1024, device="openreg"))) == 1024
+def train(batches):
+    net = torch.nn.Linear(64, 1).to("openreg")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    def step(batch):
+        optimizer.zero_grad()
+        net(batch.to("openreg")).square().mean().backward()
+        optimizer.step()
+    for batch in batches:
+        {step}
+    return net
+def test_training():
+    batches = torch.randn(3, 4096, 64)
+    net = train(batches).cpu()
+    assert net(batches[0]).isfinite().all()
 """
-UNHANDLED = "return x.exp()"
-HANDLED = """try: return x.exp()
-    except torch.OutOfMemoryError: return torch.cat([half.cpu().exp() for half in x.chunk(2)])"""
+UNHANDLED = "step(batch)"
+HANDLED = """try: step(batch)
+        except torch.OutOfMemoryError:
+            for half in batch.chunk(2): step(half)"""
+
+LOADER = """
+def test_loader():
+    host = torch.empty(1 << 16, pin_memory=True)
+    batches = []
+    for value in range(8):
+        host.fill_(value)
+        batches.append(host.to("openreg", non_blocking=True))
+        {wait}
+    assert [batch[-1].item() for batch in batches] == list(range(8))
+"""
+EARLY = "pass"
+LATER = "torch.accelerator.synchronize()  # only then may the buffer change"
 
 
-def test_an_unhandled_out_of_memory_is_found(pytester: pytest.Pytester) -> None:
-    run(pytester, TRAINING.format(step=UNHANDLED), "--openreg-faults=malloc:2=oom").assert_outcomes(failed=1)
-    run(pytester, TRAINING.format(step=HANDLED), "--openreg-faults=malloc:2=oom").assert_outcomes(passed=1)
+@pytest.mark.parametrize(
+    ("source", "bug", "repaired", "option"),
+    [
+        (TRAINING, UNHANDLED, HANDLED, "--openreg-faults=malloc:>1000K=oom"),  # a batch has 1 MiB
+        (CHECKPOINT, HALF, WHOLE, "--openreg-faults=copy:4+=lost"),  # the second one of the second checkpoint
+        (LOADER, EARLY, LATER, "--openreg-execution=chaos"),
+    ],
+    ids=["unhandled out of memory", "half a checkpoint", "pinned buffer reused too early"],
+)
+def test_a_planted_bug_is_found_by_one_option(
+    pytester: pytest.Pytester, source: str, bug: str, repaired: str, option: str
+) -> None:
+    (word,) = [word for word in ("{save}", "{step}", "{wait}") if word in source]
+    run(pytester, source.replace(word, bug)).assert_outcomes(passed=1)
+    run(pytester, source.replace(word, bug), option).assert_outcomes(failed=1)
+    run(pytester, source.replace(word, repaired), option).assert_outcomes(passed=1)

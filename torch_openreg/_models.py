@@ -35,8 +35,10 @@ PROPERTIES = {  # of get_device_properties(): what a model may say, and its unit
     "is_multi_gpu_board": "",
     "device_count": "",
     "peer_access": "",
+    "allocation_alignment": "bytes",
 }
-_KEYS = ("about", "like", "properties", "tf32", "absent_dtypes", "only_operators", "missing_operators", "refusals")
+_RESTRICTIONS = ("absent_dtypes", "missing_operators", "refusals")
+_KEYS = ("about", "like", "properties", "tf32", "alerts", "only_operators", *_RESTRICTIONS)
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Model:
     about: str = ""
     properties: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> value, source
     tf32: dict[str, Any] | None = None
+    alerts: dict[str, Any] | None = None  # whether torch.use_deterministic_algorithms makes CUDA's operators raise
     only_operators: dict[str, Any] | None = None
     absent_dtypes: tuple[dict[str, Any], ...] = ()
     missing_operators: tuple[dict[str, Any], ...] = ()
@@ -109,12 +112,16 @@ def _read(path: str, name: str) -> Model:
         data.get("about", ""),
         data.get("properties", {}),
         data.get("tf32"),
+        data.get("alerts"),
         data.get("only_operators"),
         tuple(data.get("absent_dtypes", ())),
         tuple(data.get("missing_operators", ())),
         tuple(data.get("refusals", ())),
     )
-    for kind in ("absent_dtypes", "missing_operators", "refusals"):
+    for kind in ("tf32", "alerts", "only_operators"):
+        if kind in data:
+            _check_source(data[kind], kind, path)
+    for kind in _RESTRICTIONS:
         for each in getattr(own, kind):
             _check_source(each, f"an entry of {kind}", path)
     return _joined(own, model)
@@ -132,6 +139,7 @@ def _joined(first: Model, second: Model) -> Model:
         first.about,
         {**second.properties, **first.properties},
         first.tf32 or second.tf32,
+        first.alerts or second.alerts,
         first.only_operators or second.only_operators,
         first.absent_dtypes + second.absent_dtypes,
         first.missing_operators + second.missing_operators,

@@ -18,6 +18,8 @@ import torch
 from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import DispatchKey, NativeFunctionsGroup
 
+from tests.device_models.dispatch_macros import MACROS, rows
+
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "torch_openreg" / "models"
 # LEFT OUT OF A NEW BACKEND START: the book
@@ -215,6 +217,11 @@ def cuda() -> dict[str, object]:
         rows.append({"operators": operators, "argument": argument, "dtypes": dtypes, **text, "source": source})
     return {
         "about": "What CUDA lacks and the CPU has. Made by `python -m tests.device_models`.",
+        "properties": {"allocation_alignment": {"value": 512, "source": "c10/core/AllocatorConfig.h: kMinBlockSize"}},
+        "alerts": {
+            "value": True,
+            "source": "the docstring of torch.use_deterministic_algorithms, whose operators are in Alerts.cpp",
+        },
         "missing_operators": [{"operators": missing("CUDA"), "message": NO_KERNEL, "source": YAML}],
         "refusals": rows,
     }
@@ -223,6 +230,11 @@ def cuda() -> dict[str, object]:
 def mps() -> dict[str, object]:
     return {
         "about": "What MPS lacks and the CPU has. Made by `python -m tests.device_models`.",
+        "alerts": {
+            "value": False,
+            "source": "the docstring of torch.use_deterministic_algorithms, which names CUDA's tensors alone; so "
+            "aten/src/ATen/native/mps/operations/Pad.mm asks nothing where native/cuda/ReflectionPad.cu alerts",
+        },
         "missing_operators": [{"operators": missing("MPS"), "message": NOT_ON_MPS, "source": YAML}],
     }
 
@@ -234,7 +246,17 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
         "# What CUDA refuses and the CPU does not",
         "",
         f"Made by `python -m tests.device_models` with PyTorch {torch.__version__.partition('+')[0]}, and checked by",
-        "`tests/test_device_models.py`: each cell of the first table is refused by the models `cuda-*`.",
+        "`tests/test_device_models.py`.",
+        "",
+        "| What | How many | What the tests see |",
+        "|---|---|---|",
+        f"| cells that only the CPU has | {counts['cpu']} | the models `cuda-*` refuse each of them |",
+        f"| cells that only CUDA has | {counts['cuda']} | they are listed here |",
+        *(
+            f"| cells that a dispatch macro of CUDA {kind} | {len(list(rows(kind)))} | the models `cuda-*` {kind[:-1]} "
+            "each of them |"
+            for kind in ("accepts", "refuses")
+        ),
         "",
         f"## Cells that only the CPU has: {counts['cpu']}",
         "",
@@ -247,6 +269,14 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
         "## Operators without a kernel for CUDA",
         "",
         "From native_functions.yaml: " + ", ".join(f"`{name}`" for name in missing("CUDA")) + ".",
+        "",
+        "## The dispatch macros of CUDA's sources",
+        "",
+        "Read by hand from the files in `aten/src/ATen/native/cuda`, and so independent of OpInfo.",
+        "",
+        "| file | name in the sentence | accepts | refuses |",
+        "|---|---|---|---|",
+        *(f"| {m.file} | `{m.kernel}` | {', '.join(m.accepts)} | {', '.join(m.refuses)} |" for m in MACROS),
         "",
         f"## Cells that only CUDA has: {counts['cuda']}",
         "",

@@ -289,6 +289,7 @@ class Doctor:
                 "seconds": whole.facts("imported").get("seconds"),
                 "privateuse1": whole.facts("end").get("privateuse1"),
                 "simulated": whole.facts("end").get("simulated"),
+                "model": whole.facts("end").get("model"),
                 "failure": None if whole.complete else asdict(self.explain(whole, guilty(whole, backends) or torch)),
             },
             "healthy": whole.complete and not conflicts and all(backend.result == "ok" for backend in backends),

@@ -54,7 +54,7 @@ class Probe:
             import torch
 
             self.tell("imported", seconds=time.perf_counter() - start)
-            self.tell("end", privateuse1=claimed(torch), simulated=simulated())
+            self.tell("end", privateuse1=claimed(torch), simulated=simulated(), model=model())
         except BaseException as error:  # SystemExit too
             self.tell("error", **describe(error))
         # Not what other people's exit handlers do.
@@ -129,6 +129,13 @@ def simulated() -> str | None:
     """The type of torch_openreg's devices in this process, or None if there are none."""
     loader = sys.modules.get("torch_openreg._loader")
     return loader.device_type if loader and loader.failure is None else None
+
+
+def model() -> dict[str, Any] | None:
+    """What the devices stand for in this process, or None without a device model."""
+    module = sys.modules.get("torch_openreg.openreg.models")
+    chosen = module._current if module else None
+    return chosen and {"name": chosen.name, "about": chosen.about, "properties": chosen.numbers}
 
 
 def libraries() -> set[str]:

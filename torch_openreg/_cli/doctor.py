@@ -10,11 +10,13 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from torch_openreg import _loader
 from torch_openreg._cli._diagnosis import Doctor
+from torch_openreg._cli.models import text
 
 
 def device_line(simulated: str | None) -> str:
@@ -52,6 +54,10 @@ class Printer:
         print(f"{self.paint('PyTorch', 'bold')}  {build}  {torch['folder'] or ''}".rstrip())
         for name, value in report["environment"].items():
             print(f"         {name}={value}")
+        if model := whole["model"]:
+            properties = (f"{name} {text(name, value)}" for name, value in model["properties"].items())
+            print(f"{self.paint('Model', 'bold')}    {model['name']}, {model['about']}")
+            print(textwrap.fill(", ".join(properties), 110, initial_indent=" " * 9, subsequent_indent=" " * 9))
         print()
         if torch["failure"]:
             self.failure("`import torch` without any backend", torch["failure"])

@@ -10,6 +10,8 @@ from typing import Any
 
 from torch_openreg import _models
 
+_UNITS = ((30, "GiB"), (10, "KiB"), (0, "bytes"))
+
 
 def text(name: str, value: Any) -> str:
     """A property's value for people."""
@@ -17,8 +19,8 @@ def text(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if unit == "bytes":
-        size, suffix = (value >> 30, "GiB") if value >= 1 << 30 else (value >> 10, "KiB")
-        return f"{size} {suffix}"
+        size, suffix = next((value / (1 << bits), name) for bits, name in _UNITS if value >= 1 << bits)
+        return f"{round(size, 1):g} {suffix}"
     if unit == "kHz":
         return f"{value / 1000:g} MHz"
     return f"{value} {unit}".rstrip() if unit in ("bits", "threads") else str(value)
@@ -55,6 +57,9 @@ def show(model: _models.Model, sources: bool) -> None:
     if model.tf32:
         words = "rounded to TensorFloat-32 in convolutions, and in matrix products where the program allows it"
         print(f"  {'float32':<34}{words}" + (f"\n      {model.tf32['source']}" if sources else ""))
+    if model.alerts:
+        words = "as on CUDA" if model.alerts["value"] else "none"
+        print(f"  {'alerts of nondeterminism':<34}{words}" + (f"\n      {model.alerts['source']}" if sources else ""))
     for what, source in restrictions(model):
         print(f"  {what}" + (f"\n      {source}" if sources else ""))
 
@@ -67,6 +72,7 @@ def compare(models: Sequence[_models.Model]) -> None:
         if any(value != values[0] for value in values):
             rows.append((name, *(text(name, value) for value in values)))
     rows.append(("TensorFloat-32", *("yes" if model.tf32 else "no" for model in models)))
+    rows.append(("alerts of nondeterminism", *("no" if m.alerts and not m.alerts["value"] else "yes" for m in models)))
     rows.append(("dtypes that are absent", *(", ".join(e["dtype"] for e in m.absent_dtypes) or "-" for m in models)))
     missing = [sum(len(each["operators"]) for each in model.missing_operators) for model in models]
     rows.append(("operators that are missing", *map(str, missing)))

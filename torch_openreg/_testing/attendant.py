@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -12,6 +13,7 @@ from _pytest.runner import runtestprotocol
 from torch_openreg import openreg
 from torch_openreg._testing import leaks, processes
 from torch_openreg._testing.marker import Settings, settings_of
+from torch_openreg_options import OPTIONS
 
 _RUN = pytest.StashKey[int]()  # of a test that runs several times: which time it is, from 0
 _BEFORE = pytest.StashKey[int]()
@@ -137,9 +139,10 @@ class Attendant:
             return f"mode {execution}"
         run = f", run {item.stash.get(_RUN, 0) + 1} of {self._runs}" if self._runs > 1 else ""
         options = [f"--openreg-execution=chaos --openreg-seed={self._seed_of(item)}"]
-        for name in ("as", "model", "device-count", "memory", "poison", "fallback", "faults"):
+        for name in (name for name, *_ in OPTIONS if name not in ("execution", "seed")):
             if value := getattr(self._config.option, f"openreg_{name.replace('-', '_')}"):
-                options.append(f"--openreg-{name}={value}")
+                options.append(shlex.quote(f"--openreg-{name}={value}"))
+        options += ["--openreg-no-sync"] * self._forbids_waits + ["--openreg-leaks"] * (self._leaks is not None)
         return (
             f"mode chaos, seed {self._seed_of(item)}{run}\nrepeat: python -m pytest '{item.nodeid}' {' '.join(options)}"
         )

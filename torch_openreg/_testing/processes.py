@@ -6,6 +6,7 @@ the test modules are imported once, and then forks a child for each test. The de
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -88,6 +89,7 @@ def serve(session: pytest.Session, run: Run) -> bool:
     """The server's side: runs what it is asked for until nobody can ask any more. Does not return."""
     connection = Connection(int(os.environ.pop(_VARIABLE)))
     items = {item.nodeid: item for item in session.items}
+    gc.freeze()  # a collection in a child would write to every object, and so copy their pages
     for nodeid, environment, number in _requests(connection):
         connection.send(_in_child(lambda: _run(items, nodeid, environment, number, run)))  # noqa: B023
     os._exit(0)
