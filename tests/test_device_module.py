@@ -162,7 +162,7 @@ def test_properties_name_and_capability() -> None:
     assert openreg.get_device_capability(DEVICE_1) == (properties.major, properties.minor)
     maker = b"OpenReg"[:15].ljust(15, b"\x00")
     assert repr(properties) == (
-        "_OpenRegDeviceProperties(name='OpenReg simulated accelerator', major=8, minor=0, "
+        f"{type(properties).__name__}(name='OpenReg simulated accelerator', major=8, minor=0, "
         f"total_memory={properties.total_memory >> 20}MB, multi_processor_count=108, "
         f"uuid={uuid.UUID(bytes=maker + bytes([1]))}, pci_bus_id=2, pci_device_id=0, "
         "pci_domain_id=0, L2_cache_size=40MB)"
@@ -204,6 +204,7 @@ LAZY = """
 """
 
 
+@pytest.mark.only_on("openreg", reason="a queued call that queues another one deadlocks in PyTorch's torch.cuda")
 def test_a_lazy_call_waits_until_the_device_starts(run_python: Run) -> None:
     result = run_python(PRELUDE + textwrap.dedent(LAZY))
     assert (result.stdout, result.stderr) == (
