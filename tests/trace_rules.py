@@ -26,8 +26,8 @@ NEEDED = {
     "i": ("name", "ts", "pid", "tid", "s"),
 }
 ROUNDING = 0.002  # a begin and a length are each cut to a nanosecond
-# PyTorch and the plugin each measure how the processor's counter relates to the time of day. What an operator started is
-# put within the operator; a call outside of operators may lie beside the Python functions around it by the difference.
+# PyTorch and the plugin each measure how the processor's counter relates to the time of day. What an operator started
+# is put within the operator. A call outside of operators may lie beside the Python functions around it.
 CLOCKS = 10.0
 
 Event = dict[str, Any]
@@ -140,7 +140,10 @@ def _nesting(trace: Trace) -> Iterator[str]:
     def is_timed_by_the_plugin(event: Event) -> bool:
         return event["cat"] == RUNTIME and event["args"].get("External id") not in trace.operators
 
-    for row in (trace.host, trace.ranges):
+    # A range of the user begins within its function __enter__ and ends within __exit__, on every device.
+    without_functions = [each for each in trace.host if each["cat"] != "python_function"]
+    without_ranges = [each for each in trace.host if each["cat"] != "user_annotation"]
+    for row in (without_functions, without_ranges, trace.ranges):
         for events in lanes(row).values():
             open_events: list[Event] = []
             for each in events:
