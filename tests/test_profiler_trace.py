@@ -135,7 +135,8 @@ def test_three_cycles_of_a_schedule_are_three_traces(mode: str, tmp_path: Path) 
         traces.append(trace_of(profiled, tmp_path))
 
     x = torch.ones(32, 32, device=DEVICE)
-    with profile(schedule=schedule(wait=1, warmup=1, active=2, repeat=3), on_trace_ready=ready) as profiled:
+    cycles = schedule(wait=1, warmup=1, active=2, repeat=3)
+    with profile(schedule=cycles, on_trace_ready=ready, profile_memory=True, with_stack=True) as profiled:
         for _ in range(12):
             (x @ x).sum().item()
             profiled.step()
