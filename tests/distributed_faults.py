@@ -149,6 +149,21 @@ def collective_without_the_last(seconds: float, numel: int = 2) -> tuple[str, fl
     return re.sub(r"(127\.0\.0\.1|\[.*?\]|localhost)?:\d+", "", heard), time.monotonic() - begin
 
 
+def sum_under_faults(program: str, seconds: float) -> tuple[str, float]:
+    """What this rank hears of an all_reduce, and the seconds that it took."""
+    from torch_openreg.openreg.faults import inject
+
+    group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=seconds))
+    begin = time.monotonic()
+
+    def call() -> None:
+        with inject(program):
+            dist.all_reduce(ones(2), group=group)
+            torch.accelerator.synchronize()
+
+    return error_of(call), time.monotonic() - begin
+
+
 def recv_from_the_last() -> str:
     return error_of(lambda: dist.recv(ones(2), size() - 1))
 

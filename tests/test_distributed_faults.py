@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -221,3 +222,46 @@ def test_a_process_ends_with_a_collective_in_flight() -> None:
     assert (receiver.returncode, output) == (0, "end\n"), errors
     _, errors = silent.communicate(timeout=60)
     assert silent.returncode == 0, errors
+
+
+# ---- on demand: torch_openreg.openreg.faults -------------------------------------------------------------------------
+
+
+def test_a_message_that_is_dropped_is_missed_by_the_others() -> None:
+    group = Group(2)
+    (missed, seconds), (unaware, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=drop", 1.0)
+    assert missed.startswith(
+        "DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=1, OpType=ALLRED"
+    )
+    assert unaware == NO_ERROR and seconds > 0.9
+    group.close()
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_message_that_is_late_holds_up_all(mode: str) -> None:
+    group = Group(2)
+    for heard, seconds in group.run(MODULE, "sum_under_faults", "rank1@message~300ms", 20.0, mode=mode):
+        assert heard == NO_ERROR and seconds >= 0.3
+    group.close()
+
+
+def test_a_message_that_fails_names_the_fault() -> None:
+    group = Group(2)
+    (missed, _), (failed, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=failure", 1.0)
+    assert missed.startswith("DistBackendError: [Rank 0] collective operation ")
+    assert failed.startswith(
+        "DistBackendError: [Rank 1] collective operation failed: WorkOCCL(SeqNum=1, OpType=ALLREDUCE"
+    )
+    assert "unspecified launch failure (injected by rank1@message:1=failure)" in failed
+    group.close()
+
+
+def test_a_rank_that_a_fault_kills_is_missed_by_the_others() -> None:
+    group = Group(3)
+    group.start(MODULE, "sum_under_faults", "rank2@message:1=kill", 20.0)
+    for heard, seconds in group.results(ranks=[0, 1]):
+        assert heard.startswith("DistBackendError: [Rank ") and "Another rank has ended, or has given up." in heard
+        assert seconds < 15
+    group.processes[2].join(30)
+    assert group.processes[2].exitcode == -signal.SIGKILL
+    group.close()

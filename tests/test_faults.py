@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -82,7 +83,13 @@ def test_a_program_is_a_list_of_faults() -> None:
         ("kernel=flip", "The fault 'kernel=flip' makes no sense: only copies can have a flipped bit, and once."),
         (
             "malloc",
-            "The fault 'malloc' cannot be read. It is written [deviceN@]POINT[:WHICH]EFFECT, and EFFECT is =ERROR, ",
+            "The fault 'malloc' cannot be read. It is written [rankN@][deviceN@]POINT[:WHICH]EFFECT, and EFFECT is ",
+        ),
+        ("copy=drop", "The fault 'copy=drop' makes no sense: only messages can be dropped, and once."),
+        ("kernel=kill!", "The fault 'kernel=kill!' makes no sense: a process is killed once."),
+        (
+            "rank1@copy=ecc",
+            "The fault 'rank1@copy=ecc' is of one rank, but the variable RANK, which names this one, is ",
         ),
         (" ; ", "The program ' ; ' has no fault. An example: malloc:3=oom"),
     ],
@@ -90,6 +97,26 @@ def test_a_program_is_a_list_of_faults() -> None:
 def test_a_program_that_cannot_be_read_is_refused_with_the_way_out(program: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         inject(program)
+
+
+def test_a_fault_of_another_rank_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    texts = [fault.text for fault in parse("rank0@malloc=oom;rank1@device0@message:2=drop;copy~1ms;rank11@kernel=kill")]
+    assert texts == ["rank1@device0@message:2=drop", "copy~1ms"]
+    assert parse("rank0@malloc=oom") == []
+    with inject("rank0@malloc=oom"):
+        torch.empty(8, device=DEVICE)
+
+
+def test_a_process_is_killed(mode: str) -> None:
+    program = f"""if True:
+        import torch
+        x = torch.ones(4, device="{DEVICE_0}").neg()
+        print(x.tolist(), flush=True)
+        x.neg().tolist()
+    """
+    result = run(program, OPENREG_EXECUTION=mode, OPENREG_FAULTS="copy:2=kill")
+    assert (result.returncode, result.stdout) == (-signal.SIGKILL, "[-1.0, -1.0, -1.0, -1.0]\n"), result.stderr
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
@@ -307,6 +334,8 @@ def test_a_driver_that_fails_at_the_start_is_reported_at_the_first_use() -> None
     for effect, text in (("driver", "driver version is insufficient"), ("nodevice", "capable device is detected")):
         result = run(program, OPENREG_FAULTS=f"start={effect}")
         assert result.returncode == 0 and text in result.stdout, result.stderr
+        counted = run("import torch; print(torch.accelerator.is_available())", OPENREG_FAULTS=f"start={effect}")
+        assert counted.stdout.startswith("False") and text in counted.stderr
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
@@ -375,7 +404,7 @@ def test_a_bad_environment_does_not_break_the_import() -> None:
         ("points", 1 << 20, "points is 1048576; join values of orFaultPoint, or pass orFaultAnywhere"),
         ("first", 0, "first is 0 and last is 1; calls are counted from 1"),
         ("probability", 0.0, "probability is 0; pass a number above 0, at most 1"),
-        ("action", 4, "action is 4, which is no orFaultAction (0 to 3)"),
+        ("action", 6, "action is 6, which is no orFaultAction (0 to 5)"),
         ("error", 0, "error is orSuccess; pass the error that the call is to return"),
     ],
 )

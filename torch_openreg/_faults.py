@@ -5,6 +5,7 @@ A module without torch, so that OPENREG_FAULTS is checked before the device is l
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ POINTS = {
     "event": 128,
     "ipc": 256,
     "start": 512,
+    "message": 1024,  # of torch.distributed: a collective, a send or a recv
     "*": 8 | 16 | 32,
 }
-FAILS, DELAYS, SLOWS, FLIPS = range(4)
+FAILS, DELAYS, SLOWS, FLIPS, DROPS, KILLS = range(6)
 ONCE, UNTIL_REMOVED, FOR_THE_PROCESS = range(3)
 ERRORS = {  # the codes of CUDA's namesakes
     "oom": 2,  # out of memory
@@ -37,12 +39,17 @@ ERRORS = {  # the codes of CUDA's namesakes
     "assert": 710,  # device-side assert
     "failure": 719,  # unspecified launch failure
 }
-EFFECTS = (*ERRORS, "lost", "flip")
+ACTIONS = {  # the action, the points at which it makes sense, and why
+    "flip": (FLIPS, ("copy",), "only copies can have a flipped bit, and once"),
+    "drop": (DROPS, ("message",), "only messages can be dropped, and once"),
+    "kill": (KILLS, tuple(POINTS), "a process is killed once"),
+}
+EFFECTS = (*ERRORS, "lost", *ACTIONS)
 MANY = 2**64 - 1
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _FAULT = re.compile(
-    r"(?:device(?P<device>\d+)@)?(?P<point>\w+|\*)(?::(?P<which>[^=~x]+))?"
+    r"(?:rank(?P<rank>\d+)@)?(?:device(?P<device>\d+)@)?(?P<point>\w+|\*)(?::(?P<which>[^=~x]+))?"
     r"(?:=(?P<effect>\w+)(?P<sticky>!?)|~(?P<delay>[\d.]+)(?P<unit>[a-z]*)|x(?P<factor>[\d.]+))"
 )
 
@@ -98,14 +105,18 @@ def _which(which: str, text: str, seed: int) -> dict[str, object]:
     )
 
 
-def _parse_one(text: str, seed: int) -> Fault:
+def _parse_one(text: str, seed: int) -> Fault | None:
+    """None for a fault of another rank."""
     found = _FAULT.fullmatch(re.sub(r"\s", "", text))
     if not found:
         raise ValueError(
-            f"The fault {text!r} cannot be read. It is written [deviceN@]POINT[:WHICH]EFFECT, and EFFECT is =ERROR, "
-            "~2ms (late) or x2.5 (slow): malloc:3=oom, copy~2ms, device1@kernel:40=lost, kernel x2.5."
+            f"The fault {text!r} cannot be read. It is written [rankN@][deviceN@]POINT[:WHICH]EFFECT, and EFFECT is "
+            "=ERROR, ~2ms (late) or x2.5 (slow): malloc:3=oom, copy~2ms, device1@kernel:40=lost, kernel x2.5."
         )
     point = _known("point", found["point"], POINTS, text)
+    own = os.environ.get("RANK")  # as torchrun sets it
+    if found["rank"] and own is None:
+        raise ValueError(f"The fault {text!r} is of one rank, but the variable RANK, which names this one, is not set.")
     fields: dict[str, object] = {"points": POINTS[point], "device": int(found["device"] or -1)}
     if found["device"]:
         fields["device"] = int(found["device"])
@@ -113,10 +124,10 @@ def _parse_one(text: str, seed: int) -> Fault:
     fields |= _which(found["which"] or "*", text, seed)
     if found["effect"]:
         effect = _known("effect", found["effect"], EFFECTS, text)
-        if effect == "flip":
-            if point != "copy" or found["sticky"]:
-                raise ValueError(f"The fault {text!r} makes no sense: only copies can have a flipped bit, and once.")
-            fields["action"] = FLIPS
+        if effect in ACTIONS:
+            fields["action"], points, reason = ACTIONS[effect]
+            if point not in points or found["sticky"]:
+                raise ValueError(f"The fault {text!r} makes no sense: {reason}.")
         else:
             fields["error"] = ERRORS["busy" if effect == "lost" else effect]
             fields["duration"] = FOR_THE_PROCESS if found["sticky"] else UNTIL_REMOVED if effect == "lost" else ONCE
@@ -131,7 +142,7 @@ def _parse_one(text: str, seed: int) -> Fault:
                 "least 1."
             )
         fields |= {"action": SLOWS, "amount": factor}
-    return Fault(text, **fields)  # type: ignore[arg-type]
+    return Fault(text, **fields) if found["rank"] in (None, own) else None  # type: ignore[arg-type]
 
 
 def parse(program: str) -> list[Fault]:
@@ -139,7 +150,8 @@ def parse(program: str) -> list[Fault]:
 
     Raises ValueError, with the closest words that exist for one that does not.
     """
-    seed, faults = 0, []
+    seed = 0
+    faults: list[Fault | None] = []
     for part in filter(None, map(str.strip, program.split(";"))):
         if found := re.fullmatch(r"seed=(\d+)", part):
             seed = int(found[1])
@@ -147,4 +159,4 @@ def parse(program: str) -> list[Fault]:
             faults.append(_parse_one(part, seed))
     if not faults:
         raise ValueError(f"The program {program!r} has no fault. An example: malloc:3=oom")
-    return faults
+    return [fault for fault in faults if fault is not None]

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
+#include <openreg_faults.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
@@ -191,6 +192,7 @@ const char* name_of(OpType type) {
 
 struct ProcessGroupOCCL::Call {
   c10::intrusive_ptr<ProcessGroupOCCL> group;
+  c10::DeviceIndex device;
   OpType type;
   uint64_t sequence;
   Chains chains;
@@ -238,10 +240,25 @@ struct ProcessGroupOCCL::Call {
       next(call, std::move(requests), index + 1);
     };
     try {
-      call->group->engine_for(*request).start(request, done);
+      if (meets_fault(call->device, *request)) {
+        done(nullptr);
+      } else {
+        call->group->engine_for(*request).start(request, done);
+      }
     } catch (...) {
       done(std::current_exception());
     }
+  }
+
+  // Whether a test wants this message to be lost. Throws the failure that it wants.
+  static bool meets_fault(c10::DeviceIndex device, const Request& request) {
+    size_t size = 0;
+    for (const at::Tensor& tensor : request.inputs.empty() ? request.outputs : request.inputs) {
+      size += tensor.nbytes();
+    }
+    bool is_dropped = false;
+    OPENREG_CHECK(orRequestMessage(device, size, &is_dropped));
+    return is_dropped;
   }
 
   void note(const Request& request, const std::exception_ptr& exception) {
@@ -487,6 +504,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::enqueue(
   state->caller = c10::openreg::current_stream_handle(device.index());
   auto* const call = new Call{
       c10::intrusive_ptr<ProcessGroupOCCL>::unsafe_reclaim_from_nonowning(this),
+      device.index(),
       type,
       sequence,
       std::move(chains),

@@ -17,6 +17,8 @@ using c10::CachingAllocator::AcceleratorAllocatorConfig;
 // Read at every allocation, so kept apart from the divisions themselves.
 std::atomic<bool> divides_powers_of_two{false};
 
+std::atomic<size_t> block_alignment{kMinBlock};
+
 // Keys of CUDA's allocator that decide about speed only. They are accepted, without effect, because PyTorch reads
 // PYTORCH_CUDA_ALLOC_CONF for every accelerator.
 const std::unordered_set<std::string> kKeysOfCuda{
@@ -63,15 +65,29 @@ void read_allocator_settings() {
   }
 }
 
+void set_block_alignment(size_t bytes) {
+  TORCH_CHECK_VALUE(
+      std::has_single_bit(bytes) && bytes >= kMinBlock && bytes <= kSmallLimit,
+      "The alignment of allocations is ",
+      bytes,
+      " bytes, but must be a power of two from ",
+      kMinBlock,
+      " to ",
+      kSmallLimit,
+      ".");
+  block_alignment = bytes;
+}
+
 size_t rounded_size(size_t size) {
   if (C10_UNLIKELY(divides_powers_of_two.load(std::memory_order_relaxed))) {
     const size_t divisions = AcceleratorAllocatorConfig::roundup_power2_divisions(size);
     if (divisions > 1 && size > kMinBlock * divisions) {
       const size_t step = std::bit_floor(size) / divisions;
-      return (size + step - 1) / step * step;
+      size = (size + step - 1) / step * step;
     }
   }
-  return std::max((size + kMinBlock - 1) / kMinBlock * kMinBlock, kMinBlock);
+  const size_t alignment = block_alignment.load(std::memory_order_relaxed);
+  return std::max((size + alignment - 1) & ~(alignment - 1), alignment);
 }
 
 bool poison_is_on() {

@@ -5,13 +5,17 @@
 
 #include <cstring>
 
+#include "aten/native/Alerts.h"
 #include "aten/native/Refusals.h"
+#include "runtime/OpenRegAllocatorConfig.h"
 #include "runtime/OpenRegModel.h"
 
 namespace py = pybind11;
 using torch::wrap_pybind_function;
 
 namespace {
+
+constexpr size_t kOwnAlignment = 512; // that of CUDA's allocator
 
 // A number of orDeviceProp by the name that PyTorch's class has for it.
 template <class T>
@@ -25,6 +29,7 @@ void take(const py::dict& numbers, const char* name, T& field) {
 void set_device_model(const std::optional<py::dict>& numbers) {
   if (!numbers) {
     c10::openreg::set_device_model(nullptr);
+    c10::openreg::set_block_alignment(kOwnAlignment);
     return;
   }
   orDeviceModel model{};
@@ -58,7 +63,10 @@ void set_device_model(const std::optional<py::dict>& numbers) {
   take(*numbers, "is_multi_gpu_board", properties.isMultiGpuBoard);
   take(*numbers, "device_count", model.deviceCount);
   take(*numbers, "peer_access", model.peerAccess);
+  size_t alignment = kOwnAlignment;
+  take(*numbers, "allocation_alignment", alignment);
   c10::openreg::set_device_model(&model);
+  c10::openreg::set_block_alignment(alignment);
 }
 
 // A list of (argument, dtypes, error, message).
@@ -78,5 +86,6 @@ void add_models(py::module_& module) {
   module.def("_set_device_model", wrap_pybind_function(&set_device_model));
   module.def("_refuse", wrap_pybind_function(&refuse));
   module.def("_keep_only", wrap_pybind_function(&at::openreg::keep_only));
+  module.def("_set_alerts", wrap_pybind_function(&at::openreg::set_alerts));
   module.def("_round_to_tf32", wrap_pybind_function(&at::openreg::round_to_tf32));
 }

@@ -5,17 +5,19 @@
     with torch.openreg.faults.inject("malloc:3=oom"):
         train()  # its third tensor on the device gets "out of memory"
 
-A program of faults is a list, separated by semicolons, of ``[deviceN@]POINT[:WHICH]EFFECT``:
+A program of faults is a list, separated by semicolons, of ``[rankN@][deviceN@]POINT[:WHICH]EFFECT``:
 
 - POINT: ``malloc`` (a tensor's memory), ``segment`` (what the caching allocator asks of the device), ``pinned``,
   ``kernel``, ``copy``, ``memset``, ``stream`` and ``event`` (their creation), ``ipc`` (another process's memory is
-  opened), ``start`` (of the device), or ``*``: every kernel, copy and memset.
+  opened), ``start`` (of the device), ``message`` (a collective, a send or a recv of torch.distributed), or ``*``: every
+  kernel, copy and memset. ``rankN@`` is for the process whose variable RANK is N.
 - WHICH: ``3`` (the third call), ``3-5``, ``3+``, ``>64M`` (of more than 64 MiB), ``p0.1`` (each with the probability
   0.1; the part ``seed=7`` before the fault chooses another sequence), ``*`` (all, the default). Calls are counted from
   the injection on.
 - EFFECT: ``=oom``, ``=illegal`` (an illegal memory access), ``=assert``, ``=failure``, ``=ecc``, ``=busy``,
   ``=driver``, ``=nodevice``; with ``!`` the error stays for the process, as CUDA's sticky errors do. ``=lost``: from
   then on every call for that device fails, until the fault is removed. ``=flip``: one bit that a copy wrote is wrong.
+  ``=drop``: a message is never sent, and its sender is not told. ``=kill``: the process ends with SIGKILL.
   ``~2ms``: late. ``x2.5``: slower by that factor.
 
 A kernel or copy that runs in the queue fails as CUDA's do: the error is raised by a later call that waits for it.

@@ -44,6 +44,7 @@ def device_model(name: str | None) -> None:
     _C._set_device_model(None if model is None else model.numbers)
     if device_type == "cuda":
         torch.cuda._cached_device_count = None
+    _C._set_alerts(model is None or model.alerts is None or model.alerts["value"])
     if model is not None and (_current is None or _current.name != model.name):
         _restrict(model)
     _current = model

@@ -17,6 +17,9 @@ namespace at::openreg {
 // Overloads in the table, "aten::cumsum.out".
 const std::vector<std::string>& alerting_operators();
 
+// Whether they raise at all: true, unless a device model stands for an accelerator whose kernels do not alert.
+OPENREG_API void set_alerts(bool raised);
+
 // Whether `op` may raise in a deterministic program. Such an operator is not queued: the caller must hear of it.
 bool alerts(const c10::OperatorHandle& op);
 

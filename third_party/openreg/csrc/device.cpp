@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "error.h"
+#include "injection.h"
 #include "runtime.h"
 
 namespace openreg {
@@ -61,6 +62,11 @@ orError_t orGetDeviceCount(int* count) {
   }
   if (!environment().error.empty()) {
     return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());
+  }
+  if (!isStarted()) { // a driver that cannot start counts no devices either
+    if (orError_t error = checkFaults(orFaultAtStart, -1); error != orSuccess) {
+      return error;
+    }
   }
   *count = static_cast<int>(environment().visible.size());
   return orSuccess;

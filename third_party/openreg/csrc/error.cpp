@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "runtime.h"
+
 namespace openreg {
 namespace {
 
@@ -40,7 +42,8 @@ Details& details() {
 struct ErrorText {
   orError_t code;
   const char* name;
-  const char* text; // CUDA's wording
+  const char* text;               // CUDA's wording
+  const char* cudaText = nullptr; // the same where the devices are told to be CUDA's: CUDA's words
 };
 
 constexpr ErrorText kErrorTexts[] = {
@@ -52,9 +55,16 @@ constexpr ErrorText kErrorTexts[] = {
     {orErrorInvalidMemcpyDirection, "orErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
     {orErrorInsufficientDriver,
      "orErrorInsufficientDriver",
-     "OpenReg driver version is insufficient for OpenReg runtime version"},
-    {orErrorDevicesUnavailable, "orErrorDevicesUnavailable", "OpenReg-capable device(s) is/are busy or unavailable"},
-    {orErrorNoDevice, "orErrorNoDevice", "no OpenReg-capable device is detected"},
+     "OpenReg driver version is insufficient for OpenReg runtime version",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {orErrorDevicesUnavailable,
+     "orErrorDevicesUnavailable",
+     "OpenReg-capable device(s) is/are busy or unavailable",
+     "CUDA-capable device(s) is/are busy or unavailable"},
+    {orErrorNoDevice,
+     "orErrorNoDevice",
+     "no OpenReg-capable device is detected",
+     "no CUDA-capable device is detected"},
     {orErrorInvalidDevice, "orErrorInvalidDevice", "invalid device ordinal"},
     {orErrorECCUncorrectable, "orErrorECCUncorrectable", "uncorrectable ECC error encountered"},
     {orErrorOperatingSystem, "orErrorOperatingSystem", "OS call failed or operation not supported on this OS"},
@@ -142,7 +152,8 @@ const char* orGetErrorName(orError_t error) {
 }
 
 const char* orGetErrorString(orError_t error) {
-  return lookUp(error).text;
+  const ErrorText& entry = lookUp(error);
+  return entry.cudaText != nullptr && isCalledCuda() ? entry.cudaText : entry.text;
 }
 
 orError_t orGetLastError(void) {

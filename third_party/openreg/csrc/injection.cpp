@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -127,6 +128,10 @@ Outcome meetFaults(orFaultPoint point, int device, size_t size) {
         delay += fault->what.amount;
       } else if (fault->what.action == orFaultSlows) {
         outcome.slowdown *= fault->what.amount;
+      } else if (fault->what.action == orFaultDrops) {
+        outcome.drops = true;
+      } else if (fault->what.action == orFaultKills) {
+        raise(SIGKILL);
       } else {
         outcome.flips = true;
         outcome.seed = randomOf(~fault->what.seed, fault->seen);
@@ -214,8 +219,8 @@ orError_t orFaultInject(orInjectedFault_t* fault, const orFault* what) {
   if (!(what->probability > 0 && what->probability <= 1)) {
     return fail(orErrorInvalidValue, "probability is %g; pass a number above 0, at most 1", what->probability);
   }
-  if (what->action < orFaultFails || what->action > orFaultFlips) {
-    return fail(orErrorInvalidValue, "action is %d, which is no orFaultAction (0 to 3)", what->action);
+  if (what->action < orFaultFails || what->action > orFaultKills) {
+    return fail(orErrorInvalidValue, "action is %d, which is no orFaultAction (0 to 5)", what->action);
   }
   const double least = what->action == orFaultDelays ? 0 : what->action == orFaultSlows ? 1 : -INFINITY;
   if (!(what->amount >= least) || !std::isfinite(what->amount)) {
@@ -289,4 +294,14 @@ orError_t orFaultRemove(orInjectedFault_t fault) {
 orError_t orRequestAllocation(int device, size_t size) {
   enter(__func__);
   return checkFaults(orFaultAtAllocation, device, size);
+}
+
+orError_t orRequestMessage(int device, size_t size, bool* dropped) {
+  enter(__func__);
+  if ((faultPoints.load(std::memory_order_relaxed) & orFaultAtMessage) == 0) {
+    return orSuccess;
+  }
+  const Outcome outcome = meetFaults(orFaultAtMessage, device, size);
+  *dropped = outcome.drops;
+  return outcome.error;
 }

@@ -23,6 +23,7 @@ struct Outcome {
   orError_t error = orSuccess;
   std::string message;
   double slowdown = 1;
+  bool drops = false;
   bool flips = false;
   uint64_t seed = 0; // of the flipped bit
 };

@@ -97,6 +97,10 @@ orError_t start() {
   return orSuccess;
 }
 
+bool isCalledCuda() {
+  return cudaVariables;
+}
+
 bool isStarted() {
   return state.load(std::memory_order_acquire) == State::started;
 }

@@ -16,6 +16,9 @@ const Environment& environment();
 // in a child forked after the start, orErrorInitializationError. A few nanoseconds once it has succeeded.
 orError_t start();
 
+// Whether orReadCudaVariables was called.
+bool isCalledCuda();
+
 // Whether start() has succeeded in this process.
 bool isStarted();
 

@@ -116,8 +116,8 @@ typedef struct orDeviceProp {
 
 /* For a user who calls the devices CUDA's: CUDA_VISIBLE_DEVICES selects devices, too, by CUDA's own rules: indices, or
  * beginnings of UUIDs ("GPU-..."); what is repeated hides every device, and what is no device ends the list. Where
- * OPENREG_VISIBLE_DEVICES is set as well and selects others, every call is orErrorInvalidConfiguration. Comes before any
- * call that reads the environment. */
+ * OPENREG_VISIBLE_DEVICES is set as well and selects others, every call is orErrorInvalidConfiguration. Error texts say
+ * CUDA in place of OpenReg. Comes before any call that reads the environment. */
 OPENREG_EXPORT void orReadCudaVariables(void);
 
 /* The number of visible devices; 0 is orSuccess here. */

@@ -24,9 +24,10 @@ typedef enum orFaultPoint {
   orFaultAtStream = 64,        /* orStreamCreate and its like */
   orFaultAtEvent = 128,        /* orEventCreate and its like */
   orFaultAtIpc = 256,          /* orIpcOpenMemHandle */
-  orFaultAtStart = 512,        /* the simulator starts */
+  orFaultAtStart = 512,        /* the simulator starts, or counts its devices before */
+  orFaultAtMessage = 1024,     /* a transfer to other processes begins: orRequestMessage */
 } orFaultPoint;
-#define orFaultAnywhere 0x3FFu
+#define orFaultAnywhere 0x7FFu
 
 typedef enum orFaultAction {
   /* The call returns `error`. A kernel, copy or fill that runs in the queue runs, and then `error` is the failure of its
@@ -35,6 +36,8 @@ typedef enum orFaultAction {
   orFaultDelays = 1, /* the call, or the stream, sleeps for `amount` nanoseconds before */
   orFaultSlows = 2,  /* of a kernel, copy or fill: it takes `amount` times its time, with `amount` of at least 1 */
   orFaultFlips = 3,  /* of a copy: one bit of what it wrote is wrong */
+  orFaultDrops = 4,  /* of a message: it is never sent, and nobody is told */
+  orFaultKills = 5,  /* the process ends with SIGKILL */
 } orFaultAction;
 
 typedef enum orFaultDuration {
@@ -72,6 +75,11 @@ OPENREG_EXPORT orError_t orFaultRemove(orInjectedFault_t fault);
  * failure is a fault's; orErrorMemoryAllocation means: behave as if the device were full. Needed only if
  * orIsObserved(orActivityAllocation). */
 OPENREG_EXPORT orError_t orRequestAllocation(int device, size_t size);
+
+/* For libraries of collectives: to be called before a transfer of `size` bytes between this process and others begins. A
+ * failure is a fault's, and the transfer's. `*dropped` is set to true for a message that is to be dropped: the library does
+ * not begin the transfer, and calls it complete. */
+OPENREG_EXPORT orError_t orRequestMessage(int device, size_t size, bool* dropped);
 
 #if defined(__cplusplus)
 }
