@@ -91,7 +91,12 @@ void note(orActivityKind kind, const char* name, const void* devPtr, size_t size
 } // namespace
 
 ActivityId tellBegin(
-    orActivityKind kind, int device, orStream_t stream, const orKernel& what, uint64_t correlation, const void* object) {
+    orActivityKind kind,
+    int device,
+    orStream_t stream,
+    const orKernel& what,
+    uint64_t correlation,
+    const void* object) {
   orActivity activity = describe(kind, orActivityBegin, device, stream, what);
   activity.id = ++lastId;
   activity.correlation = correlation;
