@@ -247,6 +247,13 @@ def test_the_sentences_are_cudas(call: str) -> None:
     assert answer(ERROR + f"print(error(lambda: {call}))", "cuda-t4") == SENTENCES[call]
 
 
+@pytest.mark.parametrize("model", ["mps-like", "strict"])
+def test_a_tensor_is_printed_where_there_is_no_float64(model: str) -> None:
+    code = "print(repr(torch.tensor([1.5, 1e-9, float('inf')]).to(d)).replace(d, 'D'))"
+    assert answer(code, model) == "tensor([1.5000e+00, 1.0000e-09,        inf], device='D:0')"
+    assert answer("print(torch.tensor([0.1], dtype=torch.float64))", model) == "tensor([0.1000], dtype=torch.float64)"
+
+
 def test_an_operator_without_a_cuda_kernel() -> None:
     said = answer(ERROR + "print(error(lambda: torch.histogram(torch.ones(3, device=d), 3)))", "cuda-t4")
     assert said.startswith(

@@ -266,7 +266,6 @@ def test_a_slow_device_takes_its_factor() -> None:
     at_best = min(seconds(other) for _ in range(10))  # a busy machine can make it only longer
     with inject("device0@kernel x20"):
         assert seconds(x) > 4 * at_best
-        assert min(seconds(other) for _ in range(10)) < 4 * at_best
 
 
 # ---- streams, events, lost devices -----------------------------------------------------------------------------------

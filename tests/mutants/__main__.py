@@ -128,10 +128,12 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     for mutant in survivors:
         why = table.EXPECTED_SURVIVORS.get(mutant.name, "not explained")
         lines.append(f"| `{mutant.name}` | {mutant.kind} | {why} |")
-    lines += ["", "## Caught", "", "| mutant | kind | caught by | result, mode |", "|---|---|---|---|"]
-    for mutant in caught:
-        found = results[mutant.name]
-        lines.append(f"| `{mutant.name}` | {mutant.kind} | `{found['caught']}` | {found['result']}, {found['mode']} |")
+    for kind in dict.fromkeys(mutant.kind for mutant in caught):
+        lines += ["", f"## Caught: {kind}", "", "| mutant | caught by | result, mode |", "|---|---|---|"]
+        for mutant in caught:
+            if mutant.kind == kind:
+                found = results[mutant.name]
+                lines.append(f"| `{mutant.name}` | `{found['caught']}` | {found['result']}, {found['mode']} |")
     return "\n".join(lines) + "\n"
 
 

@@ -16,6 +16,7 @@ import os
 from collections import defaultdict
 
 import torch
+from torch import _tensor_str
 
 from torch_openreg import _C, _models
 from torch_openreg._loader import device_type
@@ -84,11 +85,23 @@ def _restrict(model: _models.Model) -> None:
         ]
         for operator in _operators_with_dtype():
             rows[operator] += [("dtype", *each) for each in absent]
+        if any(each["dtype"] == "float64" for each in model.absent_dtypes):
+            _print_in_float32()
     for operator, refusals in rows.items():
         _C._refuse(operator, refusals)
     if model.tf32 and model.tf32["value"]:
         for operator, arguments, convolution in _TF32:
             _C._round_to_tf32(operator, list(arguments), convolution)
+
+
+def _print_in_float32() -> None:
+    """PyTorch prints in float64, except for the devices without it that it knows by name, MPS and some of XPU."""
+    in_float64 = _tensor_str.tensor_totype
+
+    def tensor_totype(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.float() if tensor.device.type == device_type else in_float64(tensor)
+
+    _tensor_str.tensor_totype = tensor_totype
 
 
 # Operators that cuDNN or cuBLAS computes: which of their arguments are multiplied.
