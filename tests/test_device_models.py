@@ -427,7 +427,8 @@ def test_a_device_that_is_not_there(environment: dict[str, str], sentence: str) 
     assert sentence in said
 
 
-# ---- under the face cuda ---------------------------------------------------------------------------------------------
+# LEFT OUT OF A NEW BACKEND START: the face cuda
+# ---- under the name cuda ---------------------------------------------------------------------------------------------
 
 CUDA_ANSWERS = """
 c = torch.cuda
@@ -470,3 +471,6 @@ def test_torch_cuda_says_that_there_is_no_device() -> None:
     ):
         available, said = answer(code, "cuda-t4", TORCH_OPENREG_AS="cuda", OPENREG_FAULTS=faults).splitlines()[:2]
         assert available == "False" and sentence in said
+
+
+# LEFT OUT OF A NEW BACKEND END
