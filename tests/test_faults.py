@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import signal
@@ -202,6 +203,7 @@ def test_a_kernel_that_fails_is_reported_like_cudas(mode: str) -> None:
 def test_nothing_is_lost_with_a_kernel_that_fails() -> None:
     x = torch.ones(1 << 20, device=DEVICE)
     torch.accelerator.synchronize()
+    gc.collect()  # what other tests have left behind
     before = torch.accelerator.memory_allocated()
     with pytest.raises(torch.AcceleratorError), inject("kernel:1=failure"):
         x.neg()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -40,6 +41,8 @@ def test_nothing_that_computes_passes_beside_the_door(mode: str) -> None:
 
 @pytest.fixture
 def stream() -> torch.Stream:
+    gc.collect()
+    openreg.empty_cache()  # watch() copies all memory, also what other tests have left behind
     return openreg.Stream()
 
 
