@@ -31,7 +31,8 @@ for step in range(4):
 total = torch.tensor(float(rank), device=device)
 dist.all_reduce(total)
 attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-print(f"rank {rank} of {dist.get_world_size()} attempt {attempt} total {total.item()}", flush=True)
+line = f"rank {rank} of {dist.get_world_size()} attempt {attempt} total {total.item()}\\n"
+print(line, end="", flush=True)  # one write, because the ranks share one pipe
 dist.destroy_process_group()
 """
 

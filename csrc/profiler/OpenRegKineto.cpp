@@ -159,12 +159,13 @@ class Session final : public libkineto::IActivityProfilerSession {
       const auto found = calls.find(record.correlation);
       const ActivityRecord* call = found != calls.end() ? found->second : nullptr;
       const ActivityRecord& origin = call ? *call : record;
-      GenericTraceActivity& event = add(record, call);
+      GenericTraceActivity& event = add(record);
       if (const auto* operation =
               linked && origin.operation ? linked(static_cast<int32_t>(origin.operation)) : nullptr) {
         event.linked = operation;
         put_within(event, *operation, origin.thread == record.thread);
       }
+      add_times(event, record, call);
       const bool is_start = !is_on_device(record) && starts.contains(record.id);
       if (is_start || (is_on_device(record) && call)) {
         event.flow.id = static_cast<uint32_t>(is_start ? record.id : record.correlation);
@@ -277,7 +278,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     return event;
   }
 
-  GenericTraceActivity& add(const ActivityRecord& record, const ActivityRecord* call) {
+  GenericTraceActivity& add(const ActivityRecord& record) {
     GenericTraceActivity& event =
         add(type_of(record.kind), name_of(record), {time_of(record.begin), time_of(record.end)});
     event.threadId = record.thread;
@@ -295,14 +296,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     event.resource = static_cast<int32_t>(stream_of(record));
     lanes_[record.device].insert(event.resource);
     event.addMetadata("correlation", record.correlation);
-    if (call) {
-      event.addMetadata("queued (us)", static_cast<double>(event.startTime - time_of(call->begin)) / 1000);
-    }
     if (record.bytes) {
       event.addMetadata("bytes", record.bytes);
-      const auto nanoseconds = std::max<int64_t>(1, event.endTime - event.startTime);
-      event.addMetadata(
-          "memory bandwidth (GB/s)", static_cast<double>(record.bytes) / static_cast<double>(nanoseconds));
     }
     if (record.kind == orActivityCopy) {
       event.addMetadata("fromDevice", record.from.device);
@@ -322,6 +317,21 @@ class Session final : public libkineto::IActivityProfilerSession {
       event.endTime = std::min(event.endTime, end);
     }
     event.endTime = std::max(event.startTime, event.endTime);
+  }
+
+  // What follows from the times that the trace shows, so that a reader who computes it again gets the same figures.
+  void add_times(GenericTraceActivity& event, const ActivityRecord& record, const ActivityRecord* call) {
+    if (!is_on_device(record)) {
+      return;
+    }
+    if (call) {
+      event.addMetadata("queued (us)", static_cast<double>(event.startTime - time_of(call->begin)) / 1000);
+    }
+    if (record.bytes) {
+      const auto nanoseconds = std::max<int64_t>(1, event.endTime - event.startTime);
+      event.addMetadata(
+          "memory bandwidth (GB/s)", static_cast<double>(record.bytes) / static_cast<double>(nanoseconds));
+    }
   }
 
   // The id of the stream in PyTorch; of a stream that PyTorch did not make, a number above all of those.
