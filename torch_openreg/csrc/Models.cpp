@@ -8,14 +8,13 @@
 #include "aten/native/Alerts.h"
 #include "aten/native/Refusals.h"
 #include "runtime/OpenRegAllocatorConfig.h"
+#include "runtime/OpenRegBlockPool.h"
 #include "runtime/OpenRegModel.h"
 
 namespace py = pybind11;
 using torch::wrap_pybind_function;
 
 namespace {
-
-constexpr size_t kOwnAlignment = 512; // that of CUDA's allocator
 
 // A number of orDeviceProp by the name that PyTorch's class has for it.
 template <class T>
@@ -29,7 +28,7 @@ void take(const py::dict& numbers, const char* name, T& field) {
 void set_device_model(const std::optional<py::dict>& numbers) {
   if (!numbers) {
     c10::openreg::set_device_model(nullptr);
-    c10::openreg::set_block_alignment(kOwnAlignment);
+    c10::openreg::set_block_alignment(c10::openreg::kMinBlock);
     return;
   }
   orDeviceModel model{};
@@ -63,7 +62,7 @@ void set_device_model(const std::optional<py::dict>& numbers) {
   take(*numbers, "is_multi_gpu_board", properties.isMultiGpuBoard);
   take(*numbers, "device_count", model.deviceCount);
   take(*numbers, "peer_access", model.peerAccess);
-  size_t alignment = kOwnAlignment;
+  size_t alignment = c10::openreg::kMinBlock;
   take(*numbers, "allocation_alignment", alignment);
   c10::openreg::set_device_model(&model);
   c10::openreg::set_block_alignment(alignment);
