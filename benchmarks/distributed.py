@@ -1,6 +1,6 @@
 """Collectives on the device beside gloo on CPU tensors, as ratios of times.
 
-python -m benchmarks.distributed [--ranks 2] [--growth]
+python -m benchmarks.distributed [--ranks 2] [--growth 2,8,32,64] [--training 1,2,4]
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+
+from torch_openreg import openreg
 
 SIZES = {"4 KB": 4 << 10, "1 MB": 1 << 20, "64 MB": 64 << 20}
 REPEATS = {"4 KB": 300, "1 MB": 50, "64 MB": 5}
@@ -83,6 +85,47 @@ def _grow(rank: int, world: int, port: int, results: Any) -> None:
     dist.destroy_process_group()
 
 
+def _train(rank: int, world: int, port: int, results: Any) -> None:
+    """Steps of DDP, with a batch of the same size on every rank, beside what they consist of."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
+    torch.set_num_threads(1)
+    device = torch.device("openreg", rank % torch.accelerator.device_count())
+    torch.accelerator.set_device_index(device.index)
+    dist.init_process_group("occl", device_id=device)
+    layers = [module for _ in range(6) for module in (torch.nn.Linear(1024, 1024), torch.nn.ReLU())]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers).to(device), bucket_cap_mb=5)
+    x = torch.ones(64, 1024, device=device)
+    gradients = torch.ones(sum(parameter.numel() for parameter in model.parameters()), device=device)
+
+    def step() -> None:
+        model(x).sum().backward()
+
+    def compute() -> None:
+        with model.no_sync():
+            model(x).sum().backward()
+
+    def communicate() -> None:
+        for bucket in gradients.split(5 << 18):
+            dist.all_reduce(bucket)
+
+    parts: dict[str, Callable[[], None]] = {"step": step, "compute": compute, "communicate": communicate}
+    times: dict[str, list[float]] = {name: [] for name in parts}
+    openreg.execution_mode("async")  # a collective overlaps with kernels only where the host does not wait for it
+    for repeat in range(23):
+        for name, part in parts.items():
+            model.zero_grad()
+            torch.accelerator.synchronize()
+            dist.barrier(device_ids=[device.index])
+            begin = time.perf_counter()
+            part()
+            torch.accelerator.synchronize()
+            if repeat >= 3:
+                times[name].append(time.perf_counter() - begin)
+    if rank == 0:
+        results.put((world, *(statistics.median(times[name]) for name in parts)))
+    dist.destroy_process_group()
+
+
 def _descriptors() -> list[str]:
     links = []
     for name in os.listdir("/proc/self/fd"):
@@ -107,7 +150,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--growth", default="", help="numbers of ranks, separated by commas: what grows with them")
+    parser.add_argument("--training", default="", help="numbers of ranks, separated by commas: a step of DDP")
     options = parser.parse_args()
+    if options.training:
+        print("| ranks | step, ms | computation alone | all_reduce alone | hidden | samples a second |")
+        print("|---|---|---|---|---|---|")
+        for world in map(int, options.training.split(",")):
+            for ranks, step, compute, communicate in _start(_train, world):
+                hidden = f"{(compute + communicate - step) / communicate:.0%}" if ranks > 1 else ""
+                row = " | ".join(f"{1e3 * seconds:.1f}" for seconds in (step, compute, communicate))
+                print(f"| {ranks} | {row} | {hidden} | {64 * ranks / step:.0f} |", flush=True)
+        return
     if options.growth:
         print("| ranks | init_process_group, s | sockets of a rank | memory of a rank, MB | all_reduce of 4 KB, ms |")
         print("|---|---|---|---|---|")

@@ -124,6 +124,20 @@ def broadcast() -> None:
             equal(x, values(root, numel, dtype))
 
 
+def a_broadcast_does_not_wait_for_its_receivers() -> None:
+    """The others call broadcast only after the root has told them that its call is done."""
+    store, key = dist.distributed_c10d._get_default_store(), f"told/{torch.openreg.get_execution_mode()}"  # type: ignore[attr-defined]
+    x = on_device(values(rank(), 1000))
+    if rank() == 0:
+        dist.broadcast(x, 0)
+        torch.accelerator.synchronize()
+        store.set(key, "done")
+    else:
+        store.wait([key])
+        dist.broadcast(x, 0)
+    equal(x, values(0, 1000))
+
+
 def reduce() -> None:
     for numel in SIZES:
         for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):

@@ -66,7 +66,7 @@ def mismatched(what: str) -> str:
         "gathered sizes": lambda: gather_into(3 if last else 2),
         "splits": lambda: exchange(1),
         "broadcast": lambda: dist.broadcast(ones(3 if last else 2), 0, group=group),
-        "large broadcast": lambda: dist.broadcast(ones(30_000 if last else 20_000), 0, group=group),
+        "large broadcast": lambda: dist.broadcast(ones(3_000_000 if last else 2_000_000), 0, group=group),
         "reduce": lambda: dist.reduce(ones(3 if last else 2), 0, group=group),
         "gather": lambda: dist.gather(
             ones(3 if last else 2), [ones(2) for _ in range(size())] if rank() == 0 else None, 0, group=group

@@ -18,6 +18,7 @@ CHECKS = (
     "all_reduce_operators",
     "all_reduce_of_booleans_and_complex",
     "broadcast",
+    "a_broadcast_does_not_wait_for_its_receivers",
     "reduce",
     "all_gather",
     "uneven_all_gather",
@@ -74,7 +75,7 @@ def test_random_sequences_are_those_of_gloo(group: Group, mode: str) -> None:
 def test_the_transport_is_chosen_by_a_variable_that_is_checked() -> None:
     for transport in ("gloo", "shm"):
         made = Group(2, environment={"OCCL_TRANSPORT": transport})
-        for check in ("all_reduce", "all_gather", "reduce_scatter_tensor", "all_to_all_single", "barrier"):
+        for check in ("all_reduce", "broadcast", "all_gather", "reduce_scatter_tensor", "all_to_all_single", "barrier"):
             made.run(distributed_collectives.__name__, check)
         made.close()
 

@@ -214,7 +214,13 @@ void GlooEngine::reduce(Request& request, const Deadline& deadline) {
     if (!result.defined()) {
       result = part;
     } else {
-      accumulate(request.reduction.op, input.scalar_type(), result.data_ptr(), part.data_ptr(), input.numel());
+      combine(
+          request.reduction.op,
+          input.scalar_type(),
+          result.data_ptr(),
+          result.data_ptr(),
+          part.data_ptr(),
+          input.numel());
     }
   }
   if (failure) {
@@ -347,7 +353,13 @@ void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
   const at::Tensor& output = request.outputs[0];
   const at::Tensor result = rank_ == 0 && size_ > 1 ? parts[0].clone() : parts[0];
   for (int from = 1; from < size_; ++from) {
-    accumulate(request.reduction.op, output.scalar_type(), result.data_ptr(), parts[from].data_ptr(), output.numel());
+    combine(
+        request.reduction.op,
+        output.scalar_type(),
+        result.data_ptr(),
+        result.data_ptr(),
+        parts[from].data_ptr(),
+        output.numel());
   }
   if (size_ == 1) {
     copy(output, result.data_ptr());

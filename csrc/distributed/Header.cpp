@@ -90,7 +90,8 @@ Plan make_plan(const Request& request, int size) {
   };
   for (int rank = 0; rank < size; ++rank) {
     plan.sends[rank] = bytes(request.inputs, rank);
-    plan.expects[rank] = bytes(request.outputs, rank);
+    const bool gets_nothing = request.verb == Verb::broadcast && rank != request.root;
+    plan.expects[rank] = gets_nothing ? 0 : bytes(request.outputs, rank);
   }
   return plan;
 }
@@ -120,8 +121,9 @@ void check_plans(int rank, const std::vector<Plan>& plans) {
     return;
   }
   const int size = static_cast<int>(plans.size());
+  const auto is_known = [&](int other) { return !plans[other].sends.empty(); };
   for (int other = 0; other < size; ++other) {
-    if (!matches(plans[rank].header, plans[other].header)) {
+    if (is_known(other) && !matches(plans[rank].header, plans[other].header)) {
       throw_mismatch(rank, plans[rank].header, other, plans[other].header);
     }
   }
@@ -130,7 +132,8 @@ void check_plans(int rank, const std::vector<Plan>& plans) {
     for (int sender = 0; sender < size; ++sender) {
       for (int receiver = 0; receiver < size; ++receiver) {
         const bool involved = sender == rank || receiver == rank;
-        if (involved == own && plans[sender].sends[receiver] != plans[receiver].expects[sender]) {
+        if (involved == own && is_known(sender) && is_known(receiver) &&
+            plans[sender].sends[receiver] != plans[receiver].expects[sender]) {
           const int first = sender == rank ? sender : receiver;
           const int second = first == sender ? receiver : sender;
           throw_mismatch(first, plans[first].header, second, plans[second].header);

@@ -49,7 +49,7 @@ bool matches(const Header& a, const Header& b);
 
 [[noreturn]] void throw_mismatch(int rank, const Header& own, int other_rank, const Header& other);
 
-// What travels in front of a collective in which all ranks wait for all: the header, then the bytes that the rank sends to
+// What travels in front of a collective of the shared engine: the header, then the bytes that the rank sends to
 // each rank and expects from each. Every rank sees all of them, so all come to the same verdict.
 struct Plan {
   Header header;
@@ -62,7 +62,7 @@ size_t plan_bytes(int size);
 void write_plan(const Plan& plan, char* to);
 Plan read_plan(const char* from, int size);
 
-// Throws if a rank's plan does not fit.
+// Throws if a rank's plan does not fit. An empty plan is that of a rank that need not be asked.
 void check_plans(int rank, const std::vector<Plan>& plans);
 
 } // namespace c10d::openreg

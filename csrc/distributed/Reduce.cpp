@@ -21,9 +21,10 @@ bool is_nan(T value) {
 }
 
 template <typename T, typename Op>
-void combine(T* into, const T* from, int64_t numel, const Op& op) {
+void loop(T* into, const T* a, const T* b, int64_t numel, const Op& op) {
+#pragma GCC ivdep // also where `into` is `a` or `b`; without it the compiler makes a slow loop for that case
   for (int64_t i = 0; i < numel; ++i) {
-    into[i] = static_cast<T>(op(into[i], from[i]));
+    into[i] = static_cast<T>(op(a[i], b[i]));
   }
 }
 
@@ -50,20 +51,21 @@ bool can_reduce(at::ScalarType dtype) {
   }
 }
 
-void accumulate(ReduceOp::RedOpType op, at::ScalarType dtype, void* into, const void* from, int64_t numel) {
+void combine(ReduceOp::RedOpType op, at::ScalarType dtype, void* into, const void* a, const void* b, int64_t numel) {
   with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    auto* const a = static_cast<T*>(into);
-    const auto* const b = static_cast<const T*>(from);
+    const auto run = [&](const auto& f) {
+      loop(static_cast<T*>(into), static_cast<const T*>(a), static_cast<const T*>(b), numel, f);
+    };
     switch (op) {
       case ReduceOp::SUM:
-        return combine(a, b, numel, [](T x, T y) { return x + y; });
+        return run([](T x, T y) { return x + y; });
       case ReduceOp::PRODUCT:
-        return combine(a, b, numel, [](T x, T y) { return x * y; });
+        return run([](T x, T y) { return x * y; });
       case ReduceOp::MIN:
-        return combine(a, b, numel, [](T x, T y) { return is_nan(x) || x < y ? x : y; });
+        return run([](T x, T y) { return is_nan(x) || x < y ? x : y; });
       case ReduceOp::MAX:
-        return combine(a, b, numel, [](T x, T y) { return is_nan(x) || x > y ? x : y; });
+        return run([](T x, T y) { return is_nan(x) || x > y ? x : y; });
       default:
         TORCH_INTERNAL_ASSERT(false, "unexpected reduction");
     }

@@ -8,8 +8,8 @@ namespace c10d::openreg {
 // Whether there is a loop for the type.
 bool can_reduce(at::ScalarType dtype);
 
-// into[i] = into[i] OP from[i].
-void accumulate(ReduceOp::RedOpType op, at::ScalarType dtype, void* into, const void* from, int64_t numel);
+// into[i] = a[i] OP b[i]. `into` may be `a` or `b`.
+void combine(ReduceOp::RedOpType op, at::ScalarType dtype, void* into, const void* a, const void* b, int64_t numel);
 
 // Divides by the reduction's divisor; integers are truncated.
 void finish_reduction(const Reduction& reduction, at::ScalarType dtype, void* data, int64_t numel);

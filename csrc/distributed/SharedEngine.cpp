@@ -85,6 +85,7 @@ struct SharedEngine::Mailbox {
 
 bool SharedEngine::supports(Verb verb) {
   switch (verb) {
+    case Verb::broadcast:
     case Verb::allreduce:
     case Verb::allgather:
     case Verb::reduce_scatter:
@@ -225,6 +226,10 @@ void SharedEngine::run(Request& request) {
 }
 
 void SharedEngine::transfer(Request& request, const Deadline& deadline) {
+  const auto sends = [&](int rank) { return request.verb != Verb::broadcast || rank == request.root; };
+  if (!sends(rank_)) {
+    request.inputs.clear();
+  }
   const Plan own = make_plan(request, size_);
   const bool per_rank = request.inputs.size() > 1; // the data differs between receivers
   const bool reduces = request.verb == Verb::allreduce || request.verb == Verb::reduce_scatter;
@@ -271,14 +276,14 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
     post(stage);
 
     for (int from = 0; from < size_; ++from) {
-      if (from != rank_) {
+      if (from != rank_ && sends(from)) {
         wait(mailboxes_[from]->posted.value, stage, from, deadline);
       }
     }
     if (index == 0) {
       uint64_t longest = 0;
       for (int from = 0; from < size_; ++from) {
-        plans[from] = from == rank_ ? own : read_plan(mailboxes_[from]->plan, size_);
+        plans[from] = from == rank_ ? own : sends(from) ? read_plan(mailboxes_[from]->plan, size_) : Plan{};
         for (const uint64_t bytes : plans[from].sends) {
           longest = std::max(longest, bytes);
         }
@@ -287,34 +292,47 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
       try {
         check_plans(rank_, plans);
       } catch (const Refusal&) {
-        take(stage);
-        throw;
+        const bool goes_on = request.verb == Verb::broadcast && plans[request.root].header.type == own.header.type &&
+                             plans[request.root].header.root == own.header.root;
+        if (!goes_on) {
+          take(stage);
+          throw;
+        }
+        refusal = std::current_exception(); // the root does not know of it, and needs its bytes taken
+        request.outputs.clear();
       }
     }
+    const auto data_of = [&](int from) -> const char* {
+      return from == rank_ ? static_cast<const char*>(input(rank_).data_ptr()) + index * chunk
+                           : half(from, stage) + (per_rank ? rank_ * chunk : 0);
+    };
     for (int from = 0; from < size_ && !request.outputs.empty(); ++from) {
       const size_t bytes = part(own.expects[from], index);
-      const char* data = from == rank_ ? static_cast<char*>(input(rank_).data_ptr()) + index * chunk
-                                       : half(from, stage) + (per_rank ? rank_ * chunk : 0);
       char* const target = static_cast<char*>(output(from).data_ptr()) + index * chunk;
-      if (!reduces) {
-        copy(target, data, bytes);
+      if (!reduces || size_ == 1) {
+        if (sends(from)) {
+          copy(target, data_of(from), bytes);
+        }
         continue;
       }
-      // Into a buffer: the output may be the input, which the later ranks are added to.
-      thread_local std::vector<char> sum(kHalf);
+      if (from == 0) {
+        continue; // the first operand of the next step
+      }
+      // The last step alone writes the output: that may be the input, which the steps before still need.
+      thread_local std::vector<char> sums(kHalf);
       const auto type = request.outputs[0].scalar_type();
       const auto numel = static_cast<int64_t>(bytes / c10::elementSize(type));
-      if (from == 0) {
-        copy(sum.data(), data, bytes);
-      } else {
-        accumulate(request.reduction.op, type, sum.data(), data, numel);
-      }
-      if (from == size_ - 1) {
-        finish_reduction(request.reduction, type, sum.data(), numel);
-        copy(target, sum.data(), bytes);
+      const bool is_last = from == size_ - 1;
+      char* const into = is_last ? target : sums.data();
+      combine(request.reduction.op, type, into, from == 1 ? data_of(0) : sums.data(), data_of(from), numel);
+      if (is_last) {
+        finish_reduction(request.reduction, type, target, numel);
       }
     }
     take(stage);
+  }
+  if (refusal) {
+    std::rethrow_exception(refusal);
   }
 }
 

@@ -9,8 +9,8 @@
 #include "ThreadedEngine.h"
 
 // LITERALINCLUDE START: SHARED RULES
-// The engine for ranks on one host: what all ranks wait for goes through memory that they share, by the device's own means
-// (orIpcGetMemHandle). Send, recv and the operations with a root stay with gloo.
+// The engine for ranks on one host: what all ranks take part in goes through memory that they share, by the device's own
+// means (orIpcGetMemHandle). Send, recv, reduce, gather and scatter stay with gloo.
 //
 // Each rank has a mailbox, which it alone writes: its plan (Header.h), two halves for data, and two counters.
 //
@@ -19,7 +19,8 @@
 //
 // So a rank writes one stage while the others still read the one before. The first stage has the plan, from which every
 // rank knows how many stages follow. Every rank computes reductions by itself in the order of the ranks, so all have the
-// same bits.
+// same bits. In a broadcast a rank reads only what the root wrote: the root waits for nobody's call, but for those who
+// have not yet read what it wrote two stages before.
 //
 // Rule: counters only grow, and a rank that gives up says so (`failed`); the others look whether it lives only if they have
 // waited for long.
