@@ -13,6 +13,31 @@ from torch.storage import _LegacyStorage
 
 from torch_openreg._loader import device_type
 
+__all__ = [
+    "BFloat16Storage",
+    "BFloat16Tensor",
+    "BoolStorage",
+    "BoolTensor",
+    "ByteStorage",
+    "ByteTensor",
+    "CharStorage",
+    "CharTensor",
+    "ComplexDoubleStorage",
+    "ComplexFloatStorage",
+    "DoubleStorage",
+    "DoubleTensor",
+    "FloatStorage",
+    "FloatTensor",
+    "HalfStorage",
+    "HalfTensor",
+    "IntStorage",
+    "IntTensor",
+    "LongStorage",
+    "LongTensor",
+    "ShortStorage",
+    "ShortTensor",
+]
+
 
 class _TensorType(type):
     """A name that makes tensors, and that tensors are instances of; no tensor has it as its class."""

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from torch_openreg import _C
 
-from ._names import SUBMODULES
 
-__all__ = [*SUBMODULES["execution"]]
+__all__ = [
+    "execution_mode",
+    "get_execution_mode",
+    "get_sync_debug_mode",
+    "record_launch_sites",
+    "set_sync_debug_mode",
+]
 
 _MODES = ("inline", "async", "chaos")
 _SYNC_DEBUG_MODES = ("default", "warn", "error")

@@ -13,10 +13,19 @@ from torch import Tensor
 from torch_openreg._loader import device_type
 
 from . import _get_generator, current_device, device_count
-from ._names import SUBMODULES
 from ._utils import DeviceLike
 
-__all__ = [*SUBMODULES["random"]]
+__all__ = [
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+]
 
 
 def get_rng_state(device: DeviceLike = device_type) -> Tensor:

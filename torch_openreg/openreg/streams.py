@@ -13,10 +13,17 @@ from torch_openreg import _C
 from torch_openreg._loader import device_type
 
 from . import device
-from ._names import SUBMODULES
 from ._utils import DeviceLike, existing_device
 
-__all__ = [*SUBMODULES["streams"]]
+__all__ = [
+    "Event",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "stream",
+]
 
 
 class _OfThisDevice(type):
