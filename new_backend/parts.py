@@ -215,10 +215,10 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     "torch_openreg/openreg/_reductions.py": (
         (
             """    if device_type == "openreg":  # PyTorch knows how CUDA tensors travel: torch_openreg/_cuda/_storage.py
-        # Tensors of every layout, parameters and typed storages are made of these, and PyTorch reduces them.
+        # Tensors of every layout, parameters and typed storages contain untyped storages, and PyTorch reduces the rest.
         ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
 """,
-            """    # Tensors of every layout, parameters and typed storages are made of these, and PyTorch reduces them.
+            """    # Tensors of every layout, parameters and typed storages contain untyped storages, and PyTorch reduces the rest.
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
 """,
         ),
