@@ -209,7 +209,14 @@ def autocast() -> Picture:
         picture.arrow(380, 160, x + 87, 208)
         picture.box(x, 210, 174, 78, *lines, kind="accent" if i == 0 else "box")
         picture.arrow(x + 87, 288, 380 + 40 * (i - 1.5), 338)
-    picture.box(180, 340, 400, 60, "AutogradPrivateUse1, then PrivateUse1", "the operator, without autocast, on the cast operands")
+    picture.box(
+        180,
+        340,
+        400,
+        60,
+        "AutogradPrivateUse1, then PrivateUse1",
+        "the operator, without autocast, on the cast operands",
+    )
     picture.text(380, 428, "the lists are PyTorch's; the backend registers them for its own key", kind="dim", size=12)
     return picture
 
@@ -228,9 +235,7 @@ def storage() -> Picture:
     picture.box(150, 240, 260, 60, "block", "of the caching allocator")
     picture.arrow(610, 198, 412, 262)
     picture.text(540, 262, "kernel window", kind="dim", size=12, anchor="start")
-    picture.text(
-        280, 335, "the last tensor is destroyed: the block returns to the allocator", kind="dim", size=12
-    )
+    picture.text(280, 335, "the last tensor is destroyed: the block returns to the allocator", kind="dim", size=12)
     return picture
 
 
@@ -254,12 +259,8 @@ def sharing() -> Picture:
         picture.box(200 + 190 * i, 236, 160, 40, state, kind="accent" if i == 1 else "box")
         if i:
             picture.arrow(170 + 190 * i, 256, 198 + 190 * i, 256)
-    picture.text(
-        380, 310, "in flight or opened: what the sender frees waits in limbo", kind="dim", size=12
-    )
-    picture.text(
-        380, 332, "released: the block returns to the sender's allocator", kind="dim", size=12
-    )
+    picture.text(380, 310, "in flight or opened: what the sender frees waits in limbo", kind="dim", size=12)
+    picture.text(380, 332, "released: the block returns to the sender's allocator", kind="dim", size=12)
     return picture
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch_openreg import _C
 
-
 __all__ = [
     "execution_mode",
     "get_execution_mode",
