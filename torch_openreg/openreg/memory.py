@@ -100,7 +100,7 @@ def caching_allocator_alloc(size: int, device: DeviceLike | None = None, stream:
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Frees the memory at ``mem_ptr``, an address that ``caching_allocator_alloc`` returned.
+    """Frees all bytes of the allocation at ``mem_ptr``, an address that ``caching_allocator_alloc`` returned.
 
     Raises RuntimeError for another address. As ``torch.cuda.caching_allocator_delete``.
     """
@@ -108,7 +108,7 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 
 
 def get_allocator_backend() -> str:
-    """Always ``"native"``, because there is no other allocator. As ``torch.cuda.get_allocator_backend``."""
+    """Returns ``"native"``, because there is no other allocator. As ``torch.cuda.get_allocator_backend``."""
     return "native"
 
 
@@ -361,7 +361,7 @@ def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = F
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
-    """Pickles ``_snapshot(augment_with_fx_traces=augment_with_fx_traces)`` to the file ``filename``.
+    """Pickles ``_snapshot()`` to the file ``filename``; ``augment_with_fx_traces`` has the same meaning there.
 
     As ``torch.cuda.memory._dump_snapshot``.
     """
@@ -424,7 +424,7 @@ class MemPool(_C._MemPool):
         super().__init__(use_on_oom, no_split)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
-        """``memory_snapshot(self.id, include_traces)``: the segments of this pool, sizes in bytes.
+        """The segments of this pool, with sizes in bytes; ``include_traces`` as in ``memory_snapshot``.
 
         As ``torch.cuda.MemPool.snapshot``.
         """
