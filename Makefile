@@ -1,15 +1,15 @@
 # make demo, make test, make bench: each makes the environment if it is missing, builds what changed, and runs.
 #
 #   TORCH=2.15.0           the PyTorch to build for; each version has an environment and a build folder of its own
-#   VENV=path              an environment to use instead: the torch one already has is kept if it is that version
-#   PYTHON=python3.13      what a missing environment is made with
-#   ARGS="..."             arguments for what runs: make test ARGS="-k autoload"
+#   VENV=path              an environment to use instead; its torch is kept if it has that version
+#   PYTHON=python3.13      the Python for an environment that has to be made
+#   ARGS="..."             arguments for the program that runs: make test ARGS="-k autoload"
 PYTHON ?= python3
 TORCH ?= 2.13.0
 VENV ?= .venv-$(TORCH)
 BIN := $(VENV)/bin
 
-# Everything that pip builds here shares one build folder, so that one changed file compiles one file.
+# All builds by pip share one build folder, so that a changed file compiles only this file.
 export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_party torch_openreg/csrc -type f -not -name '*.pyc')
@@ -25,7 +25,7 @@ WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 demo: install
 	$(BIN)/python -m torch_openreg demo $(ARGS)
 
-# A process for each processor, which has a file at a time; ARGS="-n 0" runs all in one.
+# Each processor has a process, which runs one file of tests at a time. ARGS="-n 0" runs all tests in one process.
 test: $(VENV)/.integrations $(VENV)/.docs
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
@@ -37,7 +37,7 @@ modes: install
 	  done; \
 	done
 
-# Programs compiled for the device, against eager execution in every execution mode, and against the compiled CPU.
+# Compiles programs for the device, and compares them with eager execution in every mode and with the compiled CPU.
 compiled: install
 	for mode in inline async chaos; do \
 	  $(BIN)/python -m tests.compile_programs --against-compiled-cpu --mode $$mode $(ARGS) || exit 1; \
@@ -59,7 +59,7 @@ fuzz: install
 conformance: install
 	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg $(ARGS)
 
-# The kit on the backend with one defect at a time; ARGS="--repeat 10" runs the unmutated device instead.
+# The conformance kit on mutants, which have one defect each. ARGS="--repeat 10" runs the device without defects instead.
 mutants: install
 	PYTHONPATH=tests $(BIN)/python -m tests.mutants $(ARGS)
 
@@ -68,8 +68,8 @@ clients: install
 	$(BIN)/python -m tests.clients $(ARGS)
 
 # LEFT OUT OF A NEW BACKEND END
-# The device library and the allocators under load, plain and with both sanitizers, in every execution mode;
-# ARGS="--seconds 5 --seed 1".
+# The device library and the allocators under load, without and with each of two sanitizers, in every execution mode.
+# ARGS="--seconds 5 --seed 1" sets the time and the seed.
 stress: $(VENV)/.torch
 	for sanitize in "" thread address; do \
 	  build=build/stress-$${sanitize:-plain}; \
@@ -81,7 +81,7 @@ stress: $(VENV)/.torch
 	done
 
 # LEFT OUT OF A NEW BACKEND START: the book
-# The pages about the minimal set of operators and about stubs, from what is tried out.
+# Writes the pages about the minimal set of operators and about stubs, from programs that try both.
 minimal: install
 	$(BIN)/python -m tests.minimal
 
@@ -92,7 +92,7 @@ stubs: install
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -d build/docs/.doctrees docs build/docs
 
-# Every page of it in a headless Chromium, at two widths and in two colour schemes: build/look.
+# Shows every page of the book in a headless Chromium, at two widths and in two colour schemes: build/look.
 look: docs
 	$(BIN)/python -m pip install --no-build-isolation -e ".[look]"
 	$(BIN)/python docs/look.py
@@ -101,15 +101,15 @@ look: docs
 wheels:
 	$(PYTHON) release/wheels.py $(ARGS)
 
-# Each of them as a user installs it, where there is no compiler.
+# Installs each wheel as a user does, where there is no compiler.
 try-wheels:
 	$(PYTHON) release/try_wheels.py $(ARGS)
 
-# What pip builds from where there is no wheel, in dist.
+# The source distribution, from which pip builds if there is no wheel, in dist.
 sdist: $(VENV)/.torch
 	$(BIN)/python -c "from scikit_build_core.build import build_sdist; print(build_sdist('dist'))"
 
-# All that is checked before a release: hours. ARGS="--only agree links wheels".
+# Everything that is checked before a release. It takes hours. ARGS="--only agree links wheels" runs a part.
 release-check:
 	$(PYTHON) release/check.py $(ARGS)
 
@@ -127,14 +127,14 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	touch $@
 
 # LEFT OUT OF A NEW BACKEND START: itself, the book, and other people's programs
-# A backend of another name, made, built and tested in an environment of its own; then the first day of its vendor, timed.
+# Makes, builds and tests backends of another name in separate environments. first-day times the first day of a vendor.
 new-backend: install
 	$(BIN)/python -m tests.build_new_backend $(ARGS)
 
 first-day: install
 	$(BIN)/python -m tests.build_new_backend --first-day $(ARGS)
 
-# Naming torch makes pip refuse, rather than exchange it for another.
+# Because torch is named, pip refuses to replace it.
 $(VENV)/.integrations: $(VENV)/.installed
 	$(BIN)/python -m pip install --no-build-isolation -e ".[integrations]" torch==$(TORCH)
 	touch $@

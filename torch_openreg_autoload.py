@@ -1,7 +1,7 @@
-"""What ``import torch`` calls: the ``torch.backends`` entry point of torch_openreg.
+"""The entry point of torch_openreg in the group ``torch.backends``, which ``import torch`` calls.
 
-A module of its own, because PyTorch loads the entry point's module with an import that fails if another thread is in
-the middle of importing it, which for torch_openreg means: waiting for torch.
+The entry point is a separate module. PyTorch imports the entry point's module, and this import fails if another thread
+is importing the same module and waits for torch. A thread that imports torch_openreg does exactly that.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from types import FrameType, ModuleType
 
 
 def _autoload() -> ModuleType | None:
-    """Brings the backend up, after all other installed ones.
+    """Loads the backend, after all other installed backends.
 
-    Returns ``torch.openreg``, or None if TORCH_OPENREG_AUTOLOAD=0 leaves it out or other backends come first.
+    Returns ``torch.openreg``. Returns None if TORCH_OPENREG_AUTOLOAD=0, or if other backends have to be loaded first.
     """
     if os.environ.get("TORCH_OPENREG_AUTOLOAD") == "0":
         return None
@@ -29,14 +29,14 @@ def _autoload() -> ModuleType | None:
 def _backends() -> Iterable[EntryPoint]:
     """The entry points in the order in which PyTorch calls them.
 
-    To find them, the metadata of every installed distribution is read, which takes milliseconds. PyTorch has just done
-    that: its list is a variable of the function that calls us.
+    To find entry points takes milliseconds, because the metadata of every installed distribution is read. PyTorch has
+    just done this, and its list is a local variable of the function that calls us.
     """
     frame: FrameType | None = sys._getframe()
     while frame and (frame.f_code.co_name, frame.f_globals.get("__name__")) != ("_import_device_backends", "torch"):
         frame = frame.f_back
     points = frame and frame.f_locals.get("backend_extensions")
-    return points or entry_points(group="torch.backends")  # another PyTorch may call the variable otherwise
+    return points or entry_points(group="torch.backends")  # another PyTorch may have another name for the variable
 
 
 def _is_last(points: Iterable[EntryPoint]) -> bool:
@@ -45,11 +45,11 @@ def _is_last(points: Iterable[EntryPoint]) -> bool:
 
 
 def _load() -> ModuleType | None:
-    # torch_openreg may be half imported, by the import that made this thread or another one import torch.
+    # torch_openreg may be half imported: its import, in this thread or another one, may have caused `import torch`.
     try:
         import torch_openreg
     except RuntimeError:
-        # importlib's deadlock error, if another thread has just begun to import it and waits for torch.
+        # importlib's deadlock error: another thread has just begun to import torch_openreg, and waits for torch.
         if "torch_openreg" not in sys.modules:
             raise
         torch_openreg = sys.modules["torch_openreg"]
@@ -57,9 +57,10 @@ def _load() -> ModuleType | None:
 
 
 def _load_last() -> None:
-    """PrivateUse1 has one owner. A backend that finds it taken raises or aborts inside `import torch`; ours yields.
+    """Loads the backend after PyTorch has called the last entry point.
 
-    The first thing that PyTorch does after calling the last backend is to read TORCH_LOGS: so do we.
+    PrivateUse1 has one owner, and a backend that finds it taken raises or aborts within `import torch`. So ours lets
+    the others go first. After the last entry point, PyTorch reads TORCH_LOGS; the load happens just before.
     """
     from torch import _logging
 

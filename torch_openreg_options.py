@@ -1,13 +1,14 @@
-"""The settings that are options of ``torch-openreg run`` and of the pytest plugin: each sets one environment variable.
+"""The options of ``torch-openreg run`` and of the pytest plugin. Each option sets one environment variable.
 
-A module of its own that imports nothing: to import torch_openreg is to import torch, which reads some of the variables.
+This is a separate module that imports nothing: an import of torch_openreg would import torch, and some of the variables
+must be set before that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-Allowed = tuple[str, ...] | range | str  # a str: anything, which the help shows as that word
+Allowed = tuple[str, ...] | range | str  # a str allows any text; the help shows the str instead of the text
 
 OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
     # (name, environment variable, allowed values, help)
@@ -37,14 +38,14 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
 
 
 def metavar(allowed: Allowed) -> str:
-    """How the help shows the allowed values."""
+    """The text with which the help shows the allowed values."""
     if isinstance(allowed, str):
         return allowed
     return "N" if isinstance(allowed, range) else "|".join(allowed)
 
 
 def reader(allowed: Allowed) -> Callable[[str], str]:
-    """The ``type`` of an option with argparse: it returns the text, or raises with what is allowed."""
+    """The ``type`` of an option for argparse. It returns the text, or raises an error that names the allowed values."""
 
     def read(text: str) -> str:
         if isinstance(allowed, str):

@@ -1,7 +1,7 @@
-"""The pytest plugin: ``pytest --openreg-as=cuda`` and its like set environment variables before torch is imported.
+"""The pytest plugin: options such as ``pytest --openreg-as=cuda`` set environment variables before torch is imported.
 
-Without one of its options, fixtures and markers it does nothing, and imports neither torch nor torch_openreg. What runs
-with the tests is in torch_openreg._testing.
+If no option, fixture or marker of the plugin is used, the plugin does nothing, and imports neither torch nor
+torch_openreg. The code that runs with the tests is in torch_openreg._testing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch_openreg_options import OPTIONS, metavar, reader
 if TYPE_CHECKING:
     import torch
 
-# Options that set no variable: name, what argparse is told, help.
+# Options that set no variable: the name, the arguments for argparse, the help.
 FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("openreg", {"action": "store_true"}, "start the device, and count the tests whose tensors reached it"),
     (
@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before conftest.py, which may import torch
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     settings = _settings(early_config.known_args_namespace)
-    # A worker of pytest-xdist inherits the variables. They hold, whatever has imported torch there.
+    # A worker of pytest-xdist inherits the variables. They hold there, even if torch is imported already.
     if settings.items() <= os.environ.items():
         return
     if "torch" in sys.modules:
@@ -83,7 +83,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _attend(config: pytest.Config) -> None:
-    """From here on something happens with each test."""
+    """Installs the part of the plugin that surrounds each test."""
     if config.pluginmanager.hasplugin("torch_openreg_testing"):
         return
     from torch_openreg import _testing
@@ -92,7 +92,7 @@ def _attend(config: pytest.Config) -> None:
 
 
 def _has_workers(config: pytest.Config) -> bool:
-    """Whether this is the process that hands tests out to the workers of pytest-xdist."""
+    """Whether this process distributes tests to the workers of pytest-xdist."""
     return getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
 
 
@@ -112,7 +112,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """``openreg_device`` has as many values as there are devices, which is known when the options are."""
+    """Gives ``openreg_device`` one value for each device. The number is known when the options are."""
     definitions = metafunc._arg2fixturedefs.get("openreg_device", ())
     if definitions and definitions[-1].func is openreg_device.__wrapped__:  # type: ignore[attr-defined]
         from torch_openreg import openreg
@@ -157,10 +157,11 @@ def two_devices() -> tuple[torch.device, torch.device]:
 
 @pytest.fixture
 def openreg_memory() -> Iterator[Callable[..., None]]:
-    """``openreg_memory(limit, device=None)``: until the end of the test a device has at most so much memory.
+    """``openreg_memory(limit, device=None)`` limits the memory of a device until the end of the test.
 
-    ``limit`` is bytes, or a text such as ``"64M"``. A request beyond it raises ``torch.OutOfMemoryError``. The device
-    defaults to the current one. As ``torch.cuda.set_per_process_memory_fraction``.
+    ``limit`` is in bytes, or a text such as ``"64M"``. An allocation beyond the limit raises
+    ``torch.OutOfMemoryError``. ``device`` is the current device by default. As
+    ``torch.cuda.set_per_process_memory_fraction``.
     """
     from torch_openreg._testing.limits import limited
 
@@ -170,7 +171,7 @@ def openreg_memory() -> Iterator[Callable[..., None]]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """With --openreg-sanitize a test has a session of its own, and fails if it has left a report that nobody raised."""
+    """With --openreg-sanitize a test has its own session. It fails if the session has a report that was not raised."""
     checks = _settings(item.config.known_args_namespace).get("OPENREG_SANITIZER")
     if not checks:
         return (yield)
@@ -190,16 +191,16 @@ def openreg_faults() -> Iterator[Callable[[str], object]]:
 
 
 def _settings(options: object) -> dict[str, str]:
-    """Environment variable -> value, of the options that are given."""
+    """The environment variables, with their values, of the options that are given."""
     values = {variable: getattr(options, f"openreg_{name.replace('-', '_')}", None) for name, variable, *_ in OPTIONS}
     return {variable: value for variable, value in values.items() if value is not None}
 
 
 def _by_whom() -> str:
-    """ "by NAME (FILE) ", or "" if that cannot be told.
+    """ "by NAME (FILE) ", the importer of torch; "" if it cannot be found.
 
-    Python lists modules in the order in which their import ended. So the importer is the first one after torch that has
-    something of torch, or else the program itself, which has not ended.
+    Python lists modules in the order in which their imports ended. So the importer is the first module after torch that
+    has an attribute of torch, or else the program itself, whose import has not ended.
     """
     names = list(sys.modules)
     for name in [*names[names.index("torch") + 1 :], "__main__"]:

@@ -1,7 +1,7 @@
 # The installed PyTorch as imported targets: torch::cpu (libtorch_cpu, libc10) and torch::python (libtorch_python).
 #
-# Not find_package(Torch): for a CUDA build of PyTorch that asks for the CUDA toolkit, which a CPU-only extension needs no
-# part of.
+# find_package(Torch) is not used: for a CUDA build of PyTorch it requires the CUDA toolkit, and an extension for the
+# CPU needs no part of that toolkit.
 execute_process(
   COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/installed_torch.py
   OUTPUT_VARIABLE INSTALLED_TORCH
@@ -32,9 +32,9 @@ add_torch_library(python libtorch_python.so)
 target_link_libraries(torch::cpu INTERFACE torch::c10)
 target_link_libraries(torch::python INTERFACE torch::cpu)
 
-# PyTorch's own compile settings that its headers depend on.
+# The compile settings of PyTorch on which its headers depend.
 set(TORCH_DEFINITIONS _GLIBCXX_USE_CXX11_ABI=1)
-# With it PyTorch's headers include the operators that they use. Without it they include all, in half of our files.
+# With this macro PyTorch's headers include only the operators that they use. Without it they include all operators.
 list(APPEND TORCH_DEFINITIONS AT_PER_OPERATOR_HEADERS)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # at::native::DispatchStub has one function pointer for each: without them its layout and its symbols differ.

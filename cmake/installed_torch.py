@@ -1,7 +1,7 @@
-"""Which PyTorch is installed, found without importing it: an import takes a second, and loads this package's old build.
+"""Finds the installed PyTorch without importing it: an import takes a second, and loads this package's old build.
 
-CMake runs it as a script (prints the folder and the version of torch, and the folder of torchgen); scikit-build-core
-calls dynamic_metadata().
+CMake runs this file as a script, which prints the folder and the version of torch, and the folder of torchgen.
+scikit-build-core calls dynamic_metadata().
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) ->
 
 
 def dynamic_wheel(settings: Mapping[str, Any]) -> dict[str, bool]:
-    """A wheel built from an sdist requires the PyTorch that it was built with, not that of whoever made the sdist."""
+    """A wheel that is built from an sdist requires the PyTorch of its build, and not that of the sdist."""
     return {"dependencies": True}
 
 

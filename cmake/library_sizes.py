@@ -1,7 +1,7 @@
-"""Writes the sizes of the package's shared libraries into its _build_info.py, for torch_openreg._loader.check_files().
+"""Writes the sizes of the package's shared libraries into _build_info.py, for torch_openreg._loader.check_libraries().
 
-CMake runs it at the end of an install, when the libraries are stripped and have their final run paths. Whoever changes
-the libraries of an installed package or of an unpacked wheel afterwards runs it again:
+CMake runs this program at the end of an install, when the libraries are stripped and have their final run paths. If the
+libraries of an installed package or of an unpacked wheel are changed later, run it again:
 
     python cmake/library_sizes.py <the folder torch_openreg>
 """
@@ -15,7 +15,7 @@ LINE = "library_sizes = "
 
 
 def record(package: Path) -> None:
-    """``package``: the folder that _build_info.py and _C.so lie in."""
+    """Records the sizes. ``package`` is the folder with _build_info.py and _C.so."""
     libraries = sorted([*package.glob("*.so"), *package.glob("lib/*.so")])
     sizes = {library.relative_to(package).as_posix(): library.stat().st_size for library in libraries}
     info = package / "_build_info.py"

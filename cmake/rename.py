@@ -1,7 +1,7 @@
 """Copies C++ sources under other names, as PyTorch's hipify makes the sources of ROCm from those of CUDA.
 
-A table says what is renamed, and which names it must cover. If a file has such a name and the table does not hold it,
-the name is reported with its file and line, and nothing is written.
+A table says what is renamed, and which names it must cover. If a file has a name that the table must cover and does not
+hold, the name is reported with its file and line, and nothing is written.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ IDENTIFIER = r"[A-Za-z_]\w*"
 
 
 class UnknownName(Exception):
-    """A name that the table should hold and does not: the message lists each one with its file and line."""
+    """The table should hold a name and does not. The message lists each such name with its file and line."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What is renamed.
+    """The table of names.
 
-    ``identifiers``: whole identifiers, in code, comments and texts alike. ``phrases``: any text, for what is more than
-    one identifier; they come first, the longest one before the others. ``covers``: a regular expression for the
+    ``identifiers`` are whole identifiers, in code, comments and texts alike. ``phrases`` are texts of more than one
+    identifier; they are replaced first, the longest before the others. ``covers`` is a regular expression for the
     identifiers that must have a new name.
     """
 
@@ -53,7 +53,7 @@ class Names:
 
 
 def rename_files(source: Path, target: Path, files: Iterable[str], names: Names) -> None:
-    """Writes each of ``files`` (paths in ``source``) to ``target``; one that would not change keeps its time stamp."""
+    """Writes each of ``files`` (paths in ``source``) to ``target``. An unchanged file keeps its time stamp."""
     renamed, unknown = {}, []
     for file in files:
         try:

@@ -1,4 +1,4 @@
-"""The sections of the API reference, from the names that the modules of torch.openreg declare to be public."""
+"""Makes the sections of the API reference from the public names of the modules of torch.openreg."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import generated
 
 HOME = "torch_openreg.openreg"
-# Section -> the submodule that holds its names. Those of torch.openreg itself have none.
+# Section -> the submodule with its names. The names of torch.openreg itself have no submodule.
 SECTIONS = {"device": "", "streams": "streams", "execution": "execution", "memory": "memory", "random": "random"}
 # Functions that are reached through their module only.
 QUALIFIED = ("fallback", "sanitizer", "amp", "nvtx", "profiler", "faults", "models")
-# What torch.cuda documents with a leading underscore.
+# Names that torch.cuda documents with a leading underscore.
 UNDERSCORED = (
     "_record_memory_history",
     "_snapshot",

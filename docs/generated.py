@@ -1,10 +1,10 @@
-"""How conf.py writes what the pages include: pictures, the API reference, the tutorials."""
+"""Writes the files that pages include: pictures, the API reference, the tutorials."""
 
 from pathlib import Path
 
 
 def write(file: Path, text: str) -> None:
-    """Leaves a file that has the text already: with a new date, Sphinx would read the pages that include it again."""
+    """Writes a file, unless it has this text already: with a new date, Sphinx would read its pages again."""
     file.parent.mkdir(exist_ok=True)
     if not file.exists() or file.read_text() != text:
         file.write_text(text)

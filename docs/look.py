@@ -1,10 +1,11 @@
-"""Looks at every page of the built book in a headless Chromium: `make look`, screenshots in build/look.
+"""Looks at every page of the built book in a headless Chromium: `make look`. Screenshots are in build/look.
 
-At the width of a phone and of a desktop, in light and in dark colours: nothing is wider than the window or its box,
-what scrolls sideways shows it, names and lines of sources do not break, every image and every picture is there, no
-page is endless, and nothing is written to the console. The pages of `python -m torch_openreg ops` and `memory` are
-looked at too, the latter of a real run. The browser is offline. Before that, PLANTED proves that each fault would be
-seen. Chromium is playwright's (`playwright install chromium`), or the system's.
+Each page is shown at the width of a phone and of a desktop, in light and in dark colours. The program checks that
+nothing is wider than the window or its box, that a box with wider contents shows that it scrolls, that names and lines
+of sources do not break, that every image and every picture has contents, that no page is too long, and that nothing is
+written to the console. It also looks at the pages of `python -m torch_openreg ops` and `memory`. The browser is
+offline. Before that, PLANTED proves that each kind of fault would be seen. Chromium is that of playwright (`playwright
+install chromium`), or that of the system.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WIDTHS = {"phone": 390, "desktop": 1280}
 HEIGHTS = {"phone": 22_000, "desktop": 14_000}
 SCHEMES = ("light", "dark")
 
-# Elements that reach beyond the window, but for those inside one that scrolls by itself.
+# Elements that reach beyond the window, except those inside an element that scrolls.
 TOO_WIDE = """() => {
   const scrolls = e => e && e !== document.body && (
     ["auto", "scroll"].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
@@ -30,7 +31,7 @@ TOO_WIDE = """() => {
     .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e.parentElement) && !scrolls(e))
     .map(e => e.tagName.toLowerCase() + "." + e.className + ": " + e.textContent.trim().slice(0, 60)).slice(0, 3);
 }"""
-# Words of a picture that begin in a box and end outside of it.
+# Words of a picture that begin in a box and end outside of the box.
 OUTSIDE_THEIR_BOX = """() => [...document.querySelectorAll("figure.picture svg")].flatMap(svg => {
   const boxes = [...svg.querySelectorAll("rect")].map(e => e.getBoundingClientRect());
   return [...svg.querySelectorAll("text")].filter(word => {
@@ -63,13 +64,13 @@ WRAPPED_CODE = """() => [...document.querySelectorAll("pre")].filter(e => e.offs
   const lines = e.textContent.replace(/\\n$/, "").split("\\n").length;
   return range.getBoundingClientRect().height > (lines + 0.5) * parseFloat(style.lineHeight);
 }).map(e => e.textContent.trim().slice(0, 60)).slice(0, 3)"""
-# What is wider than its box, and either cannot be scrolled or does not show that it can.
+# Elements that are wider than their box, and that cannot be scrolled or do not show that they can.
 CUT = """() => [...document.querySelectorAll("article *, .scrolls, pre")].filter(e => {
   const style = getComputedStyle(e);
   return e.clientWidth && e.scrollWidth > e.clientWidth + 1 && style.overflowX !== "visible" && e.clientWidth > 20
     && (style.overflowX === "hidden" || style.maskImage === "none");
 }).map(e => e.tagName.toLowerCase() + "." + e.className + ": " + e.textContent.trim().slice(0, 60)).slice(0, 3)"""
-# Pictures of which nothing is drawn.
+# Pictures without contents.
 EMPTY_PICTURES = """() => [...document.querySelectorAll("svg[role=img]")].filter(svg =>
   ![...svg.querySelectorAll("rect, polygon, path")].some(e => e.getBoundingClientRect().height > 1)
 ).map(svg => svg.getAttribute("aria-label"))"""
@@ -85,7 +86,7 @@ LOOKED_FOR = {
     "empty picture": EMPTY_PICTURES,
     "broken image": BROKEN_IMAGES,
 }
-# Fault -> the body of a page that has it.
+# Fault -> the body of a page with this fault.
 PLANTED = {
     "too wide": '<article><p style="width: 3000px">words</p></article>',
     "outside its box": '<figure class="picture"><svg width="300" height="60"><rect x="10" y="10" width="70" '

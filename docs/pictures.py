@@ -175,6 +175,95 @@ def timeline() -> Picture:
     return picture
 
 
+def generator() -> Picture:
+    picture = Picture(760, 330, "Where a random number comes from: queued kernels draw in the order of their launches.")
+    picture.box(10, 20, 220, 60, "torch.rand(3)", "device=openreg")
+    picture.arrow(230, 50, 268, 50)
+    picture.box(270, 20, 220, 60, "generator argument?", "none: the device's default")
+    picture.arrow(490, 50, 528, 50)
+    picture.box(530, 20, 220, 60, "getDefaultGenerator()", "of the hooks")
+    picture.arrow(640, 80, 640, 118)
+    picture.box(530, 120, 220, 78, "OpenRegGeneratorImpl", "one for each device;", "its label is the device's")
+    picture.arrow(530, 159, 492, 159)
+    picture.box(270, 120, 220, 78, "CPUGeneratorImpl", "a Mersenne twister:", "seed and state", kind="accent")
+    picture.arrow(270, 159, 232, 159)
+    picture.box(10, 120, 220, 78, "the CPU's kernel", "draws in the order", "of the launches")
+    picture.arrow(380, 238, 380, 200)
+    picture.box(160, 240, 440, 60, "torch.manual_seed(7)", "calls manual_seed_all(): the same numbers as on the CPU")
+    return picture
+
+
+def autocast() -> Picture:
+    picture = Picture(760, 440, "A call under autocast: the list of its operator decides about the dtype.")
+    picture.box(250, 8, 260, 60, "a @ b", 'in torch.autocast("openreg")')
+    picture.arrow(380, 68, 380, 98)
+    picture.box(180, 100, 400, 60, "AutocastPrivateUse1", "the first dispatch key, while autocast is on")
+    lists = [
+        ("lower precision", "matmul, conv2d, ...:", "cast to bfloat16 or float16"),
+        ("float32", "softmax, sums, losses:", "cast to float32"),
+        ("widest type", "dot, addcmul, ...: cast", "to the widest operand's"),
+        ("no list", "fallthrough: the types", "stay as they are"),
+    ]
+    for i, lines in enumerate(lists):
+        x = 8 + 190 * i
+        picture.arrow(380, 160, x + 87, 208)
+        picture.box(x, 210, 174, 78, *lines, kind="accent" if i == 0 else "box")
+        picture.arrow(x + 87, 288, 380 + 40 * (i - 1.5), 338)
+    picture.box(
+        180,
+        340,
+        400,
+        60,
+        "AutogradPrivateUse1, then PrivateUse1",
+        "the operator, without autocast, on the cast operands",
+    )
+    picture.text(380, 428, "the lists are PyTorch's; the backend registers them for its own key", kind="dim", size=12)
+    return picture
+
+
+def storage() -> Picture:
+    picture = Picture(760, 360, "What lies below two tensors: views share a storage, and the storage owns one block.")
+    for x, name, what in ((10, "x", "sizes, strides, offset 0"), (280, "x[1:]", "sizes, strides, offset 1")):
+        picture.box(x, 10, 210, 60, name, what)
+        picture.arrow(x + 105, 70, 250 if x < 100 else 310, 118)
+    picture.box(550, 10, 200, 60, "BackendMeta", "optional: a description")
+    picture.arrow(490, 40, 548, 40)
+    picture.box(150, 120, 260, 78, "OpenRegStorageImpl", "device address, size,", "and the deleter", kind="accent")
+    picture.arrow(410, 159, 468, 159, "keeps")
+    picture.box(470, 120, 280, 78, "twin", "a CPU storage over the same bytes;", "owns nothing")
+    picture.arrow(280, 198, 280, 238)
+    picture.box(150, 240, 260, 60, "block", "of the caching allocator")
+    picture.arrow(610, 198, 412, 262)
+    picture.text(540, 262, "kernel window", kind="dim", size=12, anchor="start")
+    picture.text(280, 335, "the last tensor is destroyed: the block returns to the allocator", kind="dim", size=12)
+    return picture
+
+
+def sharing() -> Picture:
+    picture = Picture(760, 350, "A tensor that goes to another process: a handle is sent, and the bytes stay.")
+    picture.text(10, 24, "sender", anchor="start")
+    picture.text(520, 24, "receiver", anchor="start")
+    picture.box(10, 40, 230, 60, "queue.put(x)", "waits for the current stream")
+    picture.arrow(240, 70, 518, 70, "handle, offset, size, slot, number")
+    picture.box(520, 40, 230, 60, "queue.get()", "opens the handle")
+    picture.box(10, 140, 230, 60, "storage", "owns the block")
+    picture.box(520, 140, 230, 60, "storage", "an address of its own")
+    picture.arrow(125, 100, 125, 138)
+    picture.arrow(635, 100, 635, 138)
+    picture.box(270, 140, 220, 60, "the same pages", "of device memory", kind="accent")
+    picture.arrow(240, 170, 268, 170)
+    picture.arrow(520, 170, 492, 170)
+    states = ("in flight", "opened", "released")
+    picture.text(10, 254, "slot, in shared memory", anchor="start", size=13)
+    for i, state in enumerate(states):
+        picture.box(200 + 190 * i, 236, 160, 40, state, kind="accent" if i == 1 else "box")
+        if i:
+            picture.arrow(170 + 190 * i, 256, 198 + 190 * i, 256)
+    picture.text(380, 310, "in flight or opened: what the sender frees waits in limbo", kind="dim", size=12)
+    picture.text(380, 332, "released: the block returns to the sender's allocator", kind="dim", size=12)
+    return picture
+
+
 def profiled() -> Picture:
     """Runs a program, and draws its trace as the viewers do: what was recorded, with its lengths."""
     # Where the processor can be traced from outside, Kineto says on stderr that it begins and ends.
@@ -296,7 +385,19 @@ def memory_in_use() -> Course:
     return Course()
 
 
-PICTURES = (layers, from_import_to_tensor, operator, windows, timeline, profiled, memory_in_use)
+PICTURES = (
+    layers,
+    from_import_to_tensor,
+    operator,
+    windows,
+    timeline,
+    generator,
+    autocast,
+    storage,
+    sharing,
+    profiled,
+    memory_in_use,
+)
 
 
 def draw_all(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The programs of examples/tutorials as pieces of a page: a cell's title becomes a sentence, its code a block."""
+"""Makes parts of a page from the programs of examples/tutorials: a cell's title is a sentence, its code is a block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parents[1] / "examples" / "tutorials"
 
 
 def section(source: str) -> str:
-    """Markdown for a program: what it is about and how to run it, from its docstring, then its cells (`# %%`)."""
+    """Markdown for a program: its subject and its command, from the docstring, and then its cells (`# %%`)."""
     docstring = ast.get_docstring(ast.parse(source))
     assert docstring is not None
     about, command = docstring.split(" Run: ")

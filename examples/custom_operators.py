@@ -1,7 +1,7 @@
 """Operators in Python, for a device: `python examples/custom_operators.py`.
 
-The same steps as in C++ (csrc/aten/OpenRegExtra.cpp). A kernel in Python is made of other operators, so this is for
-operators that PyTorch lacks, not for the kernels of a device.
+The steps are those of C++ (csrc/aten/OpenRegExtra.cpp). A kernel in Python is composed of other operators. So this way
+is for operators that PyTorch lacks, and not for the kernels of a device.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch import Tensor
 
 
 # LITERALINCLUDE START: PYTHON CUSTOM OPERATOR
-# Schema, taken from the annotations, and the kernel for the device. Another device type raises PyTorch's sentence.
+# The schema comes from the annotations. The kernel is for the device; another device type raises PyTorch's sentence.
 @torch.library.custom_op("openreg_example::soft_clip", mutates_args=(), device_types="openreg")
 def soft_clip(x: Tensor, limit: float) -> Tensor:
-    """`x` where it is small, and never further from 0 than `limit`."""
+    """`x` if it is small; never further from 0 than `limit`."""
     return torch.tanh(x / limit) * limit
 
 
-# What the result looks like: for torch.compile, torch.export and FakeTensor, which run no kernel.
+# The shape of the result, for torch.compile, torch.export and FakeTensor, which run no kernel.
 @soft_clip.register_fake
 def _(x: Tensor, limit: float) -> Tensor:
     return torch.empty_like(x)
@@ -31,13 +31,13 @@ def _(x: Tensor, limit: float) -> Tensor:
 
 # LITERALINCLUDE START: PYTHON AUTOGRAD
 def save_result(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-    """Keeps what the derivative needs: tanh' = 1 - tanh**2."""
+    """Keeps the values that the derivative needs: tanh' = 1 - tanh**2."""
     ctx.save_for_backward(output)
     ctx.limit = inputs[1]
 
 
 def derivative(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-    """One gradient for each argument; a number has none."""
+    """One gradient for each argument. A number has no gradient."""
     (output,) = ctx.saved_tensors
     return grad * (1 - (output / ctx.limit) ** 2), None
 
@@ -51,14 +51,14 @@ soft_clip.register_autocast("openreg", torch.float32)
 
 @soft_clip.register_vmap
 def _(info: Any, dims: tuple[int | None, None], x: Tensor, limit: float) -> tuple[Tensor, int | None]:
-    return soft_clip(x, limit), dims[0]  # elementwise: the new dimension is one like the others
+    return soft_clip(x, limit), dims[0]  # the operator is elementwise, so the new dimension is like the others
 
 
 # LITERALINCLUDE END: PYTHON AUTOCAST AND VMAP
 
 
 # LITERALINCLUDE START: PYTHON EXISTING NAMESPACE
-# An operator in a namespace that somebody else has defined. `DEF` would claim the namespace; a fragment adds to it.
+# An operator in a namespace that another package has defined. `DEF` would claim the namespace; a fragment adds to it.
 library = torch.library.Library("openreg_example", "FRAGMENT")
 library.define("halve(Tensor x) -> Tensor")
 library.impl("halve", lambda x: x * 0.5, "CompositeImplicitAutograd")
@@ -72,7 +72,7 @@ def main() -> None:
     y.sum().backward()
     print("result  ", y.tolist())
     print("gradient", x.grad.tolist())  # type: ignore[union-attr]
-    # Another of its tests, of the autograd registration, refuses devices that PyTorch does not know.
+    # opcheck's test of the autograd registration refuses devices that PyTorch does not know.
     tests = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
     torch.library.opcheck(soft_clip, (x.detach().requires_grad_(), 2.0), test_utils=tests)
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from new_backend import parts  # noqa: E402
 
-# Beside what a new backend consists of: what makes it, and the examples that are backends themselves.
+# Files that a new backend does not contain: the programs that make it, and the examples that are backends themselves.
 MAKERS = ("cmake/rename.py", "new_backend", "examples/minimal_backend", "examples/python_backend")
 
 
@@ -22,7 +22,7 @@ def main(target: Path) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted({*parts.files(ROOT), *parts.files(ROOT, MAKERS, ())}):
             path = ROOT / name
-            # A fixed date, and of the permissions only what git keeps: the same sources make the same file.
+            # A fixed date, and only the permissions that git keeps, so that the same sources make the same file.
             member = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             member.compress_type = zipfile.ZIP_DEFLATED
             mode = path.lstat().st_mode

@@ -1,4 +1,4 @@
-"""Which names a device can have, and what each name of the sources becomes under one."""
+"""Decides which names a device can have, and what each name of the sources becomes under such a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cmake"))
 
 from rename import IDENTIFIER, Names
 
-# The keywords of C++20 that Python lets one use as a name.
+# The keywords of C++20 that are allowed as names in Python.
 CXX_KEYWORDS = frozenset(
     re.findall(
         r"\w+",
@@ -27,18 +27,18 @@ CXX_KEYWORDS = frozenset(
         throw true typedef typeid typename union unsigned using virtual void volatile wchar_t xor xor_eq""",
     )
 )
-# Names that the build gives to something else: CMake's targets.
+# Names of CMake's own targets.
 CMAKE_TARGETS = frozenset({"all", "clean", "edit_cache", "help", "install", "package", "rebuild_cache", "test"})
-# Names of PrivateUse1 backends that their vendors publish. torch.device cannot tell, where they are not installed.
+# Names of PrivateUse1 backends that vendors publish. If such a package is not installed, torch.device cannot tell.
 PUBLISHED = {"mlu": "torch_mlu", "musa": "torch_musa", "npu": "torch_npu"}
 
 
 class BadName(ValueError):
-    """A device cannot have this name; the message says why."""
+    """A device cannot have this name. The message says why."""
 
 
 def words(name: str) -> tuple[str, str, str, str]:
-    """The name as a word of each kind: ``my_chip``, ``MyChip`` (classes), ``MY_CHIP`` (macros), ``myChip`` (C)."""
+    """The name in each style: ``my_chip``, ``MyChip`` (classes), ``MY_CHIP`` (macros), ``myChip`` (C functions)."""
     camel = "".join(part.capitalize() for part in name.split("_"))
     return name, camel, name.upper(), camel[0].lower() + camel[1:]
 
@@ -46,7 +46,7 @@ def words(name: str) -> tuple[str, str, str, str]:
 def check(name: str) -> None:
     """Raises BadName if no device can have the name, or if something that is installed here has it already.
 
-    Asks the installed PyTorch, if there is one, and imports it.
+    Asks the installed PyTorch, if there is one, and imports it for this.
     """
     _check_spelling(name)
     _check_libraries(name)
@@ -115,7 +115,7 @@ def _check_torch(name: str, torch: ModuleType) -> None:
 
 def _check_namespaces(name: str, headers: Path) -> None:
     opened = re.compile(rf"\bnamespace\s+(?:\w+::)*{name}\b".encode())
-    for header in headers.glob("[acAt]*/**/*.h"):  # ATen, c10, torch: not the libraries that PyTorch ships headers of
+    for header in headers.glob("[acAt]*/**/*.h"):  # ATen, c10, torch: not the headers of other libraries
         if opened.search(header.read_bytes()):
             raise BadName(
                 f"PyTorch has a C++ namespace {name!r} ({header.relative_to(headers)}), in which the new backend's "
@@ -124,13 +124,13 @@ def _check_namespaces(name: str, headers: Path) -> None:
 
 
 def full_table(name: str, texts: Iterable[str]) -> Names:
-    """The table for the whole project. ``texts``: its files and their names, from which the identifiers are taken.
+    """The table for the whole project. ``texts``: the files and their names, from which the identifiers are taken.
 
-    Raises BadName if a new identifier is one that the sources use for something else.
+    Raises BadName if the sources use a new identifier for something else already.
     """
     lower, camel, upper, c_prefix = words(name)
     pairs = {
-        "_ZN2at7openreg7": f"_ZN2at{len(lower)}{lower}7",  # a mangled name has the length
+        "_ZN2at7openreg7": f"_ZN2at{len(lower)}{lower}7",  # a mangled name contains the length
         "openreg": lower,
         "OpenReg": camel,
         "OPENREG": upper,
@@ -138,7 +138,7 @@ def full_table(name: str, texts: Iterable[str]) -> Names:
         "OCCL": upper.replace("_", "") + "CCL",
     }
     old = re.compile("|".join(pairs))
-    prefix = re.compile(r"\bor(?=[A-Z])")  # of the device library's C functions and types
+    prefix = re.compile(r"\bor(?=[A-Z])")  # the prefix of the device library's C functions and types
 
     def renamed(identifier: str) -> str:
         return prefix.sub(c_prefix, old.sub(lambda match: pairs[match[0]], identifier))
@@ -148,7 +148,7 @@ def full_table(name: str, texts: Iterable[str]) -> Names:
 
 
 def word_table(old: str, name: str, texts: Iterable[str]) -> Names:
-    """The table for a project whose device has a name of one word, which stands for nothing else in it."""
+    """The table for a project whose device has a name of one word that the project uses for nothing else."""
     pairs = dict(zip((old, old.capitalize(), old.upper()), words(name), strict=False))
     pattern = re.compile("|".join(pairs))
 

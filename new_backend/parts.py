@@ -1,4 +1,4 @@
-"""Of which files a new backend consists, and what is different in them from this project's.
+"""The files of a new backend, and what differs in them from the files of this project.
 
 Whole files and folders are listed here. In a file, lines between ``LEFT OUT OF A NEW BACKEND START: why`` and
 ``LEFT OUT OF A NEW BACKEND END`` (comments of the file's language) are left out, and EDITS has what is said in another
@@ -79,7 +79,7 @@ LEFT_OUT = (
     "torch_openreg/_cuda",
     "torch_openreg/_testing",
 )
-# Files that are not renamed: a licence is its author's.
+# Files that are not renamed, because the licence belongs to its author.
 VERBATIM = ("LICENSE",)
 
 DEVICE_TYPE = '''asked_face = os.environ.get("TORCH_OPENREG_AS", "")
@@ -97,7 +97,7 @@ LIBRARIES = (
 EXTRA_MODULES = ', "torch_openreg_options.py", "torch_openreg_pytest.py"'
 TAGLINE = "A complete PyTorch accelerator that needs no hardware"
 
-# File -> what stands there, and what stands there in a new backend.
+# File -> pairs: the text in this project, and the text in a new backend.
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "Makefile": (
         ("csrc faces third_party", "csrc third_party"),
@@ -215,10 +215,10 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     "torch_openreg/openreg/_reductions.py": (
         (
             """    if device_type == "openreg":  # PyTorch knows how CUDA tensors travel: torch_openreg/_cuda/_storage.py
-        # Tensors of every layout, parameters and typed storages are made of these, and PyTorch reduces them.
+        # Tensors of every layout, parameters and typed storages contain untyped storages, and PyTorch reduces the rest.
         ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
 """,
-            """    # Tensors of every layout, parameters and typed storages are made of these, and PyTorch reduces them.
+            """    # Tensors of every layout, parameters and typed storages contain untyped storages, and PyTorch reduces the rest.
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
 """,
         ),

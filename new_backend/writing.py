@@ -1,4 +1,4 @@
-"""Puts a new backend together: the sources, what is different in them, and their new names."""
+"""Puts a new backend together: the sources, the differences, and the new names."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ ROOT = Path(__file__).parents[1]
 TEXTS = Path(__file__).parent / "texts"
 
 START, END = "LEFT OUT OF A NEW BACKEND START", "LEFT OUT OF A NEW BACKEND END"
-# The pages that may name the project that a new one comes from.
+# The pages that may name the project from which a new one was made.
 ACKNOWLEDGE = ("LICENSE", "README.md", "UPSTREAM.md")
 
 
 class DefectiveSource(Exception):
-    """A file of the sources from which no new backend can be made; the message says where and why."""
+    """A file of the sources from which no new backend can be made. The message says where and why."""
 
 
 def write_full(name: str, output: Path) -> None:
-    """The whole project. Raises BadName, DefectiveSource, or FileExistsError if ``output`` is there and not empty."""
+    """Writes the whole project. Raises BadName, DefectiveSource, or FileExistsError if ``output`` is not empty."""
     naming.check(name)
     originals = {file: ROOT / file for file in parts.files(ROOT)}
     texts = {file: _edited(file, path.read_text()) for file, path in originals.items() if not path.is_symlink()}
@@ -43,7 +43,7 @@ def write_full(name: str, output: Path) -> None:
 
 
 def write_example(kind: str, name: str, output: Path) -> None:
-    """``kind`` "minimal" or "python": the project examples/minimal_backend or examples/python_backend, renamed."""
+    """Writes examples/minimal_backend (``kind`` is "minimal") or examples/python_backend ("python"), renamed."""
     naming.check(name)
     folder, old = {"minimal": ("minimal_backend", "abacus"), "python": ("python_backend", "ledger")}[kind]
     root = ROOT / "examples" / folder
@@ -56,14 +56,14 @@ def write_example(kind: str, name: str, output: Path) -> None:
 
 
 def _edited(file: str, text: str) -> str:
-    """The text of a file of the sources without what is left out, and with its edits; not yet renamed."""
+    """The text of a source file without the parts that are left out, and with its edits. It is not renamed yet."""
     lines = _kept_lines(file, text)
     text = "".join(line for line in lines if "LITERALINCLUDE" not in line)
     for old, new in parts.EDITS.get(file, ()):
         if old not in text:
             raise DefectiveSource(f"{file} has no longer what new_backend/parts.py changes: {old!r}")
         text = text.replace(old, new, 1)
-    # Where something is left out, the empty lines before and after it meet.
+    # If lines are left out, the empty lines before and after them meet.
     return re.sub(r"\n{4,}", "\n\n\n", text) if file.endswith((".py", ".pyi")) else re.sub(r"\n{3,}", "\n\n", text)
 
 
@@ -85,7 +85,7 @@ def _without_upstream(text: str) -> str:
 
 
 def _pages(name: str, folder: Path, command: str) -> dict[str, str]:
-    """The texts of a new backend that are its own: ``{{word}}`` stands for a form of the name."""
+    """The pages that only a new backend has. ``{{word}}`` in a page is replaced by a form of the name."""
     lower, camel, upper, c_prefix = naming.words(name)
     article = "an" if lower[0] in "aeiou" else "a"
     values = {
@@ -115,7 +115,7 @@ def upstream_version() -> str:
 
 
 def _check_done(written: dict[str, str]) -> None:
-    """Nothing is left of this project's names and marks: what is left, the sources have in a form that hides it."""
+    """Checks that none of this project's names and marks is left: names that the table of names does not find."""
     hidden = "openreg", r"\boccl", "literalinclude", "left out of a new backend"
     left = re.compile(rf"(?i:{'|'.join(hidden)})|\{{\{{(?=(?:name|version|command)\}}\}})|\bor(?:[A-Z]\w|\[A-Z\])")
     for file, text in written.items():

@@ -176,9 +176,11 @@ def page() -> str:
     lines = [
         "# torch.cuda, name by name",
         "",
-        f"All public names of `torch.cuda` and its public submodules in PyTorch {version}, and what the device has: by",
-        "its own name, in `torch.openreg`, and by the name cuda (`TORCH_OPENREG_AS=cuda`), which has all of them.",
-        "`python -m tests.cuda_surface` writes this page; a test compares it with both modules.",
+        f"This page lists all public names of `torch.cuda` and its public submodules in PyTorch {version}. It says which "
+        "of them",
+        "the device has under its own name, in `torch.openreg`. Under the name cuda (`TORCH_OPENREG_AS=cuda`) it has all "
+        "of them.",
+        "`python -m tests.cuda_surface` writes this page; a test compares the page with both modules.",
         "",
         "| | names |",
         "|---|---:|",
@@ -213,8 +215,8 @@ def page() -> str:
         "",
         "## What refuses by the name cuda",
         "",
-        "Of `torch.cuda`, `torch.backends.cuda` and `torch.backends.cudnn`, with what each raises. The call",
-        "that raises it is in `tests/cuda_face_rows.py`.",
+        "These names of `torch.cuda`, `torch.backends.cuda` and `torch.backends.cudnn` raise an error. The calls",
+        "that raise are in `tests/cuda_face_rows.py`.",
         "",
         "| name | raises |",
         "|---|---|",

@@ -116,36 +116,36 @@ def lacks_a_kernel(operator: torch._ops.OpOverload, tensors: list[torch.Tensor])
 
 HEAD = """# Operators that can be registered through a stub
 
-PyTorch's operators compute their inner loop through a *stub*, a table of one kernel per device type. A backend that
-fills its slot gets the operator's checks, promotion, broadcasting and iteration for nothing
-(`csrc/aten/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This one fills it with the
-CPU's kernel, which is right only for a kernel that takes its addresses from the iterator and from nothing else
-(`csrc/aten/native/Stub.h`): the sections follow from that.
+PyTorch's operators compute their inner loop through a *stub*, a table with one kernel for each device type. A backend
+that fills its slot in a stub gets the operator's checks, promotion, broadcasting and iteration from PyTorch
+(`csrc/aten/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This backend fills a slot
+with the CPU's kernel. That is correct only if the kernel takes its addresses from the iterator and from nothing else
+(`csrc/aten/native/Stub.h`). The sections of this page follow from this rule.
 
-Made by `make stubs` from PyTorch 2.13: the stubs from its headers, whose names begin in `ATen/native`.
+`make stubs` writes this page. The stubs are those in the headers of PyTorch 2.13, relative to `ATen/native`.
 """
 # Verdict -> the title of its section, and what the section says.
 SECTIONS = {
     "filled here": (
         "Filled by this backend",
-        "Tested at 4M elements on two threads (`tests/test_registrations.py`). The operators are those of\n"
+        "These stubs are tested at 4M elements on two threads (`tests/test_registrations.py`). The operators are those of\n"
         "`OpenRegStructured.cpp` that fail without the kernel.",
     ),
     "its type allows it": (
         "The type of the CPU's kernel allows it",
-        "The kernel takes an iterator and numbers. The operator is the one that the stub is named after.",
+        "The kernel takes an iterator and numbers. The column has the operator after which the stub is named.",
     ),
     "no: takes tensors": (
         "The CPU's kernel takes tensors",
-        "It would use the addresses that tensors carry, which are those of the device window.",
+        "The kernel would use the addresses that tensors carry. These are addresses of the device window.",
     ),
     "no: reads its tensors again": (
         "The CPU's kernel reads the iterator's tensors again",
-        "A reduction in two passes asks them for their addresses, which are those of the device window.",
+        "A reduction in two passes asks the tensors for their addresses. These are addresses of the device window.",
     ),
     "no: takes a generator": (
         "The CPU's kernel takes a generator",
-        "It expects the CPU's generator, and a tensor of the device comes with the device's.",
+        "The kernel expects the CPU's generator, but a tensor of the device comes with the device's generator.",
     ),
 }
 

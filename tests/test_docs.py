@@ -172,7 +172,6 @@ def test_the_reference_has_every_public_name(built: tuple[Path, Any]) -> None:
         "fallback",
         "faults",
         "memory",
-        "meta",
         "models",
         "nvtx",
         "profiler",

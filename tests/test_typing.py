@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 from pathlib import Path
 
@@ -63,3 +64,11 @@ def test_python_and_type_checkers_find_a_name_in_the_same_submodule() -> None:
             found.add((node.module, name.name))
     submodules = {(None, name) for name in _names.SUBMODULES if not name.startswith("_")}
     assert found == submodules | {(module, name) for module, names in _names.SUBMODULES.items() for name in names}
+
+
+def test_a_name_that_a_submodule_gives_to_the_device_is_in_its_own_list() -> None:
+    for submodule, names in _names.SUBMODULES.items():
+        owned = importlib.import_module(f"torch_openreg.openreg.{submodule}").__all__
+        # amp and models have names that are reached through them only; the others give all that they have.
+        wanted = [name for name in owned if name in names] if submodule in ("amp", "models") else owned
+        assert not names or tuple(wanted) == names, submodule

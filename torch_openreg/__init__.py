@@ -1,10 +1,11 @@
 """torch_openreg: a complete PyTorch accelerator that needs no hardware, as device ``"openreg"``.
 
-``import torch`` loads this package (torch_openreg_autoload.py), so programs need not name it; importing it by hand,
-before or after torch, does the same. Neither ever raises: what went wrong is kept and raised, with its cause, at the
-first use of the device. ``TORCH_OPENREG_AUTOLOAD=strict`` raises at once; ``=0`` leaves loading to an import by hand.
+``import torch`` loads this package (torch_openreg_autoload.py), so programs need not import it. An import by hand,
+before or after torch, has the same effect. Neither import ever raises: a failure is kept, and the first use of the
+device raises it, with its cause. ``TORCH_OPENREG_AUTOLOAD=strict`` raises at once. With ``TORCH_OPENREG_AUTOLOAD=0``
+only an import by hand loads the package.
 
-``from torch_openreg import openreg`` gives ``torch.openreg``, with types: editors do not know the attribute of torch.
+``from torch_openreg import openreg`` gives ``torch.openreg`` with types, because editors do not know the attribute.
 """
 
 from __future__ import annotations

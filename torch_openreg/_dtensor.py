@@ -1,8 +1,8 @@
-"""Random operators of ``torch.distributed.tensor``: each shard draws numbers of its own, and the ranks stay together.
+"""Random operators of ``torch.distributed.tensor``: each shard draws its own numbers, and the ranks stay together.
 
 PyTorch's tracker gives every shard a part of one sequence, by the offset of a Philox generator. The generator of this
-device is a Mersenne twister, in which nobody can step ahead, so a shard draws from a seed of its own instead. A device
-whose generator has a seed and an offset, such as CUDA's, needs nothing of this file.
+device is a Mersenne twister, which cannot skip numbers. So here a shard draws from a seed of its own. A device whose
+generator has a seed and an offset, such as CUDA's, does not need this file.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch_openreg._loader import device_type
 
 @contextlib.contextmanager
 def _as_shard(start: int, given: torch.Generator | None = None) -> Iterator[None]:
-    """The block draws the numbers of the shard that starts at the element ``start``.
+    """In the block, the device's default generator gives the numbers of the shard that starts at the element ``start``.
 
-    It draws from the device's default generator. Its seed comes from ``given`` or from that generator, which afterwards
-    is one number further on all ranks. Waits for the kernels that draw from it.
+    The shard's seed is computed from ``given``, or from the default generator. Afterwards that generator is one number
+    further on all ranks. Waits for queued kernels that draw from it.
     """
     default = openreg.default_generators[openreg.current_device()]
     source = given or default

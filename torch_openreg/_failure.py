@@ -1,4 +1,4 @@
-"""What stands in for ``torch.openreg`` when the backend could not start."""
+"""The stand-in for ``torch.openreg`` if the backend could not start."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from torch_openreg import _loader
 
 
 class BackendLoadError(RuntimeError, AttributeError):
-    """Raised by every use of a device whose backend could not start; ``__cause__`` is the original exception.
+    """Raised by every use of a device whose backend could not start. ``__cause__`` is the original exception.
 
-    An AttributeError too, because PyTorch asks ``hasattr(torch.openreg, ...)`` for programs that use the CPU only.
+    The class is also an AttributeError, because PyTorch calls ``hasattr(torch.openreg, ...)`` in programs that use the
+    CPU only.
     """
 
 
 def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
     """The sentence that users see: the phase that failed, why, and what to do."""
-    # What a check finds it also says how to mend.
+    # The message of a check says already what to do.
     remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
     simulated = "simulated " if _loader.device_type == "cuda" else ""  # a build of PyTorch with CUDA has a real one
     failure = BackendLoadError(
@@ -33,7 +34,7 @@ def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
 
 
 def describe_owner(name: str) -> str:
-    """The backend called ``name``, and the distribution that it was installed from if that can be told."""
+    """The backend called ``name``, and its distribution if that is known."""
     import torch
 
     module = getattr(torch, name, None)
@@ -44,34 +45,34 @@ def describe_owner(name: str) -> str:
     elif module is not None and package not in ("torch", "builtins"):
         names = set(packages_distributions().get(package, []))
     else:
-        # It gave PyTorch no module of its own: one of the backends that are loaded.
+        # The backend gave PyTorch no module of its own, so it is one of the backends that are loaded.
         names = {d.name for p, d in backends.items() if d and p in sys.modules and p != "torch_openreg_autoload"}
     installed = " or ".join(f"{name} {version(name)}" for name in sorted(names))
     return f"{name!r} (from {installed})" if installed else repr(name)
 
 
 class _FailedModule(ModuleType):
-    """``torch.openreg`` after a failure: no device is there, and whoever asks for more is told why."""
+    """``torch.openreg`` after a failure: it says that there is no device, and any other use raises the reason."""
 
     def __init__(self, failure: BackendLoadError) -> None:
         super().__init__("torch.openreg", "The openreg backend, which could not start.")
         self._failure = failure
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python's own questions: inspect, copy, pickle
+        if name.startswith("__"):  # names that Python itself looks up: inspect, copy, pickle
             raise AttributeError(name)
         self._lazy_init()
 
     def _lazy_init(self) -> NoReturn:
-        # A new one each time: a raised exception holds on to the frames of all who raised it.
+        # A new exception each time, because a raised exception keeps the frames of every place that raised it.
         raise BackendLoadError(*self._failure.args) from self._failure.__cause__
 
     def _deserialize(self, storage: Any, location: str) -> None:
-        """torch.load's question. PyTorch's own answer for a device that is not available lacks the reason."""
+        """Called by torch.load. PyTorch's own error for a device that is not available does not have the reason."""
         if location == "openreg" or location.startswith("openreg:"):
             self._lazy_init()
 
-    # What PyTorch calls on behalf of programs that use the CPU only.
+    # PyTorch calls these functions in programs that use the CPU only.
     @staticmethod
     def is_available() -> bool:
         return False
@@ -94,9 +95,9 @@ class _FailedModule(ModuleType):
 
 
 def stand_in(failure: BackendLoadError) -> ModuleType:
-    """Lets ``device="openreg"`` reach the failure, without taking anything from a program that does not use it.
+    """Makes ``device="openreg"`` raise the failure, and changes nothing for programs that do not use the device.
 
-    Returns the module that explains, which is ``torch.openreg`` unless that is somebody else's.
+    Returns the module that explains the failure. It is ``torch.openreg`` unless another package has set that name.
     """
     import torch
 
@@ -107,12 +108,12 @@ def stand_in(failure: BackendLoadError) -> ModuleType:
     # LEFT OUT OF A NEW BACKEND END
     torch.serialization.register_package(0, lambda storage: None, module._deserialize)
     if getattr(torch, "openreg", None) is not sys.modules.get("torch_openreg.openreg"):
-        return module  # somebody else's; without a failure so late that ours is there, both are None
+        return module  # another package has set it (both are None if nobody has, and equal if it is our own module)
     torch.openreg = sys.modules["torch.openreg"] = module  # type: ignore[attr-defined]
     if torch._C._get_privateuse1_backend_name() == "privateuseone" and torch._C._get_accelerator().type == "cpu":
-        # Claimed only where no other accelerator is: the owner of the name becomes PyTorch's accelerator.
+        # Claim the name only if PyTorch has no other accelerator: the owner of the name becomes the accelerator.
         torch.utils.rename_privateuse1_backend("openreg")
     if torch._C._get_privateuse1_backend_name() == "openreg":
-        # torch.accelerator asks here, and should answer as if nothing was installed.
+        # torch.accelerator calls this function, and should answer as if nothing was installed.
         torch._C._accelerator_getAccelerator = lambda: None  # type: ignore[assignment, return-value]
     return module

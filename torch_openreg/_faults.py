@@ -1,6 +1,7 @@
-"""The language in which a test says what goes wrong: ``"malloc:3=oom; copy~2ms; device1@kernel:40=lost"``.
+"""Reads programs of faults, such as ``"malloc:3=oom; copy~2ms; device1@kernel:40=lost"``.
 
-A module without torch, so that OPENREG_FAULTS is checked before the device is loaded.
+The docstring of ``torch.openreg.faults`` explains the language. This module does not need torch, so that
+OPENREG_FAULTS is checked before the device is loaded.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch_openreg._hints import did_you_mean
+from torch_openreg._sizes import byte_count
 
 # The values of orFaultPoint, orFaultAction and orFaultDuration in openreg_faults.h.
 POINTS = {
-    "malloc": 1,  # a block of the caching allocator: what a tensor asks for
-    "segment": 2,  # what the caching allocator asks of the device
+    "malloc": 1,  # a tensor asks the caching allocator for a block
+    "segment": 2,  # the caching allocator asks the device for memory
     "pinned": 4,
     "kernel": 8,
     "copy": 16,
@@ -39,7 +41,7 @@ ERRORS = {  # the codes of CUDA's namesakes
     "assert": 710,  # device-side assert
     "failure": 719,  # unspecified launch failure
 }
-ACTIONS = {  # the action, the points at which it makes sense, and why
+ACTIONS = {  # the action, the points at which it is allowed, and why
     "flip": (FLIPS, ("copy",), "only copies can have a flipped bit, and once"),
     "drop": (DROPS, ("message",), "only messages can be dropped, and once"),
     "kill": (KILLS, tuple(POINTS), "a process is killed once"),
@@ -47,7 +49,6 @@ ACTIONS = {  # the action, the points at which it makes sense, and why
 EFFECTS = (*ERRORS, "lost", *ACTIONS)
 MANY = 2**64 - 1
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
-_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _FAULT = re.compile(
     r"(?:rank(?P<rank>\d+)@)?(?:device(?P<device>\d+)@)?(?P<point>\w+|\*)(?::(?P<which>[^=~x]+))?"
     r"(?:=(?P<effect>\w+)(?P<sticky>!?)|~(?P<delay>[\d.]+)(?P<unit>[a-z]*)|x(?P<factor>[\d.]+))"
@@ -56,7 +57,7 @@ _FAULT = re.compile(
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, as openreg_faults.h has it."""
+    """One fault, with the fields of ``orFault`` in openreg_faults.h."""
 
     text: str
     points: int
@@ -93,8 +94,8 @@ def _which(which: str, text: str, seed: int) -> dict[str, object]:
         last = MANY if found[2] else int(found[3] or first)
         if 1 <= first <= last <= MANY:
             return {"calls": (first, last)}
-    elif found := re.fullmatch(r">(\d+)([KMG]?)", which):
-        return {"min_size": int(found[1]) * _SIZES[found[2]] + 1}
+    elif which.startswith(">") and (size := byte_count(which[1:])) is not None:
+        return {"min_size": size + 1}
     elif which.startswith("p"):
         probability = _number(which[1:], "a probability", text)
         if 0 < probability <= 1:
@@ -106,7 +107,7 @@ def _which(which: str, text: str, seed: int) -> dict[str, object]:
 
 
 def _parse_one(text: str, seed: int) -> Fault | None:
-    """None for a fault of another rank."""
+    """The fault that ``text`` describes; None if the fault is for another rank."""
     found = _FAULT.fullmatch(re.sub(r"\s", "", text))
     if not found:
         raise ValueError(
@@ -146,9 +147,10 @@ def _parse_one(text: str, seed: int) -> Fault | None:
 
 
 def parse(program: str) -> list[Fault]:
-    """The faults of a program: parts separated by semicolons, of which ``seed=N`` is the seed of the following ones.
+    """The faults of a program, whose parts are separated by semicolons.
 
-    Raises ValueError, with the closest words that exist for one that does not.
+    A part ``seed=N`` sets the seed of the faults after it. Raises ValueError for a program that cannot be read; the
+    message has the closest known word for an unknown word.
     """
     seed = 0
     faults: list[Fault | None] = []

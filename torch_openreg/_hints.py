@@ -1,4 +1,4 @@
-"""What a message proposes in place of an unknown word."""
+"""The word that a message proposes for an unknown word."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` with the closest of the known words, or the empty string if none is close."""
+    """`` Did you mean 'x'?`` with the closest of the known words; the empty string if no known word is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""

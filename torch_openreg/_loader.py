@@ -1,10 +1,11 @@
-"""Brings the backend up, in named phases. A failing phase is kept, never raised into ``import torch``.
+"""Loads the backend, in named phases. If a phase fails, the exception is kept, and never raised into ``import torch``.
 
 Rules:
-  - Nothing here imports more than torch has already imported: `import torch` pays for it in every program.
-  - What can be known without opening a library is checked before one is opened: a library of another PyTorch version,
-    or a second owner of PrivateUse1, ends in an abort that no Python code can catch.
-  - load() may be called twice, from two threads, and from inside the `import torch` that it started itself.
+  - Nothing here imports a module that torch has not imported already, because every program pays for it in
+    `import torch`.
+  - Whatever can be checked without opening a library is checked before a library is opened. A library for another
+    PyTorch version, or a second owner of PrivateUse1, ends in an abort that no Python code can catch.
+  - load() may be called twice, from two threads, and within the `import torch` that it started itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg"
 
 # LEFT OUT OF A NEW BACKEND END
 failure: Exception | None = None
-"""What went wrong, with the original exception as its cause; None after a successful start."""
+"""The failure of the start, with the original exception as its cause; None after a successful start."""
 
 asked_face = os.environ.get("TORCH_OPENREG_AS", "")
 device_type = "cuda" if asked_face == "cuda" else "openreg"
@@ -38,10 +39,10 @@ device_type = "cuda" if asked_face == "cuda" else "openreg"
 
 
 def load() -> ModuleType | None:
-    """Runs the phases, once. Returns the device's module, or one that explains why there is none."""
+    """Runs the phases once. Returns the device's module, or a module that explains why there is no device."""
     global _started, failure
     try:
-        # Outside our lock: a thread inside `import torch`, which holds Python's lock of it, comes here wanting ours.
+        # Not under our lock: a thread within `import torch` holds Python's lock of torch, and then wants our lock.
         import torch
     except Exception as error:
         if _strict():
@@ -49,7 +50,7 @@ def load() -> ModuleType | None:
         failure = error
         return None
     with _lock:
-        # A reloaded package finds its own module there.
+        # After a reload of the package, its own module is there already.
         if not _started and not _is_ours(getattr(torch, "openreg", None)) and not hasattr(torch._C, "_openreg"):
             _started = True
             for phase in PHASES[device_type]:
@@ -59,13 +60,13 @@ def load() -> ModuleType | None:
                     from torch_openreg import _failure
 
                     failure = _failure.explain(phase, error)
-                    # Also what `from torch_openreg import openreg` gives.
+                    # `from torch_openreg import openreg` gives the same object.
                     setattr(sys.modules["torch_openreg"], "openreg", _failure.stand_in(failure))  # noqa: B010
                     if _strict():
                         raise failure from error
                     # LEFT OUT OF A NEW BACKEND START: the face cuda
                     if asked_face:
-                        # Who says "cuda" would only hear from PyTorch that it is not compiled with CUDA.
+                        # A program that says "cuda" would otherwise learn only that PyTorch is not compiled with CUDA.
                         _warn(str(failure))
                     # LEFT OUT OF A NEW BACKEND END
                     break
@@ -83,16 +84,16 @@ def load() -> ModuleType | None:
 def run_as_a_tool() -> bool:
     """Whether this process is ``torch-openreg COMMAND`` or ``python -m torch_openreg COMMAND``.
 
-    Then the command imports torch when it needs it: the doctor's report must come out where that hangs or aborts.
+    If so, the command imports torch when it needs torch. The doctor must report even if that import hangs or aborts.
     """
-    # Python has "-m" in place of the program while it looks for the module to run, and imports its package.
+    # While Python looks for the module to run, and imports its package, sys.argv[0] is "-m" instead of the program.
     module = sys.orig_argv[-len(sys.argv) :][:1] if sys.argv[:1] == ["-m"] else []
     return module == ["torch_openreg"] or os.path.basename(sys.argv[0] if sys.argv else "") == "torch-openreg"
 
 
 def cpu_build(version: str | None) -> str:
-    """The command that installs a CPU build of this version of PyTorch, or of the newest."""
-    # Without "+cpu", pip is content with an installed build of that release that has CUDA.
+    """The command that installs a CPU build of this version of PyTorch, or of the newest version."""
+    # Without "+cpu", pip would keep an installed build of that release with CUDA.
     wanted = f"torch=={version.partition('+')[0]}+cpu" if version else "torch"
     return f"pip install {wanted} --index-url {CPU_INDEX}"
 
@@ -115,13 +116,13 @@ def _is_ours(module: object) -> bool:
 
 
 def check_platform() -> None:
-    """This is Linux."""
+    """Checks that the platform is Linux."""
     if sys.platform != "linux":
         raise OSError(f"torch_openreg runs on Linux only, and this is {sys.platform!r}: use it in a container.")
 
 
 def check_environment() -> None:
-    """The switches in the environment are ones that we know."""
+    """Checks that the environment variables have values that we know."""
     value = os.environ.get("TORCH_OPENREG_AUTOLOAD", "1")
     if value not in ("0", "1", "strict"):
         raise ValueError(f"TORCH_OPENREG_AUTOLOAD is {value!r}. Set it to 1 (the default), 0 or strict, or unset it.")
@@ -156,10 +157,10 @@ def check_environment() -> None:
 
 
 def builds() -> list[str]:
-    """The minor versions of PyTorch that this wheel has builds for, oldest first; empty for a build from the sources.
+    """The minor versions of PyTorch for which this wheel has builds, oldest first; empty for a build from the sources.
 
-    A wheel has a folder ``torch2.13`` with the libraries for each of them (release/wheels.py), because pip cannot
-    choose a wheel by the PyTorch that is installed. A build from the sources has its libraries in the package itself.
+    A wheel has a folder such as ``torch2.13`` with the libraries for each version (release/wheels.py), because pip
+    cannot choose a wheel by the installed PyTorch. A build from the sources has its libraries in the package itself.
     """
     names = os.listdir(os.path.dirname(__file__))
     found = [name[5:] for name in names if name.startswith("torch") and name[5:6].isdigit()]
@@ -171,7 +172,7 @@ def _minor_version(version: str) -> str:
 
 
 def _choose_build(folder: str) -> None:
-    """Puts the build for this PyTorch in front of the package's path, if this is a wheel that has one."""
+    """Puts the build for this PyTorch in front of the package's path, if this is a wheel with such a build."""
     import torch
 
     path = sys.modules["torch_openreg"].__path__
@@ -181,7 +182,7 @@ def _choose_build(folder: str) -> None:
 
 
 def build_info() -> Any:
-    """The module that CMake wrote into the built package. Raises ImportError if none is there for this PyTorch."""
+    """The module that CMake wrote into the built package. Raises ImportError if there is none for this PyTorch."""
     folder = os.path.dirname(__file__)
     if not os.path.isdir(folder):
         raise ImportError(
@@ -192,7 +193,7 @@ def build_info() -> Any:
     try:
         from torch_openreg import _build_info
 
-        _ = _build_info.library_sizes  # the last line: the first that a cut file lacks
+        _ = _build_info.library_sizes  # the last line of the file: a file that was cut does not have it
     except ImportError:
         if minors := builds():
             raise ImportError(_other_torch(minors)) from None
@@ -206,7 +207,7 @@ def build_info() -> Any:
 
 
 def _other_torch(minors: list[str], version: str = "") -> str:
-    """The sentence for a PyTorch that this package has no build for."""
+    """The sentence for a PyTorch for which this package has no build."""
     import torch
 
     if not version:
@@ -223,7 +224,7 @@ def _other_torch(minors: list[str], version: str = "") -> str:
 
 
 def check_build() -> None:
-    """This package is built, and for the PyTorch minor version that runs."""
+    """Checks that this package is built, and built for the minor version of PyTorch that runs."""
     import torch
 
     built = build_info()
@@ -232,7 +233,7 @@ def check_build() -> None:
 
 
 def check_libraries() -> None:
-    """The shared libraries are whole. Opening one that was cut ends the process with SIGBUS."""
+    """Checks the sizes of the shared libraries. Opening a library that was cut ends the process with SIGBUS."""
     from torch_openreg import _build_info
 
     for name, size in _build_info.library_sizes.items():
@@ -244,7 +245,7 @@ def check_libraries() -> None:
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 def check_cuda() -> None:
-    """The name "cuda" is free: this is a CPU build of PyTorch, and this package was built with the face."""
+    """Checks that the name "cuda" is free: this is a CPU build of PyTorch, and this package has the face cuda."""
     import torch
 
     from torch_openreg import _build_info
@@ -264,11 +265,11 @@ def check_cuda() -> None:
 
 # LEFT OUT OF A NEW BACKEND END
 def check_owner() -> None:
-    """No other backend has taken PrivateUse1, of which a process has one."""
+    """Checks that no other backend has taken PrivateUse1. A process has one owner of PrivateUse1."""
     import torch
 
     name = torch._C._get_privateuse1_backend_name()
-    # The kernel tells of a backend that has not, or not yet, changed the name.
+    # The kernel shows a backend that has not changed the name, or not yet.
     if name not in ("privateuseone", "openreg") or torch._C._dispatch_has_kernel_for_dispatch_key(
         "aten::empty.memory_format", "PrivateUse1"
     ):
@@ -294,7 +295,7 @@ def open_libraries() -> None:
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 def _open_cuda_libraries() -> None:
-    """The module torch_openreg._C of the other face. Both have the same functions; a process has one of them."""
+    """Opens _C_cuda.so as the module torch_openreg._C. Both faces have the same functions; a process has one face."""
     import torch_openreg
 
     path = os.path.join(os.path.dirname(build_info().__file__), "_C_cuda.so")
@@ -310,16 +311,16 @@ def _open_cuda_libraries() -> None:
 
 # LEFT OUT OF A NEW BACKEND END
 def claim_name() -> None:
-    """PrivateUse1 becomes "openreg". From here on autograd and torch.accelerator see an accelerator."""
+    """Renames PrivateUse1 to "openreg". From here on autograd and torch.accelerator see an accelerator."""
     import torch
 
     torch.utils.rename_privateuse1_backend("openreg")
 
 
 class _Submodules:
-    """Finder and loader of ``torch.openreg.memory`` and its like: the submodules of ``torch_openreg.openreg``.
+    """Finder and loader of the submodules of ``torch_openreg.openreg`` under names such as ``torch.openreg.memory``.
 
-    Python's own finder would load them a second time under this name, with classes and state of their own.
+    Python's own finder would load a submodule a second time under this name, with separate classes and state.
     """
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -367,7 +368,7 @@ class _WhenImported:
 
 
 def attach_compiler() -> None:
-    """torch.compile learns of the device when it is imported."""
+    """Registers the device with torch.compile when torch.compile is imported."""
 
     def tell_dynamo(_: ModuleType) -> None:
         from torch_openreg._inductor import _device
@@ -384,7 +385,7 @@ def attach_compiler() -> None:
 
 
 def attach_dtensor() -> None:
-    """torch.distributed.tensor learns how the device draws random numbers."""
+    """Registers how the device draws random numbers, when torch.distributed.tensor is imported."""
 
     def register(random: ModuleType) -> None:
         from torch_openreg import _dtensor
@@ -395,7 +396,7 @@ def attach_dtensor() -> None:
 
 
 def attach_module() -> None:
-    """torch.openreg becomes the device's module."""
+    """Makes torch.openreg the device's module."""
     import torch
 
     from torch_openreg import openreg
@@ -406,7 +407,7 @@ def attach_module() -> None:
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 def attach_cuda() -> None:
-    """torch.cuda finds what it looks for in a build with CUDA."""
+    """Gives torch.cuda the attributes that it finds in a build with CUDA."""
     from torch_openreg import (
         _cuda,
         openreg,  # noqa: F401
@@ -417,7 +418,7 @@ def attach_cuda() -> None:
 
 # LEFT OUT OF A NEW BACKEND END
 def add_methods() -> None:
-    """Tensor.openreg(), Module.openreg(), is_openreg and their like; what PyTorch's own methods and pickling lack."""
+    """Adds methods such as Tensor.openreg() and is_openreg, and repairs PyTorch's own methods and pickling."""
     import torch
 
     from torch_openreg.openreg import _profiler_names, _reductions, _tensor_methods
@@ -429,7 +430,7 @@ def add_methods() -> None:
 
 
 def register_distributed() -> None:
-    """torch.distributed finds the backend "occl"; the classes behind it come with the first process group."""
+    """Registers the backend "occl" with torch.distributed. Its classes are made with the first process group."""
     import torch.distributed as dist
 
     if not dist.is_available():
@@ -460,7 +461,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         register_distributed,
     ),
     # LEFT OUT OF A NEW BACKEND START: the face cuda
-    # PrivateUse1 stays free: another backend may have it.
+    # PrivateUse1 stays free on this face, so another backend may take it.
     "cuda": (
         check_platform,
         check_environment,

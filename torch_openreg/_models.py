@@ -1,6 +1,7 @@
-"""Device models: which accelerator the simulated devices stand for, each a file of JSON in ``torch_openreg/models``.
+"""Reads device models: the accelerators that the simulated devices represent. Each is a file of JSON in ``models``.
 
-A module without torch, so that OPENREG_MODEL is checked before the device is loaded, and models are listed without it.
+This module does not need torch, so that OPENREG_MODEL is checked before the device is loaded, and so that models can be
+listed without torch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch_openreg._hints import did_you_mean
 
 FOLDER = os.path.join(os.path.dirname(__file__), "models")
 ERRORS = ("NotImplementedError", "RuntimeError", "TypeError")  # in the order of C++'s RefusalError
-PROPERTIES = {  # of get_device_properties(): what a model may say, and its unit
+PROPERTIES = {  # the numbers of get_device_properties() that a model may set, with their units
     "name": "",
     "total_memory": "bytes",
     "major": "compute capability",
@@ -43,7 +44,7 @@ _KEYS = ("about", "like", "properties", "tf32", "alerts", "only_operators", *_RE
 
 @dataclass(frozen=True)
 class Model:
-    """One model, with what it takes from those that it is like."""
+    """One model, with the values that it inherits from the models in ``like``."""
 
     name: str
     about: str = ""
@@ -62,19 +63,19 @@ class Model:
 
     @property
     def restricted(self) -> bool:
-        """Whether the model refuses anything."""
+        """Whether the model refuses any operator or dtype."""
         return bool(self.only_operators or self.absent_dtypes or self.missing_operators or self.refusals)
 
 
 def names() -> list[str]:
-    """The models that are shipped. A file that begins with an underscore is a part of others."""
+    """The names of the models in this package. A file with an underscore at the begin is a part of other models."""
     return sorted(file[:-5] for file in os.listdir(FOLDER) if file.endswith(".json") and not file.startswith("_"))
 
 
 def find(name: str) -> Model:
-    """A model by its name, or by the path of a file (which ends with ``.json``).
+    """A model by its name, or by the path of a file, which ends with ``.json``.
 
-    ValueError, with the closest name, if there is none, and for a file that is not a model.
+    Raises ValueError for an unknown name, with the closest name, and for a file that is not a model.
     """
     if name.endswith(".json"):
         return _read(name, os.path.basename(name)[:-5])
@@ -133,7 +134,7 @@ def _check_source(entry: object, what: str, path: str) -> None:
 
 
 def _joined(first: Model, second: Model) -> Model:
-    """What the first says, and what only the second says. Their restrictions add up."""
+    """The values of ``first``, and those that only ``second`` has. The restrictions of both hold."""
     return Model(
         first.name,
         first.about,

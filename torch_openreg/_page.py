@@ -1,8 +1,8 @@
-"""Pages that need nothing else: one HTML file without a network, a server or another file. Reports are made of them.
+"""Makes reports as pages of one HTML file, which need no network, no server and no other file.
 
 A page is ``page(title, body)``; ``table``, ``scrolls`` and ``stacked_areas`` make parts of a body. The page's security
-policy forbids the browser to load anything, so that a page which works here works offline. Colours follow the reader's
-light or dark scheme.
+policy forbids the browser to load anything, so a page that works here works offline. Colours follow the reader's light
+or dark scheme.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ def page(title: str, body: str, *, style: str = "", script: str = "") -> str:
 
 
 def scrolls(content: str) -> str:
-    """``content``, one element, which scrolls sideways where the window is narrower."""
+    """``content``, one element, which scrolls sideways if the window is narrower than the element."""
     return f'<div class="scrolls">{content}</div>'
 
 
 def colour(index: int) -> str:
-    """The colour of series number ``index``, told apart from its neighbours in light and in dark."""
+    """The colour of series number ``index``. It differs from its neighbours' in the light and in the dark scheme."""
     return f"hsl({index * 137.5 % 360:.0f} 60% 50%)"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str | int]], *, coloured: bool = False) -> str:
-    """A table. Cells are text; integers and text that begins with a digit stand at the right.
+    """A table. Cells are text; integers and text that begins with a digit are aligned to the right.
 
-    ``coloured``: each row begins with the colour of the series that it describes.
+    ``coloured``: whether each row begins with the colour of the series that the row describes.
     """
 
     def cell(value: str | int, tag: str, key: str = "") -> str:
@@ -99,7 +99,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str | int]], *, coloured:
 
 
 def _round_step(highest: float) -> float:
-    """The distance of an axis's lines: 1, 2 or 5 times a power of ten, so that there are three to six."""
+    """The distance of an axis's lines: 1, 2 or 5 times a power of ten, so that there are three to six lines."""
     power = 10.0 ** math.floor(math.log10(highest))
     return next(power * factor for factor in (0.2, 0.5, 1.0, 2.0) if highest / (power * factor) < 6)
 
@@ -112,14 +112,14 @@ def stacked_areas(
     marks: Sequence[tuple[int, str]] = (),
     limit: tuple[float, str] | None = None,
 ) -> str:
-    """A picture of quantities over the same steps, one upon the other, each in its colour().
+    """A picture of quantities over the same steps, stacked, each in the colour that ``colour()`` gives.
 
     Args:
-        series: the name and the values of each, all of the same length.
-        label: what the picture shows, for readers who do not see it.
-        unit: of the values, written at the axis.
-        marks: steps at which a vertical line stands, with a word.
-        limit: a value at which a horizontal line stands, with a word.
+        series: the name and the values of each quantity; all have the same number of values.
+        label: a description of the picture, for readers who do not see it.
+        unit: the unit of the values, which is written at the axis.
+        marks: steps at which there is a vertical line with a word.
+        limit: a value at which there is a horizontal line with a word.
     """
     width, height, left, top = 1000.0, 260.0, 70.0, 18.0
     steps = max((len(values) for _, values in series), default=0)
@@ -143,7 +143,7 @@ def stacked_areas(
     lower = [0.0] * steps
     for index, (name, values) in enumerate(series):
         upper = [base + value for base, value in zip(lower, values, strict=True)]
-        # A value holds from its step to the next one.
+        # A value holds from its step until the next step.
         there = [f"{x(i + j):.1f},{y(v):.1f}" for i, v in enumerate(upper) for j in (0, 1)]
         back = [f"{x(i + j):.1f},{y(lower[i]):.1f}" for i in reversed(range(steps)) for j in (1, 0)]
         parts.append(

@@ -1,4 +1,4 @@
-"""Where the parts of this package are that other people's extensions compile and link against."""
+"""The folders of the headers and libraries of this package, for extensions that are compiled against it."""
 
 from pathlib import Path
 
@@ -6,13 +6,16 @@ from torch_openreg._loader import build_info
 
 _build_info = build_info()
 
-# Beside the generated file, not this one: an editable install keeps what was built apart from the sources.
+# The folder of the generated file, and not of this file: an editable install keeps built files apart from the sources.
 _root = Path(_build_info.__file__).parent
 
 __version__: str = _build_info.version
 
 cmake_prefix_path: str = str(_root / "share" / "cmake")
-"""For CMAKE_PREFIX_PATH, so that ``find_package(torch_openreg)`` works. As ``torch.utils.cmake_prefix_path``."""
+"""The value for CMAKE_PREFIX_PATH, with which ``find_package(torch_openreg)`` works.
+
+As ``torch.utils.cmake_prefix_path``.
+"""
 
 
 def include_paths() -> list[str]:

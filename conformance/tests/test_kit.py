@@ -1,4 +1,4 @@
-"""The kit's own tests: the runner with a worker of their own, the reports, and whole runs on the CPU device."""
+"""The kit's own tests: the runner with a small worker, the reports, and whole runs on the CPU device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_conformance.__main__ import levels_of, main, parser, select
 from torch_conformance.registry import LEVELS, all_checks
 from torch_conformance.runner import Results, run
 
-# A worker that speaks the protocol: the name of a check says what happens.
+# A worker that speaks the protocol. The name of a check says what it does.
 WORKER = """
 import json, os, sys, time
 print(json.dumps({}), flush=True) if sys.stdin.readline() else None

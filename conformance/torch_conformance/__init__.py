@@ -1,4 +1,4 @@
 """A conformance kit for PyTorch backends: ``python -m torch_conformance --device npu``.
 
-The kit knows one thing about a backend: its device type. Everything else is asked of PyTorch. See README.md.
+The kit knows only one thing about a backend: its device type. It asks PyTorch for everything else. See README.md.
 """

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def levels_of(text: str) -> set[int]:
-    """``0,2-4`` as a set of levels. Raises ValueError for anything else."""
+    """The levels in a text such as ``0,2-4``, as a set. Raises ValueError for another text."""
     chosen: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -60,11 +60,11 @@ def levels_of(text: str) -> set[int]:
 
 
 def select(options: argparse.Namespace, settings: dict[str, Any]) -> list[str]:
-    """The names of the checks to run, in the order of the levels."""
+    """The names of the checks to run, in the order of their levels."""
     levels = levels_of(options.levels) if options.levels else set(range(len(LEVELS)))
     names = [name for name, check in all_checks().items() if check.quick or not options.quick]
     wanted = options.checks or ["*"]
-    # Listing the databases imports them, which takes seconds.
+    # The list of the databases imports them, which takes seconds.
     if not options.no_sweeps and levels & {2, 3} and any(_may_match_sweep(pattern) for pattern in wanted):
         names += ask_once(settings, {"list": "quick" if options.quick else "all"})
     names = [n for n in names if level_of(n) in levels and any(fnmatch.fnmatchcase(n, p) for p in wanted)]
@@ -85,7 +85,7 @@ def _may_match_sweep(pattern: str) -> bool:
 
 
 class Progress:
-    """A bar on standard error, redrawn in place on a terminal; elsewhere a line every tenth of the way."""
+    """A bar on standard error. A terminal shows it in one place; elsewhere it is a line for every tenth of the run."""
 
     def __init__(self, total: int, quiet: bool) -> None:
         self._total, self._quiet, self._done, self._bad = total, quiet, 0, 0
@@ -111,7 +111,7 @@ class Progress:
 
 
 def _import_checks() -> None:
-    """Imports the checks, and with them torch, without the backend: what its import breaks, the workers find."""
+    """Imports the checks and torch, without the backend. If the backend's import is broken, the workers find out."""
     name = "TORCH_DEVICE_BACKEND_AUTOLOAD"
     before = os.environ.get(name)
     os.environ[name] = "0"

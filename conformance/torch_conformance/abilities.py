@@ -1,7 +1,7 @@
-"""The optional abilities of a backend, each discovered by using it in the smallest way.
+"""The optional abilities of a backend. The kit discovers an ability by using it in the smallest way.
 
-An ability is a function of the device that returns if the backend has the ability and raises anything if not. What it
-raises is the reason in the report.
+An ability is a function of the device. It returns if the backend has the ability, and raises if not. The exception is
+the reason in the report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def ability(function: Callable[[str], object]) -> Callable[[str], object]:
 
 
 def device_module(device: str) -> Any:
-    """``torch.npu`` for ``npu:0``. Raises NotOffered if there is none."""
+    """The module of a device: ``torch.npu`` for ``npu:0``. Raises NotOffered if there is none."""
     module = getattr(torch, torch.device(device).type, None)
     if module is None:
         raise NotOffered(f"torch has no module {torch.device(device).type}")
@@ -41,9 +41,9 @@ def _missing(name: str, device: str) -> str | None:
 
 
 def require(names: tuple[str, ...], device: str) -> None:
-    """Raises NotOffered with the reason for the first of ``names`` that the backend does not have.
+    """Raises NotOffered, with the reason, if the backend lacks one of the abilities ``names``.
 
-    Raises what PyTorch raises if there is no such device at all: that is a failure, and not a lack of offers.
+    If there is no such device at all, raises PyTorch's own error: this is a failure, and not a missing ability.
     """
     torch.empty(0, device=device)
     for name in names:
@@ -52,7 +52,7 @@ def require(names: tuple[str, ...], device: str) -> None:
 
 
 def device_count(device: str) -> int:
-    """How many devices of this type there are."""
+    """The number of devices of this type."""
     return int(device_module(device).device_count())
 
 

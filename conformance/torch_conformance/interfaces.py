@@ -1,6 +1,6 @@
-"""PyTorch's C++ interfaces to a device, asked from Python: interfaces.cpp, compiled when it is first needed.
+"""PyTorch's C++ interfaces to a device, for Python. They are in interfaces.cpp, which is compiled at its first use.
 
-The library lies in the user's cache folder, one for each source, PyTorch and compiler, so that it is compiled once.
+The library is in the user's cache folder, once for each source, PyTorch and compiler, so it is compiled only once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ _FAILED = -(1 << 63)
 
 
 class Interfaces:
-    """One device's C++ interfaces. ``interfaces("npu:1").hooks_device_count()`` calls that function of interfaces.cpp
-    with the device; one that begins with ``stubs_`` has no device. All take and return integers. Raises RuntimeError
-    with the message of a C++ exception."""
+    """The C++ interfaces of one device.
+
+    ``interfaces("npu:1").hooks_device_count()`` calls that function of interfaces.cpp with the device. A function whose
+    name begins with ``stubs_`` has no device. All functions take and return integers. A C++ exception becomes a
+    RuntimeError with its message.
+    """
 
     def __init__(self, device: str, library: ctypes.CDLL) -> None:
         self._device, self._library = device, library
@@ -44,7 +47,7 @@ class Interfaces:
 
 
 def _compiler() -> str:
-    """The C++ compiler: what CXX names, or the first of c++, g++ and clang++ that there is. Raises RuntimeError."""
+    """The C++ compiler: the one in CXX, or the first of c++, g++ and clang++ that exists. Else raises RuntimeError."""
     for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
         if found := shutil.which(name):
             return found
@@ -59,7 +62,7 @@ def _library() -> ctypes.CDLL:
     path = folder / f"interfaces-{key}.so"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as made:  # another process may compile it at the same time
+        with tempfile.TemporaryDirectory(dir=folder) as made:  # another process may compile at the same time
             options = ["-shared", "-fPIC", "-std=c++20", "-O0", "-w", f"-I{root / 'include'}", f"-L{root / 'lib'}"]
             options.append(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")
             command = [compiler, *options, SOURCE, "-o", f"{made}/library.so", "-lc10", "-ltorch_cpu"]
@@ -73,6 +76,8 @@ def _library() -> ctypes.CDLL:
 
 
 def interfaces(device: str) -> Interfaces:
-    """The C++ interfaces of ``device``. Compiles them at the first call of this user. Raises RuntimeError without a C++
-    compiler."""
+    """The C++ interfaces of ``device``. The first call of a user compiles them.
+
+    Raises RuntimeError if there is no C++ compiler.
+    """
     return Interfaces(device, _library())

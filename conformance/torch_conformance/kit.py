@@ -1,4 +1,4 @@
-"""What the checks use beside torch. A failure's script imports from here too, so everything is public and small."""
+"""The functions that checks use besides torch. The script of a failure imports them from here, so all are public."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ __all__ = [
 
 
 def same(actual: Any, expected: Any, **tolerance: float) -> None:
-    """Raises AssertionError unless ``actual``, on any device, has the shape, dtype and values of ``expected``, both a
-    tensor or a structure of tensors. ``tolerance`` is `torch.testing.assert_close`'s. Synchronises."""
+    """Raises AssertionError unless ``actual`` has the shape, dtype and values of ``expected``.
+
+    Both are a tensor or a structure of tensors, on any device. ``tolerance`` is that of `torch.testing.assert_close`.
+    Synchronises.
+    """
     torch.testing.assert_close(actual, expected, check_device=False, equal_nan=True, **tolerance)
 
 
@@ -46,7 +49,7 @@ def equal(actual: Any, expected: Any) -> None:
 
 @contextlib.contextmanager
 def raises(kind: type[BaseException] | tuple[type[BaseException], ...], pattern: str = "") -> Iterator[None]:
-    """The block must raise ``kind`` with a message in which ``pattern`` is found."""
+    """Raises AssertionError unless the block raises ``kind`` with a message in which ``pattern`` is found."""
     try:
         yield
     except kind as error:
@@ -58,13 +61,15 @@ def raises(kind: type[BaseException] | tuple[type[BaseException], ...], pattern:
 
 
 def usable(device: str) -> None:
-    """Raises unless the device still computes."""
+    """Raises unless the device can still compute. Synchronises."""
     same(torch.arange(5.0, device=device) + 1, torch.arange(5.0) + 1)
 
 
 def busy(device: str, seconds: float = 0.05) -> torch.Tensor:
-    """Queues work of about ``seconds`` seconds on the current stream and returns its result, all ones, without waiting
-    for it. On a device that computes before the call returns, it takes that long."""
+    """Queues work of about ``seconds`` seconds on the current stream, and returns its result, which is all ones.
+
+    Does not wait for the work. On a device that computes before the call returns, the call takes that long.
+    """
     x = torch.full((256, 256), 1 / 256, device=device)
     y = torch.ones(256, 256, device=device)
     started = time.perf_counter()
@@ -76,7 +81,7 @@ def busy(device: str, seconds: float = 0.05) -> torch.Tensor:
 
 
 def start_python(code: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
-    """Runs ``code`` in a fresh Python process, with these environment variables (None removes one).
+    """Runs ``code`` in a new Python process, with these environment variables (None removes a variable).
 
     Returns its exit status and output. Raises subprocess.TimeoutExpired after 120 seconds.
     """
@@ -95,7 +100,7 @@ def start_python(code: str, **environment: str | None) -> subprocess.CompletedPr
 
 
 def python(code: str, **environment: str | None) -> str:
-    """The output of ``code`` in a fresh Python process. Raises AssertionError, with what it wrote, if it fails."""
+    """The output of ``code`` in a new Python process. Raises AssertionError, with the output, if the process fails."""
     result = start_python(code, **environment)
     assert result.returncode == 0, (
         f"exit status {result.returncode}: {(result.stderr or result.stdout).strip()[-1500:]}"

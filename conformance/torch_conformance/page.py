@@ -1,4 +1,4 @@
-"""The report as one HTML page without a network, a server or another file, in the reader's light or dark colours."""
+"""Makes the report as one HTML page, which needs no network, no server and no other file."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _row(check: dict[str, Any]) -> str:
 
 
 def page(summary: dict[str, Any]) -> str:
-    """The whole page. Sweeps of more than 2,000 passed checks are counted, not listed."""
+    """The whole page. If a sweep has more than 2,000 passed checks, they are counted and not listed."""
     parts = []
     for level in summary["levels"]:
         here = [check for check in summary["checks"] if check["level"] == level["level"]]

@@ -1,6 +1,6 @@
-"""What a check is, and how one is declared.
+"""The declaration of checks.
 
-A check is a small function of one argument, the device as a string, that raises where the backend is wrong:
+A check is a small function of one argument, the device as a string. It raises if the backend is wrong:
 
     views = Topic("tensors/views", why="...", defined="...", chapter="storage")
 
@@ -9,8 +9,9 @@ A check is a small function of one argument, the device as a string, that raises
         "Writing through a slice changes its base."
         ...
 
-Its name is ``tensors/views/a_slice_shares_memory``; its docstring is the sentence that it proves. `Topic` holds what
-the checks of one topic have in common: why it matters, where PyTorch defines it, the chapter that shows how to do it.
+Its name is ``tensors/views/a_slice_shares_memory``. Its docstring is the sentence that it proves. A `Topic` holds what
+its checks have in common: why they matter, where PyTorch defines the behaviour, and the chapter that shows how to
+implement it.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ Body = Callable[[str], None]
 
 
 class NotOffered(Exception):
-    """The backend does not offer the optional ability that a check needs. The message says which."""
+    """The backend does not have an optional ability that a check needs. The message says which."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check and what the report says about it."""
+    """One check, and what the report says about it."""
 
     name: str
     proves: str
@@ -60,7 +61,7 @@ class Check:
         return level_of(self.name)
 
     def source(self) -> str:
-        """The function without its decorators and docstring, dedented."""
+        """The source of the function without its decorators and docstring, dedented."""
         lines = textwrap.dedent(inspect.getsource(self.body)).splitlines()
         start = next(i for i, line in enumerate(lines) if line.startswith("def "))
         text = "\n".join(lines[start:])
@@ -72,7 +73,7 @@ class Check:
 
 
 def level_of(name: str) -> int:
-    """The number of the level that a check's name begins with."""
+    """The number of the level with which a check's name begins."""
     return LEVELS.index(name.split("/", 1)[0])
 
 
@@ -81,7 +82,7 @@ CHECKS: dict[str, Check] = {}
 
 @dataclass(frozen=True)
 class Topic:
-    """What the checks of one topic have in common. ``name`` is ``level/topic``."""
+    """The common properties of the checks of one topic. ``name`` is ``level/topic``."""
 
     name: str
     why: str
@@ -95,9 +96,9 @@ class Topic:
         """Registers a function as a check.
 
         Args:
-            needs: the abilities without which the check is "not offered": names in `abilities.ABILITIES`.
-            why, defined, chapter: if these differ from the topic's.
-            quick: whether ``--quick`` runs it too.
+            needs: names of abilities in `abilities.ABILITIES`. Without them the check is "not offered".
+            why, defined, chapter: the values of this check, if they differ from the topic's.
+            quick: whether ``--quick`` runs this check too.
         """
 
         def register(body: Body) -> Body:
@@ -120,7 +121,7 @@ class Topic:
 
 @functools.cache
 def all_checks() -> dict[str, Check]:
-    """Every check written by hand, by name, in the order of the levels. Imports torch."""
+    """All checks that are written by hand, by name, in the order of the levels. Imports torch."""
     for level, name in enumerate(LEVELS):
         importlib.import_module(f"torch_conformance.checks.level{level}_{name}")
     return dict(sorted(CHECKS.items(), key=lambda item: item[1].level))

@@ -1,4 +1,4 @@
-"""What a run says: text, JSON, JUnit, the baseline, and a script for each failure. Imports no torch."""
+"""The reports of a run: text, JSON, JUnit, the baseline, and a script for each failure. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .registry import LEVELS, all_checks, level_of
 from .runner import BAD, RESULTS, Record
 
 VERSION = "0.1.0"
-_IN_FULL = 12  # failures that the text explains; it names the rest
+_IN_FULL = 12  # the number of failures that the text explains; it names the others
 
-# Sweeps have no function of their own: their metadata is that of their kind.
+# Sweeps have no function of their own, so their metadata is that of their kind.
 _SWEPT = {
     "operators/op": (
         "The operator gives what the CPU gives, for the samples of PyTorch's op_db.",
@@ -45,12 +45,12 @@ def torch_version() -> str:
 
 
 def script(name: str, device: str, proves: str) -> str:
-    """A program that shows the failure, ready to run where the kit is installed."""
+    """A program that shows the failure. It runs where the kit is installed."""
     check = all_checks().get(name)
     if check is None:
         return f'# {name}\n# {proves}\nfrom torch_conformance import sweep\n\nprint(sweep.run("{name}", "{device}"))\n'
     source = check.source()
-    from . import kit  # the names that the source uses
+    from . import kit  # the source uses its names
 
     used = [word for word in kit.__all__ if f"{word}(" in source or f"{word}:" in source]
     body = check.body.__name__
@@ -70,7 +70,7 @@ def metadata(name: str) -> dict[str, str]:
 
 
 def collect(records: list[Record], facts: dict[str, Any]) -> dict[str, Any]:
-    """Everything that the other forms of the report show: the facts, a score for each level, and the checks."""
+    """The contents of all forms of the report: the facts, a score for each level, and the checks."""
     checks = []
     for record in records:
         name = record["name"]
@@ -90,9 +90,9 @@ def collect(records: list[Record], facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def regressed(record: Record, baseline: dict[str, str]) -> bool:
-    """Whether a result is worse than the baseline's. Without one: whether it is bad.
+    """Whether a result is worse than the baseline's. Without a baseline: whether it is bad.
 
-    A check that passed and is no longer offered is worse; one that the baseline does not name must not be bad.
+    A check that passed and is not offered any more is worse. A check that the baseline does not name must not be bad.
     """
     known = baseline.get(record["name"])
     if known == "passed":
@@ -101,7 +101,7 @@ def regressed(record: Record, baseline: dict[str, str]) -> bool:
 
 
 def baseline(records: list[Record]) -> str:
-    """The results as a baseline: a JSON object of name and result."""
+    """The results as a baseline: a JSON object from names to results."""
     return json.dumps({record["name"]: record["result"] for record in records}, indent=0) + "\n"
 
 
@@ -111,7 +111,7 @@ def read_baseline(path: Path) -> dict[str, str]:
 
 
 def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> str:
-    """The report for a terminal: a line for each level, then each failure."""
+    """The report for a terminal: a line for each level, and then each failure."""
     lines = ["", f"device {summary['device']}, torch {summary['torch']}, {summary['seconds']} s", ""]
     lines.append(f"{'level':<13}{'score':>7}" + "".join(f"{result:>13}" for result in RESULTS))
     for level in summary["levels"]:
@@ -137,7 +137,7 @@ def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> s
 
 
 def junit(summary: dict[str, Any]) -> str:
-    """The report as JUnit: a test case for each check; what is not offered is skipped."""
+    """The report as JUnit, with a test case for each check. Checks that are not offered are skipped."""
     cases = []
     counts = {result: sum(level[result] for level in summary["levels"]) for result in RESULTS}
     for each in summary["checks"]:
@@ -164,5 +164,5 @@ def junit(summary: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without the control characters that XML forbids."""
+    """The text without the control characters that XML forbids."""
     return "".join(c for c in text if c in "\t\n" or c >= " ")

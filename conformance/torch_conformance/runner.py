@@ -1,6 +1,6 @@
-"""Drives worker processes through the checks. A crash or a hang costs one check and its worker.
+"""Runs the checks in worker processes. A crash or a hang costs one check and its worker.
 
-Knows nothing of torch.
+This module does not import torch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORKER = (sys.executable, "-m", "torch_conformance.worker")
 
 
 class WorkerDied(Exception):
-    """The worker died or did not answer in time; ``args`` are the result and its detail."""
+    """The worker died, or did not answer in time. ``args`` are the result and its detail."""
 
 
 class Worker:
@@ -44,13 +44,13 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            start_new_session=True,  # so that stop() reaches what a check has started
+            start_new_session=True,  # so that stop() reaches the processes that a check has started
         )
         self.checks_run = 0
         self.greeting = self.ask(settings, 180)
 
     def ask(self, request: Record, timeout: float) -> Any:
-        """The answer to one request. Raises WorkerDied if the worker dies or takes longer than ``timeout`` seconds."""
+        """The answer to one request. Raises WorkerDied if the worker dies, or needs more than ``timeout`` seconds."""
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -66,7 +66,7 @@ class Worker:
         return json.loads(line)
 
     def stop(self) -> None:
-        """Kills the process and whatever it has started."""
+        """Kills the process and all processes that it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -80,7 +80,7 @@ class Worker:
 
 
 def ask_once(settings: Record, request: Record, timeout: float = 300) -> Any:
-    """The answer of a fresh worker to one request."""
+    """The answer of a new worker to one request."""
     worker = Worker(settings)
     try:
         if error := worker.greeting.get("error"):
@@ -100,9 +100,11 @@ def run(
     batch: int = 400,
     command: Sequence[str] = WORKER,
 ) -> None:
-    """Runs the checks ``names`` in ``jobs`` workers, each replaced after ``batch`` checks, and calls ``on_result`` with
-    each record (``name``, ``result``, ``detail``, ``seconds``, ``traceback`` after a failure), one at a time. If
-    ``on_result`` returns True, no further check is started. ``timeout`` is in seconds a check.
+    """Runs the checks ``names`` in ``jobs`` workers. A worker is replaced after ``batch`` checks.
+
+    Calls ``on_result`` with each record (``name``, ``result``, ``detail``, ``seconds``, and ``traceback`` after a
+    failure), one at a time. If ``on_result`` returns True, no further check is started. ``timeout`` is the limit for
+    one check, in seconds.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:
@@ -158,16 +160,16 @@ def run(
 
 
 class Results:
-    """A file of records, one JSON object a line, appended to as results come.
+    """A file of records, with one JSON object on each line. Results are appended as they come.
 
-    A later run with the same header goes on from it.
+    A later run with the same header continues the file.
     """
 
     def __init__(self, path: Path, header: Record) -> None:
         self._path = path
         self.records: dict[str, Record] = {}
         if path.exists():
-            # The last line of an interrupted run may be cut short.
+            # The last line of an interrupted run may be incomplete.
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             if lines and json.loads(lines[0]) == header:
                 self.records = {record["name"]: record for record in map(json.loads, lines[1:])}

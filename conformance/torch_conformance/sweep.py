@@ -1,7 +1,7 @@
 """PyTorch's databases of operators, modules and optimizers as checks: the device against the CPU.
 
 A name is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. The samples are made
-on the CPU and copied to the device; results are held against the CPU's within the tolerances of `_tolerance`.
+on the CPU and copied to the device. Results are compared with the CPU's, within the tolerances of `_tolerance`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PREFIXES = ("operators/op/", "operators/module/", "trains/optimizer/")
 FORMS = ("forward", "backward", "double_backward", "noncontiguous", "conj", "neg", "inplace", "out", "error")
 DTYPES = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "uint8", "bool")
 
-# What --quick runs: one operator of each kind, and what nearly every model calls.
+# The operators of --quick: one of each kind, and those that nearly every model calls.
 QUICK_OPS = [
     "add",
     "sub",
@@ -76,8 +76,8 @@ QUICK_OPS = [
 QUICK_MODULES = ("nn.Linear", "nn.Conv2d", "nn.BatchNorm2d", "nn.LSTM", "nn.TransformerEncoderLayer")
 QUICK_OPTIMIZERS = ("SGD", "Adam", "AdamW")
 
-# The result is uninitialised memory, what lies outside of a copied view, a random draw without a seed in common, or one
-# of several that are right.
+# Operators whose values are not compared: the result is uninitialised memory, bytes outside of a copied view, a random
+# draw without a common seed, or one of several correct results.
 _UNDEFINED = re.compile(
     r"(new_)?empty.*|resize_.*|as_strided.*|bernoulli|multinomial|normal.*|rand.*|uniform|cauchy|exponential|geometric|log_normal"
     r"|nn\.functional\..*dropout.*|nn\.functional\.rrelu|nn\.functional\.fractional_max_pool.*|linalg\.lstsq.*|svd_lowrank"
@@ -120,7 +120,7 @@ def _applies(op: Any, dtype: Any, form: str) -> bool:
 
 
 def names(which: str) -> list[str]:
-    """The names of all cases, or of those of "quick".
+    """The names of all cases, or of the cases of "quick".
 
     Raises ImportError if PyTorch's test modules cannot be imported.
     """
@@ -154,9 +154,9 @@ def names(which: str) -> list[str]:
 
 
 def run(name: str, device: str) -> str:
-    """Runs one case, and returns what is to be said of it.
+    """Runs one case, and returns the remark for the report.
 
-    Raises what is wrong with it, NotOffered if the device has no kernel for it or does not have the dtype.
+    Raises if the result is wrong. Raises NotOffered if the device has no kernel for the case, or lacks the dtype.
     """
     import torch
 
@@ -174,7 +174,7 @@ def run(name: str, device: str) -> str:
     return _run_optimizer(_optimizers()[entry], form, device)
 
 
-# Messages by which a device says that it has no kernel.
+# Messages with which a device says that it has no kernel.
 _ABSENT = re.compile(
     r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
 )
@@ -219,7 +219,7 @@ def _compare(actual: Any, expected: Any, device: str, values: bool = True, **tol
     assert len(got) == len(wanted), f"{len(got)} tensors, the CPU gives {len(wanted)}"
     for a, e in zip(got, wanted, strict=True):
         if e.numel() == 0 and values:
-            continue  # the CPU leaves out what it does not need later, such as statistics
+            continue  # the CPU leaves out results that it does not need later, such as statistics
         assert a.shape == e.shape, f"shape {tuple(a.shape)}, the CPU's {tuple(e.shape)}"
         assert a.dtype == e.dtype, f"dtype {a.dtype}, the CPU's {e.dtype}"
         assert e.device.type != "cpu" or torch.device(device).type in (a.device.type, "cpu"), f"on {a.device}"
@@ -228,7 +228,7 @@ def _compare(actual: Any, expected: Any, device: str, values: bool = True, **tol
 
 
 def _tolerance(dtype: Any) -> dict[str, float]:
-    """Wider than assert_close's own: another order of additions is right too."""
+    """The tolerance for a dtype, wider than assert_close's own, because another order of additions is correct too."""
     import torch
 
     wide = {
@@ -295,7 +295,7 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
             x, a, k = _moved((input, args, kwargs), where)
             if op.name == "tensor_split":  # its indices must be on the CPU, as on CUDA
                 a, k = args, kwargs
-            with torch.device(where):  # a factory without a device among its arguments
+            with torch.device(where):  # for a factory without a device among its arguments
                 if form == "inplace":
                     y = _moved(x, where) if isinstance(x, torch.Tensor) else x
                     y = y.clone() if isinstance(y, torch.Tensor) else y
@@ -319,13 +319,13 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
             expected = call("cpu")
         except Exception as error:
             if form != "error":
-                continue  # a limit of the CPU's
+                continue  # the CPU itself cannot do this
             try:
                 _device_side(lambda: call(device))
             except NotOffered:
                 raise
             except Exception:
-                continue  # both raise; the words may name the device
+                continue  # both raise; the messages may name the device
             raise AssertionError(f"sample {count}: the CPU raises {error!r}; the device does not") from error
         torch.manual_seed(1)
         actual = _device_side(lambda: call(device))

@@ -1,6 +1,6 @@
-"""A worker process: runs the checks that standard input names, one JSON object a line, and answers each with a line.
+"""A worker process. It runs the checks that standard input names, one JSON object on each line, and answers each.
 
-The answers go to the original standard output. What checks print goes to standard error, where the runner finds the
+The answers go to the original standard output. The output of checks goes to standard error, where the runner finds the
 last words of a process that died.
 """
 
@@ -23,7 +23,7 @@ def _message(error: BaseException) -> str:
 
 
 def run_check(name: str, device: str) -> dict[str, Any]:
-    """The result of one check: ``result``, ``detail`` (one text) and, after a failure, ``traceback``."""
+    """The result of one check: ``result``, ``detail`` (a text) and, after a failure, ``traceback``."""
     from . import sweep
     from .abilities import require
     from .registry import all_checks
@@ -52,7 +52,7 @@ def main() -> None:
         try:
             import torch
 
-            # Checks are small; the runner has a worker for every core.
+            # Checks are small, and the runner has a worker for every core.
             torch.set_num_threads(settings.get("threads", 1))
             greeting = {"torch": torch.__version__}
         except BaseException as error:

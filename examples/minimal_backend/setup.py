@@ -1,8 +1,8 @@
-"""The library: compiled against the PyTorch that is installed, so build with ``--no-build-isolation``."""
+"""Builds the library against the PyTorch that is installed, so build with ``--no-build-isolation``."""
 
 import os
 
-# A backend that is installed already is loaded by `import torch`, and must not be needed to build one.
+# `import torch` would load a backend that is installed already, and a build must not need it.
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 
 from setuptools import setup

@@ -5,7 +5,7 @@
 
 #include <torch_openreg/runtime/OpenRegStream.h>
 
-// The device's kernel. It is launched on the current stream, and reaches device memory through orGetKernelPointer().
+// The kernel for the device. It is launched on the current stream, and converts addresses with orGetKernelPointer().
 at::Tensor cube(const at::Tensor& x) {
   TORCH_CHECK(x.scalar_type() == at::kFloat, "tutorial::cube: expected a float32 tensor, but got ", x.scalar_type());
   const at::Tensor source = x.contiguous();

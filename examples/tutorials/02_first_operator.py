@@ -1,6 +1,6 @@
 """An operator of your own, in C++ and in Python, with its backward. Run: python 02_first_operator.py"""
 
-# %% The kernel in 02_first_operator.cpp is compiled against the headers that the package brings with it.
+# %% The kernel in 02_first_operator.cpp is compiled with the headers of the package.
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ x = torch.tensor([1.0, 2.0, 3.0], device="openreg", requires_grad=True)
 print(cube(x.detach()))
 
 
-# %% Its shape without its values, for torch.compile and torch.export; and its derivative.
+# %% The meta kernel gives the shape without the values, for torch.compile and torch.export. The derivative follows.
 @torch.library.register_fake("tutorial::cube")
 def cube_meta(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
@@ -44,11 +44,11 @@ cube(x).sum().backward()
 print(x.grad)
 assert x.grad.tolist() == [3.0, 12.0, 27.0]
 
-# %% PyTorch checks schema and meta kernel. (Its check of the autograd registration knows CPU, CUDA and XPU only.)
+# %% PyTorch checks the schema and the meta kernel. (Its check of the autograd registration knows only CPU, CUDA, XPU.)
 torch.library.opcheck(cube.default, (x,), test_utils=("test_schema", "test_faketensor"))
 
 
-# %% The same in Python: a kernel for each device.
+# %% The same operator in Python has a kernel for each device.
 @torch.library.custom_op("tutorial::square", mutates_args=(), device_types="openreg")
 def square(x: torch.Tensor) -> torch.Tensor:
     return x * x

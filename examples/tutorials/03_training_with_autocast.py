@@ -1,6 +1,6 @@
-"""A training loop in mixed precision, and a checkpoint of it. Run: python 03_training_with_autocast.py"""
+"""A training loop in mixed precision, and its checkpoint. Run: python 03_training_with_autocast.py"""
 
-# %% Nothing here names the device but this line: the same program trains on CUDA.
+# %% Only this line names the device. The same program trains on CUDA.
 import io
 
 import torch
@@ -8,7 +8,7 @@ from torch import nn
 
 device = torch.accelerator.current_accelerator()
 
-# %% A small classification problem: which of four corners is a point in?
+# %% The task is a small classification problem: to which of four corners does a point belong?
 torch.manual_seed(0)
 points = torch.randn(512, 2)
 corners = (points[:, 0] > 0).long() * 2 + (points[:, 1] > 0).long()
@@ -20,7 +20,7 @@ model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 4)).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scaler = torch.amp.GradScaler(device.type)
 
-# %% float16 underflows in the backward, so the loss is scaled; steps with an overflow are skipped.
+# %% float16 underflows in the backward, so the loss is scaled. Steps with an overflow are skipped.
 for epoch in range(8):
     total = 0.0
     for x, y in loader:
@@ -39,7 +39,7 @@ with torch.no_grad(), torch.autocast(device.type, dtype=torch.float16):
 print(f"accuracy {accuracy:.3f}")
 assert accuracy > 0.9
 
-# %% A checkpoint that loads where there is no device.
+# %% The checkpoint can be loaded on a machine without the device.
 file = io.BytesIO()
 torch.save(model.state_dict(), file)
 file.seek(0)

@@ -2,7 +2,7 @@
 
 import os
 
-# Before the device starts: what is queued is delayed at random, and a copy's destination is NaN until the copy is done.
+# Set before the device starts. Queued work is then delayed at random, and a copy's destination is NaN until it is done.
 os.environ.setdefault("OPENREG_EXECUTION", "chaos")
 
 import torch
@@ -13,7 +13,7 @@ results = [torch.zeros(1 << 20).pin_memory() for _ in range(20)]
 
 # LITERALINCLUDE START: RACE
 def download_and_forget(x: torch.Tensor, result: torch.Tensor) -> float:
-    """The bug: the copy is queued, and read before it has happened. On a GPU it often goes well."""
+    """The bug: the copy is queued, and its result is read before the copy has run. On a GPU this often goes well."""
     result.copy_(x, non_blocking=True)
     return result.mean().item()
 
@@ -27,7 +27,7 @@ def download_and_wait(x: torch.Tensor, result: torch.Tensor) -> float:
 # LITERALINCLUDE END: RACE
 
 
-# %% On the CPU, and with inline execution, both give 1.0. With chaos the first one gives itself away.
+# %% On the CPU, and with inline execution, both functions give 1.0. With chaos the first one gives wrong results.
 wrong = [mean for result in results if (mean := download_and_forget(x, result)) != 1.0]
 print(f"read too early: {len(wrong)} of {len(results)} results are wrong")
 assert wrong

@@ -4,20 +4,20 @@ import torch
 import torch.multiprocessing as mp
 
 
-# %% The other process gets a handle, and has the same memory at an address of its own. Nothing is copied.
+# %% The other process gets a handle. It has the same memory, at an address of its own. Nothing is copied.
 # LITERALINCLUDE START: WORKER
 def double(requests, replies) -> None:
     for tensor in iter(requests.get, None):
         tensor.mul_(2)
-        replies.put(tensor.sum().item())  # .item() waits: the sender may look now
-        del tensor  # until then the sender's allocator keeps the memory
+        replies.put(tensor.sum().item())  # .item() waits, so the sender may look now
+        del tensor  # until now the sender's allocator keeps the memory
 
 
 # LITERALINCLUDE END: WORKER
 
 
 def main() -> None:
-    # %% A new process, since a forked one cannot use a device that its parent has started.
+    # %% The process is spawned, because a forked process cannot use a device that its parent has started.
     context = mp.get_context("spawn")
     requests, replies = context.SimpleQueue(), context.SimpleQueue()
     process = context.Process(target=double, args=(requests, replies))
@@ -25,13 +25,13 @@ def main() -> None:
 
     # LITERALINCLUDE START: SENDER
     x = torch.arange(4.0, device="openreg")
-    requests.put(x)  # waits for the current stream, so that the other process finds the numbers there
+    requests.put(x)  # waits for the current stream, so that the other process finds the numbers
     assert replies.get() == 12.0
     print(x)
     # LITERALINCLUDE END: SENDER
     assert x.tolist() == [0.0, 2.0, 4.0, 6.0]
 
-    # %% The sender may let go at once. The memory stays until the receiver has let go of it, too.
+    # %% The sender may release the tensor at once. The memory stays until the receiver has released it too.
     before = torch.openreg.memory_allocated()
     requests.put(torch.ones(1 << 20, device="openreg"))
     assert torch.openreg.memory_allocated() - before == 4 << 20
@@ -39,7 +39,7 @@ def main() -> None:
 
     requests.put(None)
     process.join()
-    torch.openreg.ipc_collect()  # happens by itself before the device would be out of memory
+    torch.openreg.ipc_collect()  # without this call it happens before the device would be out of memory
     assert torch.openreg.memory_allocated() == before
     print("all of it came back")
 

@@ -5,9 +5,9 @@
 
 namespace at::openreg {
 
-// Whether CUDA would have a fused kernel for such operands among those that the program left on (torch.backends.cuda,
-// torch.nn.attention.sdpa_kernel), as select_sdp_backend(), aten/src/ATen/native/transformers/cuda/sdp_utils.cpp,
-// chooses on a GPU without cuDNN. All of them are computed by one kernel here.
+// Whether CUDA would have a fused kernel for these operands among the kernels that the program has enabled
+// (torch.backends.cuda, torch.nn.attention.sdpa_kernel). The choice is that of select_sdp_backend()
+// (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) on a GPU without cuDNN. Here one kernel computes all of them.
 bool fused_attention_is_enabled(const sdp::sdp_params& params) {
   const auto& context = globalContext();
   const ScalarType type = params.query.scalar_type();
@@ -16,7 +16,7 @@ bool fused_attention_is_enabled(const sdp::sdp_params& params) {
   return flash || efficient || context.userEnabledOverrideableSDP();
 }
 
-// CUDA's, if a fused kernel is on but cannot compute the case.
+// CUDA's sentence, if a fused kernel is enabled but cannot compute the case.
 const char* attention_refusal() {
   const auto& context = globalContext();
   const bool is_on =

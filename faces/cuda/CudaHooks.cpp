@@ -8,7 +8,7 @@ const char* cuda_hooks_failure = nullptr;
 
 std::atomic<int64_t>& max_fft_plans(DeviceIndex device) {
   static auto& sizes = *[] {
-    auto* const all = new std::array<std::atomic<int64_t>, 64>; // OPENREG_DEVICE_COUNT's limit
+    auto* const all = new std::array<std::atomic<int64_t>, 64>; // the limit of OPENREG_DEVICE_COUNT
     for (auto& size : *all) {
       size = 4096; // CUDA's default
     }

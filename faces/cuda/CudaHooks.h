@@ -9,10 +9,10 @@
 #include "runtime/OpenRegException.h"
 #include "runtime/OpenRegFunctions.h"
 
-// What CUDA's hooks have beside those of every accelerator.
+// The hooks that CUDA has besides those of every accelerator.
 namespace c10::openreg {
 
-// The size that the program has set for the cache of a device's FFT plans.
+// The size of the cache of a device's FFT plans, as the program has set it.
 OPENREG_API std::atomic<int64_t>& max_fft_plans(DeviceIndex device);
 
 struct CudaHooks : public at::CUDAHooksInterface {
@@ -34,7 +34,7 @@ struct CudaHooks : public at::CUDAHooksInterface {
   at::Allocator* getCUDADeviceAllocator() const override {
     return c10::GetAllocator(DeviceType::CUDA);
   }
-  // Nothing keeps plans: a cache of any size is an empty one.
+  // No plans are kept, so a cache of any size is empty.
   int64_t cuFFTGetPlanCacheMaxSize(DeviceIndex device) const override {
     return max_fft_plans(device);
   }
@@ -43,7 +43,7 @@ struct CudaHooks : public at::CUDAHooksInterface {
     max_fft_plans(device) = size;
   }
   int64_t cuFFTGetPlanCacheSize(DeviceIndex device) const override {
-    max_fft_plans(device); // refuses a wrong device
+    max_fft_plans(device); // raises for a wrong device
     return 0;
   }
   void cuFFTClearPlanCache(DeviceIndex device) const override {
@@ -55,15 +55,15 @@ struct CudaHooks : public at::CUDAHooksInterface {
   virtual void resizeBytes(const c10::Storage& storage, size_t size) const = 0;
 };
 
-// Why PyTorch cannot be given the hooks; null after a success.
+// Why the hooks could not be given to PyTorch; null after a success.
 OPENREG_API extern const char* cuda_hooks_failure;
 
 // LITERALINCLUDE START: HOOKS IN PLACE
-// PyTorch makes CUDA's hooks at the first question, keeps them for good, and `import torch` asks before it loads any
-// backend. What it made in a CPU build is a stub: an object of the interface's own class, without a member. So the hooks
-// of this device, which have no member either, are constructed in the stub's place: every reference to it that PyTorch
-// holds now leads here, and the destructor that PyTorch runs at exit is virtual. If PyTorch holds anything else, such as
-// the hooks of a real CUDA, nothing is touched.
+// PyTorch makes CUDA's hooks at the first question and keeps them for good. `import torch` asks before it loads any
+// backend. In a CPU build PyTorch has made a stub: an object of the interface's own class, without a member. The hooks
+// of this device have no member either. They are constructed at the address of the stub. Every reference that PyTorch
+// holds then leads to them, and the destructor that PyTorch runs at exit is virtual. If PyTorch holds anything else,
+// such as the hooks of a real CUDA, nothing is changed.
 template <class Hooks>
 void register_cuda_hooks(const Hooks* hooks) {
   static_assert(sizeof(Hooks) == sizeof(at::CUDAHooksInterface) && alignof(Hooks) == alignof(at::CUDAHooksInterface));

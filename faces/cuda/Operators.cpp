@@ -4,8 +4,8 @@
 #include "aten/native/Convolution.h"
 #include "aten/native/OnCpu.h"
 
-// Operators whose composite kernel, PyTorch's own for every backend, takes another way for a tensor that is_cuda(): to
-// kernels that only a build with CUDA has. A kernel of the device's own comes before the composite one.
+// PyTorch has composite kernels for these operators, for every backend. For a tensor that is_cuda() they call kernels
+// that only a build with CUDA has. A kernel of the device's own wins over the composite kernel.
 namespace at::openreg {
 namespace {
 
@@ -27,7 +27,7 @@ Tensor _convolution(
       input, weight, bias, stride, padding, dilation, transposed, output_padding, std::move(groups));
 }
 
-// Op(..., output_mask), where the CPU's kernel may give more gradients than the mask asks for.
+// Op(..., output_mask). The CPU's kernel may give more gradients than the mask asks for.
 template <class Op, class Schema = typename Op::schema>
 struct MaskedGradients;
 
@@ -40,7 +40,7 @@ struct MaskedGradients<Op, Gradients(Args...)> {
   }
 };
 
-// There is neither cuDNN nor MIOpen: ctc_loss() takes PyTorch's own kernel.
+// There is neither cuDNN nor MIOpen, so ctc_loss() uses PyTorch's own kernel.
 bool no_library_for_ctc_loss(const Tensor&, const Tensor&, IntArrayRef, IntArrayRef, int64_t) {
   return false;
 }

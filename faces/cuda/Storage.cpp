@@ -1,4 +1,4 @@
-// Storages, the legacy tensor types and DLPack, where a CPU build of PyTorch compiled CUDA's part out of its C++.
+// Storages, the legacy tensor types and DLPack: the parts for CUDA that a CPU build of PyTorch does not compile.
 #include "Storage.h"
 
 #include <ATen/dlpack.h>
@@ -20,9 +20,9 @@ using torch::wrap_pybind_function;
 
 namespace {
 
-// ---- torch.cuda.FloatTensor and its like
+// ---- torch.cuda.FloatTensor and similar types
 
-// tp_new of these types; PyTorch's own (Tensor_new in torch/csrc/tensor/python_tensor.cpp) refuses in a CPU build.
+// The tp_new of these types. PyTorch's own (Tensor_new in torch/csrc/tensor/python_tensor.cpp) refuses in a CPU build.
 PyObject* new_tensor(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
   HANDLE_TH_ERRORS
   TORCH_WARN_ONCE(
@@ -49,8 +49,8 @@ struct PyTensorType {
   bool is_cuda;
 };
 
-// PyTorch refuses a type with the flag is_cuda in a CPU build, and keeps the default type where only this function of its
-// own comes to. So the flag is cleared while it runs.
+// PyTorch refuses a type with the flag is_cuda in a CPU build. It keeps the default type in a variable that only this
+// function of its own can set. So the flag is cleared while the function runs.
 void set_default_tensor_type(py::handle type) {
   auto* const tensor_type = reinterpret_cast<PyTensorType*>(type.ptr());
   const bool is_known = PyType_Check(type.ptr()) && tensor_type->type.tp_new == &new_tensor &&
@@ -65,11 +65,11 @@ void set_default_tensor_type(py::handle type) {
 
 // ---- DLPack
 
-// Capsules of this device's tensors name a device that no other library has, so that none takes the addresses for those of
-// a GPU. PyTorch gets them back with their own.
+// Capsules of this device's tensors name a device that no other library has, so that no library takes the addresses for
+// addresses of a GPU. PyTorch gets the capsules back with their own device.
 constexpr int32_t kSimulated = 1 << 24; // added to the index
 
-// The device in a capsule; null if `capsule` is none, or was used.
+// The device in a capsule; null if `capsule` is no capsule, or was used already.
 DLDevice* device_in(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, "dltensor")) {
     return &static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"))->dl_tensor.device;
@@ -106,7 +106,7 @@ py::object open_capsule(py::object capsule) {
 } // namespace
 
 void add_storage(py::module_& module) {
-  // What `allocator=` of torch.UntypedStorage takes.
+  // The value for the argument `allocator=` of torch.UntypedStorage.
   module.def("_allocator_address", [] { return reinterpret_cast<intptr_t>(openreg::device_allocator()); });
   module.def("_resize_storage", wrap_pybind_function([](const c10::Storage& storage, size_t size) {
                openreg::resize_storage(storage.unsafeGetStorageImpl(), size);

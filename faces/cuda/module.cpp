@@ -1,5 +1,5 @@
-// What the bindings of the face "cuda" have beside those of the device: what PyTorch's own Python asks of a build with
-// CUDA, and what a CPU build of PyTorch compiled out of its C++. Same rule as in torch_openreg/csrc/Module.cpp: glue only.
+// The functions of the bindings that only the face "cuda" has: PyTorch's own Python calls them in a build with CUDA,
+// and a CPU build does not compile them. Same rule as in torch_openreg/csrc/Module.cpp: no logic here.
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/Event.h>
 #include <torch/csrc/Exceptions.h>
@@ -25,7 +25,7 @@ extern "C" PyObject* openreg_init_module();
 
 namespace {
 
-// As device_count(), but a setting that makes no sense raises.
+// As device_count(), but raises for a setting that makes no sense.
 int count_devices() {
   int count = 0;
   OPENREG_CHECK(orGetDeviceCount(&count));
@@ -60,7 +60,7 @@ std::pair<int, int> stream_priority_range() {
   return {least, greatest};
 }
 
-// torch.Event.elapsed_time takes an object of exactly that class.
+// torch.Event.elapsed_time accepts only an object of exactly that class.
 double elapsed_time(const py::object& start, const py::object& end) {
   TORCH_CHECK_TYPE(THPEvent_Check(start.ptr()) && THPEvent_Check(end.ptr()), "elapsed_time(): expected an Event");
   const auto event = [](const py::object& object) -> c10::Event& {

@@ -1,7 +1,7 @@
-"""The names of the sources where the device has the type ``cuda``: the table from which CMake makes the second face.
+"""The names of the sources for the face ``cuda``: the table from which CMake makes the second face of the device.
 
-The sources say PrivateUse1, as those of every backend outside PyTorch do. Here is each name of PyTorch's that a backend
-inside PyTorch has instead; faces/cuda/CudaHooks.h holds what differs by more than its name.
+The sources say PrivateUse1, as those of every backend outside PyTorch do. The table has, for each such name of PyTorch,
+the name that a backend inside PyTorch uses. faces/cuda/CudaHooks.h holds what differs by more than its name.
 
     python faces/cuda/names.py SOURCE TARGET FILE...
 """
@@ -24,7 +24,7 @@ NAMES = Names(
         "PrivateUse1": "CUDA",  # DeviceType, DispatchKey, TORCH_LIBRARY_IMPL, C10_REGISTER_GUARD_IMPL
         **{f"{key}PrivateUse1": f"{key}CUDA" for key in KEYS},
         "PrivateUse1Bit": "CUDABit",
-        "PrivateUse2": "PrivateUse2",  # for device models: a backend that registers nothing
+        "PrivateUse2": "PrivateUse2",  # a key for device models; no backend registers anything for it
         "is_privateuseone": "is_cuda",
         "REGISTER_PRIVATEUSE1_DISPATCH": "REGISTER_CUDA_DISPATCH",
         "registerPrivateUse1Methods": "registerCUDAMethods",
@@ -43,9 +43,9 @@ NAMES = Names(
         "at::RegisterPrivateUse1HooksInterface": "register_cuda_hooks",
         "<torch/csrc/profiler/standalone/privateuse1_profiler.h>": '"CudaKineto.h"',
         '"openreg:{}"': '"cuda:{}"',
-        # PyTorch accepts it of PrivateUse1 only. Storages that PyTorch makes itself are plain ones here, as on CUDA.
+        # PyTorch accepts this function for PrivateUse1 only. Here PyTorch's own storages are plain ones, as on CUDA.
         "c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create)": "static_cast<void>(&create)",
-        # What users read. torch.openreg does not exist here; its module does.
+        # Names in messages. On this face the module is not torch.openreg.
         "torch.openreg.": "torch_openreg.openreg.",
         '"Expected a generator of the openreg device, but got one of ", other->device(), "."': (
             '"Expected a CUDA Generator"'

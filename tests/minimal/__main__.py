@@ -50,26 +50,26 @@ ADDED = (
 
 HEAD = """# The minimal set of operators
 
-What a backend can do with the operators that PyTorch's notes on new accelerators call minimal, what is missing
-there, and what breaks when one of them is taken out. Made by `make minimal` and checked by
-`tests/test_minimal_operators.py`: for every row a process loads this backend with only the kernels in question and
-runs the programs in `tests/minimal/abilities.py`, which check their results. The rows are in
-`csrc/aten/OpenRegMinimal.cpp`. Tried out with PyTorch 2.13.
+PyTorch's notes on new accelerators call some operators minimal. This page says what a backend with these operators
+can do, what is missing, and what breaks if one of them is left out. `make minimal` writes the page, and
+`tests/test_minimal_operators.py` checks it. For every row a process loads this backend with only the kernels of that
+row's set, and runs the programs in `tests/minimal/abilities.py`, which check their results. The rows are registered in
+`csrc/aten/OpenRegMinimal.cpp`. The results are for PyTorch 2.13.
 
 ## PyTorch's table alone"""
 
 TABLE = """\
-A fallback that runs the CPU's kernel in place, as this project's does, can stand in for much of the table. So
-there are two columns: a row taken out of the whole set, and out of the set without the fallback. Where both say
-"nothing", PyTorch has another way today: `reshape` asks for `view`, not for `_reshape_alias`; `copy_` and
-`_copy_from` stand in for each other (PyTorch's composite `copy_` calls `_copy_from`); `_copy_from_and_resize` is
-what PyTorch's own, copying, fallback calls; `t.data = u` accepts two plain tensors without
-`_has_compatible_shallow_copy_type`. They stay for what such ways cost, or for what a program may call directly.
+The fallback of this project runs the CPU's kernel in place, so it can replace many rows of the table. Therefore there
+are two columns: the row is left out of the whole set, or of the set without the fallback. If both columns say
+"nothing", PyTorch has another way today. `reshape` calls `view` and not `_reshape_alias`. `copy_` and `_copy_from` can
+replace each other, because PyTorch's composite `copy_` calls `_copy_from`. Only PyTorch's own fallback, which copies,
+calls `_copy_from_and_resize`. `t.data = u` accepts two plain tensors without `_has_compatible_shallow_copy_type`. These
+rows stay because the other way is slower, or because a program may call the operator directly.
 
 | row | in PyTorch's table | without it | without it and without a fallback |
 |---|---|---|---|"""
 
-FALLBACK = """Without a fallback a backend of these rows can still do this:"""
+FALLBACK = """Without a fallback, a backend with these rows can still do this:"""
 
 WORKER = """
 import os, sys

@@ -1,7 +1,7 @@
 """The command line: ``python -m torch_openreg COMMAND`` or ``torch-openreg COMMAND``.
 
-Each command is a module of this package with a ``main(argv) -> int``. Only the chosen one is imported, so that a
-command works, and starts fast, whatever another one needs.
+Each command is a module of this package with a ``main(argv) -> int``. Only the module of the chosen command is
+imported, so that a command works, and starts fast, even if another command lacks something.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ COMMANDS = {
     "ops": "the route that each operator takes on the device: its own kernel, the fallback, a composition",
     "trace": "what a trace of torch.profiler shows: busy and idle streams, gaps, waits, copies, kernels",
 }
-# Commands that import torch when they need it, if at all: the doctor's report must come out where that hangs or aborts,
-# and what `run` sets must be set before.
+# Commands that import torch only when they need it. The doctor must report even if that import hangs or aborts, and
+# `run` must set the variables before the import.
 WITHOUT_TORCH = ("doctor", "memory", "models", "new", "run", "trace")
 
-# Modules that only some commands use -> the packages they come from; the extra `demo` names all of them.
+# Modules that only some commands use, and the packages that they come from. The extra `demo` names all of them.
 EXTRAS = {"rich": "rich", "sklearn": "scikit-learn", "numpy": "numpy", "matplotlib": "matplotlib"}
-# Command -> the modules that it needs in every case.
+# The modules that a command needs in every case.
 NEEDED = {"demo": ("rich", "sklearn", "numpy")}
 
 
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = (error.name or "").split(".")[0]
         if module not in EXTRAS:
             raise
-        # All that is missing at once, so that one installation suffices.
+        # Names all missing modules at once, so that one installation is enough.
         needed = dict.fromkeys((*NEEDED.get(chosen.command, ()), module))
         missing = [EXTRAS[name] for name in needed if importlib.util.find_spec(name) is None]
         print(
@@ -73,6 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `torch-openreg ops | head`; Python would complain again when it ends
+    except BrokenPipeError:  # as in `torch-openreg ops | head`; without this, Python reports it again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -1,4 +1,4 @@
-"""What the doctor finds out: each backend is loaded in a process of its own, and what ended it is put into words."""
+"""The findings of the doctor: each backend is loaded in a separate process, and its end is described in words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from torch_openreg import _loader
 
 LEAVE_OUT = "or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 
-# The last cause's text -> what it means, and what to do. {0}, {1}: the groups; {torch}, {distribution}.
+# Text of the last cause -> what it means, and what to do. {0}, {1}: the groups; {torch}, {distribution}: the facts.
 DIAGNOSES: tuple[tuple[str, str, str], ...] = (
     (
         r"(\S+): undefined symbol: (\w+)",
@@ -56,7 +56,7 @@ DIAGNOSES: tuple[tuple[str, str, str], ...] = (
 
 @dataclass
 class Failure:
-    """Why something did not work: in one line, what to do about it, and all that was said."""
+    """Why something did not work: a sentence, what to do about it, and the whole output."""
 
     cause: str
     remedy: str
@@ -65,7 +65,7 @@ class Failure:
 
 @dataclass
 class Backend:
-    """One entry point, and what became of it when it was loaded alone."""
+    """One entry point, and the result of loading it alone."""
 
     name: str
     value: str
@@ -85,7 +85,7 @@ class Backend:
 
 @dataclass
 class Run:
-    """What a probe left behind."""
+    """The output of a probe."""
 
     events: list[dict[str, Any]]
     status: int
@@ -94,7 +94,7 @@ class Run:
     output: str
 
     def facts(self, step: str, backend: str | None = None) -> dict[str, Any]:
-        """What was told at a step, or {} if the run did not get there."""
+        """The facts that the probe wrote at a step; {} if the run did not reach the step."""
         found = [e for e in self.events if e["step"] == step and backend in (None, e.get("backend"))]
         return found[-1] if found else {}
 
@@ -104,7 +104,7 @@ class Run:
 
     @property
     def where(self) -> str:
-        """The step that was not survived, in words."""
+        """The step at which the process ended, in words."""
         last = self.events[-1] if self.events else {"step": "the start of Python"}
         words = {"load": "while {backend} was imported", "call": "in the function that {backend} gave to PyTorch"}
         return words.get(last["step"], "in {step}").format(**last)
@@ -116,7 +116,7 @@ class Doctor:
         self.torch = find_torch()
 
     def probe(self, backends: Iterable[Backend] | None, first: str = "torch", **environment: str) -> Run:
-        """Imports ``first``, then torch, with these backends only (None: all); blocks until that is done."""
+        """Imports ``first``, then torch, with these backends only (None: all). Waits for the end of the probe."""
         source = pkgutil.get_data("torch_openreg._cli", "_probe.py")
         assert source is not None
         with tempfile.TemporaryDirectory(prefix="doctor") as name:
@@ -128,7 +128,7 @@ class Doctor:
                 "first": first,
                 "backends": None if backends is None else [(backend.name, backend.value) for backend in backends],
             }
-            # Files, not pipes: a grandchild that a backend leaves behind would hold a pipe open.
+            # Files and not pipes, because a grandchild that a backend leaves behind would keep a pipe open.
             with (folder / "output").open("w") as output:
                 process = subprocess.Popen(
                     [sys.executable, "-c", source.decode(), json.dumps(request)],
@@ -139,7 +139,7 @@ class Doctor:
                     start_new_session=True,
                 )
                 try:
-                    status = process.wait(self.timeout + 180)  # it ends itself, unless it is stopped
+                    status = process.wait(self.timeout + 180)  # the probe ends itself, unless it is stopped
                 except subprocess.TimeoutExpired:
                     status = 0
                 with contextlib.suppress(ProcessLookupError):
@@ -149,7 +149,7 @@ class Doctor:
         return Run(read_events(texts["events"]), status, texts["stack"], texts["output"])
 
     def examine(self, backend: Backend) -> None:
-        """Loads a backend alone: as `import torch` does, and with its own package imported first."""
+        """Loads a backend alone: once as `import torch` does, and once with its own package imported first."""
         backend.result = "ok"
         run = self.probe([backend], TORCH_DEVICE_BACKEND_AUTOLOAD="1")
         loaded = run.facts("loaded")
@@ -168,7 +168,7 @@ class Doctor:
                 backend.failure.cause = f"`import {package}` before `import torch`: {backend.failure.cause}"
 
     def conflict(self, pair: Sequence[Backend]) -> dict[str, Any]:
-        """What `import torch` does with two backends that both take PrivateUse1."""
+        """The result of `import torch` with two backends that both take PrivateUse1."""
         run = self.probe(pair, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
         if run.complete:
             owner = run.facts("end")["privateuse1"]
@@ -198,7 +198,7 @@ class Doctor:
         return Failure(cause, remedy, details)
 
     def frame(self, stack: str) -> str:
-        """The line of the backend at which a stack of faulthandler's ends."""
+        """The line of the backend at which faulthandler's stack ends."""
         standard = (str(self.torch["folder"]), "<", sysconfig.get_path("stdlib"))
         for file, line in re.findall(r'File "([^"]+)", line (\d+)', stack):
             if not file.startswith(standard) or re.search("(site|dist)-packages/(?!torch/)", file):
@@ -244,7 +244,7 @@ class Doctor:
             )
         if kind == "ModuleNotFoundError" and name:
             return Failure(f"missing module: {name}", f"Install {name}, which {backend.distribution} needs.", details)
-        # Ours says what to do itself.
+        # The message of our own backend says already what to do.
         outer = error["chain"][0]
         if outer["type"] == "BackendLoadError":
             return Failure(outer["message"].partition(". `python -m")[0], "As it says.", details)
@@ -255,7 +255,7 @@ class Doctor:
         )
 
     def report(self) -> dict[str, Any]:
-        """All findings, as JSON has them."""
+        """All findings, in the form of the option --json."""
         alone = self.probe([])
         torch = Backend("torch", "torch", "PyTorch", self.torch["version"] or "?")
         torch_failure = None if alone.complete else self.explain(alone, torch)
@@ -299,20 +299,20 @@ class Doctor:
 def describe(point: EntryPoint) -> Backend:
     backend = Backend(point.name, point.value, "?", "?")
     if point.dist is not None:
-        with contextlib.suppress(Exception):  # metadata that is damaged
+        with contextlib.suppress(Exception):  # the metadata may be damaged
             backend.distribution = point.dist.metadata["Name"] or "?"
             backend.version = point.dist.version or "?"
     return backend
 
 
 def guilty(run: Run, backends: Sequence[Backend]) -> Backend | None:
-    """The backend in which a run of all of them ended."""
+    """The backend in which a run with all backends ended."""
     name = run.facts("load").get("backend")
     return next((backend for backend in backends if backend.name == name), None)
 
 
 def find_torch() -> dict[str, Any]:
-    """Where PyTorch is, its version and build, without importing it."""
+    """The folder, version and build of PyTorch, found without importing it."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return {"version": None, "build": None, "folder": None}
@@ -339,7 +339,7 @@ def demangle(symbol: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """What a probe wrote; its backends may print anything, and much of it."""
+    """The output of a probe. Its backends may print anything, and a lot of it."""
     return path.read_bytes()[:100_000].decode(errors="backslashreplace") if path.exists() else ""
 
 

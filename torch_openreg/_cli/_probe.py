@@ -1,7 +1,8 @@
-"""What the doctor runs in a process of its own: `import torch` with chosen backends, written down step by step.
+"""The program that the doctor runs in a separate process: `import torch` with chosen backends.
 
-A backend may hang, print anything, close our files or kill the process: so each step is written to a file before it is
-taken, and the doctor knows from the last line where things ended. Imports neither torch_openreg nor, until told, torch.
+A backend may hang, print anything, close our files or kill the process. So the probe writes each step to a file before
+the step begins, and the last line tells the doctor where the process ended. The probe does not import torch_openreg. It
+imports torch only when it is told to.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _read_entry_points: Any = importlib.metadata.entry_points
 class Probe:
     """One run.
 
-    ``request``: ``folder`` for what it writes, ``path`` for ``sys.path``, ``timeout`` for a backend's step in seconds,
-    ``first``, the module to import, and ``backends``, the (name, value) pairs that torch is to see; None: all.
+    ``request`` has the ``folder`` for the output, the ``path`` for ``sys.path``, the ``timeout`` in seconds for a
+    backend's step, ``first``, which is the module to import, and ``backends``, which are the (name, value) pairs that
+    torch shall see (None: all).
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -38,7 +40,7 @@ class Probe:
     def tell(self, step: str, **facts: Any) -> None:
         self.events.write(json.dumps({"step": step, **facts}) + "\n")
         self.events.flush()
-        # Not a Python thread: it works while the interpreter is held. The rest of torch takes its own time.
+        # Not a Python thread, so that it works while the interpreter is held. It does not limit the rest of torch.
         limit = self.request["timeout"] + (0 if step in ("load", "call", "is_available") else 60)
         faulthandler.dump_traceback_later(limit, exit=True, file=self.stack)
 
@@ -55,13 +57,13 @@ class Probe:
 
             self.tell("imported", seconds=time.perf_counter() - start)
             self.tell("end", privateuse1=claimed(torch), simulated=simulated(), model=model())
-        except BaseException as error:  # SystemExit too
+        except BaseException as error:  # also SystemExit
             self.tell("error", **describe(error))
-        # Not what other people's exit handlers do.
+        # Without the exit handlers of other packages.
         os._exit(0)
 
     def entry_points(self, **parameters: Any) -> Any:
-        """importlib.metadata.entry_points, less the backends that take no part."""
+        """importlib.metadata.entry_points, without the backends that take no part."""
         points = _read_entry_points(**parameters)
         if parameters != {"group": "torch.backends"}:
             return points
@@ -69,7 +71,7 @@ class Probe:
         return [Watched(point, self) for point in points if wanted is None or [point.name, point.value] in wanted]
 
     def ask(self, module: Any) -> None:
-        """Whether the device is there, and if not, why."""
+        """Whether the device is available; if not, the reason."""
         if not callable(getattr(module, "is_available", None)):
             return
         self.tell("is_available", module=str(getattr(module, "__name__", module)))
@@ -83,7 +85,7 @@ class Probe:
 
 
 class Watched:
-    """An entry point that tells what becomes of it."""
+    """An entry point that records the result of its call."""
 
     def __init__(self, point: importlib.metadata.EntryPoint, probe: Probe) -> None:
         self.point = point
@@ -132,7 +134,7 @@ def simulated() -> str | None:
 
 
 def model() -> dict[str, Any] | None:
-    """What the devices stand for in this process, or None without a device model."""
+    """The device model in this process, or None."""
     module = sys.modules.get("torch_openreg.openreg.models")
     chosen = module._current if module else None
     return chosen and {"name": chosen.name, "about": chosen.about, "properties": chosen.numbers}

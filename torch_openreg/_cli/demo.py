@@ -1,8 +1,8 @@
 """`torch-openreg demo`: train a convolutional network on the device and on the CPU, and compare the two runs.
 
-The training is `train_digits.py`, a script that imports nothing but torch. It runs once for each device, in a process
-of its own, because one process that computes on both gets a second OpenMP team, which slows every small kernel in it.
-The two processes take turns epoch by epoch, so that neither is timed while the other computes.
+The training is `train_digits.py`, a script that imports only torch. It runs once for each device, each time in a
+separate process, because a process that computes on both devices gets a second OpenMP team, which slows every small
+kernel. The two processes take turns epoch by epoch, so that neither is timed while the other computes.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from torch_openreg._cli import train_digits
 from torch_openreg._cli._curve import draw_log_curve
 
 TARGET_ACCURACY = 0.97
-# What the training reports the devices of.
+# The objects whose devices the training reports.
 PLACED = ("parameters", "gradients", "optimizer", "images", "loss")
 
 
 class TrainingFailed(Exception):
-    """A training process ended before its result; the message is its last words."""
+    """A training process ended before its result. The message is the end of its output."""
 
 
 class Training:
-    """One `train_digits.py` process, which waits before each epoch until it is told to go on.
+    """One process with `train_digits.py`, which waits before each epoch until it is told to go on.
 
-    `folder` receives its model and its error output; `autoload` says whether its `import torch` loads backends.
+    `folder` receives its model and its error output. `autoload` says whether its `import torch` loads backends.
     """
 
     def __init__(self, device: str, folder: Path, data: Path, args: argparse.Namespace, *, autoload: bool) -> None:
@@ -112,7 +112,7 @@ class Training:
 
 
 class Claim(NamedTuple):
-    """One statement of the demo, whether it holds, and the figures it rests on."""
+    """One statement of the demo, whether it is true, and the figures that show it."""
 
     holds: bool
     text: str
@@ -120,7 +120,7 @@ class Claim(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the demo: 0 if every claim holds, 1 if one does not or a training fails, 2 for bad arguments."""
+    """Runs the demo. Returns 0 if every claim is true, 1 if one is false or a training fails, 2 for bad arguments."""
     args = parse_arguments(argv)
     console = Console(highlight=False)
     print_heading(console, args)
@@ -128,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="openreg-demo-")))
         data = folder / "digits.pt"
         torch.save(train_digits.load_digits(), data)
-        # The reference is PyTorch as it comes: the process that trains on the CPU does not even load the package.
+        # The reference is PyTorch alone: the process that trains on the CPU does not even load this package.
         device = Training(args.device, folder / "device", data, args, autoload=True)
         cleanup.callback(device.close)
         cpu = Training("cpu", folder / "cpu", data, args, autoload=False)
@@ -172,8 +172,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--epochs", type=positive, default=20, metavar="N", help="default: %(default)s")
     parser.add_argument("--device", default="openreg", help="what to compare with the CPU (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
-    # On so small a network a second thread gains little, and costs a factor of eight when another program wants its
-    # processor: at every parallel region, the first thread waits until the second is scheduled again.
+    # On so small a network a second thread gains little. It costs a factor of eight if another program needs its
+    # processor, because at every parallel region the first thread then waits until the second one is scheduled again.
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help="that compute (default: %(default)s)")
     parser.add_argument("--plot", type=writable, metavar="FILE", help="write the curves as an image (.png, .svg, .pdf)")
     parser.add_argument("--save", type=writable, metavar="FILE", help="keep the model that the device trained")
@@ -204,13 +204,13 @@ def print_placement(console: Console, device: Training, cpu: Training) -> None:
 
 
 def train(console: Console, device: Training, cpu: Training, epochs: int) -> None:
-    """Lets the two processes take turns, and shows where they are."""
+    """Lets the two processes take turns, and shows their progress."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # Without a terminal, a few lines take the place of the bar.
+    # Without a terminal, a few lines are printed instead of the bar.
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("epoch", total=epochs)
         for epoch in range(1, epochs + 1):
-            # Who goes first changes, so that neither always finds the processor as the other left it.
+            # The first process changes, so that neither always finds the processor as the other has left it.
             for run in (device, cpu) if epoch % 2 else (cpu, device):
                 run.train_epoch()
             if epoch == 1:
@@ -225,7 +225,7 @@ def train(console: Console, device: Training, cpu: Training, epochs: int) -> Non
 
 
 def check_claims(device: Training, cpu: Training, data: Path) -> list[Claim]:
-    """What the demo sets out to show, each statement with the figures that prove or refute it."""
+    """The statements of the demo, each with the figures that prove or refute it."""
     expected = str(torch.empty(0, device=device.device).device)
     stray = {part: device.placement[part] for part in PLACED if device.placement[part] != [expected]}
     placement = f"parameters, gradients, optimizer, images and loss are on {expected}"
@@ -239,7 +239,7 @@ def check_claims(device: Training, cpu: Training, data: Path) -> list[Claim]:
             f"{device.losses[step]!r} and {cpu.losses[step]!r}"
         )
 
-    # The device's file is read without the device, as on the machine of a colleague who has none.
+    # The device's file is read without the device, as on a machine that has none.
     models = [torch.load(run.checkpoint, map_location="cpu", weights_only=True) for run in (device, cpu)]
     unequal = [name for name, value in models[0].items() if not torch.equal(value, models[1][name])]
     parameters = f"{sum(value.numel() for value in models[0].values()):,} values in {len(models[0])} tensors"
@@ -290,12 +290,12 @@ def print_report(console: Console, device: Training, cpu: Training, claims: Sequ
 
 
 def plot(file: str, device: Training, cpu: Training) -> None:
-    """Writes both runs' losses and test accuracies as an image, in the format that the file's name ends with."""
+    """Writes the losses and test accuracies of both runs as an image. The file's name gives the format."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    # The CPU's curve is thin, and above: where both coincide, both are seen.
+    # The CPU's curve is thin and drawn last, so that both curves can be seen where they coincide.
     for run, style in ((device, {"linewidth": 4, "alpha": 0.4}), (cpu, {"linewidth": 1, "color": "black"})):
         left.plot(range(1, len(run.losses) + 1), run.losses, label=run.device, **style)
         right.plot(range(1, len(run.accuracies) + 1), run.accuracies, label=run.device, **style)

@@ -1,7 +1,7 @@
 """``torch-openreg doctor``: which backends ``import torch`` loads here, which ones fail, why, and what to do.
 
-Every distribution with an entry point in the group ``torch.backends`` is examined, whoever it is from. Nothing is
-imported into this process: each backend is loaded in one of its own, which it may hang or kill.
+The doctor examines every distribution with an entry point in the group ``torch.backends``. It imports no backend into
+this process. Each backend is loaded in a separate process, because it may hang or kill that process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch_openreg._cli.models import text
 
 
 def device_line(simulated: str | None) -> str:
-    """The first line: nobody may take the device for a GPU."""
+    """The first line of the report. It says "simulated", so that nobody takes the device for a GPU."""
     # LEFT OUT OF A NEW BACKEND START: the face cuda
     if simulated == "cuda":
         return "Device: cuda, simulated by torch_openreg (TORCH_OPENREG_AS=cuda). This is not a GPU."
@@ -31,7 +31,7 @@ def device_line(simulated: str | None) -> str:
 
 
 class Printer:
-    """The report for people."""
+    """Prints the report for people."""
 
     CODES = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}  # noqa: RUF012
 
@@ -112,7 +112,7 @@ class Printer:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints the report; 0 if all backends work, together too, else 1."""
+    """Prints the report. Returns 0 if all backends work, alone and together, else 1."""
     parser = argparse.ArgumentParser(
         prog="torch-openreg doctor",
         description="Which backends `import torch` loads in this environment, which fail, why, and what to do.",

@@ -1,7 +1,7 @@
-"""``torch-openreg memory FILE.pickle``: what a snapshot of device memory shows, in words or as a page.
+"""``torch-openreg memory FILE.pickle``: explains a snapshot of device memory, in words or as a page.
 
-The file is what ``torch.openreg.memory._dump_snapshot`` wrote, or ``torch.cuda.memory._dump_snapshot`` on CUDA. The
-history needs ``_record_memory_history()`` before what is to be seen.
+``torch.openreg.memory._dump_snapshot`` wrote the file, or ``torch.cuda.memory._dump_snapshot`` on CUDA. To have a
+history in the file, call ``_record_memory_history()`` first.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 from torch_openreg import _page
 
 MB = 1e6
-COLUMNS = 400  # of the pictures
-SERIES = 9  # of them, with the rest in one more
+COLUMNS = 400  # of each picture
+SERIES = 9  # in each picture; one more series has the rest
 
-# Part of a file's path, name of a function or "" -> what memory that is allocated below it is for. The first that any
-# frame matches wins.
+# Part of a file's path, name of a function or "" -> the purpose of memory that is allocated below it. The first row
+# that matches any frame is used.
 CATEGORIES = (
     ("torch/optim/", "", "optimizer state"),
     ("torch/autograd/", "", "backward: gradients"),
@@ -39,7 +39,7 @@ BEFORE = "allocated before the history began"
 
 
 class Block(NamedTuple):
-    """Memory that somebody used for a while. ``begin`` and ``end`` are indices of the history's entries."""
+    """Memory that was in use for a while. ``begin`` and ``end`` are indices of the history's entries."""
 
     address: int
     size: int
@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
     @property
     def category(self) -> str:
-        """What it is for, by where it was allocated."""
+        """The purpose of the memory, found from where it was allocated."""
         if self.is_old:
             return BEFORE
         for path, function, category in CATEGORIES:
@@ -61,7 +61,7 @@ class Block(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The innermost line of the program, outside of PyTorch."""
+        """The innermost line of the program that is not part of PyTorch."""
         if self.is_old:
             return BEFORE
         for frame in self.frames:
@@ -71,7 +71,7 @@ class Block(NamedTuple):
 
 
 class Device:
-    """The memory of one device: its segments now, and their history."""
+    """The memory of one device: its segments at the time of the snapshot, and their history."""
 
     def __init__(self, index: int, snapshot: dict[str, Any]) -> None:
         self.index = index
@@ -116,7 +116,7 @@ class Device:
         return totals
 
     def _reserved(self) -> list[int]:
-        """The bytes of all segments after each entry, from the last one backwards."""
+        """The bytes of all segments after each entry, computed backwards from the last entry."""
         total = sum(segment["total_size"] for segment in self.segments)
         totals = []
         for entry in reversed(self.history):
@@ -145,7 +145,7 @@ class Device:
         return sorted(found, key=lambda block: -block.size)
 
     def columns(self) -> list[int]:
-        """The entries that the pictures show: the highest one of each of COLUMNS parts of the history."""
+        """The entries that the pictures show: the highest entry in each of COLUMNS parts of the history."""
         count = len(self.allocated)
         edges = sorted({round(i * count / COLUMNS) for i in range(COLUMNS + 1)})
         return [max(range(first, last), key=self.allocated.__getitem__) for first, last in pairwise(edges)]
@@ -160,13 +160,13 @@ def group(blocks: Sequence[Block], key: Callable[[Block], str]) -> dict[str, int
 
 
 def holes(segment: dict[str, Any]) -> list[int]:
-    """The sizes of the free parts of a segment that is in use, so that it cannot be given back."""
+    """The sizes of the free parts of a segment that is in use. Such a segment cannot be given back."""
     free = [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
     return free if len(free) < len(segment["blocks"]) else []
 
 
 def size(count: float) -> str:
-    """For readers: 1234567 is "1.2 MB"."""
+    """A size for readers: 1234567 is "1.2 MB"."""
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -208,12 +208,12 @@ def describe(device: Device) -> list[str]:
 
 
 def by_line(device: Device) -> list[tuple[str, int]]:
-    """The lines of Python that had allocated what was alive at the peak, with the bytes."""
+    """The lines of Python that allocated the memory in use at the peak, with the bytes."""
     return list(group(device.alive(device.peak), lambda block: block.line).items())
 
 
 def _series(device: Device, key: Callable[[Block], str], steps: list[int]) -> list[tuple[str, list[float]]]:
-    """What was alive at each step, in MB, by the groups that are largest at the peak."""
+    """The memory in use at each step, in MB, for the groups that are largest at the peak."""
     names = list(group(device.alive(device.peak), key))[:SERIES]
     totals = {name: [0.0] * len(steps) for name in [*names, OTHER]}
     spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -270,9 +270,9 @@ VIEWS: dict[str, Callable[[Block], str]] = {
 
 
 def course(device: Device, view: str) -> str:
-    """The course of the memory in use as a picture, and what was alive at the peak as a table, as HTML.
+    """The memory in use over time as a picture, and the memory in use at the peak as a table, as HTML.
 
-    ``view``: of VIEWS, by what memory is grouped.
+    ``view``, one of VIEWS, says how memory is grouped.
     """
     key, steps = VIEWS[view], device.columns()
     mark = [(next(i for i, step in enumerate(steps) if step >= device.peak), "peak")]
@@ -289,7 +289,7 @@ def course(device: Device, view: str) -> str:
 
 
 def page(devices: Sequence[Device]) -> str:
-    """The page, which needs nothing else."""
+    """The page, which needs no other file."""
     body = []
     for device in devices:
         body.append(f"<h2>Device {device.index}</h2>")
@@ -304,7 +304,7 @@ def page(devices: Sequence[Device]) -> str:
 
 
 class _Unpickler(pickle.Unpickler):
-    """A snapshot has numbers, strings and containers only, so that nothing that a file names is imported."""
+    """Reads a snapshot. It has only numbers, strings and containers, so nothing that a file names is imported."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no snapshot does")

@@ -1,4 +1,4 @@
-"""``torch-openreg models``: the device models that there are, what one of them is, and how several differ."""
+"""``torch-openreg models``: lists the device models, shows one of them, or compares several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = ((30, "GiB"), (10, "KiB"), (0, "bytes"))
 
 
 def text(name: str, value: Any) -> str:
-    """A property's value for people."""
+    """The value of a property, for people."""
     unit = _models.PROPERTIES[name]
     if value is None:
         return "-"
@@ -27,7 +27,7 @@ def text(name: str, value: Any) -> str:
 
 
 def restrictions(model: _models.Model) -> list[tuple[str, str]]:
-    """What a model refuses, in words: (what, where that is from)."""
+    """What a model refuses, in words, with the sources: (what, source)."""
     rows = []
     if model.only_operators:
         count = len(model.only_operators["operators"])
@@ -65,7 +65,7 @@ def show(model: _models.Model, sources: bool) -> None:
 
 
 def compare(models: Sequence[_models.Model]) -> None:
-    """A column for each model, a line for each property in which they differ."""
+    """Prints a column for each model, and a line for each property in which they differ."""
     rows = [("", *(model.name for model in models))]
     for name in _models.PROPERTIES:
         values = [model.numbers.get(name) for model in models]
@@ -84,7 +84,7 @@ def compare(models: Sequence[_models.Model]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """0; 2 for a model that does not exist."""
+    """Returns 0; 2 for a model that does not exist."""
     parser = argparse.ArgumentParser(
         prog="torch-openreg models",
         description="Without a NAME: the device models. With one: what it is. With several: how they differ.",

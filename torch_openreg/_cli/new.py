@@ -1,7 +1,7 @@
 """``torch-openreg new``: writes a backend of another name from the sources of this one.
 
-In a checkout these are the checkout's. An installed package carries them as ``sources.zip``, which the build made from
-the checkout or from the source distribution; ``new_backend`` is a part of the sources.
+A checkout uses its own sources. An installed package has them as ``sources.zip``, which the build made from the
+checkout or from the source distribution. The folder ``new_backend`` is a part of these sources.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch_openreg
 
 
 def main(argv: Sequence[str]) -> int:
-    """Writes the project and returns 0; 1 with a sentence if the name or the folder cannot be taken."""
+    """Writes the project and returns 0. Returns 1, with a sentence, if the name or the folder cannot be used."""
     parser = argparse.ArgumentParser(
         prog="torch-openreg new",
         description="Writes a PyTorch backend for a device of your own, as a project that builds and passes its tests.",
@@ -55,7 +55,7 @@ def _sources(stack: ExitStack) -> Path:
     package = Path(torch_openreg.__file__).parent
     if (package.parent / "new_backend" / "writing.py").exists():
         return package.parent
-    archive = min(package.rglob("sources.zip"))  # a wheel has one with each build, and they are alike
+    archive = min(package.rglob("sources.zip"))  # a wheel has one with each build, and all have the same contents
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     with zipfile.ZipFile(archive) as sources:
         for member in sources.infolist():

@@ -1,7 +1,7 @@
-"""``torch-openreg ops``: the route that each operator takes on the device, as the dispatcher of this process has it.
+"""``torch-openreg ops``: the route of each operator on the device, as the dispatcher of this process has it.
 
-Nothing is written down here: what is registered is read from PyTorch's dispatch tables, with the source file that
-registered it, so that kernels which a program adds are seen too.
+Nothing is listed here by hand. The command reads PyTorch's dispatch tables, with the source file of each registration.
+So it also shows kernels that a program has added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 
 from torch_openreg import _C, _page
 
-# Route -> what it means, the device's own first.
+# Route -> what it means; the routes of the device's own come first.
 ROUTES = {
     "native": "a kernel written for the device",
     "structured": "PyTorch's structured kernel over the device's memory, with the CPU's inner loop (STUB)",
@@ -34,7 +34,7 @@ ROUTES = {
     "other layouts": "the boxed fallback, for tensors of other layouts only (--layout)",
     "missing": "no kernel, and the CPU has none that the device could run",
 }
-# What computes there is a kernel of the CPU, on device memory: what a backend replaces, operator by operator.
+# On these routes a kernel of the CPU computes on device memory. A backend replaces these, operator by operator.
 BORROWED = ("structured", "unboxed", "registered fallback", "fallback")
 # Layout -> the dispatch keys of its tensors, on the device and on the CPU.
 KEYS = {
@@ -49,7 +49,7 @@ SOURCES = {"OpenRegStructured.cpp": "structured", "OpenRegCpuKernels.cpp": "unbo
 
 
 class Operator(NamedTuple):
-    """One operator and how the device runs it."""
+    """One operator, and how the device runs it."""
 
     name: str
     """With namespace and overload: ``"aten::add.Tensor"``."""
@@ -62,18 +62,18 @@ class Operator(NamedTuple):
 
 
 def entry(table: str, key: str) -> tuple[str, str]:
-    """What a dispatch table has for a key: where the kernel was registered, and its kind; empty without one."""
+    """What a dispatch table has for a key: the source of the kernel, and its kind; empty if there is no kernel."""
     found = re.search(rf"^{key}: (.*) \[(.*)\]$", table, re.MULTILINE)
     return (found[1].removeprefix("registered at "), found[2]) if found else ("", "")
 
 
 def is_boxed(name: str, key: str) -> bool:
-    """Whether the kernel of a key takes a stack of values."""
+    """Whether the kernel of a key takes a stack of values instead of typed arguments."""
     return re.search(rf"^{key}: .*\[ boxed \]$", torch._C._dispatch_dump(name), re.MULTILINE) is not None
 
 
 def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
-    """The route of an operator on tensors of a layout, and where its kernel was registered."""
+    """The route of an operator for tensors of a layout, and the source of its kernel."""
     table = torch._C._dispatch_dump_table(name)
     device, cpu = KEYS[layout]
     source, kind = entry(table, device)
@@ -90,7 +90,7 @@ def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
         return "composite explicit", source
     if kind == "math kernel":
         return "composite implicit", source
-    # PyTorch's own autograd kernels only call a backend's.
+    # PyTorch's own autograd kernels only call the backend's kernel.
     source, kind = entry(table, "AutogradPrivateUse1")
     if kind and "VariableType" not in source and kind not in ("backend fallback", "fallthrough"):
         return "autograd", source
@@ -100,8 +100,8 @@ def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
 
 
 def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Operator]:
-    """Every operator of the namespaces (of all, without one) that is defined in this process, by name."""
-    _C._init()  # other layouts' kernels are registered when the device starts
+    """Every operator of the namespaces that is defined in this process, by name. Without a namespace: all operators."""
+    _C._init()  # kernels for other layouts are registered when the device starts
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         namespace, _, rest = name.partition("::")
         if (namespaces and namespace not in namespaces) or not torch._C._dispatch_has_kernel(name):
@@ -110,18 +110,18 @@ def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Op
         queueable = route in ("native", "structured", "unboxed", "registered fallback", "fallback")
         base, _, overload = rest.partition(".")
         queued = queueable and _C._is_queueable(f"{namespace}::{base}", overload)
-        # As from the root of the sources: of this backend, or of PyTorch, which names those of its build machine.
+        # Relative to the root of the sources: this backend's, or PyTorch's, whose paths are those of its build machine.
         yield Operator(name, route, queued, re.sub(r"^(\.\./)+|^.*/pytorch/pytorch/|^/.*/(?=csrc/)", "", source))
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a pattern, with or without namespace and overload, names an operator."""
+    """Whether a pattern, with or without namespace and overload, matches an operator."""
     short = name.partition("::")[2]
     return any(fnmatchcase(text, pattern) for text in (name, name.partition(".")[0], short, short.partition(".")[0]))
 
 
 def routes(text: str) -> list[str]:
-    """The routes that the option ``--route`` names."""
+    """The routes in the option ``--route``."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in ROUTES:
@@ -130,13 +130,13 @@ def routes(text: str) -> list[str]:
 
 
 def totals(rows: Sequence[Operator]) -> dict[str, int]:
-    """The number of operators of each route that occurs, in the order of ROUTES."""
+    """The number of operators of each route, in the order of ROUTES, without routes that have none."""
     counts = Counter(row.route for row in rows)
     return {route: counts[route] for route in ROUTES if counts[route]}
 
 
 def borrowed(rows: Sequence[Operator]) -> str:
-    """How far a backend has come with kernels of its own, in a sentence."""
+    """A sentence that says how many kernels are the backend's own."""
     counts = totals(rows)
     still = sum(counts.get(route, 0) for route in BORROWED)
     own = counts.get("native", 0)
@@ -233,7 +233,7 @@ update();
 
 
 def page(rows: Sequence[Operator]) -> str:
-    """A page with the table, which needs nothing else."""
+    """A page with the table, which needs no other file."""
     total = '<tr class="total"><td>{}</td><td class="number">{}</td><td>{}</td></tr>'
     row = '<tr><td>{}</td><td>{}</td><td>{}</td><td class="source">{}</td></tr>'
     body = BODY.format(
@@ -250,7 +250,7 @@ def page(rows: Sequence[Operator]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints the table; 0, or 1 if no operator is as asked."""
+    """Prints the table. Returns 0, or 1 if no operator matches."""
     parser = argparse.ArgumentParser(
         prog="torch-openreg ops",
         description="The route that each operator takes on the openreg device, with totals.",

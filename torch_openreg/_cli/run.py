@@ -1,7 +1,7 @@
-"""``torch-openreg run``: executes a program with the settings of the simulated devices that the options give.
+"""``torch-openreg run``: runs a program with the settings of the simulated devices that the options give.
 
-This process becomes ``python program ...`` with the environment variables set, so that everything is as if the user had
-set them; what is wrong with the program's name, Python itself says.
+This process becomes ``python program ...`` with the environment variables set, so the effect is as if the user had set
+them. If the program cannot be found, Python's own error says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch_openreg_options import OPTIONS, metavar, reader
 
 
 def main(argv: Sequence[str]) -> NoReturn:
-    """Does not return: the program's exit status is that of the command."""
+    """Does not return. The program's exit status becomes the command's."""
     parser = argparse.ArgumentParser(
         prog="torch-openreg run",
         usage="%(prog)s [OPTIONS] SCRIPT [ARGUMENTS]\n       %(prog)s [OPTIONS] -m MODULE [ARGUMENTS]",
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> NoReturn:
     for _, variable, *_ in OPTIONS:
         if (value := getattr(options, variable)) is not None:
             os.environ[variable] = value
-    # Python's own options, as in `python -X dev -m torch_openreg run ...`, hold for the program too.
+    # Python's own options, as in `python -X dev -m torch_openreg run ...`, are passed on to the program.
     python = sys.orig_argv[1 : -len(sys.argv)]
     if python[-1:] == ["-m"]:
         python.pop()

@@ -1,7 +1,7 @@
-"""``torch-openreg trace FILE``: what a trace of ``torch.profiler`` shows, in words.
+"""``torch-openreg trace FILE``: says in words what a trace of ``torch.profiler`` shows.
 
-The file is what ``export_chrome_trace`` or ``tensorboard_trace_handler`` wrote, on this device or on CUDA. To look at
-it, open it at https://ui.perfetto.dev or chrome://tracing; this command answers the questions that one has first.
+``export_chrome_trace`` or ``tensorboard_trace_handler`` wrote the file, on this device or on CUDA. To see the trace,
+open the file at https://ui.perfetto.dev or chrome://tracing. This command answers the first questions of a user.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ KERNEL, COPY, FILL = "kernel", "gpu_memcpy", "gpu_memset"
 ON_DEVICE = (KERNEL, COPY, FILL)
 RUNTIME = ("privateuse1_runtime", "cuda_runtime", "cuda_driver")
 ON_HOST = ("cpu_op", "user_annotation", "python_function", *RUNTIME)
-# Calls in which the host waits for the device. orKernelBegin: a kernel that runs on the thread of its operator, as one
-# that cannot be queued does, waits for what is queued on its stream.
+# Calls in which the host waits for the device. orKernelBegin is among them: a kernel that runs on the thread of its
+# operator, because it cannot be queued, waits for the work that is queued on its stream.
 WAITS = (
     "orDeviceSynchronize",
     "orEventSynchronize",
@@ -39,7 +39,7 @@ GAPS = 5
 
 
 class Event(NamedTuple):
-    """One event with a length; times in microseconds."""
+    """One event with a length. Times are in microseconds."""
 
     category: str
     name: str
@@ -55,7 +55,7 @@ class Event(NamedTuple):
 
 
 class Trace:
-    """The events of a trace file, by who did them."""
+    """The events of a trace file, grouped by where they happened."""
 
     def __init__(self, file: Path) -> None:
         data = file.read_bytes()
@@ -110,7 +110,7 @@ class Trace:
 
 
 def union(events: Iterable[Event]) -> list[tuple[float, float]]:
-    """The times in which at least one of the events ran, from events in order of their begin."""
+    """The times in which at least one of the events ran. The events are in the order of their begin."""
     intervals: list[tuple[float, float]] = []
     for event in events:
         if intervals and event.begin <= intervals[-1][1]:
@@ -121,9 +121,9 @@ def union(events: Iterable[Event]) -> list[tuple[float, float]]:
 
 
 def activity(events: list[Event], begin: float, end: float) -> list[tuple[str, float]]:
-    """What a thread did from ``begin`` to ``end``: the time of each name without what is nested in it, longest first.
+    """What a thread did from ``begin`` to ``end``: the time of each name without nested events, the longest first.
 
-    ``events`` are the thread's, in order of their begin.
+    ``events`` are the thread's events in the order of their begin.
     """
     times: dict[str, float] = defaultdict(float)
     enclosing: list[Event] = []
@@ -152,7 +152,7 @@ def activity(events: list[Event], begin: float, end: float) -> list[tuple[str, f
 
 
 def summarise(trace: Trace) -> dict[str, Any]:
-    """The answers, as what ``--json`` prints. Times in microseconds."""
+    """The answers, in the form that ``--json`` prints. Times are in microseconds."""
     everything = [*trace.host, *trace.device]
     begin = min((event.begin for event in everything), default=0.0)
     end = max((event.end for event in everything), default=0.0)

@@ -1,10 +1,11 @@
-"""torch.cuda on the face "cuda": what PyTorch's own Python finds in a build with CUDA, and not in a CPU build.
+"""torch.cuda on the face "cuda": the attributes that PyTorch's Python finds only in a build with CUDA.
 
-PyTorch's modules ask ``torch._C`` for what their C++ offers. Here it is supplied, with CUDA's meaning, by one module
-for each area. Then the modules that looked for it when they were imported, and made dummies, are executed again.
+PyTorch's modules use attributes of ``torch._C`` that its C++ code provides. Here one module for each area provides
+them, with CUDA's meaning. Some modules of PyTorch looked for these attributes when they were imported, and made
+dummies; these modules are executed again.
 
-Rule: PyTorch's own Python runs. A function of it is replaced only if that cannot be, and is then listed in REPLACED
-with the reason.
+Rule: PyTorch's own Python runs. A function of it is replaced only if there is no other way. REPLACED lists these
+functions, with the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SUPPLIED: dict[str, Any] = {
     **_streams.SUPPLIED,
 }
 
-# Executed again, in this order: they took names from torch._C, or dummies in their place, when they were imported.
+# Modules that are executed again, in this order: at their import they took names from torch._C, or made dummies.
 EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.nvtx", "torch.cuda.memory", "torch.cuda")
 
 # (module, or module:class; name; replacement; reason)

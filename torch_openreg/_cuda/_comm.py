@@ -1,6 +1,6 @@
-"""Copies to and from several devices: what torch/csrc/cuda/python_comm.cpp offers, as comm.cpp does it without NCCL.
+"""Copies to and from several devices: the functions of torch/csrc/cuda/python_comm.cpp, as comm.cpp has without NCCL.
 
-Messages are comm.cpp's. Nothing here waits for a device: streams order the copies, as any copy of a tensor.
+The messages are those of comm.cpp. No function waits for a device: streams order these copies as they order any copy.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def _broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buff
                 _unflatten_dense_tensors(flat, chunk) for flat in _broadcast(_flatten_dense_tensors(chunk), devices)[1:]
             ]
         for copies_there, part in zip(copies, parts, strict=True):
-            # The tensors of a buffer share no bytes, so each gets a version counter of its own.
+            # The tensors of a buffer share no bytes, so each has its own version counter.
             copies_there += [tensor.data for tensor in part]
     return [list(tensors), *(list(_reorder_tensors_as(copies_there, tensors)) for copies_there in copies)]
 
 
 def _unflatten_sparse(indices: Tensor, values: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    # PyTorch's _unflatten_sparse_tensors() makes them on the device of `tensors`.
+    # PyTorch's _unflatten_sparse_tensors() makes the tensors on the device of `tensors`.
     return [
         torch.sparse_coo_tensor(i, v, tensor.shape, is_coalesced=tensor.is_coalesced(), check_invariants=False)
         for tensor, i, v in zip(
@@ -105,7 +105,7 @@ def _scatter(
 def _scatter_out(tensor: Tensor, out: Sequence[Tensor], dim: int, streams: Streams) -> list[Tensor]:
     if not out:
         raise RuntimeError("Expected at least one output tensor to scatter to")
-    tensor.size(dim)  # raises for a wrong one
+    tensor.size(dim)  # raises for a wrong dimension
     dim %= tensor.dim()
     for index, result in enumerate(out):
         _check_output_is_cuda(index, result)
@@ -132,7 +132,7 @@ def _scatter_out(tensor: Tensor, out: Sequence[Tensor], dim: int, streams: Strea
 
 
 def _enter(entered: contextlib.ExitStack, streams: Streams, index: int, device: int) -> None:
-    """Makes the stream of a chunk the current one, in place of an earlier chunk's. A chunk may have none."""
+    """Makes the stream of a chunk the current stream, instead of an earlier chunk's. A chunk may have no stream."""
     stream = streams[index] if streams and index < len(streams) else None
     if stream is None:
         return

@@ -1,4 +1,4 @@
-"""Devices: what torch/csrc/cuda/Module.cpp and shared/cudart.cpp offer about them."""
+"""Devices: the functions of torch/csrc/cuda/Module.cpp and shared/cudart.cpp about devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch_openreg import _C
 
 
 def _init() -> None:
-    """Called by torch.cuda._lazy_init(), before the calls that were queued until then."""
+    """Starts the device. torch.cuda._lazy_init() calls it, before the calls that were queued until then."""
     if _C._count_devices() == 0:
         raise RuntimeError("No CUDA GPUs are available")
     _C._init()
@@ -37,11 +37,11 @@ def _exchange_device(device: int) -> int:
 
 
 def _maybe_exchange_device(device: int) -> int:
-    return _exchange_device(device)  # another object: dynamo has a handler for each of the two
+    return _exchange_device(device)  # a function of its own, because dynamo has a handler for each of the two names
 
 
 def _arch_flags() -> str | None:
-    """The kernels run on every device that there is: PyTorch "was built for" its architecture."""
+    """The architecture that PyTorch "was built for": that of the device, because the kernels run on every device."""
     if not _C._get_device_count():
         return None
     properties = _C._get_device_properties(0)
@@ -59,7 +59,7 @@ def _set_sync_debug_mode(mode: int) -> None:
 
 
 class _CudaError(int):
-    """A code of CUDA's runtime API: any integer, of which ``success`` has a name."""
+    """A code of CUDA's runtime API. Any integer is a code; ``success`` is the only one with a name."""
 
     success: _CudaError
 
@@ -69,7 +69,7 @@ _NOT_SUPPORTED = _CudaError(801)
 
 
 class _Cudart(ModuleType):
-    """What torch.cuda.cudart() returns: as much of CUDA's runtime API as PyTorch gives to Python."""
+    """The object that torch.cuda.cudart() returns: the functions of CUDA's runtime API that PyTorch gives to Python."""
 
     cudaError = _CudaError
 
@@ -78,17 +78,17 @@ class _Cudart(ModuleType):
 
     @staticmethod
     def cudaGetErrorString(error: int) -> str:
-        """The text of a code; the device's codes have the values of CUDA's."""
+        """The text of a code. The device's codes have the same values as CUDA's."""
         return _C._error_string(error)
 
     @staticmethod
     def cudaMemGetInfo(device: int) -> tuple[int, int]:
-        """Free and total memory of a device, in bytes."""
+        """The free and the total memory of a device, in bytes."""
         return torch.accelerator.get_memory_info(device)
 
     @staticmethod
     def cudaProfilerStart() -> int:
-        """torch.openreg.profiler.start(), where TORCH_OPENREG_TRACE names a file; otherwise nothing."""
+        """Calls torch.openreg.profiler.start() if TORCH_OPENREG_TRACE names a file; otherwise does nothing."""
         from torch_openreg.openreg import profiler
 
         profiler.start()
@@ -96,7 +96,7 @@ class _Cudart(ModuleType):
 
     @staticmethod
     def cudaProfilerStop() -> int:
-        """torch.openreg.profiler.stop()."""
+        """Calls torch.openreg.profiler.stop()."""
         from torch_openreg.openreg import profiler
 
         profiler.stop()
@@ -104,18 +104,18 @@ class _Cudart(ModuleType):
 
     @staticmethod
     def cudaStreamCreate(pointer: int) -> int:
-        """Writes a stream's handle to the host's address ``pointer``. The stream is one of PyTorch's pool."""
+        """Writes a stream's handle to the address ``pointer`` of the host. The stream is from PyTorch's pool."""
         ctypes.c_void_p.from_address(pointer).value = torch.cuda.Stream().cuda_stream
         return _CudaError.success
 
     @staticmethod
     def cudaStreamDestroy(stream: int) -> int:
-        """Success: the streams of the pool stay."""
+        """Returns success, and does nothing: the streams of the pool stay."""
         return _CudaError.success
 
     @staticmethod
     def cudaHostRegister(pointer: int, size: int, flags: int) -> int:
-        """Not supported: pinned memory is what the device has allocated."""
+        """Not supported, because only memory that the device has allocated can be pinned."""
         return _NOT_SUPPORTED
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""torch.distributed: the backend "nccl" is this device's own, ``occl``."""
+"""torch.distributed: under the name "nccl" there is this device's own backend, ``occl``."""
 
 from __future__ import annotations
 

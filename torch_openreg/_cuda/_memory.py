@@ -1,4 +1,4 @@
-"""Memory: what torch/csrc/cuda/Module.cpp and MemPool.cpp offer about the allocator."""
+"""Memory: the functions of torch/csrc/cuda/Module.cpp and MemPool.cpp about the allocator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _memory_stats(device: int) -> dict[str, Any]:
 
 
 def _memory_snapshot(which: tuple[int, int, bool] | None) -> dict[str, Any]:
-    """Of everything (None, or the pool (0, 0)), or of one pool; with the traces or without."""
+    """The snapshot of everything (None, or the pool (0, 0)) or of one pool, with the traces or without."""
     pool, with_traces = (which[:2], which[2]) if which else ((0, 0), True)
     snapshot = _C._memory_snapshot(pool, with_traces)
     snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = snapshot["allocator_settings"]["PYTORCH_ALLOC_CONF"]
@@ -33,7 +33,7 @@ def _record_memory_history(
     global_record_annotations: bool,
     skip_actions: list[str],
 ) -> None:
-    """``compile_context`` (torch.compile's) and ``global_record_annotations`` (the profiler's) have no effect."""
+    """``compile_context`` (for torch.compile) and ``global_record_annotations`` (for the profiler) have no effect."""
     _C._record_memory_history(enabled, context, stacks, max_entries, clear_history, skip_actions)
 
 
@@ -71,11 +71,11 @@ class _MemPool(_C._MemPool):
 
 
 def _graph_pool_handle() -> tuple[int, int]:
-    return _C._MemPool(False, False).id  # pools and handles never have the same number
+    return _C._MemPool(False, False).id  # the ids of pools and handles never have the same number
 
 
 class _CUDAAllocator:
-    """The allocator, as torch.cuda.memory._get_current_allocator() shows it."""
+    """The allocator, in the form that torch.cuda.memory._get_current_allocator() returns."""
 
 
 _other_allocator = refusal(

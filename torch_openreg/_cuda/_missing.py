@@ -1,7 +1,7 @@
-"""What the device does not have: each in the form in which programs expect a missing feature, with a sentence.
+"""Features of CUDA that the device does not have. Each raises the error that programs expect, with one sentence.
 
-NotImplementedError is a RuntimeError, which is what PyTorch raises for a library that is not there. Not here: what
-PyTorch's own Python answers for a build without a library (NCCL, cuDNN, GPUDirect Storage, green contexts).
+NotImplementedError is a RuntimeError, which is what PyTorch raises for a missing library. Not in this module: features
+for which PyTorch's own Python handles a build without the library (NCCL, cuDNN, GPUDirect Storage, green contexts).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _enable_tunable(value: bool) -> None:
 
 SUPPLIED: dict[str, Any] = {
     "_CUDAGraph": _CUDAGraph,
-    # Inductor imports these whether it captures graphs or not.
+    # Inductor imports these names even if it captures no graphs.
     "_cuda_CUDAAllocator_AllocatorState": _AllocatorState,
     "_set_cached_tensors_enabled": lambda enabled: None,
     "_cuda_isCurrentStreamCapturing": lambda: False,
@@ -61,7 +61,7 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_jiterator_compile_and_launch_kernel": refusal(
         "torch.cuda.jiterator is not available: it compiles CUDA's C++, which the simulated device does not run."
     ),
-    # Off, as on CUDA until it is enabled; to switch it off again is fine.
+    # Off, as on CUDA at the start. Switching it off again is allowed.
     "_cuda_tunableop_enable": _enable_tunable,
     "_cuda_tunableop_is_enabled": lambda: False,
     "_cuda_tunableop_tuning_enable": _enable_tunable,

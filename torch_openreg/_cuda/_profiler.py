@@ -1,4 +1,4 @@
-"""torch.profiler and torch.cuda.nvtx on the face "cuda". Kineto gets the device's events as CUDA's: CudaKineto.h."""
+"""torch.profiler and torch.cuda.nvtx on the face "cuda". Kineto gets the events as CUDA's: CudaKineto.h."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NVTX = {
 
 
 class _Nvtx(ModuleType):
-    """torch._C._nvtx: ranges are those of torch.profiler, and NVTX's numbers are those with a tool attached."""
+    """torch._C._nvtx. Ranges are those of torch.profiler. Functions return the numbers of NVTX with a tool attached."""
 
     def __getattr__(self, name: str) -> Any:
         from torch_openreg.openreg import nvtx  # now: it takes functions from torch.cuda, which are not there before
@@ -28,18 +28,18 @@ class _Nvtx(ModuleType):
 
     @staticmethod
     def deviceRangeStart(message: str, stream: int) -> object:
-        """Nothing: a range on a stream follows from the kernels that a range of the host starts."""
+        """Does nothing: a range on a stream follows from the kernels that a range of the host starts."""
 
     @staticmethod
     def deviceRangeEnd(handle: object, stream: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 SUPPLIED: dict[str, Any] = {"_nvtx": _Nvtx("torch._C._nvtx", "NVTX, for torch.profiler.")}
 
 
 def _supported_activities() -> set[ProfilerActivity]:
-    """What can be recorded: the host, and the device."""
+    """The activities that can be recorded: the host and the device."""
     return {ProfilerActivity.CPU, ProfilerActivity.CUDA}
 
 

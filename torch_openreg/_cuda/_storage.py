@@ -1,4 +1,4 @@
-"""Storages, their types, sharing and DLPack: what torch/csrc offers for CUDA, and a CPU build compiled out."""
+"""Storages, their types, sharing and DLPack: the parts of torch/csrc for CUDA that a CPU build does not compile."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def _resize_(self: UntypedStorage, size: int) -> UntypedStorage:
 
 # ---- Sharing: torch.multiprocessing sends the eight values of _share_cuda_()
 #
-# They are this device's own, in CUDA's places: the handle of the counter says which slot of shared memory the
-# message has (csrc/runtime/OpenRegSharing.h). No event is sent, since _share_cuda_() has waited for the stream.
+# The values are this device's own, in the places of CUDA's values: the handle of the counter names the slot of shared
+# memory that the message has (csrc/runtime/OpenRegSharing.h). No event is sent, because _share_cuda_() waits for the
+# stream.
 
 
 def _share_cuda_(self: UntypedStorage) -> tuple[Any, ...]:
@@ -99,7 +100,7 @@ def _from_dlpack(capsule: Any) -> torch.Tensor:
 
 @functools.wraps(_torch_dlpack)
 def _dlpack(self: torch.Tensor, **options: Any) -> Any:
-    # Who names a stream is a library that uses a GPU, or torch.from_dlpack().
+    # A caller that passes a stream is a library that uses a GPU, or torch.from_dlpack().
     if (
         options.get("stream", -1) not in (None, -1)
         and self.device.type == "cuda"
@@ -110,7 +111,7 @@ def _dlpack(self: torch.Tensor, **options: Any) -> Any:
 
 
 class _CudaArrayInterface(property):
-    """AttributeError, so that hasattr() is False and libraries take what they take for the CPU."""
+    """Raises AttributeError, so that hasattr() is False and libraries treat the tensor as they treat one of the CPU."""
 
     def __get__(self, tensor: Any, owner: type | None = None) -> Any:
         if tensor is not None and tensor.is_cuda and not tensor.is_sparse:
@@ -119,9 +120,9 @@ class _CudaArrayInterface(property):
 
 
 def install() -> None:
-    """What is neither an attribute of torch._C nor a function: types written in C, and the registry of pickling."""
+    """Installs the rest, which is no attribute of torch._C: types written in C, and the registry of pickling."""
     for tensor_type in torch._tensor_classes:
-        # torch.cuda.FloatTensor and its like: every build has them, and a CPU build refuses them.
+        # torch.cuda.FloatTensor and similar types: every build has them, and a CPU build refuses them.
         if tensor_type.is_cuda:
             _C._enable_constructor(tensor_type)
     _reductions.install()

@@ -1,7 +1,7 @@
-"""Streams and events: what torch/csrc/cuda/Stream.cpp and Event.cpp offer.
+"""Streams and events: the classes of torch/csrc/cuda/Stream.cpp and Event.cpp.
 
-As there, the classes are subclasses of torch.Stream and torch.Event; torch.cuda.Stream and torch.cuda.Event are
-subclasses of them.
+As in PyTorch, the classes are subclasses of torch.Stream and torch.Event, and torch.cuda.Stream and torch.cuda.Event
+are subclasses of these classes.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class _CudaStreamBase(torch.Stream):
 
     @property
     def priority(self) -> int:
-        """Lower numbers are more urgent."""
+        """The priority. A lower number is more urgent."""
         return _C._stream_priority(self)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """The least and the most urgent priority."""
+        """The least urgent and the most urgent priority."""
         return _C._stream_priority_range()
 
 
@@ -78,7 +78,7 @@ class _CudaEventBase(torch.Event):
 
     @property
     def device(self) -> torch.device | None:  # type: ignore[override]
-        """The device of the stream that recorded the event; None until one has."""
+        """The device of the stream that recorded the event; None before the first record."""
         return super().device if self.event_id else None
 
     def elapsed_time(self, end_event: torch.Event) -> float:

@@ -1,10 +1,12 @@
 """torch.compile on the device: PyTorch's C++ code generator, with kernels that pass the device's door.
 
-Nothing here is imported before torch.compile needs it. ``torch_openreg._loader`` waits for two modules of PyTorch:
+Nothing here is imported before torch.compile needs it. ``torch_openreg._loader`` waits for the import of two modules of
+PyTorch:
 
-  - ``torch._dynamo.device_interface``: then ``_device.py`` tells dynamo which devices there are.
-  - ``torch._inductor.codegen.common``: then ``register_with_inductor()`` waits for the first graph, and ``_codegen.py``
-    registers what is generated, and ``_differences.py`` replaces what inductor decides by the name of a device.
+  - After ``torch._dynamo.device_interface``, ``_device.py`` tells dynamo which devices there are.
+  - After ``torch._inductor.codegen.common``, ``register_with_inductor()`` waits for the first graph. Then
+    ``_codegen.py`` registers the code generator, and ``_differences.py`` replaces the functions of inductor that decide
+    by the name of a device.
 
 The device has the type ``torch_openreg._loader.device_type``; no name of it is written here.
 """
@@ -14,11 +16,11 @@ from types import ModuleType
 
 
 def register_with_inductor(common: ModuleType) -> None:
-    """Registers the code generator when inductor first asks for those of all devices.
+    """Registers the code generator when inductor first asks for the code generators of all devices.
 
-    Inductor finds one by itself if ``torch.openreg`` has ``Scheduling``, ``PythonWrapperCodegen``,
-    ``CppWrapperCodegen`` and ``WrapperFxCodegen``. That way registers no configuration, with which our version comes
-    into the key of the cache.
+    Inductor finds a code generator by itself if ``torch.openreg`` has ``Scheduling``, ``PythonWrapperCodegen``,
+    ``CppWrapperCodegen`` and ``WrapperFxCodegen``. But that way registers no configuration, and the configuration puts
+    our version into the key of inductor's cache.
     """
     register_others = common.init_backend_registration
 

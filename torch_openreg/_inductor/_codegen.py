@@ -1,4 +1,4 @@
-"""What inductor generates: the CPU's loops in C++, kernels that launch them, and the Python code that calls these."""
+"""The code that inductor generates: the CPU's loops in C++, kernels that launch them, and Python that calls these."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LIBRARY = "libtorch_openreg_cuda.so" if device_type == "cuda" else "libtorch_ope
 
 # LITERALINCLUDE START: OP OVERRIDES
 class OpenRegDeviceOpOverrides(common.DeviceOpOverrides):
-    """What the generated Python code says about devices and streams."""
+    """The lines about devices and streams in the generated Python code."""
 
     def import_get_raw_stream_as(self, name: str) -> str:
         return f"from torch_openreg._C import _current_stream_handle as {name}"
 
     def set_device(self, device_idx: int) -> str:
-        return "pass"  # the guard around this line has done it
+        return "pass"  # the guard around this line has set the device
 
     def synchronize(self) -> str:
         return "torch.accelerator.synchronize()"
@@ -62,12 +62,12 @@ def _launch_header() -> str:
 
 
 def _launching(source: str, kernel: str, device: torch.device, args: common.KernelArgs) -> str:
-    """``source``, a function that computes, as a kernel of the same signature that launches that function."""
+    """A kernel that launches ``source``, a function that computes. The kernel has the same signature."""
     head, _, function = source.rpartition('extern "C"')
     declaration, _, rest = function.partition("(")
-    # Their names in the kernel; every argument that is a pointer comes before the sizes.
+    # The names in the kernel. All arguments that are pointers come before the sizes.
     loops_arguments = [definition.split()[-1] for definition in args.cpp_argdefs()[0]]
-    operands = _operands(function, args)  # may need the value of a size, and adds it to the arguments
+    operands = _operands(function, args)  # this may need the value of a size, and then adds an argument
     definitions = args.cpp_argdefs()[0]
     addresses = [f"static_cast<{definition.rpartition(' ')[0]}>(at[{i}])" for i, definition in enumerate(definitions)]
     passed = [*addresses[: len(operands)], *loops_arguments[len(operands) :]]
@@ -87,7 +87,7 @@ def _launching(source: str, kernel: str, device: torch.device, args: common.Kern
 
 
 def _operands(function: str, args: common.KernelArgs) -> list[str]:
-    """The initialisers of the operands, in the order of ``cpp_argdefs()``: address, bytes, access."""
+    """The initialisers of the operands, in the order of ``cpp_argdefs()``: address, size in bytes, access."""
     operands = []
 
     def add(buffer: str, name: str, access: str) -> None:
@@ -107,7 +107,7 @@ def _operands(function: str, args: common.KernelArgs) -> list[str]:
 
 
 def _bytes(name: str, args: common.KernelArgs) -> str:
-    """How many bytes lie between the first element of a buffer and its last one, as an expression of C++."""
+    """A C++ expression for the bytes from the first element of a buffer to the end of its last element."""
     constant = V.graph.constants.get(name)
     if constant is None:
         buffer: Any = V.graph.get_buffer(name)
@@ -125,8 +125,8 @@ def _bytes(name: str, args: common.KernelArgs) -> str:
 class OpenRegScheduling(cpp.CppScheduling):
     """The CPU's code generator.
 
-    While it generates, inductor is told that the current device is the CPU, because it looks up the code generator's
-    parts by the name of the device.
+    While it generates code, inductor is told that the current device is the CPU, because inductor looks up parts of the
+    code generator by the name of the device.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -151,7 +151,7 @@ class OpenRegScheduling(cpp.CppScheduling):
             super().flush()
 
     def ready_to_flush(self) -> bool:
-        # A kernel must not be deferred past the lines that change the stream or record an event.
+        # The call of a kernel must not move behind the lines that change the stream or record an event.
         return super().ready_to_flush() or bool(self.scheduler and self.scheduler._has_multi_stream_nodes())
 
     def define_kernel(self, src_code: str, nodes: Any, kernel_args: common.KernelArgs | None = None) -> str:
@@ -182,7 +182,7 @@ class _DeviceCalls:
     ) -> None:
         device = device or V.graph.get_current_device_or_throw()
         if device.type == device_type:
-            device = torch.device("cpu")  # a call of the kernel, which finds its stream itself
+            device = torch.device("cpu")  # a plain call of the kernel: the kernel finds its stream itself
         super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **kwargs)  # type: ignore[misc]
 
 
@@ -201,14 +201,14 @@ class OpenRegPythonWrapper(_DeviceCalls, wrapper.PythonWrapperCodegen):
 
 
 class OpenRegSubgraphWrapper(_DeviceCalls, wrapper.SubgraphPythonWrapperCodegen):
-    """The Python code of a graph inside of another one, such as a branch of ``torch.cond``."""
+    """The Python code of a graph within another graph, such as a branch of ``torch.cond``."""
 
 
 # LITERALINCLUDE END: WRAPPER
 
 
 class OpenRegCppWrapper(cpp_wrapper_cpu.CppWrapperCpu):
-    """The place of AOTInductor and of ``cpp_wrapper``, which generate C++ in place of the Python code."""
+    """Raises for AOTInductor and ``cpp_wrapper``, which generate C++ instead of the Python code."""
 
     @staticmethod
     def create(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
-"""What a compiled graph depends on besides the graph and PyTorch: part of the key under which inductor caches it."""
+"""The facts on which a compiled graph depends besides the graph and PyTorch: a part of inductor's cache key."""
 
 import hashlib
-import pathlib  # no class may be imported here: each would be a group of settings
+import pathlib  # not a class of it: inductor would take each class in this module for a group of settings
 import sys
 
 from torch.utils._config_module import install_config_module

@@ -1,4 +1,4 @@
-"""What dynamo and inductor ask about the device, and the random-number state of checkpointed regions."""
+"""The device for dynamo and inductor, and the random-number state of checkpointed regions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from torch_openreg._loader import device_type
 
 # LITERALINCLUDE START: DEVICE INTERFACE
 class OpenRegInterface(interfaces.DeviceInterface):
-    """The device, as dynamo and inductor know devices."""
+    """The device, with the functions that dynamo and inductor call for each device."""
 
     device = openreg.device
     Event = openreg.Event
     Stream = openreg.Stream
 
     class Worker:
-        """For the processes that compile: they must not start the device, so the properties are those of the parent."""
+        """For the processes that compile, which must not start the device: they get the properties from the parent."""
 
         @staticmethod
         def set_device(device: int) -> None:
@@ -67,14 +67,14 @@ class OpenRegInterface(interfaces.DeviceInterface):
 
     @staticmethod
     def get_compute_capability(device: Any = None) -> str:
-        return ""  # kernels are built for the host's processor, which inductor knows
+        return ""  # kernels are built for the host's processor, and inductor knows that processor
 
 
 # LITERALINCLUDE END: DEVICE INTERFACE
 
 
 def register() -> None:
-    """Makes the device known to dynamo, under its type and under the name of each device of it."""
+    """Registers the device with dynamo, under its type and under the name of each device."""
     interfaces.get_registered_device_interfaces()  # registers PyTorch's own, which may have our name (type "cuda")
     interfaces.register_interface_for_device(device_type, OpenRegInterface)
     for index in range(openreg.device_count()):
@@ -86,7 +86,7 @@ def register() -> None:
 
 # LITERALINCLUDE START: CONVOLUTIONS
 def register_convolutions() -> None:
-    """The layouts of a convolution's results, which the CPU's kernels choose: PyTorch cannot know that of a backend."""
+    """Tells inductor the layouts of a convolution's results. The CPU's kernels choose them, and PyTorch cannot know."""
     aten = torch.ops.aten
     for operator in (aten.convolution.default, aten._convolution.default, aten.convolution_backward.default):
         fake_impls.op_implementations_dict[operator] = functools.partial(
@@ -112,9 +112,9 @@ def _fake_convolution(original: Any, fake_mode: Any, operator: Any, *args: Any, 
 
 # LITERALINCLUDE START: RNG STATE
 def register_rng_state() -> None:
-    """A checkpointed region that is computed again in backward draws the numbers of its forward again.
+    """Makes a checkpointed region draw the same random numbers again when the backward computes it again.
 
-    PyTorch does that in two ways: with a generator whose state is exchanged, and, if ``fallback_random`` is set, with a
+    PyTorch does this in two ways: with a generator whose state is exchanged, and, if ``fallback_random`` is set, with a
     copy of the state as a tensor.
     """
     register_graphsafe_rng_device_type(device_type)
@@ -136,7 +136,7 @@ def _run_with_rng_state(state: torch.Tensor, op: Any, *args: Any, **kwargs: Any)
 
 def _register_rng_operator(operator: Any, kernel: Any) -> None:
     operator.py_impl(DispatchKey.PrivateUse1)(kernel)
-    # For factories, and for tracing, PyTorch chooses by the name of the device among those that it has itself.
+    # For factories, and for tracing, PyTorch chooses an implementation by the device's name, from a list of its own.
     choose = operator.py_kernels.pop(DispatchKey.BackendSelect)
 
     def choose_with_ours(*args: Any, **kwargs: Any) -> Any:

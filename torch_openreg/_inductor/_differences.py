@@ -1,9 +1,9 @@
-"""Where inductor 2.13 decides by the name of a device, and has no registration for it.
+"""Replaces the decisions of inductor 2.13 that depend on the name of a device and have no registration.
 
-The loops are the CPU's, so the choices about loops are the CPU's too. The device is an accelerator, so whatever
-concerns devices (which operand decides the device of a result, device guards, streams) is as for a GPU. Appending the
-name to inductor's GPU_TYPES is not the same: the scheduler would order loops as SIMD backends need it, and ask for
-Triton.
+The loops are the CPU's, so the choices about loops must be the CPU's too. But the device is an accelerator, so the
+choices about devices must be as for a GPU: which operand decides the device of a result, device guards, streams. It is
+no solution to append the name to inductor's GPU_TYPES, because the scheduler would then order loops as SIMD backends
+need it, and ask for Triton.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch_openreg._loader import device_type
 
 
 class _OnCpu:
-    """A node that says that it is on the CPU, for functions that only ask."""
+    """A view of a node that says that it is on the CPU, for functions that only ask."""
 
     def __init__(self, node: Any) -> None:
         self._node = node
@@ -88,19 +88,19 @@ def _no_capture(original: Any) -> str:
 
 # LITERALINCLUDE START: DIFFERENCES
 REPLACED = (
-    # The scheduler reorders loops for SIMD backends; C++ loops are merged as they are.
+    # The scheduler would reorder loops for SIMD backends; C++ loops are merged as they are.
     (scheduler.BaseSchedulerNode, "is_cpu", _is_cpu),
-    # The CPU's thresholds for what is computed twice, and the CPU's argmin and argmax.
+    # The CPU's thresholds for computing a value twice, and the CPU's argmin and argmax.
     (ir, "get_device_type", _device_type),
     # As on the CPU, a variance is computed in two steps: then LayerNorm gives the same numbers.
     (lowering, "use_two_step_variance", _as_on_cpu),
     # As on the CPU, a division by a constant is no multiplication by its reciprocal.
     (lowering, "div_prim", _div_prim),
-    # A CPU scalar and a device tensor meet on the device.
+    # A result of a CPU scalar and a device tensor is on the device.
     (lowering, "is_gpu", _or_ours),
-    # Device guards, and with them streams.
+    # Device guards, which also set the stream.
     (scheduler, "device_need_guard", _or_ours),
-    # mode="reduce-overhead" runs without a graph, and says so if CUDA's name is the device's.
+    # mode="reduce-overhead" runs without a graph. If the device has CUDA's name, inductor says so.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
 )
 # LITERALINCLUDE END: DIFFERENCES

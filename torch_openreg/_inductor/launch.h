@@ -1,5 +1,5 @@
-// In every kernel that torch.compile generates for the device: how its entry gets to its loops.
-// The other side is csrc/inductor/CompiledKernel.h.
+// Part of every kernel that torch.compile generates for the device: it leads from the kernel's entry to its loops.
+// csrc/inductor/CompiledKernel.h has the other side.
 #ifndef TORCH_OPENREG_LAUNCH
 #define TORCH_OPENREG_LAUNCH
 #include <dlfcn.h>
@@ -15,12 +15,12 @@ struct Operand {
 };
 using Launch =
     void (*)(int, const char*, const Operand*, size_t, void (*)(const void*, void* const*), const void*, size_t);
-// Found by name: the process that compiles a kernel links it without the device's libraries.
+// The function is found by name, because the process that compiles a kernel links it without the device's libraries.
 static const Launch library_launch = [] {
   void* const library = dlopen(TORCH_OPENREG_LIBRARY, RTLD_NOLOAD | RTLD_NOW);
   return reinterpret_cast<Launch>(library ? dlsym(library, "torch_openreg_launch_compiled") : nullptr);
 }();
-// Calls `loops` with a usable address for each operand, now or on the stream's time.
+// Calls `loops` with a usable address for each operand: at once, or later when the stream runs the kernel.
 template <size_t count, class Loops>
 static inline void launch(int device, const char* name, const Operand (&operands)[count], const Loops& loops) {
   static_assert(std::is_trivially_copyable_v<Loops>);

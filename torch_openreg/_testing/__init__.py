@@ -1,4 +1,4 @@
-"""What the pytest plugin (torch_openreg_pytest.py) does with each test: settings, counting, seeds, leaks, processes."""
+"""The parts of the pytest plugin (torch_openreg_pytest.py): settings, counting, seeds, leaks and processes of tests."""
 
 from torch_openreg._testing.attendant import Attendant
 

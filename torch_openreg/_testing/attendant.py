@@ -1,4 +1,4 @@
-"""The pytest plugin that attends every test, once an option or a marker asks for it."""
+"""The pytest plugin that surrounds every test. It is installed when an option or a marker asks for it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from torch_openreg._testing import leaks, processes
 from torch_openreg._testing.marker import Settings, settings_of
 from torch_openreg_options import OPTIONS
 
-_RUN = pytest.StashKey[int]()  # of a test that runs several times: which time it is, from 0
+_RUN = pytest.StashKey[int]()  # the number of the run, from 0, of a test that runs several times
 _BEFORE = pytest.StashKey[int]()
 _SETTINGS = pytest.StashKey[Settings]()
 
 
 def _allocations() -> int:
-    """How many blocks the devices' allocators have handed out so far."""
+    """The number of blocks that the devices' allocators have handed out so far."""
     stats = (openreg.memory_stats(index) for index in range(openreg.device_count()))
     return sum(each.get("allocation.all.allocated", 0) for each in stats)
 
 
 class Attendant:
-    """Runs each test as its marker and the options say."""
+    """Runs each test with the settings of its marker and of the options."""
 
     def __init__(self, config: pytest.Config) -> None:
         option = config.option
@@ -71,10 +71,10 @@ class Attendant:
         return True
 
     def run_here(self, item: pytest.Item, nextitem: pytest.Item | None, run: int) -> list[pytest.TestReport]:
-        """The reports of one run of a test, in this process."""
+        """Runs a test once in this process, and returns its reports."""
         item.stash[_RUN] = run
         if run > 0:
-            item._initrequest()  # type: ignore[attr-defined]  # fixtures are made anew
+            item._initrequest()  # type: ignore[attr-defined]  # so that fixtures are made anew
         return runtestprotocol(item, nextitem=nextitem, log=False)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -120,7 +120,7 @@ class Attendant:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
         report: pytest.TestReport = yield  # type: ignore[misc, assignment]
         if self._leaks and not report.passed:
-            self._leaks.excuse(item)  # the traceback keeps what the test had
+            self._leaks.excuse(item)  # the traceback of a failed test keeps the test's tensors
         if report.failed and (how := self._how(item)):
             report.sections.append(("torch_openreg", how))
         if self._counts and call.when == "teardown" and _BEFORE in item.stash:
@@ -131,7 +131,7 @@ class Attendant:
         return (self._seed + item.stash.get(_RUN, 0)) % 2**64
 
     def _how(self, item: pytest.Item) -> str:
-        """The mode and the seed in which the test ran, and the command that repeats it; "" if there is none to name."""
+        """The mode and the seed of the test, and the command that repeats it; "" if there is nothing to name."""
         execution = item.stash[_SETTINGS].execution or ("chaos" if self._chaos else None)
         if execution is None:
             return ""

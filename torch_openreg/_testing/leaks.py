@@ -1,4 +1,4 @@
-"""What a test has taken and not given back: device memory with the line that allocated it, pinned memory, streams."""
+"""Finds what a test has not given back: device memory, with the line that allocated it, pinned memory, streams."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def _state() -> _State:
 
 
 def _give_back_pinned() -> None:
-    """Pinned memory that a copy reads or writes counts until the copy is done and the allocator has asked for it."""
-    with contextlib.suppress(RuntimeError):  # of a lost device
+    """Frees pinned memory whose copies are done. It counts as in use until the allocator has asked about the copy."""
+    with contextlib.suppress(RuntimeError):  # the device may be lost
         for index in range(openreg.device_count()):
             torch.accelerator.synchronize(index)
         torch.accelerator.empty_host_cache()
 
 
 def _line(frames: list[dict[str, Any]]) -> str:
-    """The innermost line that is not PyTorch's own."""
+    """The innermost line that is not part of PyTorch."""
     for frame in frames:
         if "/torch/" not in frame["filename"]:
             return f"{frame['filename']}:{frame['line']} in {frame['name']}"
@@ -61,7 +61,7 @@ def _line(frames: list[dict[str, Any]]) -> str:
 
 
 class Leaks:
-    """Compares before and after each test."""
+    """Compares the state before each test with the state after it."""
 
     def __init__(self) -> None:
         self._before: _State | None = None
@@ -69,7 +69,7 @@ class Leaks:
         self._kept_pinned = 0
 
     def begin(self) -> None:
-        """Before a test's fixtures are made. Starts the device."""
+        """Called before a test's fixtures are made. Starts the device."""
         openreg.init()
         memory._record_memory_history("state", context="state", stacks="python")
         self._kept.clear()
@@ -78,7 +78,7 @@ class Leaks:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """What is allocated here belongs to a fixture that outlives the test."""
+        """Memory that is allocated in this block belongs to a fixture that outlives the test, and is no leak."""
         before = _state()
         try:
             yield
@@ -88,16 +88,16 @@ class Leaks:
             self._kept_pinned += after.pinned - before.pinned
 
     def excuse(self, item: pytest.Item) -> None:
-        """The test has failed already."""
+        """Called for a test that has failed already: what it keeps is no leak."""
         item.stash[_EXCUSED] = True
 
     def end(self, item: pytest.Item) -> str:
-        """What is not back where it was, in words, or ""."""
+        """Describes in words what is not as before the test; "" if everything is."""
         before, self._before = self._before, None
         if before is None or item.stash.get(_EXCUSED, False):
             return ""
         if funcargs := getattr(item, "funcargs", None):
-            funcargs.clear()  # pytest itself does it next
+            funcargs.clear()  # pytest itself does this next
         if not self._left(before):
             return ""
         gc.collect()

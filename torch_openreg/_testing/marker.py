@@ -11,7 +11,7 @@ from torch_openreg._hints import did_you_mean
 
 @dataclass(frozen=True)
 class Settings:
-    """What the device is in one test; None where the marker says nothing."""
+    """The settings of the device for one test; None if the marker does not set the value."""
 
     model: str | None = None
     memory: str | None = None
@@ -21,13 +21,16 @@ class Settings:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of what must be known before the device starts."""
+        """The environment variables for the settings that must be known before the device starts."""
         variables = {"OPENREG_MODEL": self.model, "OPENREG_DEVICE_MEMORY": self.memory}
         return {name: str(value) for name, value in variables.items() if value is not None}
 
 
 def settings_of(item: pytest.Item) -> Settings:
-    """Of all its markers, the closest to the function wins. UsageError for a word that the marker does not know."""
+    """The settings of all markers of a test; the marker closest to the function wins.
+
+    Raises UsageError for a word that the marker does not know.
+    """
     known = [field.name for field in fields(Settings)]
     values: dict[str, object] = {}
     for marker in item.iter_markers("openreg"):

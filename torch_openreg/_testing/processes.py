@@ -1,7 +1,7 @@
-"""A process of its own for each test that chooses what the device is before it starts.
+"""Runs a test in a separate process if the test chooses properties of the device that must be known before its start.
 
-A server, started by the first such test, is this same pytest with the same arguments: it collects, so that torch and
-the test modules are imported once, and then forks a child for each test. The device starts in the child.
+The first such test starts a server: the same pytest with the same arguments. The server collects the tests, so torch
+and the test modules are imported once. It then forks a child for each test. The device starts in the child.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ Run = Callable[[pytest.Item, "pytest.Item | None", int], list[pytest.TestReport]
 
 
 def is_server() -> bool:
-    """Whether this process is the server, not the user's."""
+    """Whether this process is the server, and not the user's pytest."""
     return _VARIABLE in os.environ
 
 
 def _arguments(config: pytest.Config) -> list[str]:
-    """The command line's, with which the same tests are collected."""
+    """The arguments of the command line, with which the server collects the same tests."""
     worker = getattr(config, "workerinput", None)
     arguments = worker["mainargv"][1:] if worker else [str(each) for each in config.invocation_params.args]
     return [*arguments, "-n0"] if config.pluginmanager.hasplugin("xdist") else arguments
 
 
 class ForkServer:
-    """The user's side."""
+    """The side of the user's pytest."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         ours, theirs = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-        # A child of a process with threads may hang. OpenBLAS, which numpy brings, would start some.
+        # A forked child of a process with threads may hang. OpenBLAS, which numpy loads, would start threads.
         environment |= {_VARIABLE: str(theirs.fileno()), "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *_arguments(config)],
@@ -62,7 +62,7 @@ class ForkServer:
         self._connection = Connection(ours.detach())
 
     def run(self, item: pytest.Item, environment: dict[str, str], run: int) -> list[pytest.TestReport]:
-        """The reports of one run of a test. A process that dies gives a report that says of what."""
+        """Runs a test once, and returns its reports. If the process dies, the report says of what."""
         try:
             self._connection.send((item.nodeid, environment, run))
             answer = self._connection.recv()
@@ -86,10 +86,10 @@ def _failure(item: pytest.Item, text: str) -> pytest.TestReport:
 
 
 def serve(session: pytest.Session, run: Run) -> bool:
-    """The server's side: runs what it is asked for until nobody can ask any more. Does not return."""
+    """The side of the server: runs the tests that it is asked for. Returns when nobody can ask any more."""
     connection = Connection(int(os.environ.pop(_VARIABLE)))
     items = {item.nodeid: item for item in session.items}
-    gc.freeze()  # a collection in a child would write to every object, and so copy their pages
+    gc.freeze()  # otherwise a collection in a child would write to every object, and copy all their pages
     for nodeid, environment, number in _requests(connection):
         connection.send(_in_child(lambda: _run(items, nodeid, environment, number, run)))  # noqa: B023
     os._exit(0)
@@ -108,7 +108,7 @@ def _run(
 ) -> list[dict[str, Any]] | str:
     if nodeid not in items:
         return f"{nodeid} was not collected in the process that runs tests with a device of their own."
-    if openreg._is_in_bad_fork():  # the parent has started it
+    if openreg._is_in_bad_fork():  # the server has started the device
         return (
             "The device was started while the tests were collected, so that no test can choose its model or memory: a "
             "test module or conftest.py uses the device when it is imported. Use it in a fixture."
@@ -124,7 +124,7 @@ def _run(
 
 
 def _in_child(function: Callable[[], object]) -> object:
-    """What the function returns in a forked child, or how the child ended."""
+    """Calls the function in a forked child. Returns its result, or a description of how the child ended."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

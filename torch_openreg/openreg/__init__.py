@@ -1,9 +1,9 @@
 """``torch.openreg``: the device's own module, as ``torch.cuda`` is CUDA's.
 
-Functions that take a ``device`` accept an index, ``"openreg:1"``, a ``torch.device``, or None for the current device.
-An index without a device raises ``RuntimeError: The device index is out of range. It must be in [0, N), but got M.``
-The shared libraries are loaded with this module; the device itself starts at its first use. After that a forked child
-cannot use it, as with CUDA.
+An argument ``device`` is an index, ``"openreg:1"``, a ``torch.device``, or None for the current device. An index
+without a device raises ``RuntimeError: The device index is out of range. It must be in [0, N), but got M.``
+The shared libraries are loaded with this module. The device itself starts at its first use. As with CUDA, a child that
+is forked after the start cannot use the device.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from ._utils import DeviceLike, _get_device_index, existing_device
 
 
 def init() -> None:
-    """Starts the device, which otherwise happens at its first use. May be called again. As ``torch.cuda.init``.
+    """Starts the device. Otherwise the first use starts it. May be called again. As ``torch.cuda.init``.
 
-    Raises RuntimeError in a child forked after the device started, and for an environment variable of the device that
-    makes no sense.
+    Raises RuntimeError in a child that was forked after the device started. Raises RuntimeError if an environment
+    variable of the device has a wrong value.
     """
     _lazy_init()
 
 
 def _lazy_init() -> None:
-    """What PyTorch calls before it first uses the device."""
+    """Starts the device. PyTorch calls this function before its first use of the device."""
     global _initialized, _initializing
     _C._init()
     with _initialization_lock:
-        if _initialized or _initializing:  # a queued call may use the device
+        if _initialized or _initializing:  # a queued call may use the device, and so call this function again
             return
         _initializing = True
         try:
@@ -69,10 +69,10 @@ _queued_calls: list[tuple[Callable[[], object], list[str]]] = []
 
 
 def _lazy_call(callable: Callable[[], object], **kwargs: Any) -> None:
-    """Calls ``callable()``, now if the device has started, else when it does. As ``torch.cuda._lazy_call``.
+    """Calls ``callable()`` now if the device has started, else when it starts. As ``torch.cuda._lazy_call``.
 
-    ``seed`` and ``seed_all`` are accepted: queued calls run in the order in which they were queued, so that the last
-    seed wins.
+    The arguments ``seed`` and ``seed_all`` are accepted and need no effect: queued calls run in the order in which they
+    were queued, so the last seed wins.
     """
     with _initialization_lock:
         if is_initialized():
@@ -102,19 +102,20 @@ if device_type == "cuda":  # PyTorch starts its devices by the functions of torc
 
 # LEFT OUT OF A NEW BACKEND END
 def _is_in_bad_fork() -> bool:
-    """Whether this is a child forked after the device started, which cannot use it."""
+    """Whether this process was forked after the device started, so that it cannot use the device."""
     return _C._isInBadFork()
 
 
 def is_available() -> bool:
-    """Whether there is a device. Starts nothing, and never raises. As ``torch.cuda.is_available``."""
+    """Whether there is a device. Does not start it, and never raises. As ``torch.cuda.is_available``."""
     return device_count() > 0
 
 
 def device_count() -> int:
-    """The number of visible devices: OPENREG_DEVICE_COUNT, less what OPENREG_VISIBLE_DEVICES hides. Starts nothing.
+    """The number of visible devices: OPENREG_DEVICE_COUNT, without those that OPENREG_VISIBLE_DEVICES hides.
 
-    0, with one warning, if the environment makes no sense. As ``torch.cuda.device_count``.
+    Returns 0, and warns once, if an environment variable has a wrong value. Does not start the device. As
+    ``torch.cuda.device_count``.
     """
     return _C._get_device_count()
 
@@ -125,9 +126,10 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Makes ``device`` the calling thread's current device; a negative index changes nothing.
+    """Makes ``device`` the calling thread's current device. A negative index changes nothing.
 
-    As ``torch.cuda.set_device``. ``with torch.openreg.device(...)`` restores the previous one, which is mostly better.
+    As ``torch.cuda.set_device``. ``with torch.openreg.device(...)`` is usually better, because it restores the previous
+    device.
     """
     index = _get_device_index(device)
     if index >= 0:
@@ -135,7 +137,7 @@ def set_device(device: DeviceLike) -> None:
 
 
 class device:
-    """Context manager that makes ``device`` the calling thread's current device, and then restores the previous one.
+    """Context manager that makes ``device`` the calling thread's current device, and then restores the previous device.
 
     None and negative indices change nothing. As ``torch.cuda.device``.
     """
@@ -152,9 +154,9 @@ class device:
 
 
 class device_of(device):
-    """Context manager that makes the device of a tensor or storage the current one. As ``torch.cuda.device_of``.
+    """Context manager that makes the device of a tensor or storage the current device. As ``torch.cuda.device_of``.
 
-    Changes nothing if ``obj`` lies on another kind of device.
+    Changes nothing if ``obj`` is on another type of device.
     """
 
     def __init__(self, obj: Any) -> None:
@@ -162,10 +164,10 @@ class device_of(device):
 
 
 def get_device_properties(device: DeviceLike | None = None) -> _OpenRegDeviceProperties:
-    """What a device is. Default: the current device. As ``torch.cuda.get_device_properties``.
+    """The properties of a device. Default: the current device. As ``torch.cuda.get_device_properties``.
 
-    ``name`` and ``total_memory`` (bytes) are the device's own; the other numbers, such as ``multi_processor_count``,
-    ``major`` and ``minor``, are those of the GPU that it stands for.
+    ``name`` and ``total_memory`` (in bytes) are the device's own. The other numbers, such as ``multi_processor_count``,
+    ``major`` and ``minor``, are those of the GPU that the device represents. Starts the device.
     """
     _lazy_init()
     return _C._get_device_properties(existing_device(device))
@@ -177,13 +179,16 @@ def get_device_name(device: DeviceLike | None = None) -> str:
 
 
 def get_device_capability(device: DeviceLike | None = None) -> tuple[int, int]:
-    """Compute capability, major and minor. Default: the current device. As ``torch.cuda.get_device_capability``."""
+    """The compute capability: the major and the minor number. Default: the current device.
+
+    As ``torch.cuda.get_device_capability``.
+    """
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Whether ``device`` reads ``peer_device``'s memory: any two different ones do.
+    """Whether ``device`` can read the memory of ``peer_device``. Without a device model, any two different devices can.
 
     As ``torch.cuda.can_device_access_peer``.
     """
@@ -192,25 +197,26 @@ def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
 
 
 def synchronize(device: DeviceLike | None = None) -> None:
-    """Waits for all work of all streams of a device (default: the current one). As ``torch.cuda.synchronize``.
+    """Waits for all work of all streams of a device (default: the current device). As ``torch.cuda.synchronize``.
 
-    Raises what a kernel or copy failed with, if that was not raised before.
+    If a kernel or a copy has failed and no call has raised the failure yet, this call raises it.
     """
     _lazy_init()
     torch.accelerator.synchronize(existing_device(device))
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether there is bfloat16: always with ``including_emulation``, because the kernels are the CPU's.
+    """Whether the device supports bfloat16. As ``torch.cuda.is_bf16_supported``.
 
-    Without it, whether the device that the current one stands for has it: from compute capability 8 on. As
-    ``torch.cuda.is_bf16_supported``. Starts the device without ``including_emulation``.
+    With ``including_emulation`` (default True) the answer is True, because the CPU's kernels support it. Without
+    ``including_emulation`` the call starts the device, and the answer is that of the GPU that the current device
+    represents: True from compute capability 8 on.
     """
     return including_emulation or get_device_capability()[0] >= 8
 
 
 def is_tf32_supported() -> bool:
-    """Whether a device model rounds float32 to TensorFloat-32. Without one, products are exact to float32: False.
+    """Whether the device model rounds float32 to TensorFloat-32. False without a model: products then are in float32.
 
     As ``torch.cuda.is_tf32_supported``.
     """
@@ -220,12 +226,12 @@ def is_tf32_supported() -> bool:
 
 
 def _get_generator(device: DeviceLike | None = None) -> torch.Generator:
-    """A device's default generator. Core PyTorch calls it, as it calls ``torch.cuda._get_generator``."""
+    """A device's default generator. PyTorch calls this function, as it calls ``torch.cuda._get_generator``."""
     return _C._get_default_generator(existing_device(device))
 
 
 def device_memory_used(device: DeviceLike | None = None) -> int:
-    """Bytes of a device's memory that are taken, used or cached. Default: the current device.
+    """The bytes of a device's memory that are in use or cached. Default: the current device.
 
     As ``torch.cuda.device_memory_used``.
     """
@@ -269,10 +275,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        # torch.cuda fills this tuple when the device starts; here there is no such moment, and none is needed.
+        # torch.cuda fills this tuple when the device starts. Here the generators need no start of the device.
         if name == "default_generators":
             return tuple(_C._get_default_generator(index) for index in range(device_count()))
-        if name == "_gpu_trace":  # the registries of callbacks: PyTorch's tracer looks for them here
+        if name == "_gpu_trace":  # the registries of callbacks, which PyTorch's tracer looks for here
             return importlib.import_module("torch.cuda._gpu_trace")
         if name in _SUBMODULES:
             return importlib.import_module(f".{name}", __name__)
@@ -288,10 +294,10 @@ def __dir__() -> list[str]:
 
 
 if "TORCH_OPENREG_FALLBACK" in os.environ:
-    from . import fallback as fallback  # obeys it
+    from . import fallback as fallback  # the import sets the policy
 if "OPENREG_FAULTS" in os.environ:
-    from . import faults as faults  # injects them
+    from . import faults as faults  # the import injects the faults
 if "OPENREG_SANITIZER" in os.environ:
-    from . import sanitizer as sanitizer  # enables the checks that it names
+    from . import sanitizer as sanitizer  # the import enables the checks
 if "OPENREG_MODEL" in os.environ:
-    from . import models as models  # chooses it
+    from . import models as models  # the import chooses the model

@@ -1,14 +1,14 @@
-"""In which submodule each public name of ``torch.openreg`` lives that its ``__init__.py`` does not define.
+"""The submodule of each public name of ``torch.openreg`` that ``__init__.py`` does not define.
 
-Twice: for Python, which loads a submodule at the first use of one of its names, since `import torch` pays for what is
-loaded at once; and for type checkers, which cannot follow that. tests/test_typing.py compares the two.
+The table is here so that Python can load a submodule at the first use of one of its names: `import torch` would pay for
+modules that are loaded at once. The imports below the table are for type checkers, which cannot follow such loading.
+Each submodule owns its ``__all__``. tests/test_typing.py compares the table with the imports and with each ``__all__``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-# execution, memory, random and streams have their __all__ from here.
 SUBMODULES = {
     "_reductions": ("ipc_collect",),
     "_tensor_types": (
@@ -71,7 +71,6 @@ SUBMODULES = {
         "set_per_process_memory_fraction",
         "use_mem_pool",
     ),
-    "meta": (),
     "models": ("device_model",),
     "nvtx": (),
     "profiler": (),
@@ -104,7 +103,6 @@ if TYPE_CHECKING:
     from . import fallback as fallback
     from . import faults as faults
     from . import memory as memory
-    from . import meta as meta
     from . import models as models
     from . import nvtx as nvtx
     from . import profiler as profiler

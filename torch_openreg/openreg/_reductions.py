@@ -1,8 +1,8 @@
-"""How generators are copied and pickled, and how tensors travel in ``torch.multiprocessing``: by handle, as CUDA's.
+"""How generators are copied and pickled, and how tensors are sent by ``torch.multiprocessing``.
 
-A tensor put into a queue, or passed to a spawned process, has the same memory there. Who sends it waits for the current
-stream, may let go of the tensor at once, and must not end before the other process has opened it. From then on the
-memory stays, also (unlike CUDA's) when the sender ends.
+A tensor is sent by handle, as on CUDA: in the other process it has the same memory. The sender waits for its current
+stream. It may release the tensor at once, but it must not end before the other process has opened the tensor. After
+that the memory stays valid even if the sender ends; on CUDA it does not.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ __all__ = ["ipc_collect"]
 
 
 def install() -> None:
-    """Tells Python's pickling of them. Objects of other devices are left to PyTorch."""
+    """Registers the functions of this module with Python's pickling. PyTorch pickles objects of other devices."""
     copyreg.pickle(torch.Generator, _reduce_generator)
     if device_type == "openreg":  # PyTorch knows how CUDA tensors travel: torch_openreg/_cuda/_storage.py
-        # Tensors of every layout, parameters and typed storages are made of these, and PyTorch reduces them.
+        # Tensors of every layout, parameters and typed storages contain untyped storages, and PyTorch reduces the rest.
         ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
 
 
 # LITERALINCLUDE START: GENERATOR PICKLE
 def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
-    """What copying and pickling a generator stores. Without it both end in a SystemError for one of the device:
-    PyTorch's own asks every generator but the CPU's for its offset, which a Mersenne twister does not have.
+    """What copying and pickling a generator stores.
+
+    Without this function both raise a SystemError for a generator of the device. PyTorch's own function asks every
+    generator except the CPU's for its offset, and a Mersenne twister has no offset.
     """
     if generator.device.type != device_type:
         return generator.__reduce__()
@@ -67,15 +69,15 @@ def _rebuild_storage(*shared: Any) -> torch.UntypedStorage:
 
 # LITERALINCLUDE START: RECEIVERS
 def _receivers() -> list[int] | None:
-    """The processes that could open what is sent now; None if there is none that multiprocessing knows."""
+    """The ids of the processes that could open a message that is sent now; None if multiprocessing knows no process."""
     parent = multiprocessing.parent_process()
     processes = _children() + ([parent.pid] if parent and parent.pid else [])
-    # While a process is spawned, its arguments are sent to it. It has no id yet; ipc_collect() will see it as a child.
+    # A process that is being spawned has no id yet while its arguments are sent. ipc_collect() will see it as a child.
     return processes or (None if get_spawning_popen() is None else [])
 
 
 def _children() -> list[int]:
-    # Not active_children(): it also waits for those that have ended, which another thread may be doing.
+    # active_children() would also wait for children that have ended, and another thread may wait for them already.
     children: set[Any] = multiprocessing.process._children  # type: ignore[attr-defined]
     return [child.pid for child in tuple(children) if child.pid]
 
@@ -84,13 +86,13 @@ def _children() -> list[int]:
 
 
 def ipc_collect() -> None:
-    """Frees memory that was sent, and that no other process uses any more. As ``torch.cuda.ipc_collect``.
+    """Frees memory that was sent to other processes and that no process uses any more. As ``torch.cuda.ipc_collect``.
 
-    That is memory whose receivers have let go of it or have ended. Memory that nobody has received is freed too, if no
+    This is memory whose receivers have released it or have ended. Memory that nobody has received is freed too, if no
     process is left that could receive it: neither the parent, nor a child of ``multiprocessing`` that ran when the
-    memory was sent or that runs now. A message that arrives after that raises RuntimeError when it is opened.
+    memory was sent or that runs now. If such a message arrives later, opening it raises RuntimeError.
 
-    Sending a tensor, and running out of memory, frees what receivers do not use any more; memory that nobody has
-    received is freed by this function only.
+    Sending a tensor and running out of memory also free memory that receivers do not use any more. Only this function
+    frees memory that nobody has received.
     """
     _C._collect_shared(_children())

@@ -1,7 +1,7 @@
-"""Methods of ``torch.Tensor`` that PyTorch writes for the devices it knows. For any other tensor they do what they did.
+"""Methods of ``torch.Tensor`` that PyTorch implements only for the devices it knows.
 
-Each asks PyTorch's own method first whether a subclass handles the call (``__torch_function__``), which then comes back
-here with that switched off.
+For tensors of other devices these methods call PyTorch's own. They also call PyTorch's own method for a subclass with
+``__torch_function__``; that method then calls back here with ``__torch_function__`` switched off.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import current_device
 
 
 def install() -> None:
-    """Replaces the methods, once."""
+    """Replaces the methods. A second call changes nothing."""
     for method in (_dlpack, _dlpack_device, _deepcopy):
         name = f"_{method.__name__}__"
         original = getattr(torch.Tensor, name)
@@ -41,16 +41,17 @@ def _for_this_device(method: Any, original: Any) -> Any:
 
 # LITERALINCLUDE START: DLPACK
 def _dlpack_device(original: Any, self: torch.Tensor) -> tuple[IntEnum, int]:
-    """PyTorch's own knows the device as "privateuse1" only, the name it had before it got its own."""
+    """PyTorch's own method knows the device only as "privateuse1", and not by the name that the backend gave it."""
     from torch.utils.dlpack import DLDeviceType
 
     return DLDeviceType.kDLExtDev, self.device.index
 
 
 def _dlpack(original: Any, self: torch.Tensor, *, stream: int | None = -1, **options: Any) -> Any:
-    """As for a CUDA tensor: ``stream``, an integer from ``torch.Stream.native_handle``, waits for the current stream.
+    """As for a CUDA tensor. The consumer's ``stream`` waits for the current stream.
 
-    None is the default stream, -1 (default) means that the consumer needs no waiting.
+    ``stream`` is an integer from ``torch.Stream.native_handle``. None means the default stream; -1 (default) means that
+    no stream has to wait.
     """
     if self.device.index != current_device():
         raise BufferError(
@@ -70,7 +71,7 @@ def _dlpack(original: Any, self: torch.Tensor, *, stream: int | None = -1, **opt
 
 # LITERALINCLUDE START: BACKEND META DEEPCOPY
 def _deepcopy(original: Any, self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    """PyTorch's own copies the bytes, and does not ask the backend for its description of them."""
+    """PyTorch's own method copies the bytes, but not the description that the backend has of them."""
     result = original(self, memo)
     metadata = torch._utils.get_tensor_metadata(self)
     for resolved in ("conj", "neg"):

@@ -1,4 +1,4 @@
-"""Legacy types: ``torch.openreg.FloatTensor``, ``torch.openreg.FloatStorage`` and their like. As in ``torch.cuda``.
+"""Legacy types such as ``torch.openreg.FloatTensor`` and ``torch.openreg.FloatStorage``. As in ``torch.cuda``.
 
 On the face "cuda", where PyTorch has its own, tensors and storages are instances of both.
 """
@@ -13,9 +13,34 @@ from torch.storage import _LegacyStorage
 
 from torch_openreg._loader import device_type
 
+__all__ = [
+    "BFloat16Storage",
+    "BFloat16Tensor",
+    "BoolStorage",
+    "BoolTensor",
+    "ByteStorage",
+    "ByteTensor",
+    "CharStorage",
+    "CharTensor",
+    "ComplexDoubleStorage",
+    "ComplexFloatStorage",
+    "DoubleStorage",
+    "DoubleTensor",
+    "FloatStorage",
+    "FloatTensor",
+    "HalfStorage",
+    "HalfTensor",
+    "IntStorage",
+    "IntTensor",
+    "LongStorage",
+    "LongTensor",
+    "ShortStorage",
+    "ShortTensor",
+]
+
 
 class _TensorType(type):
-    """A name that makes tensors, and that tensors are instances of; no tensor has it as its class."""
+    """A type that makes tensors. ``isinstance`` accepts tensors, but no tensor has the type as its class."""
 
     dtype: torch.dtype
 
@@ -33,7 +58,7 @@ def _tensor_type(name: str, dtype: torch.dtype) -> Any:
 
 def _storage_type(name: str, dtype: torch.dtype) -> Any:
     doc = f"``{name}(size)`` or ``{name}(data)``: a {dtype} storage on the current device. As ``torch.cuda.{name}``."
-    # PyTorch reads the device from __module__, and _dtype where it must not warn that typed storages are deprecated.
+    # PyTorch reads the device from __module__. It reads _dtype to avoid the warning that typed storages are deprecated.
     attributes = {"__module__": f"torch.{device_type}", "__doc__": doc, "dtype": dtype, "_dtype": dtype}
     return types.new_class(name, (_LegacyStorage,), exec_body=lambda namespace: namespace.update(attributes))
 

@@ -1,4 +1,4 @@
-"""What the modules of ``torch.openreg`` share."""
+"""Functions that several modules of ``torch.openreg`` use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DeviceLike: TypeAlias = "int | str | torch.device"
 
 
 def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
-    """The index that ``device`` names, whether or not there is such a device.
+    """The index in ``device``. Does not check whether there is a device with this index.
 
-    Without an index: the current device's if ``optional``, else a ValueError. ``torch.load`` calls it too. As
-    ``torch.cuda._utils._get_device_index``.
+    If ``device`` has no index: the current device's index if ``optional``, else a ValueError. ``torch.load`` calls this
+    function too. As ``torch.cuda._utils._get_device_index``.
     """
     if isinstance(device, int):
         return device
@@ -35,9 +35,10 @@ def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
 
 
 def existing_device(device: DeviceLike | None) -> int:
-    """The index of a device that is there (default: the current one), else "The device index is out of range. ...".
+    """The index of ``device`` (default: the current device), after a check that there is such a device.
 
-    torch.accelerator answers an index beyond 127 with a TypeError, and some of its functions ignore a wrong one.
+    Raises "The device index is out of range. ...". The check is here because torch.accelerator raises a TypeError for
+    an index above 127, and some of its functions ignore a wrong index.
     """
     index = _get_device_index(device, optional=True)
     _C._check_device_index(index)

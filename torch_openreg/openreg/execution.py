@@ -1,28 +1,33 @@
-"""When queued work runs, and what the host is told of it: execution modes, launch sites, the debug mode for waits."""
+"""Execution modes decide when queued work runs. Launch sites and the debug mode for waits tell the host about it."""
 
 from __future__ import annotations
 
 from torch_openreg import _C
 
-from ._names import SUBMODULES
-
-__all__ = [*SUBMODULES["execution"]]
+__all__ = [
+    "execution_mode",
+    "get_execution_mode",
+    "get_sync_debug_mode",
+    "record_launch_sites",
+    "set_sync_debug_mode",
+]
 
 _MODES = ("inline", "async", "chaos")
 _SYNC_DEBUG_MODES = ("default", "warn", "error")
 
 
 class execution_mode:
-    """Chooses how the device executes: called, for good; as a context manager, until it ends.
+    """Sets the execution mode of the device. As a context manager, it restores the previous mode at the end.
 
-    ``mode`` is one of three. ``"inline"``: an operator or copy has run when its call returns. ``"async"``: it is queued
-    on the current stream and the call returns at once, as on CUDA; an operator whose results' shapes depend on the data
-    waits for the stream. ``"chaos"``: async with random delays, turns and overwritten destinations, so that a missing
-    synchronisation gives wrong results; ``seed`` (0 to 2^64 - 1, default 0) starts their sequence. The rules of streams
-    and events and, in a correct program, all results are the same in every mode.
+    ``mode`` is one of three. ``"inline"``: an operator or copy has run when its call returns. ``"async"``: an operator
+    or copy is queued on the current stream and its call returns at once, as on CUDA; an operator whose results' shapes
+    depend on the data waits for the stream. ``"chaos"``: as async, with random delays, a random order of the streams
+    and overwritten destinations of copies, so that a missing synchronisation gives wrong results. ``seed`` (0 to
+    2^64 - 1, default 0) is the seed of these random choices. The rules of streams and events are the same in every
+    mode, and so are all results of a correct program.
 
-    The default is OPENREG_EXECUTION, else inline. Concerns all devices and threads. Waits for all devices. Raises
-    ValueError for another mode.
+    The mode at the start is OPENREG_EXECUTION, else inline. The mode holds for all devices and threads. This call waits
+    for all devices. Raises ValueError for another mode.
     """
 
     def __init__(self, mode: str, seed: int = 0) -> None:
@@ -40,26 +45,28 @@ class execution_mode:
 
 
 def get_execution_mode() -> str:
-    """``"inline"``, ``"async"`` or ``"chaos"``. Does not wait."""
+    """The execution mode now: ``"inline"``, ``"async"`` or ``"chaos"``. Does not wait."""
     _C._init()
     return _MODES[_C._get_execution_mode()[0]]
 
 
 def record_launch_sites(enabled: bool = True) -> None:
-    """Whether the failure of a queued operator names the line of Python that launched it. Costs about 1 us a launch.
+    """Makes the failure of a queued operator name the line of Python that launched it. Costs about 1 us a launch.
 
-    ``enabled`` (default True) switches it on or off. Off at first, unless TORCH_OPENREG_LAUNCH_TRACEBACK=1. The
-    traceback of such an exception shows the call that waited.
+    ``enabled`` (default True) switches the recording on or off. It is off at the start, unless
+    TORCH_OPENREG_LAUNCH_TRACEBACK=1. Without it only the traceback helps, which shows the call that waited. Does not
+    wait.
     """
     _C._record_launch_sites(enabled)
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Warns, or raises, where the host waits for the device within another operation. As ``torch.cuda``'s.
+    """Warns, or raises, if the host waits for the device within another operation.
 
-    ``debug_mode``: ``"default"`` or 0, ``"warn"`` or 1, ``"error"`` or 2; a RuntimeError otherwise. It tells of
-    ``item()``, of blocking copies between host and device, of operators that must know the data (``nonzero``, masks as
-    indices, ``unique``, ``equal``) and of ``Stream.synchronize()``, in every execution mode.
+    As ``torch.cuda.set_sync_debug_mode``. ``debug_mode`` is ``"default"`` or 0, ``"warn"`` or 1, ``"error"`` or 2;
+    another value raises RuntimeError. Reported are ``item()``, blocking copies between host and device, operators that
+    must know the data (``nonzero``, masks as indices, ``unique``, ``equal``) and ``Stream.synchronize()``, in every
+    execution mode. Does not wait.
     """
     if isinstance(debug_mode, str):
         if debug_mode not in _SYNC_DEBUG_MODES:

@@ -1,14 +1,14 @@
-"""Operators that have no kernel of their own on the device: what becomes of a call to one, and how often it happened.
+"""The policy and the counts for operators that have no kernel of their own on the device.
 
-Such an operator falls back to the CPU's kernel, which runs in place on device memory, so nothing is lost but speed. To
-see which ones a program uses, or to keep new ones out of it::
+Such an operator takes the fallback: the CPU's kernel, which runs in place on device memory. It is slower, and otherwise
+the same. To see which of these operators a program uses, or to keep new ones out of it::
 
     with torch.openreg.fallback.set_policy("error", allow=["aten::sort.stable", "_foreach_*"]):
         model(x)
     print(torch.openreg.fallback.table())
 
-The policy belongs to the process, as ``torch.cuda.set_sync_debug_mode``'s: a backward may run on other threads.
-``TORCH_OPENREG_FALLBACK=error,aten::sort.stable,_foreach_*`` sets it from the start.
+The policy belongs to the process, as that of ``torch.cuda.set_sync_debug_mode`` does, because a backward may run on
+other threads. ``TORCH_OPENREG_FALLBACK=error,aten::sort.stable,_foreach_*`` sets the policy from the start.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ _MODES = ("silent", "warn", "error")  # in the order of C++'s FallbackMode
 
 
 class Policy(NamedTuple):
-    """What becomes of a call to an operator that falls back: ``mode``, except for the operators of ``allow``."""
+    """The reaction to an operator that takes the fallback: ``mode``, and silence for the operators of ``allow``."""
 
     mode: str
     allow: tuple[str, ...]
 
 
 def get_policy() -> Policy:
-    """The policy now."""
+    """The policy of this process now. Does not synchronise."""
     mode, allow = _C._fallback_policy()
     return Policy(_MODES[mode], tuple(allow))
 
 
 class set_policy:
-    """Sets the policy; as a context manager, until the end of the block.
+    """Sets the policy. As a context manager, it restores the previous policy at the end of the block.
 
-    ``mode`` is ``"silent"`` (the default), ``"warn"`` (a UserWarning at an operator's first call after this) or
-    ``"error"`` (NotImplementedError, which names the operator and how to allow it). Operators of ``allow`` stay silent:
-    names with or without namespace and overload, and shell patterns (``"aten::sort.stable"``, ``"sort"``,
-    ``"_foreach_*"``). ValueError for another mode, TypeError for one string where a list belongs. Does not synchronise.
+    ``mode`` is ``"silent"`` (the policy at the start), ``"warn"`` (a UserWarning at the first call of each operator
+    after this) or ``"error"`` (NotImplementedError, which names the operator and how to allow it). Operators of
+    ``allow`` (default: none) stay silent. ``allow`` has names with or without namespace and overload, and shell
+    patterns (``"aten::sort.stable"``, ``"sort"``, ``"_foreach_*"``). Raises ValueError for another mode, and TypeError
+    if ``allow`` is one string instead of a list. Does not synchronise.
     """
 
     def __init__(self, mode: str, allow: Iterable[str] = ()) -> None:
@@ -63,20 +64,21 @@ class set_policy:
 
 
 def counts() -> dict[str, int]:
-    """Calls of each operator that fell back, ``"aten::name.overload"`` to their number, the most called one first.
+    """The number of calls of each operator that took the fallback, by ``"aten::name.overload"``.
 
-    Counted in all threads since the process started or ``reset_counts``, refused calls not.
+    The operator with the most calls is first. Calls of all threads count, since the process started or
+    ``reset_counts``. Refused calls do not count. Does not synchronise.
     """
     return dict(sorted(_C._fallback_counts(), key=lambda item: (-item[1], item[0])))
 
 
 def reset_counts() -> None:
-    """All counts start again from 0."""
+    """Sets all counts to 0. Does not synchronise."""
     _C._reset_fallback_counts()
 
 
 def table() -> str:
-    """``counts()`` as text, a line for each operator."""
+    """``counts()`` as text, with a line for each operator."""
     rows = counts()
     if not rows:
         return "No operator fell back."

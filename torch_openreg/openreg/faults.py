@@ -1,4 +1,4 @@
-"""Faults on demand: what a test makes go wrong on the device, to see what the program does then.
+"""Faults on demand: errors and delays of the device that a test asks for, to see how the program reacts.
 
 ::
 
@@ -7,22 +7,22 @@
 
 A program of faults is a list, separated by semicolons, of ``[rankN@][deviceN@]POINT[:WHICH]EFFECT``:
 
-- POINT: ``malloc`` (a tensor's memory), ``segment`` (what the caching allocator asks of the device), ``pinned``,
-  ``kernel``, ``copy``, ``memset``, ``stream`` and ``event`` (their creation), ``ipc`` (another process's memory is
-  opened), ``start`` (of the device), ``message`` (a collective, a send or a recv of torch.distributed), or ``*``: every
-  kernel, copy and memset. ``rankN@`` is for the process whose variable RANK is N.
-- WHICH: ``3`` (the third call), ``3-5``, ``3+``, ``>64M`` (of more than 64 MiB), ``p0.1`` (each with the probability
-  0.1; the part ``seed=7`` before the fault chooses another sequence), ``*`` (all, the default). Calls are counted from
-  the injection on.
-- EFFECT: ``=oom``, ``=illegal`` (an illegal memory access), ``=assert``, ``=failure``, ``=ecc``, ``=busy``,
-  ``=driver``, ``=nodevice``; with ``!`` the error stays for the process, as CUDA's sticky errors do. ``=lost``: from
-  then on every call for that device fails, until the fault is removed. ``=flip``: one bit that a copy wrote is wrong.
-  ``=drop``: a message is never sent, and its sender is not told. ``=kill``: the process ends with SIGKILL.
-  ``~2ms``: late. ``x2.5``: slower by that factor.
+- ``rankN@`` limits the fault to the process whose variable RANK is N, and ``deviceN@`` to one device.
+- POINT is the kind of call: ``malloc`` (a tensor's memory is allocated), ``segment`` (the caching allocator asks the
+  device for memory), ``pinned`` (pinned memory is allocated), ``kernel``, ``copy``, ``memset``, ``stream`` and
+  ``event`` (they are created), ``ipc`` (memory of another process is opened), ``start`` (the device starts),
+  ``message`` (a collective, a send or a recv of torch.distributed), or ``*`` (every kernel, copy and memset).
+- WHICH selects calls, counted from the injection on: ``3`` (the third call), ``3-5``, ``3+`` (the third and all later
+  calls), ``>64M`` (calls for more than 64 MiB), ``p0.1`` (each call with the probability 0.1; the part ``seed=7``
+  before the fault chooses another sequence), ``*`` (all calls, the default).
+- EFFECT is what happens. The errors are ``=oom``, ``=illegal`` (an illegal memory access), ``=assert``, ``=failure``,
+  ``=ecc``, ``=busy``, ``=driver``, ``=nodevice``. With ``!`` the error stays for the process, as CUDA's sticky errors
+  do. ``=lost``: every later call for that device fails, until the fault is removed. ``=flip``: one copied bit is
+  wrong. ``=drop``: a message is never sent, and its sender is not told. ``=kill``: the process ends with SIGKILL.
+  ``~2ms``: the call is late by this time. ``x2.5``: the call is slower by this factor.
 
-A kernel or copy that runs in the queue fails as CUDA's do: the error is raised by a later call that waits for it.
-``OPENREG_FAULTS`` injects faults for the whole process. If a program has one thread, the same faults happen in every
-run.
+A queued kernel or copy fails as on CUDA: a later call that waits for it raises the error. ``OPENREG_FAULTS`` injects
+faults for the whole process. In a program with one thread, the same faults happen in every run.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ __all__ = ["Count", "FaultWarning", "inject"]
 
 
 class FaultWarning(UserWarning):
-    """A fault never fired, so the test has tested nothing."""
+    """The warning that a fault never happened, so the test has tested nothing."""
 
 
 class Count(NamedTuple):
-    """What became of a fault: ``text`` as it was written, the calls that matched, and those that it changed."""
+    """The counts of a fault: its ``text``, the calls that matched (``seen``), the calls that it changed (``fired``)."""
 
     text: str
     seen: int
@@ -54,11 +54,11 @@ class Count(NamedTuple):
 
 
 class inject(contextlib.ContextDecorator):
-    """Injects the faults of ``program`` for a block, or for each call of a function that it decorates.
+    """Injects the faults of ``program`` until the end of a block, or during each call of a decorated function.
 
-    ValueError for a program that cannot be read; the message names the closest words. The end of the block waits for
-    the device, so that queued work meets its faults, and raises a failure that was injected into queued work and that
-    nobody was told of. It warns with FaultWarning for each fault that never fired.
+    Raises ValueError for a program that cannot be read; the message names the closest words. The end of the block waits
+    for all devices, so that the faults of queued work happen in the block. It raises a failure that was injected into
+    queued work and that no call has raised. It warns with FaultWarning for each fault that never happened.
     """
 
     def __init__(self, program: str) -> None:
@@ -72,7 +72,7 @@ class inject(contextlib.ContextDecorator):
 
     @property
     def counts(self) -> list[Count]:
-        """A Count for each fault, in their order: now, or at the end of the block."""
+        """A Count for each fault, in the order of the program: of now, or of the end of the block. Does not wait."""
         if self._handles:
             faults = zip(self._faults, self._handles, strict=True)
             self._counts = [Count(fault.text, *_C._count_fault(handle)) for fault, handle in faults]
@@ -117,7 +117,7 @@ class inject(contextlib.ContextDecorator):
                 )
 
     def _wait(self) -> BaseException | None:
-        """Waits for all devices. The failure of work that nobody was told of; not that of a device that stays lost."""
+        """Waits for all devices. Returns a failure that no call has raised, except that of a device that stays lost."""
         if not (torch.accelerator.is_available() and _is_started()):
             return None
         first: BaseException | None = None

@@ -1,7 +1,7 @@
-"""Device memory, as ``torch.cuda.memory``. Sizes are bytes; the default device is the current one.
+"""Device memory, as ``torch.cuda.memory``. Sizes are in bytes; the default device is the current device.
 
-Counts come from ``torch.accelerator.memory``, which asks the backend's allocator; here they have CUDA's names. Before
-the device has started all counts are 0. What CUDA documents with a leading underscore has it here too.
+``torch.accelerator.memory`` asks the backend's allocator for its counts; the functions here give them CUDA's names.
+Before the device has started, all counts are 0. Names that CUDA documents with a leading underscore have it here too.
 """
 
 from __future__ import annotations
@@ -19,33 +19,57 @@ import torch
 from torch_openreg import _C
 
 from . import _lazy_init
-from ._names import SUBMODULES
 from ._utils import DeviceLike, existing_device
 
-__all__ = [*SUBMODULES["memory"]]
+__all__ = [
+    "MemPool",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "empty_cache",
+    "get_allocator_backend",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "list_gpu_processes",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+    "use_mem_pool",
+]
 
-# ---- taking and giving back
+# ---- Allocating and freeing
 
 
 def empty_cache() -> None:
-    """Gives the memory that no tensor occupies back to the system. As ``torch.cuda.empty_cache``.
+    """Returns cached memory, which no tensor occupies, to the system. As ``torch.cuda.empty_cache``.
 
-    Waits for the devices. ``torch.accelerator.empty_host_cache`` does the same for pinned memory.
+    Waits for all devices. ``torch.accelerator.empty_host_cache`` does the same for pinned memory.
     """
     torch.accelerator.empty_cache()
 
 
 def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
-    """Free and total bytes of a device. Starts it. As ``torch.cuda.mem_get_info``."""
+    """The free bytes and the total bytes of a device. Starts the device. As ``torch.cuda.mem_get_info``."""
     _lazy_init()
     return torch.accelerator.get_memory_info(existing_device(device))
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
-    """Limits what this process may reserve of a device to ``fraction`` (0 to 1) of its memory.
+    """Limits the memory that this process may reserve of a device to ``fraction`` (0 to 1) of the device's memory.
 
-    A request beyond it raises ``torch.OutOfMemoryError``. Raises TypeError unless ``fraction`` is a float, ValueError
-    unless it lies in 0 to 1. As ``torch.cuda.set_per_process_memory_fraction``.
+    A later allocation beyond the limit raises ``torch.OutOfMemoryError``. Raises TypeError unless ``fraction`` is a
+    float, and ValueError unless it is from 0 to 1. As ``torch.cuda.set_per_process_memory_fraction``.
     """
     _lazy_init()
     index = existing_device(device)
@@ -57,7 +81,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None =
 
 
 def get_per_process_memory_fraction(device: DeviceLike | None = None) -> float:
-    """The limit that ``set_per_process_memory_fraction`` set, 1.0 at first.
+    """The limit that ``set_per_process_memory_fraction`` has set; 1.0 at the start.
 
     As ``torch.cuda.get_per_process_memory_fraction``.
     """
@@ -66,29 +90,29 @@ def get_per_process_memory_fraction(device: DeviceLike | None = None) -> float:
 
 
 def caching_allocator_alloc(size: int, device: DeviceLike | None = None, stream: torch.Stream | None = None) -> int:
-    """Allocates ``size`` bytes for another library, on a device's ``stream`` (default: its current one).
+    """Allocates ``size`` bytes for another library, on a device's ``stream`` (default: the device's current stream).
 
-    Returns a device address, which kernels turn into a usable one with ``orGetKernelPointer``. Raises
-    ``torch.OutOfMemoryError``. As ``torch.cuda.caching_allocator_alloc``.
+    Returns a device address. Kernels convert it with ``orGetKernelPointer``. Raises ``torch.OutOfMemoryError``. As
+    ``torch.cuda.caching_allocator_alloc``.
     """
     with torch.accelerator.device_index(existing_device(device)), stream or contextlib.nullcontext():
         return _C._caching_allocator_alloc(size)
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Frees ``mem_ptr``, an address that ``caching_allocator_alloc`` returned, and all bytes behind it.
+    """Frees all bytes of the allocation at ``mem_ptr``, an address that ``caching_allocator_alloc`` returned.
 
-    RuntimeError for another address. As ``torch.cuda.caching_allocator_delete``.
+    Raises RuntimeError for another address. As ``torch.cuda.caching_allocator_delete``.
     """
     _C._caching_allocator_delete(mem_ptr)
 
 
 def get_allocator_backend() -> str:
-    """``"native"``: there is no other allocator. As ``torch.cuda.get_allocator_backend``."""
+    """Returns ``"native"``, because there is no other allocator. As ``torch.cuda.get_allocator_backend``."""
     return "native"
 
 
-# ---- counts
+# ---- Counts
 
 
 def memory_allocated(device: DeviceLike | None = None) -> int:
@@ -97,7 +121,7 @@ def memory_allocated(device: DeviceLike | None = None) -> int:
 
 
 def max_memory_allocated(device: DeviceLike | None = None) -> int:
-    """The most bytes that tensors occupied since the start or ``reset_peak_memory_stats``.
+    """The largest number of bytes that tensors occupied since the start or ``reset_peak_memory_stats``.
 
     As ``torch.cuda.max_memory_allocated``.
     """
@@ -105,12 +129,12 @@ def max_memory_allocated(device: DeviceLike | None = None) -> int:
 
 
 def memory_reserved(device: DeviceLike | None = None) -> int:
-    """The bytes that the allocator has taken from the device now, used or cached. As ``torch.cuda.memory_reserved``."""
+    """The bytes that the allocator holds now, in use or cached. As ``torch.cuda.memory_reserved``."""
     return torch.accelerator.memory_reserved(existing_device(device))
 
 
 def max_memory_reserved(device: DeviceLike | None = None) -> int:
-    """The most bytes that the allocator held since the start or ``reset_peak_memory_stats``.
+    """The largest number of bytes that the allocator held since the start or ``reset_peak_memory_stats``.
 
     As ``torch.cuda.max_memory_reserved``.
     """
@@ -118,7 +142,7 @@ def max_memory_reserved(device: DeviceLike | None = None) -> int:
 
 
 def memory_stats(device: DeviceLike | None = None) -> OrderedDict[str, Any]:
-    """The allocator's counters, sizes in bytes, under CUDA's keys; empty before its first use.
+    """The allocator's counters with CUDA's keys, sizes in bytes. Empty before the allocator's first use.
 
     As ``torch.cuda.memory_stats``.
     """
@@ -126,7 +150,7 @@ def memory_stats(device: DeviceLike | None = None) -> OrderedDict[str, Any]:
 
 
 def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
-    """The counters of ``memory_stats``, sizes in bytes, nested; empty before the allocator's first use.
+    """The counters of ``memory_stats`` as nested dicts, sizes in bytes. Empty before the allocator's first use.
 
     As ``torch.cuda.memory_stats_as_nested_dict``.
     """
@@ -137,12 +161,12 @@ def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, A
 
 
 def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:
-    """Peaks start again from what is held now. As ``torch.cuda.reset_peak_memory_stats``."""
+    """Sets each peak to the value of now. As ``torch.cuda.reset_peak_memory_stats``."""
     torch.accelerator.reset_peak_memory_stats(existing_device(device))
 
 
 def reset_accumulated_memory_stats(device: DeviceLike | None = None) -> None:
-    """Historical totals (the ``allocated`` and ``freed`` keys) start again from 0.
+    """Sets the historical totals (the keys ``allocated`` and ``freed``) to 0.
 
     As ``torch.cuda.reset_accumulated_memory_stats``.
     """
@@ -150,15 +174,15 @@ def reset_accumulated_memory_stats(device: DeviceLike | None = None) -> None:
 
 
 def host_memory_stats() -> OrderedDict[str, Any]:
-    """The counters of the allocator of pinned memory, under CUDA's keys; sizes in bytes, times in microseconds.
+    """The counters of the allocator of pinned memory with CUDA's keys, sizes in bytes and times in microseconds.
 
-    Sizes are rounded up to powers of two. As ``torch.cuda.host_memory_stats``.
+    The allocator rounds sizes up to powers of two. As ``torch.cuda.host_memory_stats``.
     """
     return _flat(host_memory_stats_as_nested_dict())
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    """The counters of ``host_memory_stats``, sizes in bytes and times in microseconds, nested.
+    """The counters of ``host_memory_stats`` as nested dicts, sizes in bytes and times in microseconds.
 
     As ``torch.cuda.host_memory_stats_as_nested_dict``.
     """
@@ -166,19 +190,19 @@ def host_memory_stats_as_nested_dict() -> dict[str, Any]:
 
 
 def reset_accumulated_host_memory_stats() -> None:
-    """Historical totals of pinned memory start again from 0. As ``torch.cuda.reset_accumulated_host_memory_stats``."""
+    """Sets the historical totals of pinned memory to 0. As ``torch.cuda.reset_accumulated_host_memory_stats``."""
     _C._reset_accumulated_host_memory_stats()
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Peaks of pinned memory start again. As ``torch.cuda.reset_peak_host_memory_stats``."""
+    """Sets the peaks of pinned memory to the values of now. As ``torch.cuda.reset_peak_host_memory_stats``."""
     _C._reset_peak_host_memory_stats()
 
 
 def list_gpu_processes(device: DeviceLike | None = None) -> str:
-    """The processes that use a device (default: the current one), with the megabytes of each, for people to read.
+    """Text that lists the processes on a device (default: the current device), with the megabytes of each.
 
-    Each process has devices of its own, so that this one is the only one. As ``torch.cuda.list_gpu_processes``.
+    Each process has its own simulated devices, so the list has only this process. As ``torch.cuda.list_gpu_processes``.
     """
     index = existing_device(device)
     used = memory_reserved(index)
@@ -187,7 +211,7 @@ def list_gpu_processes(device: DeviceLike | None = None) -> str:
 
 
 def _flat(stats: dict[str, Any]) -> OrderedDict[str, Any]:
-    """Nested keys joined with dots; a pool's id (0, 1) becomes ``"0_1"``."""
+    """Joins nested keys with dots. A pool's id (0, 1) becomes ``"0_1"``."""
 
     def walk(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
@@ -220,7 +244,7 @@ _METRICS = ("current", "peak", "allocated", "freed")
 
 
 def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) -> str:
-    """The counters as a table to print; ``abbreviated`` leaves out large and small pool.
+    """The counters as a table to print. ``abbreviated`` (default False) leaves out the large and the small pool.
 
     As ``torch.cuda.memory_summary``.
     """
@@ -228,7 +252,7 @@ def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) 
     stats = memory_stats(index)
 
     def row(key: str, label: str, units_of: str) -> str:
-        # The pools have the unit of their sum.
+        # The pools are shown in the unit of their sum.
         cells = (
             (_format_bytes if "bytes" in key else _format_count)(
                 stats.get(f"{key}.{metric}", 0), stats.get(f"{units_of}.{metric}", 0)
@@ -275,17 +299,18 @@ def _format_count(value: int, reference: int) -> str:
     return f"{value:7d} {unit} "
 
 
-# ---- snapshots
+# ---- Snapshots
 
 
 def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
-    """The segments that the allocator holds and the blocks in them, sizes in bytes, in the form of CUDA's.
+    """The segments that the allocator holds, and the blocks in them, in CUDA's format. Sizes are in bytes.
 
     As ``torch.cuda.memory_snapshot``.
 
     Args:
-        mempool_id: of a ``MemPool``, whose segments alone are returned; default: those of all, on all devices.
-        include_traces: whether each block says where it was allocated, if ``_record_memory_history`` recorded it.
+        mempool_id: the id of a ``MemPool``; only its segments are returned. Default: all segments of all devices.
+        include_traces: whether each block has the place where it was allocated, if ``_record_memory_history`` has
+            recorded it.
     """
     return _C._memory_snapshot(mempool_id, include_traces)["segments"]
 
@@ -303,18 +328,18 @@ def _record_memory_history(
 ) -> None:
     """Records where memory is allocated and freed, on all devices, for ``_snapshot``.
 
-    As ``torch.cuda.memory._record_memory_history``. RuntimeError for a word that is not one of these.
+    As ``torch.cuda.memory._record_memory_history``. Raises RuntimeError for an unknown word.
 
     Args:
-        enabled: None to stop; ``"state"`` to know of memory in use where it was allocated; ``"all"`` to keep a history
-            of all allocations and frees too.
-        context: events whose stack trace is kept. None: of none; ``"state"``: of memory in use; ``"alloc"``: also of
-            allocations in the history; ``"all"``: also of frees.
-        stacks: ``"python"``, or ``"all"`` to have C++ frames in the traces too, which makes ``_snapshot`` slow.
-        max_entries: length of the history of each device; older entries are forgotten.
-        clear_history: start with an empty one.
+        enabled: None stops the recording. ``"state"`` records where memory in use was allocated. ``"all"`` also keeps a
+            history of all allocations and frees.
+        context: the events whose stack trace is kept. None: no event. ``"state"``: memory in use. ``"alloc"``: also
+            allocations in the history. ``"all"``: also frees.
+        stacks: ``"python"`` for Python frames only. ``"all"`` for C++ frames too, which makes ``_snapshot`` slow.
+        max_entries: the length of the history of each device. Older entries are forgotten.
+        clear_history: whether to start with an empty history.
         skip_actions: actions that are not recorded, such as ``["free_requested"]``.
-        device: taken for CUDA's sake, without effect.
+        device: accepted because CUDA's function has it; no effect.
         compile_context: likewise.
         global_record_annotations: likewise.
     """
@@ -324,9 +349,10 @@ def _record_memory_history(
 def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
     """The state of the allocator on all devices: its segments and, with ``_record_memory_history``, its history.
 
-    The form is that of ``torch.cuda.memory._snapshot``, so that ``python -m torch.cuda._memory_viz`` and
-    pytorch.org/memory_viz render it. Addresses are device addresses, ``stream`` is a ``torch.Stream``'s ``stream_id``,
-    sizes are bytes. ``augment_with_fx_traces`` (default False) adds the nodes of compiled graphs to stack traces.
+    The format is that of ``torch.cuda.memory._snapshot``, so ``python -m torch.cuda._memory_viz`` and
+    pytorch.org/memory_viz can draw it. Addresses are device addresses, ``stream`` is the ``stream_id`` of a
+    ``torch.Stream``, and sizes are in bytes. ``augment_with_fx_traces`` (default False) adds the nodes of compiled
+    graphs to stack traces.
     """
     snapshot = _C._memory_snapshot(None, True)
     if augment_with_fx_traces:
@@ -335,7 +361,7 @@ def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = F
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
-    """Pickles ``_snapshot()`` to the file ``filename``; ``augment_with_fx_traces`` as there.
+    """Pickles ``_snapshot()`` to the file ``filename``; ``augment_with_fx_traces`` has the same meaning there.
 
     As ``torch.cuda.memory._dump_snapshot``.
     """
@@ -345,7 +371,7 @@ def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_trace
 
 
 def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
-    """Where the storage at ``data_ptr`` was allocated; None unless that was recorded.
+    """The stack frames that allocated the storage at ``data_ptr``; None if they were not recorded.
 
     As ``torch.cuda.memory._allocation_traceback``.
     """
@@ -353,7 +379,7 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
 
 
 def _set_memory_metadata(metadata: str) -> None:
-    """Text that the history's entries of this thread carry from now on: ``metadata``.
+    """Adds the text ``metadata`` to all later entries of this thread in the history.
 
     As ``torch.cuda.memory._set_memory_metadata``.
     """
@@ -361,32 +387,35 @@ def _set_memory_metadata(metadata: str) -> None:
 
 
 def _get_memory_metadata() -> str:
-    """What ``_set_memory_metadata`` set, at first ``""``. As ``torch.cuda.memory._get_memory_metadata``."""
+    """The text that ``_set_memory_metadata`` has set; ``""`` at the start.
+
+    As ``torch.cuda.memory._get_memory_metadata``.
+    """
     return _C._get_memory_metadata()
 
 
 def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], None]) -> None:
-    """Calls ``observer(device, size, total, free)`` before each ``torch.OutOfMemoryError``, for the process's life.
+    """Calls ``observer(device, size, total, free)`` before each ``torch.OutOfMemoryError``, until the process ends.
 
-    ``observer`` gets the device's index, and in bytes what was asked for, what the device has and what is free. The
-    moment to ``_dump_snapshot``. As ``torch._C._cuda_attach_out_of_memory_observer``.
+    ``observer`` gets the device's index, and three numbers of bytes: the size of the request, the device's capacity,
+    and the free memory. It can call ``_dump_snapshot``. As ``torch._C._cuda_attach_out_of_memory_observer``.
     """
     _C._attach_out_of_memory_observer(observer)
 
 
-# ---- memory pools
+# ---- Memory pools
 
 
 class MemPool(_C._MemPool):
-    """Memory that is kept apart from all other; ``use_mem_pool`` allocates from it. As ``torch.cuda.MemPool``.
+    """Memory that is kept apart from all other memory; ``use_mem_pool`` allocates from it. As ``torch.cuda.MemPool``.
 
-    Belongs to the device that was current when it was made. When the object is gone, its free memory goes back, and the
-    rest once its tensors are gone and the cache is emptied.
+    A pool belongs to the device that was current when the pool was made. When the pool is destroyed, its free memory
+    returns to the device. The rest returns when the pool's tensors are destroyed and the cache is emptied.
 
     Args:
-        allocator: None; there is no other allocator than the device's, and NotImplementedError is raised for one.
-        use_on_oom: allocations outside the pool may use its free memory before they run out.
-        no_split: a segment of the pool holds one tensor.
+        allocator: must be None, because the device has only one allocator. Raises NotImplementedError otherwise.
+        use_on_oom: whether allocations outside the pool may use the pool's free memory before they fail.
+        no_split: whether a segment of the pool holds one tensor only.
     """
 
     def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
@@ -395,15 +424,19 @@ class MemPool(_C._MemPool):
         super().__init__(use_on_oom, no_split)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
-        """``memory_snapshot`` of this pool; ``include_traces`` as there. As ``torch.cuda.MemPool.snapshot``."""
+        """The segments of this pool, with sizes in bytes; ``include_traces`` as in ``memory_snapshot``.
+
+        As ``torch.cuda.MemPool.snapshot``.
+        """
         return memory_snapshot(self.id, include_traces)
 
 
 @contextlib.contextmanager
 def use_mem_pool(pool: MemPool, device: DeviceLike | None = None) -> Iterator[None]:
-    """Context manager in which this thread allocates from ``pool``, on ``device``. As ``torch.cuda.use_mem_pool``.
+    """Context manager in which this thread allocates from ``pool``. As ``torch.cuda.use_mem_pool``.
 
-    RuntimeError if the pool is entered already.
+    Only allocations on ``device`` (default: the current device) come from the pool. Raises RuntimeError if the pool is
+    in use by another block already.
     """
     index = existing_device(device)
     _C._begin_allocate_current_thread_to_pool(index, pool.id)

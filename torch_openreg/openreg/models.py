@@ -1,13 +1,14 @@
-"""Device models: the accelerator that the simulated devices stand for.
+"""Device models: the accelerator that the simulated devices represent.
 
 ::
 
     torch.openreg.device_model("cuda-t4")  # before the first use of a device; or OPENREG_MODEL=cuda-t4
     torch.openreg.get_device_properties().name  # "Tesla T4"
 
-A model gives the devices their properties, memory and number, and takes away what that accelerator lacks: dtypes,
-operators, and dtypes of single operators, with the sentences that PyTorch has there. ``python -m torch_openreg models``
-lists the models and compares them; each is a file, which names the source of every value.
+A model gives the devices that accelerator's properties, memory and number. The devices also lack what the accelerator
+lacks: dtypes, operators, and dtypes of single operators. They then raise the sentences that PyTorch raises there.
+``python -m torch_openreg models`` lists the models and compares them. Each model is a file, which names the source of
+every value.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ _current: _models.Model | None = None
 
 
 def device_model(name: str | None) -> None:
-    """Makes the devices of this process stand for an accelerator.
+    """Makes the devices of this process represent an accelerator.
 
-    ``name`` is a model, ``"cuda-a100"``, or a file, ``"my.json"``. To be called before the first use of a device:
-    RuntimeError after it. A process can have one model that refuses something, because its operators keep their
-    refusals: RuntimeError for a second one. None takes back a model that refuses nothing. ValueError for a name that
-    does not exist, with the closest one. OPENREG_DEVICE_MEMORY and OPENREG_DEVICE_COUNT win over the model's numbers.
-    The memory is a limit and not reserved. Does not synchronise.
+    ``name`` is a model, such as ``"cuda-a100"``, or a file, such as ``"my.json"``. None removes a model that refuses
+    nothing. OPENREG_DEVICE_MEMORY and OPENREG_DEVICE_COUNT win over the model's numbers. The memory (in bytes) is a
+    limit, and is not reserved. Does not synchronise.
+
+    Raises RuntimeError after the first use of a device. Raises RuntimeError for a second model if the first one refuses
+    something, because the operators of the process keep their refusals. Raises ValueError for an unknown name; the
+    message has the closest known name.
     """
     global _current
     model = None if name is None else _models.find(name)
@@ -52,7 +55,7 @@ def device_model(name: str | None) -> None:
 
 
 def current() -> str | None:
-    """The name of the device model, or None. Starts nothing."""
+    """The name of the device model, or None. Does not start the device."""
     return None if _current is None else _current.name
 
 
@@ -95,7 +98,12 @@ def _restrict(model: _models.Model) -> None:
 
 
 def _print_in_float32() -> None:
-    """PyTorch prints in float64, except for the devices without it that it knows by name, MPS and some of XPU."""
+    """Makes PyTorch print tensors of the device in float32, until the process ends.
+
+    PyTorch prints in float64, except on devices without float64 that it knows by name: MPS and some of XPU. This
+    function wraps ``torch._tensor_str.tensor_totype``. It is called at most once in a process, because a process keeps
+    a model that refuses something.
+    """
     in_float64 = _tensor_str.tensor_totype
 
     def tensor_totype(tensor: torch.Tensor) -> torch.Tensor:
@@ -104,7 +112,7 @@ def _print_in_float32() -> None:
     _tensor_str.tensor_totype = tensor_totype
 
 
-# Operators that cuDNN or cuBLAS computes: which of their arguments are multiplied.
+# Operators that cuDNN or cuBLAS computes: the name, the arguments that are multiplied, whether it is a convolution.
 _TF32 = (
     ("aten::convolution_overrideable", ("input", "weight"), True),
     ("aten::convolution_backward_overrideable", ("grad_output", "input", "weight"), True),
@@ -127,7 +135,7 @@ def _dtypes(names: list[str]) -> list[torch.dtype]:
 
 
 def _operators_with_dtype() -> list[str]:
-    """Operators of the device that are told the dtype of what they make."""
+    """Operators of the device with an argument for the dtype of their result."""
     found = []
     for schema in torch._C._jit_get_all_schemas():
         name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
@@ -146,7 +154,7 @@ _KEY = "CUDA" if device_type == "cuda" else "PrivateUse1"
 
 
 def _obey_environment() -> None:
-    """Reads the environment again, before the device starts."""
+    """Chooses the model that OPENREG_MODEL names. Called at import, and again before the device starts."""
     if name := os.environ.get("OPENREG_MODEL", "").strip():
         device_model(name)
     elif _current is None:

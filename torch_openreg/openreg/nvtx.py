@@ -1,7 +1,8 @@
-"""Ranges and marks for a profiler to show, as ``torch.cuda.nvtx``.
+"""Ranges and marks that a profiler shows, as ``torch.cuda.nvtx``.
 
-They are ``torch.profiler.record_function``: a profiler draws a range on the thread that entered it and, from its first
-kernel to its last, on each stream of the device. Without a profiler nothing comes of them.
+A range is a ``torch.profiler.record_function``. A profiler draws it on the thread that entered it. On each stream of
+the device the profiler draws it from the range's first kernel to its last kernel. Without a profiler, ranges and marks
+have no effect. No function of this module waits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _handles = itertools.count(1)
 
 
 def range_push(msg: str) -> int:
-    """Begins a range named ``msg`` within the calling thread's innermost one; returns its depth, from 0.
+    """Begins a range named ``msg`` within the calling thread's innermost range. Returns its depth, from 0.
 
     As ``torch.cuda.nvtx.range_push``.
     """
@@ -37,7 +38,7 @@ def range_push(msg: str) -> int:
 
 
 def range_pop() -> int:
-    """Ends the calling thread's innermost range; returns its depth, or -1 if there is none.
+    """Ends the calling thread's innermost range. Returns the depth of that range, or -1 if there is none.
 
     As ``torch.cuda.nvtx.range_pop``.
     """
@@ -48,7 +49,7 @@ def range_pop() -> int:
 
 
 def range_start(msg: str) -> int:
-    """Begins a range named ``msg`` that need not nest with others; returns its handle, for ``range_end``.
+    """Begins a range named ``msg`` that need not nest with other ranges. Returns its handle for ``range_end``.
 
     As ``torch.cuda.nvtx.range_start``.
     """
@@ -58,7 +59,7 @@ def range_start(msg: str) -> int:
 
 
 def range_end(range_id: int) -> None:
-    """Ends the range whose handle ``range_start`` returned as ``range_id``; any other number is ignored.
+    """Ends the range with the handle ``range_id``, which ``range_start`` returned. Another number is ignored.
 
     As ``torch.cuda.nvtx.range_end``.
     """
@@ -67,13 +68,13 @@ def range_end(range_id: int) -> None:
 
 
 def mark(msg: str) -> None:
-    """A range named ``msg`` without a length. As ``torch.cuda.nvtx.mark``."""
+    """Marks one point in time with the name ``msg``. As ``torch.cuda.nvtx.mark``."""
     _begin(msg).__exit__(None, None, None)
 
 
 @contextlib.contextmanager
 def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
-    """Context manager and decorator: a range whose name is ``msg``, formatted with the other arguments.
+    """Context manager and decorator for a range. Its name is ``msg``, formatted with ``args`` and ``kwargs``.
 
     As ``torch.cuda.nvtx.range``.
     """

@@ -1,9 +1,8 @@
-"""Which part of a program a profiler outside of it records, as ``torch.cuda.profiler``.
+"""The begin and the end of the part of a program that an outside profiler records, as ``torch.cuda.profiler``.
 
-On CUDA the profiler is Nsight Systems. Here it is the environment variable ``TORCH_OPENREG_TRACE=FILE``: what happens
-from ``start()`` to ``stop()`` is written to that file as a trace of ``torch.profiler``, so that a program that marks
-its part for CUDA's tools needs no other line. Without the variable nothing comes of the marks, as on CUDA without a
-profiler.
+On CUDA the profiler is Nsight Systems. Here it is the environment variable ``TORCH_OPENREG_TRACE=FILE``: the part from
+``start()`` to ``stop()`` is written to that file as a trace of ``torch.profiler``. A program that marks its part for
+CUDA's tools therefore needs no change. Without the variable the marks have no effect, as on CUDA without a profiler.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _recording: torch.profiler.profile | None = None
 
 
 def start() -> None:
-    """The part to record begins; nothing if it has begun. As ``torch.cuda.profiler.start``."""
+    """Begins the part to record. Does nothing if the part has begun already. As ``torch.cuda.profiler.start``."""
     global _recording
     if _recording is None and os.environ.get("TORCH_OPENREG_TRACE"):
         _recording = torch.profiler.profile()
@@ -28,9 +27,9 @@ def start() -> None:
 
 
 def stop() -> None:
-    """The part to record ends, and is written; nothing if none has begun. Waits for the device.
+    """Ends the part to record, and writes the trace. Does nothing if no part has begun. Waits for the device.
 
-    As ``torch.cuda.profiler.stop``. A second part overwrites the file of the first.
+    As ``torch.cuda.profiler.stop``. A second part overwrites the file of the first part.
     """
     global _recording
     if _recording is not None:
@@ -41,7 +40,7 @@ def stop() -> None:
 
 @contextlib.contextmanager
 def profile() -> Iterator[None]:
-    """Context manager: ``start()`` and ``stop()``. As ``torch.cuda.profiler.profile``."""
+    """Context manager that calls ``start()`` and ``stop()``. As ``torch.cuda.profiler.profile``."""
     start()
     try:
         yield

@@ -1,7 +1,7 @@
 """Random numbers of the device, as ``torch.cuda.random``.
 
-Each device has a default generator, which yields the CPU's sequence for the same seed. Seeding and reading states start
-no device, so ``torch.manual_seed`` before a fork leaves the child free to use it.
+Each device has a default generator. With the same seed, it gives the same sequence as the CPU's generator. Seeding and
+reading states do not start the device, so a child that is forked after ``torch.manual_seed`` can still use the device.
 """
 
 from __future__ import annotations
@@ -13,14 +13,23 @@ from torch import Tensor
 from torch_openreg._loader import device_type
 
 from . import _get_generator, current_device, device_count
-from ._names import SUBMODULES
 from ._utils import DeviceLike
 
-__all__ = [*SUBMODULES["random"]]
+__all__ = [
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+]
 
 
 def get_rng_state(device: DeviceLike = device_type) -> Tensor:
-    """The state of a device's generator, 1-dimensional, uint8, on the CPU. Default: the current device.
+    """The state of a device's generator: a 1-dimensional uint8 tensor on the CPU. Default: the current device.
 
     Waits for queued kernels that draw from the generator. As ``torch.cuda.get_rng_state``.
     """
@@ -28,7 +37,7 @@ def get_rng_state(device: DeviceLike = device_type) -> Tensor:
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The states of all devices' generators, each 1-dimensional, uint8, on the CPU.
+    """The states of all devices' generators: a list of 1-dimensional uint8 tensors on the CPU.
 
     As ``torch.cuda.get_rng_state_all``.
     """
@@ -36,24 +45,25 @@ def get_rng_state_all() -> list[Tensor]:
 
 
 def set_rng_state(new_state: Tensor, device: DeviceLike = device_type) -> None:
-    """Puts a device's generator into ``new_state``, which ``get_rng_state`` returned. Default: the current device.
+    """Sets the state of a device's generator to ``new_state``. Default: the current device.
 
-    TypeError for what is not uint8, RuntimeError for another shape. As ``torch.cuda.set_rng_state``.
+    ``new_state`` is a tensor that ``get_rng_state`` returned. Raises TypeError for another dtype than uint8, and
+    RuntimeError for another shape. As ``torch.cuda.set_rng_state``.
     """
     _get_generator(device).set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Puts the generators of devices 0, 1, ... into ``new_states``.
+    """Sets the states of the generators of devices 0, 1, ... to ``new_states``.
 
-    Their shape and dtype are those that ``get_rng_state`` returns. As ``torch.cuda.set_rng_state_all``.
+    Each state has the shape and dtype that ``get_rng_state`` returns. As ``torch.cuda.set_rng_state_all``.
     """
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
 
 
 def manual_seed(seed: int) -> None:
-    """Seeds the current device's generator with ``seed``. Does nothing where there is no device.
+    """Seeds the current device's generator with ``seed``. Does nothing if there is no device.
 
     As ``torch.cuda.manual_seed``.
     """
@@ -62,7 +72,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds all devices' generators with ``seed``, as ``torch.manual_seed`` does, too.
+    """Seeds the generators of all devices with ``seed``. ``torch.manual_seed`` does this too.
 
     As ``torch.cuda.manual_seed_all``.
     """
@@ -77,7 +87,7 @@ def seed() -> None:
 
 
 def seed_all() -> None:
-    """Seeds all devices' generators with one and the same random number. As ``torch.cuda.seed_all``."""
+    """Seeds the generators of all devices with the same random number. As ``torch.cuda.seed_all``."""
     if device_count():
         manual_seed_all(_get_generator(0).seed())
 

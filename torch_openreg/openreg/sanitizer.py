@@ -1,4 +1,4 @@
-"""The sanitizer: names the race, the uninitialised byte, the byte out of bounds and the leak.
+"""The sanitizer finds races, reads of unwritten bytes, accesses out of bounds, and leaks, and names their lines.
 
 ::
 
@@ -9,15 +9,16 @@
 
 Checks:
 
-- ``race``: two accesses to one byte, at least one a write, by two streams or by a stream and the host, that nothing
-  orders; a tensor that is freed while another stream may use it; pinned memory that the host reads or overwrites too
-  early. The order of the program decides, so a race is found in every execution mode.
-- ``init``: a kernel computes with bytes that nobody has written since they were allocated.
-- ``memory``: a kernel writes past the end of a tensor's memory, or uses memory that was given back.
-- ``leak``: what was allocated while the sanitizer was on, and is still there at its end.
+- ``race`` finds two accesses to one byte that nothing orders. At least one is a write, and they are on two streams, or
+  on a stream and on the host. It also finds a tensor that is freed while another stream may use it, and pinned memory
+  that the host reads or overwrites too early. It looks at the order that the program asks for, so it finds a race in
+  every execution mode.
+- ``init`` finds a kernel that computes with bytes that nobody has written since they were allocated.
+- ``memory`` finds a kernel that writes past the end of a tensor's memory, or uses memory that was freed.
+- ``leak`` finds what was allocated while the sanitizer was on and still exists at its end.
 
 ``OPENREG_SANITIZER=race,init`` enables checks for the whole process, and ``pytest --openreg-sanitize=race,init`` for
-each test. As NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``.
+each test. The checks follow NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ _CHECKS = {"race": 1, "init": 2, "memory": 4, "leak": 8}
 
 @dataclass(frozen=True)
 class Access:
-    """What one side of a report did.
+    """One access of a report.
 
-    ``operator`` is the name of the operator or of the kernel; ``action`` is "reads", "writes" or "frees"; ``stream`` is
-    in words; ``site`` is the line of Python, ``"train.py:12 in step"``; ``shape`` is the tensor's, empty if it is not
-    known; ``bytes`` is the distance from the first byte to the last one.
+    ``operator`` is the name of the operator or of the kernel. ``action`` is "reads", "writes" or "frees". ``stream``
+    describes the stream in words. ``site`` is the line of Python, such as ``"train.py:12 in step"``. ``shape`` is the
+    tensor's shape, empty if it is not known. ``bytes`` is the distance from the first byte to the last byte.
     """
 
     operator: str
@@ -59,7 +60,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Report:
-    """One finding. ``kind`` is the name of the check; ``str()`` is the report in words."""
+    """One finding. ``kind`` is the name of the check. ``str()`` of a report gives it in words."""
 
     kind: str
     accesses: tuple[Access, ...]
@@ -70,7 +71,7 @@ class Report:
 
 
 class Error(RuntimeError):
-    """A finding of the sanitizer in the mode "raise"; ``report`` is the Report."""
+    """Raised for a finding of the sanitizer in the mode "raise". The attribute ``report`` is the Report."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(str(report))
@@ -78,13 +79,13 @@ class Error(RuntimeError):
 
 
 class Session:
-    """What ``enable`` returns: a context manager whose end disables the sanitizer."""
+    """The context manager that ``enable`` returns. The end of the block disables the sanitizer."""
 
     def __init__(self, checks: frozenset[str], mode: str) -> None:
         self.checks = checks
         self.mode = mode
-        self._earlier: list[Report] = []  # from before another session interrupted this one
-        self._raised: set[int] = set()  # numbers of reports
+        self._earlier: list[Report] = []  # the reports from before another session interrupted this one
+        self._raised: set[int] = set()  # the numbers of the reports that were raised
 
     @property
     def reports(self) -> list[Report]:
@@ -98,10 +99,10 @@ class Session:
         Path(path).write_text(json.dumps([asdict(report) for report in self.reports], indent=2) + "\n")
 
     def close(self) -> None:
-        """Disables the sanitizer, or goes back to the session that this one interrupted. May be called again.
+        """Disables the sanitizer, or resumes the session that this one interrupted. May be called again.
 
-        Looks for leaks first, which collects garbage and waits for all devices. In the mode "raise", raises Error for
-        a report that could not stop the work that it is about.
+        With the check "leak" it first looks for leaks, which collects garbage and waits for all devices. In the mode
+        "raise" it raises Error for a finding that has not been raised yet.
         """
         if not (_sessions and _sessions[-1] is self):
             return
@@ -141,13 +142,13 @@ _sessions: list[Session] = []  # the last one runs
 def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
     """Enables the sanitizer until the end of a ``with`` block, or until ``disable()``.
 
-    ``checks`` are "race", "init", "memory" and "leak", one by one or joined by commas; none means "race". In the mode
-    "raise" a finding stops the work that it is about with ``Error``; what cannot fail, such as the free of a tensor,
-    stops the next work of its thread, or the end of the block. In the mode "report" nothing stops, and
-    ``session.reports`` has the findings. A session within another one interrupts it. ValueError for an unknown check or
-    mode.
+    ``checks`` are "race", "init", "memory" and "leak", as several arguments or joined by commas (default: "race"). In
+    the mode "raise" (the default) a finding raises ``Error``, and the work with the finding does not run. Some findings
+    are about actions that cannot raise, such as the free of a tensor; they are raised by the next work of the thread,
+    or at the end of the block. In the mode "report" nothing raises, and ``session.reports`` has the findings. A session
+    within another session interrupts it. Raises ValueError for an unknown check or mode.
 
-    Waits for all devices. Memory that exists already counts as written, and as no leak.
+    Waits for all devices. Memory that exists already counts as written, and is not reported as a leak.
     """
     names = frozenset(name.strip() for check in checks or ("race",) for name in check.split(",") if name.strip())
     for name in names:
@@ -164,7 +165,7 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
 
 
 def disable() -> None:
-    """Ends the session that ``enable`` began last, as the end of its ``with`` block does."""
+    """Ends the session that ``enable`` began last. The effect is that of the end of its ``with`` block."""
     if _sessions:
         _sessions[-1].close()
 
@@ -177,7 +178,7 @@ def _findings(first: int = 0, settles: bool = True) -> list[Report]:
 
 
 def _make_error(number: int) -> Error:
-    """What the thread whose work was stopped raises. Called from C++."""
+    """The exception for the thread whose work was stopped. C++ calls this function."""
     session = _sessions[-1]
     session._raised.add(len(session._earlier) + number)
     return Error(_findings(number, settles=False)[0])
@@ -190,7 +191,7 @@ def _look_for_leaks() -> None:
     if openreg.is_initialized():
         for index in range(torch.accelerator.device_count()):
             torch.accelerator.synchronize(index)
-        openreg.memory.empty_cache()  # and with it the events that blocks wait for
+        openreg.memory.empty_cache()  # frees also the events that blocks wait for
         torch.accelerator.empty_host_cache()
     _C._sanitizer_look_for_leaks()
 

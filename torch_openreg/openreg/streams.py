@@ -13,16 +13,24 @@ from torch_openreg import _C
 from torch_openreg._loader import device_type
 
 from . import device
-from ._names import SUBMODULES
 from ._utils import DeviceLike, existing_device
 
-__all__ = [*SUBMODULES["streams"]]
+__all__ = [
+    "Event",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "stream",
+]
 
 
 class _OfThisDevice(type):
-    """The class of names for PyTorch's own objects where they are of this device.
+    """The metaclass of ``Stream`` and ``Event``: their instances are PyTorch's own objects that belong to this device.
 
-    Not subclasses: ``torch.Event.elapsed_time`` and ``torch.Stream.record_event`` take an exact ``torch.Event`` only.
+    Real subclasses would not work: ``torch.Event.elapsed_time`` and ``torch.Stream.record_event`` accept only objects
+    whose class is exactly ``torch.Event``.
     """
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -32,8 +40,8 @@ class _OfThisDevice(type):
 class Stream(torch.Stream, metaclass=_OfThisDevice):
     """Makes a ``torch.Stream``, a queue of work that runs in order. As ``torch.cuda.Stream``.
 
-    ``device``: default the current one. ``priority``: lower numbers are more urgent, from 0 (default) down to -3;
-    others are moved into that range.
+    ``device``: the stream's device (default: the current device). ``priority``: from 0 (default) down to -3, and a
+    lower number is more urgent; a number outside of this range becomes the nearest number in it.
     """
 
     def __new__(cls, device: DeviceLike | None = None, priority: int = 0, **kwargs: Any) -> torch.Stream:  # type: ignore[misc]
@@ -45,10 +53,10 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
 class Event(torch.Event, metaclass=_OfThisDevice):
     """Makes a ``torch.Event``, a mark in a stream to wait for and to measure with. As ``torch.cuda.Event``.
 
-    ``enable_timing`` (default False): whether ``elapsed_time`` (milliseconds) may be asked. ``blocking`` is accepted:
-    waiting never spins; so is ``external``, which means something in a graph only. ``interprocess`` is accepted, but
-    ``ipc_handle`` raises NotImplementedError. An event belongs to the device of the stream that first records it; any
-    stream may wait for it.
+    ``enable_timing`` (default False): whether ``elapsed_time`` (in milliseconds) may be called. ``blocking`` (default
+    False) has no effect, because a wait never spins. ``external`` (default False) has no effect, because only graphs
+    use it. ``interprocess`` (default False) is accepted, but ``ipc_handle`` raises NotImplementedError. An event
+    belongs to the device of the stream that first records it; any stream may wait for it.
     """
 
     def __new__(  # type: ignore[misc]
@@ -58,26 +66,33 @@ class Event(torch.Event, metaclass=_OfThisDevice):
 
 
 def current_stream(device: DeviceLike | None = None) -> torch.Stream:
-    """The calling thread's current stream of a device (default: the current one). As ``torch.cuda.current_stream``."""
+    """The calling thread's current stream of ``device`` (default: the current device).
+
+    As ``torch.cuda.current_stream``.
+    """
     return torch.accelerator.current_stream(existing_device(device))
 
 
 def default_stream(device: DeviceLike | None = None) -> torch.Stream:
-    """The stream that is current until another is chosen. As ``torch.cuda.default_stream``."""
+    """The stream of ``device`` (default: the current device) that is current until a program chooses another one.
+
+    As ``torch.cuda.default_stream``.
+    """
     return _C._get_default_stream(existing_device(device))
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Makes ``stream`` current, and its device too; None changes nothing. As ``torch.cuda.set_stream``.
+    """Makes ``stream`` the current stream, and its device the current device. None changes nothing.
 
-    ``with torch.openreg.stream(...)`` restores the previous one, which is mostly better.
+    As ``torch.cuda.set_stream``. ``with torch.openreg.stream(...)`` is usually better, because it restores the previous
+    stream.
     """
     if stream is not None:
         torch.accelerator.set_stream(stream)
 
 
 class StreamContext:
-    """What ``stream`` returns. As ``torch.cuda.StreamContext``."""
+    """The context manager that ``stream`` returns. As ``torch.cuda.StreamContext``."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
@@ -96,5 +111,8 @@ class StreamContext:
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """Context manager that makes ``stream`` and its device current; None changes nothing. As ``torch.cuda.stream``."""
+    """Context manager that makes ``stream`` and its device current, and then restores the previous ones.
+
+    None changes nothing. As ``torch.cuda.stream``.
+    """
     return StreamContext(stream)

@@ -10,16 +10,16 @@ from types import ModuleType
 
 
 def _autoload() -> ModuleType:
-    """What PyTorch calls at the end of ``import torch``. May be called again: it then changes nothing."""
+    """Called by PyTorch at the end of ``import torch``. A second call changes nothing."""
     import torch
 
     from torch_foo import foo
 
-    # Autoload calls us, and no more: torch.foo is ours to set, unless somebody has taken the name.
+    # Autoload only calls us. We set torch.foo ourselves, unless another package has set it.
     if not hasattr(torch, "foo"):
         torch.foo = foo  # type: ignore[attr-defined]
     return foo
 
 
-# For an import by hand where autoload is switched off.
+# For an import by hand if autoload is switched off.
 _autoload()

@@ -1,4 +1,4 @@
-"""What becomes ``torch.foo``."""
+"""The module that becomes ``torch.foo``."""
 
 
 def is_available() -> bool:

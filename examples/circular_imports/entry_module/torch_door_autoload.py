@@ -1,6 +1,6 @@
-"""The entry point, in a module of its own: complete before anything that needs torch is imported."""
+"""The entry point in a separate module, which is complete before anything that needs torch is imported."""
 
 
 def _autoload():
-    # Half imported, if it is what imported torch: it is in sys.modules then, and completes when torch is there.
+    # torch_door may be half imported, if it has imported torch. It is then in sys.modules, and completes after torch.
     import torch_door  # noqa: F401

@@ -31,8 +31,8 @@ struct Allocator final : c10::Allocator {
 Allocator allocator;
 REGISTER_ALLOCATOR(kType, &allocator);
 
-// HARDWARE: one device, and one stream, on which work is finished when the call returns. More devices need the driver's
-// current device here, and streams its queues and events.
+// HARDWARE: this backend has one device, and one stream, on which work is finished when the call returns. For more
+// devices, use the driver's current device here. For more streams, use its queues and events.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override {
     return kType;
@@ -69,7 +69,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
-// HARDWARE: whether the driver finds a device. A machine without one must import torch as if nothing was installed.
+// HARDWARE: ask the driver whether it finds a device. A machine without one must import torch as if nothing was
+// installed.
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override {
     return true;
@@ -87,12 +88,12 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return 0;
   }
 };
-const bool registered = (at::RegisterPrivateUse1HooksInterface(new Hooks), true); // for the life of the process
+const bool registered = (at::RegisterPrivateUse1HooksInterface(new Hooks), true); // lives until the process ends
 
 } // namespace
 } // namespace abacus
 
-// What Python imports. Importing it opens the library, whose static initialisers register everything.
+// The module that Python imports. The import opens the library, whose static initialisers register everything.
 extern "C" PyMODINIT_FUNC PyInit__C() {
   static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
   return PyModule_Create(&module);

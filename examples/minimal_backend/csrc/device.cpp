@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-// A stand-in for the vendor's driver and kernels: "device memory" is the host's, and a kernel is a loop.
+// Takes the place of the vendor's driver and kernels: "device memory" is the host's memory, and a kernel is a loop.
 namespace abacus {
 
 // HARDWARE: the driver's allocation of device memory, such as cudaMalloc and cudaFree.
@@ -25,7 +25,7 @@ void copy_to_host(void* host, const void* device, size_t bytes) {
   std::memcpy(host, device, bytes);
 }
 
-// HARDWARE: from here on, launches of kernels. Each loop is what one kernel computes.
+// HARDWARE: from here on, launches of kernels. Each loop computes what one kernel computes.
 void binary(Binary operation, float* out, const float* a, const float* b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     switch (operation) {
@@ -53,7 +53,7 @@ void matmul(Matrix out, Matrix a, Matrix b, int64_t m, int64_t n, int64_t k, flo
         sum += a.data[i * a.row + l * a.column] * b.data[l * b.row + j * b.column];
       }
       float& element = out.data[i * out.row + j * out.column];
-      element = (beta == 0 ? 0 : beta * element) + alpha * sum; // beta = 0: what was there does not count, not even NaN
+      element = (beta == 0 ? 0 : beta * element) + alpha * sum; // beta = 0: the old value is ignored, even a NaN
     }
   }
 }

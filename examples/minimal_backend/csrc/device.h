@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
-// The device, as the rest of the backend sees it: memory, copies and kernels, in C, without PyTorch.
+// The device's interface for the rest of the backend: memory, copies and kernels, in C, without PyTorch.
 //
-// Each function is a place where the hardware comes in, marked HARDWARE in device.cpp. All of them work in order and
-// return when their work is done: the device has one stream, the default one, and it is synchronous.
+// Each function calls the hardware; device.cpp marks these places with HARDWARE. The functions run in order, and return
+// when their work is done. So the device has one stream, the default stream, and it is synchronous.
 namespace abacus {
 
 // Device memory. allocate() returns nullptr if there is none left; release(nullptr) does nothing.
@@ -21,7 +21,7 @@ struct Matrix {
   int64_t row, column;
 };
 
-// Element by element: out[i] = f(a[i], b[i]), of n elements that lie one after the other.
+// Element by element: out[i] = f(a[i], b[i]), for n elements without gaps.
 enum class Binary { Add, Mul, Relu, ReluBackward };
 void binary(Binary operation, float* out, const float* a, const float* b, int64_t n);
 // out = beta * out + alpha * (a @ b), with a of m x k and b of k x n elements.
@@ -32,7 +32,7 @@ void sum_rows(float* out, const float* in, int64_t rows, int64_t columns);
 void mse_loss(float* loss, const float* in, const float* target, int64_t n);
 void mse_loss_backward(float* grad_in, const float* grad_loss, const float* in, const float* target, int64_t n);
 
-// Elements of `size` bytes, of a tensor with these sizes, from one layout to another.
+// Copies elements of `size` bytes of a tensor with these sizes from one layout to another.
 void copy_strided(
     void* to,
     const int64_t* to_strides,

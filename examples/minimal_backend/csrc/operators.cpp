@@ -9,9 +9,9 @@
 
 #include "device.h"
 
-// The operators that a multilayer perceptron and SGD need: what the device lacks, PyTorch refuses by name. To find the
-// next one, run a program and read "Could not run 'aten::...'". Most operators exist in three forms; where PyTorch makes
-// the others from the one with `out`, that is the one to register.
+// The operators that a multilayer perceptron and SGD need. PyTorch refuses a missing operator by its name. To find the
+// next operator to write, run a program and read "Could not run 'aten::...'". Most operators have three forms. If
+// PyTorch makes the other forms from the one with `out`, register only that form.
 namespace abacus {
 namespace {
 
@@ -56,7 +56,7 @@ Tensor as_strided(const Tensor& self, IntArrayRef size, IntArrayRef stride, std:
 
 // ---- Copies ------------------------------------------------------------------------------------------------------
 
-// Between tensors of equal sizes and dtypes, in any layout, on the device.
+// Copies between tensors of equal sizes and dtypes, in any layout, on the device.
 void copy_on_device(const Tensor& to, const Tensor& from) {
   copy_strided(
       to.mutable_data_ptr(),
@@ -68,7 +68,7 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
       to.element_size());
 }
 
-// copy_() in all directions. The host converts dtypes and gathers what does not lie in one piece.
+// copy_() in all directions. The host converts dtypes and gathers tensors with gaps.
 Tensor copy_from(const Tensor& source, const Tensor& to, bool /*non_blocking*/) {
   const Tensor from = source.expand_as(to);
   if (to.numel() == 0) {
@@ -76,7 +76,7 @@ Tensor copy_from(const Tensor& source, const Tensor& to, bool /*non_blocking*/) 
   }
   if (to.is_privateuseone() && from.is_privateuseone() && to.scalar_type() == from.scalar_type()) {
     copy_on_device(to, from);
-  } else if (from.is_privateuseone()) { // to the host, or to another dtype by way of it
+  } else if (from.is_privateuseone()) { // to the host, or through the host to another dtype
     const Tensor piece = empty(from.sizes(), from.scalar_type(), {}, {}, {}, {});
     copy_on_device(piece, from);
     const Tensor host = at::empty(from.sizes(), from.options().device(c10::kCPU));
@@ -91,7 +91,7 @@ Tensor copy_from(const Tensor& source, const Tensor& to, bool /*non_blocking*/) 
   return to;
 }
 
-// item(): the one operator in which PyTorch asks a device for a number.
+// item() is the one operator in which PyTorch asks a device for a number.
 Scalar local_scalar_dense(const Tensor& self) {
   return self.cpu().item();
 }
@@ -116,8 +116,8 @@ void check(const Tensor& tensor) {
       tensor.scalar_type() == at::kFloat, "abacus computes in float32, not in ", tensor.dtype());
 }
 
-// An operand as the kernels take it: of this shape, in one piece. A number comes as a CPU tensor without dimensions; any
-// other tensor of another device is refused, as everywhere in PyTorch.
+// An operand in the form that kernels take: of this shape, without gaps. A number comes as a CPU tensor without
+// dimensions. Any other tensor of another device is refused, as everywhere in PyTorch.
 Tensor operand(const Tensor& tensor, IntArrayRef size) {
   if (tensor.is_cpu() && tensor.dim() == 0) {
     return empty(size, at::kFloat, {}, {}, {}, {}).fill_(tensor.item());
@@ -159,7 +159,7 @@ Tensor relu(const Tensor& self) {
   return out;
 }
 
-// The derivative of relu(); PyTorch passes its output.
+// The derivative of relu(). PyTorch passes the output of relu().
 Tensor& threshold_backward_out(const Tensor& grad, const Tensor& self, const Scalar& threshold, Tensor& grad_input) {
   TORCH_CHECK_NOT_IMPLEMENTED(threshold.toDouble() == 0, "abacus has the threshold of relu() only.");
   compute(Binary::ReluBackward, grad, self, grad_input);
@@ -185,7 +185,7 @@ Tensor& mm_out(const Tensor& a, const Tensor& b, Tensor& out) {
   return out;
 }
 
-// The gradient of a bias, and sums over everything: over leading dimensions.
+// The gradient of a bias, and sums over all elements: both sum over leading dimensions.
 Tensor& sum_out(const Tensor& self, at::OptionalIntArrayRef dims, bool, std::optional<at::ScalarType>, Tensor& out) {
   for (int64_t i = 0; dims && i < static_cast<int64_t>(dims->size()); ++i) {
     TORCH_CHECK_NOT_IMPLEMENTED((*dims)[i] == i, "abacus sums over leading dimensions only.");

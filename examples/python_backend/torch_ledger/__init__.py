@@ -6,7 +6,7 @@ from types import ModuleType
 
 
 def _autoload() -> ModuleType | None:
-    """What PyTorch calls at the end of ``import torch``. Returns None if another backend has PrivateUse1."""
+    """Called by PyTorch at the end of ``import torch``. Returns None if another backend has PrivateUse1."""
     import torch
 
     if torch._C._get_privateuse1_backend_name() not in ("privateuseone", "ledger"):
@@ -16,5 +16,5 @@ def _autoload() -> ModuleType | None:
     return device
 
 
-# For an import by hand where autoload is switched off.
+# For an import by hand if autoload is switched off.
 _autoload()

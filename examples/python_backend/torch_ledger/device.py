@@ -17,15 +17,15 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 NAME = "ledger"
 
 calls: Counter[str] = Counter()
-"""How often each operator ran on the device: what the device is named after."""
+"""The number of times that each operator ran on the device. The device has its name from these counts."""
 
 
 class LedgerTensor(torch.Tensor):
-    """A tensor of the device. Programs never name this class: they say ``device="ledger"``."""
+    """A tensor of the device. Programs never name this class: they write ``device="ledger"``."""
 
     values: torch.Tensor
 
-    # Functions of torch reach __torch_dispatch__ as operators; nothing is to be done before.
+    # Functions of torch reach __torch_dispatch__ as operators, so nothing is to be done here.
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
@@ -69,7 +69,7 @@ def unwrap(arguments: Any) -> Any:
 
 
 def check_devices(operator: Any, arguments: Any) -> None:
-    """As for every device, a tensor of another one is an error, unless it is a number."""
+    """Raises for a tensor of another device, as for every device, unless the tensor is a number."""
     for tensor in tree_flatten(arguments)[0]:
         if isinstance(tensor, torch.Tensor) and not isinstance(tensor, LedgerTensor) and tensor.dim() > 0:
             raise RuntimeError(
@@ -120,13 +120,13 @@ class Module:
 
     @staticmethod
     def manual_seed_all(seed: int) -> None:
-        """Nothing to seed: random numbers come from the CPU's generator."""
+        """Does nothing, because random numbers come from the CPU's generator."""
 
 
 _setup_privateuseone_for_python_backend(NAME, Module())
-# Operators without a tensor among their arguments are found through the device's dispatch key.
+# The dispatcher finds operators without a tensor among their arguments through the device's dispatch key.
 library = torch.library.Library("aten", "IMPL")
 library.impl("empty.memory_format", empty, "PrivateUse1")
 library.impl("empty_strided", empty_strided, "PrivateUse1")
-# torch.tensor(data, device=...) copies without the class's help.
+# torch.tensor(data, device=...) copies without calling the class.
 library.impl("_copy_from", lambda source, target, non_blocking=False: copy(target, source), "PrivateUse1")

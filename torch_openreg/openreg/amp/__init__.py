@@ -1,4 +1,4 @@
-"""Mixed precision, as ``torch.cuda.amp``: ``torch.amp`` with the device filled in."""
+"""Mixed precision, as ``torch.cuda.amp``: the functions of ``torch.amp``, for this device."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_amp_suppor
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """The dtypes that ``torch.autocast("openreg")`` takes; its default is the first. Core PyTorch asks for them."""
+    """The dtypes that ``torch.autocast("openreg")`` accepts. The first is the default. PyTorch calls this function."""
     return [torch.float16, torch.bfloat16]
 
 
 class autocast(_autocast):
-    """``torch.autocast("openreg", ...)``, with the arguments ``enabled``, ``dtype`` and ``cache_enabled`` of there."""
+    """``torch.autocast("openreg", ...)`` with the same arguments ``enabled``, ``dtype`` and ``cache_enabled``."""
 
     def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.float16, cache_enabled: bool = True) -> None:
         super().__init__(device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)

@@ -1,4 +1,4 @@
-"""Switches autoload off for the import of torch that it makes, and on again for the processes that this one starts."""
+"""Switches autoload off while it imports torch, and on again for the processes that this process starts."""
 
 import os
 import sys
@@ -21,4 +21,4 @@ def is_available():
 
 
 def _autoload():
-    """Nothing is left to do: to find this function, PyTorch has imported the package."""
+    """Does nothing: PyTorch has imported the package to find this function, and that was all to do."""

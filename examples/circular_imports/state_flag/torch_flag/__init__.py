@@ -1,4 +1,4 @@
-"""Imports no torch: only the entry point, and the flag that tells whether somebody else imports the backend already."""
+"""Does not import torch. Has only the entry point, and a flag: the backend is being imported already."""
 
 is_loaded = False
 

@@ -7,13 +7,13 @@ from types import ModuleType
 
 
 def _autoload() -> ModuleType | None:
-    """What PyTorch calls at the end of ``import torch``. Returns None if another backend has PrivateUse1."""
+    """Called by PyTorch at the end of ``import torch``. Returns None if another backend has PrivateUse1."""
     import torch
 
     name = torch._C._get_privateuse1_backend_name()
     if name == "abacus":
         return sys.modules["torch_abacus.abacus"]
-    # The kernel tells of a backend that has not, or not yet, changed the name.
+    # The kernel shows a backend that has not changed the name, or not yet.
     if name != "privateuseone" or torch._C._dispatch_has_kernel_for_dispatch_key(
         "aten::empty.memory_format", "PrivateUse1"
     ):
@@ -26,5 +26,5 @@ def _autoload() -> ModuleType | None:
     return abacus
 
 
-# For an import by hand where autoload is switched off.
+# For an import by hand if autoload is switched off.
 _autoload()

@@ -1,15 +1,15 @@
-"""``torch.abacus``: what PyTorch and programs ask a device's module for."""
+"""``torch.abacus``: the functions that PyTorch and programs call in a device's module."""
 
 from __future__ import annotations
 
 
-# HARDWARE: whether the driver finds a device, how many, and which is current.
+# HARDWARE: ask the driver whether it finds a device, how many devices there are, and which device is current.
 def is_available() -> bool:
     """Whether there is a device. As ``torch.cuda.is_available``."""
     return True
 
 
-is_initialized = is_available  # nothing has to start
+is_initialized = is_available  # the device needs no start
 
 
 def device_count() -> int:
@@ -23,13 +23,13 @@ def current_device() -> int:
 
 
 def synchronize(device: object = None) -> None:
-    """Waits for all work of the device, which is done when a call returns. As ``torch.cuda.synchronize``."""
+    """Waits for all work of the device. The work is done already. As ``torch.cuda.synchronize``."""
 
 
 def _is_in_bad_fork() -> bool:
-    """HARDWARE: most drivers do not survive fork(); then this says so in a child."""
+    """HARDWARE: most drivers do not work after fork(). Then this function must return True in a child."""
     return False
 
 
 def manual_seed_all(seed: int) -> None:
-    """Nothing to seed: no operator of the device draws random numbers. As ``torch.cuda.manual_seed_all``."""
+    """Does nothing, because no operator of the device draws random numbers. As ``torch.cuda.manual_seed_all``."""
