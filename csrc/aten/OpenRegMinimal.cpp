@@ -7,10 +7,9 @@
 #include <torch/library.h>
 
 #include "../runtime/OpenRegBackendMeta.h"
-#include "native/Fallback.h"
 #include "native/Minimal.h"
 
-// The operators that everything else stands on, and the fallback for the rest.
+// The operators that everything else stands on.
 namespace at::openreg {
 namespace {
 
@@ -62,12 +61,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 // LITERALINCLUDE END: TORCH_LIBRARY_IMPL
 // LITERALINCLUDE END: TORCH_LIBRARY_IMPL DEFAULT
-
-// LITERALINCLUDE START: FALLBACK GLOBAL
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-}
-// LITERALINCLUDE END: FALLBACK GLOBAL
 
 } // namespace
 } // namespace at::openreg

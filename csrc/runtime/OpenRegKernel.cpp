@@ -3,12 +3,15 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <utility>
 
 namespace c10::openreg {
 namespace {
 
 thread_local const char* operator_name = nullptr;
+
+std::atomic<LaunchSite> launch_site{nullptr};
 
 } // namespace
 
@@ -36,6 +39,15 @@ const char* OperatorName::get_or(const char* name) {
 
 const char* OperatorName::exchange(const char* name) {
   return std::exchange(operator_name, name);
+}
+
+void set_launch_site(LaunchSite site) {
+  launch_site.store(site, std::memory_order_relaxed);
+}
+
+std::string launched_at() {
+  const LaunchSite site = launch_site.load(std::memory_order_relaxed);
+  return site ? ", launched at " + site() : std::string();
 }
 
 } // namespace c10::openreg

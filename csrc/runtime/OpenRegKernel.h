@@ -4,6 +4,7 @@
 #include <openreg_activity.h>
 
 #include <exception>
+#include <string>
 
 #include "OpenRegStream.h"
 
@@ -48,6 +49,10 @@ class OPENREG_API Kernel {
 };
 // LITERALINCLUDE END: DOOR
 
+// The device whose kernel the calling thread computes in its own memory operations; -1: the thread computes none, or a
+// queued one. The allocator asks: memory that such a kernel uses may be written at once, without a launch.
+inline thread_local DeviceIndex computing_device = -1;
+
 // Tells `visit` of a strided tensor on the device or in pinned memory.
 OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context);
 
@@ -73,5 +78,13 @@ class OPENREG_API OperatorName {
   static const char* get_or(const char* name);
   static const char* exchange(const char* name);
 };
+
+// Where a kernel was launched, "train.py:12 in step". Null, the default: it is not recorded.
+using LaunchSite = std::string (*)();
+OPENREG_API void set_launch_site(LaunchSite site);
+
+// ", launched at train.py:12 in step", for the text of a failure; empty if it is not recorded. May call Python, so no lock
+// may be held.
+OPENREG_API std::string launched_at();
 
 } // namespace c10::openreg

@@ -1,8 +1,8 @@
 #include <ATen/ops/convolution_backward_ops.h>
 #include <torch/library.h>
 
-#include "aten/native/Convolution.h"
-#include "aten/native/OnCpu.h"
+#include "borrowed/OnCpu.h"
+#include "borrowed/routes/Convolution.h"
 
 // Operators whose composite kernel, PyTorch's own for every backend, takes another way for a tensor that is_cuda(): to
 // kernels that only a build with CUDA has. A kernel of the device's own comes before the composite one.

@@ -1,5 +1,5 @@
 // In every kernel that torch.compile generates for the device: how its entry gets to its loops.
-// The other side is csrc/inductor/CompiledKernel.h.
+// The other side is csrc/borrowed/inductor/CompiledKernel.h.
 #ifndef TORCH_OPENREG_LAUNCH
 #define TORCH_OPENREG_LAUNCH
 #include <dlfcn.h>

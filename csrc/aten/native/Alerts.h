@@ -3,8 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "Fallback.h"
-#include "OnCpu.h"
+#include "../../runtime/OpenRegException.h"
 
 // After torch.use_deterministic_algorithms(True), the operators that are nondeterministic on CUDA raise here as they raise
 // there, although the CPU's kernels, which run here, are deterministic. A program that will train on a GPU is told before
@@ -34,21 +33,5 @@ void alert_and_run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   }
   run(op, keys, stack);
 }
-
-// The unboxed form of alert_and_run(), for operators that are called often (OnCpu.h).
-template <class Op, class Schema = typename Op::schema>
-struct AlertingOnCpu;
-
-template <class Op, class Result, class... Args>
-struct AlertingOnCpu<Op, Result(Args...)> {
-  static Result call(Args... args) {
-    if (C10_LIKELY(!globalContext().deterministicAlgorithms())) {
-      return UnboxedOnCpu<Op>::call(args...);
-    }
-    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-    static const auto kernel = c10::KernelFunction::makeFromBoxedFunction<&alert_and_run<&run_boxed>>();
-    return kernel.call<Result, Args...>(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), args...);
-  }
-};
 
 } // namespace at::openreg

@@ -6,7 +6,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "OnCpu.h"
+#include "DeviceCheck.h"
 
 namespace at::openreg {
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -15,7 +14,7 @@
 // threads than the program that asked.
 namespace at::openreg {
 
-struct DevicePolicy;
+struct OperatorTraits;
 
 enum class FallbackMode : uint8_t { Silent, Warn, Error };
 
@@ -24,18 +23,12 @@ struct FallbackPolicy {
   std::vector<std::string> allowed; // glob patterns, "aten::sort.stable", "sort", "_foreach_*"; these stay silent
 };
 
-// Of one operator, kept with what else is known of it (DeviceRules.h).
-struct FallbackUse {
-  std::atomic<uint64_t> calls{0};
-  std::atomic<bool> warned{false};
-};
-
 OPENREG_API FallbackPolicy fallback_policy();
 OPENREG_API void set_fallback_policy(FallbackPolicy policy);                 // warnings are due again
 OPENREG_API std::vector<std::pair<std::string, uint64_t>> fallback_counts(); // of operators that took it
 OPENREG_API void reset_fallback_counts();
 
 // Called by the fallback before an operator runs. Throws where the policy refuses it.
-void note_fallback(const DevicePolicy& op);
+void note_fallback(const OperatorTraits& op);
 
 } // namespace at::openreg

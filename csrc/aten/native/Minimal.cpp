@@ -13,11 +13,11 @@
 #include "../../runtime/OpenRegKernel.h"
 #include "../../runtime/OpenRegStorage.h"
 #include "../../runtime/OpenRegWait.h"
-#include "KernelScope.h"
 
 namespace at::openreg {
 namespace {
 
+using c10::openreg::check_memory;
 using c10::openreg::make_storage;
 using c10::openreg::resize_storage;
 
@@ -122,6 +122,11 @@ Tensor empty_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& o
   const c10::DeviceIndex device = options.device().index();
   return stride.empty() ? make_contiguous(size, options.dtype(), device, options.memory_format_opt())
                         : make_strided(size, stride, options.dtype(), device);
+}
+
+Tensor empty_compiled(IntArrayRef size, IntArrayRef stride, ScalarType dtype) {
+  const Device device(DeviceType::PrivateUse1, c10::openreg::current_device());
+  return empty_output(size, stride, TensorOptions(dtype).device(device));
 }
 
 // Zeros without memory, which autograd uses for gradients that are known to be zero. The key ZeroTensor marks them.

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "../../runtime/OpenRegException.h"
+
 // Bodies of the minimal set: what a backend needs before anything else can run. Registered in ../OpenRegMinimal.cpp.
 namespace at::openreg {
 
@@ -23,6 +25,9 @@ Tensor empty_strided(
 // The output that a structured kernel asks for: of `stride` if there is any, else contiguous in the options' memory
 // format.
 Tensor empty_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& options);
+
+// As torch.empty_strided() on the current device, without the dispatcher: for the buffers of a compiled graph.
+OPENREG_API Tensor empty_compiled(IntArrayRef size, IntArrayRef stride, ScalarType dtype);
 
 Tensor _efficientzerotensor(
     IntArrayRef size,

@@ -9,7 +9,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "OnCpu.h"
+#include "DeviceCheck.h"
 
 namespace at::openreg {
 namespace {

@@ -11,7 +11,7 @@
 #include <deque>
 #include <optional>
 
-#include "Fallback.h"
+#include "Arguments.h"
 
 namespace at::openreg {
 namespace {

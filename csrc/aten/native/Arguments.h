@@ -1,15 +1,12 @@
 #pragma once
 
-#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
 
+// Boxed arguments.
 namespace at::openreg {
-
-// Any operator without a kernel of its own: the CPU's kernel, run in place on device memory (KernelScope.h).
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
-
-// Any operator that has a CPU kernel, queued where that is possible (Queue.h): what the fallback does, and OnCpu.h's
-// unboxed form when the device does not execute inline.
-void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 // Calls `fn` with every tensor in `value`: a Tensor, Tensor[], or Tensor?[] argument.
 template <class Fn>
@@ -29,6 +26,10 @@ void for_each_tensor(const c10::IValue& value, const Fn& fn) {
   }
 }
 
-bool is_generator(const c10::Argument& argument);
+inline bool is_generator(const c10::Argument& argument) {
+  const auto type = argument.type();
+  const auto* optional = type->castRaw<c10::OptionalType>();
+  return (optional ? optional->getElementType()->kind() : type->kind()) == c10::TypeKind::GeneratorType;
+}
 
 } // namespace at::openreg

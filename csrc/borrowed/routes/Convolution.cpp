@@ -6,7 +6,7 @@
 #include <ATen/ops/convolution_ops.h>
 #include <ATen/ops/convolution_overrideable_ops.h>
 
-#include "OnCpu.h"
+#include "../OnCpu.h"
 
 namespace at::openreg {
 namespace {
@@ -41,13 +41,13 @@ Tensor convolution_overrideable(
   check_same_type(input, weight, "weight");
   check_same_type(input, bias.value_or(Tensor()), "bias");
   const auto& schema = schema_of<at::_ops::convolution_overrideable>();
-  KernelScope scope(policy_of<at::_ops::convolution_overrideable>());
-  see(scope, input, schema.arguments()[0]);
-  see(scope, weight, schema.arguments()[1]);
-  see(scope, bias, schema.arguments()[2]);
+  KernelScope scope(traits_of<at::_ops::convolution_overrideable>());
+  add_argument(scope, input, schema.arguments()[0]);
+  add_argument(scope, weight, schema.arguments()[1]);
+  add_argument(scope, bias, schema.arguments()[2]);
   if (C10_UNLIKELY(!c10::openreg::executes_inline())) { // as Unboxed, for another operator
     scope.check_devices();
-    return Boxed<at::_ops::convolution>::call(
+    return Boxed<at::_ops::convolution, &run_boxed>::call(
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
   }
   scope.enter();

@@ -1,13 +1,10 @@
 #include "KernelScope.h"
 
-#include "../../runtime/OpenRegWait.h"
-#include "Layouts.h"
-
-#include <c10/core/AutogradState.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
+
+#include "../runtime/OpenRegWait.h"
+#include "Components.h"
+#include "OneTeam.h"
 
 namespace at::openreg {
 namespace {
@@ -119,46 +116,7 @@ Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) 
   return make_like(std::move(storage), c10::DispatchKey::PrivateUse1, *tensor.unsafeGetTensorImpl());
 }
 
-void check_missing_memory(const c10::TensorImpl& tensor, const char* kernel) {
-  const bool never_had_any = // a FakeTensor's component, or zeros that are known without memory
-      !tensor.storage().device().is_privateuseone() || tensor.key_set().has(c10::DispatchKey::ZeroTensor);
-  if (tensor.numel() > 0 && !never_had_any) {
-    const std::string call =
-        c10::str(kernel, ": the storage of an operand with ", tensor.numel(), " elements was resized to 0 bytes");
-    c10::openreg::throw_error(orErrorIllegalAddress, call.c_str());
-  }
-}
-
-// The thread's, or one that nobody reads, if autograd is to have its own threads.
-C10_NOINLINE static c10::AutogradState* autograd_state() {
-  static const bool own_threads = [] {
-    const char* value = std::getenv("TORCH_OPENREG_AUTOGRAD_THREADS");
-    return value != nullptr && std::string_view(value) == "1";
-  }();
-  static c10::AutogradState unread = [] {
-    c10::AutogradState state = c10::AutogradState::get_tls_state();
-    state.set_multithreading_enabled(false);
-    return state;
-  }();
-  return own_threads ? &unread : &c10::AutogradState::get_tls_state();
-}
-
-// A backward must not run on autograd's own thread for the device, as CUDA's does: CPU kernels on a second thread make a
-// second OpenMP team, and libgomp then lets *all* teams of the process sleep between parallel regions, which slowed a
-// forward of 13 us to 96 us, on the CPU device too. So a thread that computes on the device runs its backward itself.
-// TORCH_OPENREG_AUTOGRAD_THREADS=1 brings CUDA's arrangement back. Set at every kernel, because InferenceMode and others
-// save and restore the state that holds it.
-void run_backward_on_this_thread() {
-  thread_local c10::AutogradState* state = nullptr; // kept, because to ask for it is a call
-  if (C10_UNLIKELY(!state)) {
-    state = autograd_state();
-  }
-  if (C10_UNLIKELY(state->get_multithreading_enabled())) {
-    state->set_multithreading_enabled(false);
-  }
-}
-
-void KernelScope::see(Device device) {
+void KernelScope::add_device(Device device) {
   if (device.is_privateuseone()) {
     device_ = c10::openreg::with_index(device).index();
     c10::openreg::check_device_index(device_);
@@ -167,34 +125,17 @@ void KernelScope::see(Device device) {
   }
 }
 
-void KernelScope::check_devices() const {
-  if (C10_LIKELY(!mixed_ || device_ < 0)) {
-    return;
-  }
-  policy_.rule(policy_, seen_);
-  for (const SeenTensor& each : seen_) { // let pass where CUDA would fetch its value, which waits
-    if (is_elsewhere(each)) {
-      OPENREG_CHECK(orStreamSynchronize(c10::openreg::current_stream_handle(each.tensor->device().index())));
-    }
-  }
-}
-
-bool KernelScope::spans_devices() const {
-  return mixed_ &&
-         std::any_of(seen_.begin(), seen_.end(), [this](const SeenTensor& each) { return is_elsewhere(each); });
-}
-
 // Indices that are masks are counted before they are used.
 bool KernelScope::waits_for_data() const {
   bool has_indices = false, has_masks = false;
-  for (const SeenTensor& each : seen_) {
+  for (const Operand& each : operands_) {
     if (each.argument->type()->kind() == c10::TypeKind::ListType && each.argument->name() == "indices") {
       const auto type = each.tensor->dtype().toScalarType();
       has_indices = true;
       has_masks |= type == kBool || type == kByte;
     }
   }
-  return has_indices ? has_masks : policy_.reads_data;
+  return has_indices ? has_masks : traits_.reads_data;
 }
 
 void KernelScope::enter() {
@@ -208,20 +149,20 @@ void KernelScope::enter() {
     const auto operands = [](void* scope, orOperandFn_t visit, void* context) {
       static_cast<const KernelScope*>(scope)->visit_operands(visit, context);
     };
-    kernel_.emplace(c10::openreg::current_stream_handle(device_), policy_.name.c_str(), operands, this);
+    kernel_.emplace(c10::openreg::current_stream_handle(device_), traits_.name.c_str(), operands, this);
     if (C10_UNLIKELY(waits)) {
       c10::openreg::tell_wait(c10::openreg::current_stream_handle(device_));
     }
   }
   // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
-  allocations_.emplace(cpu_result_ || !policy_.builtin ? -1 : device_, policy_.only_writes);
+  allocations_.emplace(cpu_result_ || !traits_.builtin ? -1 : device_, traits_.only_writes);
   excluded_.emplace(kExcluded);
 }
 
 // At the begin the arguments, and at the end what the kernel wrote instead of them, and its results.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
-  for (const SeenTensor& each : seen_) {
-    const unsigned access = !is_written(policy_, *each.argument, training_) ? orAccessRead
+  for (const Operand& each : operands_) {
+    const unsigned access = !is_written(traits_, *each.argument, training_) ? orAccessRead
                             : each.argument->is_out()                       ? orAccessWrite
                                                                             : orAccessRead | orAccessWrite;
     for_each_component(share_tensor(each.tensor), [&](const TensorImpl& part) {
@@ -237,7 +178,7 @@ void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
 }
 
 KernelScope::~KernelScope() {
-  if (C10_LIKELY(policy_.builtin)) {
+  if (C10_LIKELY(traits_.builtin)) {
     if (C10_UNLIKELY(has_cow_)) {
       separate();
     }
@@ -288,7 +229,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   } else if (C10_LIKELY(!has_components(impl))) {
     cpu = make_alias(twin(impl), impl);
   } else {
-    check_memory(impl, policy_.name.c_str());
+    c10::openreg::check_memory(impl, traits_.name.c_str());
     cpu = map_components(
         *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
   }
@@ -326,14 +267,14 @@ const KernelScope::Alias* KernelScope::find(const TensorImpl* device) const {
 
 c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor) {
   c10::StorageImpl* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
-  if (C10_LIKELY(policy_.builtin && c10::openreg::keeps_twin(storage))) {
+  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage))) {
     if (auto* ready = static_cast<c10::openreg::OpenRegStorageImpl*>(storage)->ready_twin(); C10_LIKELY(ready)) {
       return share(ready);
     }
   }
-  check_memory(tensor, policy_.name.c_str());
+  c10::openreg::check_memory(tensor, traits_.name.c_str());
   const bool is_cow = c10::openreg::is_cow(storage);
-  if (C10_LIKELY(policy_.builtin && c10::openreg::keeps_twin(storage) && !is_cow)) {
+  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage) && !is_cow)) {
     return c10::openreg::twin_of(storage);
   }
   for (const Alias& known : aliases_) { // one twin, or the kernel would not see that operands overlap
@@ -341,7 +282,7 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
       return share(known.cpu.storage().unsafeGetStorageImpl());
     }
   }
-  if (!policy_.builtin) {
+  if (!traits_.builtin) {
     return c10::openreg::new_twin(storage); // with memory of its own: who knows how this kernel writes
   }
   if (is_cow && !is_output(storage)) {
@@ -354,7 +295,7 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
 // Whether a tensor over `storage` is an out= argument. Its kernel may resize it, which PyTorch forgets to tell a
 // copy-on-write storage (StorageImpl::set_data_ptr_noswap): it must have memory of its own before.
 bool KernelScope::is_output(const c10::StorageImpl* storage) const {
-  return std::any_of(seen_.begin(), seen_.end(), [storage](const SeenTensor& each) {
+  return std::any_of(operands_.begin(), operands_.end(), [storage](const Operand& each) {
     return each.argument->is_out() && each.tensor->has_storage() &&
            each.tensor->unsafe_storage().unsafeGetStorageImpl() == storage;
   });
@@ -393,7 +334,7 @@ Tensor KernelScope::result(Tensor&& tensor) {
   }
   TORCH_CHECK_NOT_IMPLEMENTED(
       tensor.layout() == kStrided,
-      policy_.name,
+      traits_.name,
       " would give a tensor of layout ",
       tensor.layout(),
       ", which the openreg device does not have. Call .cpu() first.");

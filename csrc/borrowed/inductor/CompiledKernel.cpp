@@ -8,19 +8,17 @@
 #include <stdexcept>
 #include <vector>
 
-#include "../aten/native/KernelScope.h"
-#include "../aten/native/Minimal.h"
-#include "../aten/native/Queue.h"
+#include "../OneTeam.h"
 
 namespace at::openreg {
 namespace {
 
-struct Operands {
+struct CompiledOperands {
   const CompiledOperand* begin;
   size_t count;
 
   static void visit(void* self, orOperandFn_t visit, void* context) {
-    const auto* operands = static_cast<const Operands*>(self);
+    const auto* operands = static_cast<const CompiledOperands*>(self);
     for (size_t i = 0; i < operands->count; ++i) {
       const CompiledOperand& each = operands->begin[i];
       if (each.size > 0) {
@@ -63,8 +61,8 @@ class QueuedCompiledKernel {
   }
 
   void visit_operands(orOperandFn_t visit, void* context) const {
-    Operands operands{operands_.data(), operands_.size()};
-    Operands::visit(&operands, visit, context);
+    CompiledOperands operands{operands_.data(), operands_.size()};
+    CompiledOperands::visit(&operands, visit, context);
   }
 
   void run() const {
@@ -107,11 +105,6 @@ void queue(c10::Stream stream, std::unique_ptr<QueuedCompiledKernel> kernel) {
 
 } // namespace
 
-Tensor empty_compiled(IntArrayRef size, IntArrayRef stride, ScalarType dtype) {
-  const Device device(DeviceType::PrivateUse1, c10::openreg::current_device());
-  return empty_output(size, stride, TensorOptions(dtype).device(device));
-}
-
 } // namespace at::openreg
 
 using namespace at::openreg;
@@ -133,8 +126,9 @@ void torch_openreg_launch_compiled(
         std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize));
     return;
   }
-  Operands described{operands, count};
-  const c10::openreg::Kernel kernel(c10::openreg::current_stream_handle(index), name, &Operands::visit, &described);
+  CompiledOperands described{operands, count};
+  const c10::openreg::Kernel kernel(
+      c10::openreg::current_stream_handle(index), name, &CompiledOperands::visit, &described);
   c10::SmallVector<void*, 32> data;
   for (size_t i = 0; i < count; ++i) {
     data.push_back(orGetKernelPointer(operands[i].data));

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "OnCpu.h"
+#include "../OnCpu.h"
 
 // Batch normalization that saves the statistics that it used, as CUDA's does. The CPU's kernel saves none where it uses
 // the running statistics, and PyTorch's meta kernels expect that of the CPU alone.

@@ -7,16 +7,17 @@
 
 #include <memory>
 
-#include "../../runtime/OpenRegGenerator.h"
-#include "../../runtime/OpenRegKernel.h"
-#include "../../runtime/OpenRegStorage.h"
-#include "DeviceRules.h"
+#include "../aten/native/DeviceCheck.h"
+#include "../runtime/OpenRegGenerator.h"
+#include "../runtime/OpenRegKernel.h"
+#include "KernelAllocations.h"
+#include "Twin.h"
 
 // Runs a CPU kernel in place on device memory. Nothing is copied: the kernel gets *aliases*, CPU tensors over the same
 // bytes, and what it allocates is device memory that becomes the result.
 //
-//   KernelScope scope(policy);
-//   scope.see(self, ...); scope.see(other, ...); // 1. find the common device, refuse mixed ones as CUDA does
+//   KernelScope scope(traits);
+//   scope.add_operand(self, ...);               // 1. find the common device, refuse mixed ones as CUDA does
 //   scope.enter();                               // 2. the kernel begins; from here CPU allocations are device memory
 //   Tensor out = cpu_kernel(*scope.alias(self), *scope.alias(other));
 //   return scope.result(std::move(out));         // 3. back to device tensors
@@ -25,8 +26,6 @@
 // one that somebody else's kernel keeps all the same (Python code, a packed parameter) becomes a host copy. Below this
 // line no device tensor exists, so autograd, autocast and device guards are off.
 namespace at::openreg {
-
-using c10::DeviceIndex;
 
 // Below a kernel of the device: modes that must not see the CPU tensors inside, because they have seen the device
 // tensors.
@@ -39,49 +38,21 @@ Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey 
 // `tensor` of another backend, over `storage`. One that nobody else holds becomes it itself.
 Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage);
 
-// Throws CUDA's error if `tensor` has elements and its storage no memory: FSDP takes the memory of parameters that it does
-// not need, with `storage.resize_(0)`. A tensor without elements has no memory either, and is fine. The error names
-// `kernel`.
-void check_missing_memory(const c10::TensorImpl& tensor, const char* kernel);
-inline void check_memory(const c10::TensorImpl& tensor, const char* kernel) {
-  const c10::StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();
-  if (C10_UNLIKELY(storage && !storage->data())) {
-    check_missing_memory(tensor, kernel);
-  }
-}
-
-// See the function.
-void run_backward_on_this_thread();
-
-class KernelScope {
+class KernelScope : public DeviceCheck {
  public:
-  explicit KernelScope(const DevicePolicy& policy) : policy_(policy) {}
+  using DeviceCheck::DeviceCheck;
   ~KernelScope();
   KernelScope(const KernelScope&) = delete;
   KernelScope& operator=(const KernelScope&) = delete;
 
   // ---- 1. before the kernel
-  void see(const Tensor& tensor, const c10::Argument& argument) {
-    if (C10_UNLIKELY(!tensor.defined())) {
-      return;
-    }
-    seen_.push_back({tensor.unsafeGetTensorImpl(), &argument}); // the caller's arguments keep it
-    const Device device = tensor.device();
-    if (C10_LIKELY(device.is_privateuseone() && (device_ < 0 || device_ == device.index()))) {
-      device_ = device.index();
-    } else {
-      mixed_ = true;
-    }
-  }
-  void see(Device device); // of a factory
-  void see(bool flag, const c10::Argument& argument) {
-    if (C10_UNLIKELY(policy_.keeps_statistics && argument.name() == "training")) {
+  void add_device(Device device); // the argument of a factory
+  void add_flag(bool flag, const c10::Argument& argument) {
+    if (C10_UNLIKELY(traits_.keeps_statistics && argument.name() == "training")) {
       training_ = flag;
     }
   }
-  void check_devices() const;
-  bool spans_devices() const; // more than one openreg device
-  void enter();               // waits for the stream's turn
+  void enter(); // waits for the stream's turn
 
   // ---- 2. around the kernel
   // An undefined or CPU tensor comes back as it is. The first form borrows the tensor until the scope ends, because
@@ -90,9 +61,6 @@ class KernelScope {
   c10::MaybeOwned<Tensor> alias(const Tensor& tensor);
   Tensor alias(Tensor&& tensor);
   Generator generator(const std::optional<Generator>& generator) const;
-  DeviceIndex device() const {
-    return device_;
-  }
 
   // ---- 3. after it
   // An alias gives its device tensor, a view of an alias a view of that tensor, fresh memory a tensor that owns it, a CPU
@@ -126,14 +94,10 @@ class KernelScope {
     c10::StorageImpl* device;
   };
 
-  const DevicePolicy& policy_;
-  DeviceIndex device_ = -1;
-  bool mixed_ = false;      // not all on one openreg device
   bool cpu_result_ = false; // device=cpu was asked for
   bool has_cow_ = false;    // an operand is copy-on-write
   bool training_ = true;    // see is_written()
   c10::SmallVector<Alias, 4> aliases_;
-  c10::SmallVector<SeenTensor, 6> seen_;
   c10::SmallVector<Adopted, 2> adopted_;
   std::optional<c10::openreg::Kernel> kernel_;
   std::optional<c10::openreg::KernelAllocations> allocations_;
@@ -145,10 +109,6 @@ class KernelScope {
   void visit_operands(orOperandFn_t visit, void* context) const;
   const Tensor& alias(c10::MaybeOwned<Tensor> tensor);
   const Alias* find(const TensorImpl* device) const;
-  bool is_elsewhere(const SeenTensor& each) const {
-    const Device device = each.tensor->device();
-    return device.is_privateuseone() && device.index() != device_;
-  }
   c10::intrusive_ptr<c10::StorageImpl> twin(const TensorImpl& tensor);
   bool is_output(const c10::StorageImpl* storage) const;
   void separate();

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include "../runtime/OpenRegKernel.h"
+#include "../../runtime/OpenRegKernel.h"
 
 // LITERALINCLUDE START: COMPILED KERNEL RULES
 // How a kernel that torch.compile generated gets to the device: it passes the door that every kernel passes
@@ -24,9 +22,6 @@ struct CompiledOperand {
 
 // Computes: `body` is what the launch was given, and `data` has one usable pointer for each operand.
 using CompiledFn = void (*)(const void* body, void* const* data);
-
-// A new tensor. As torch.empty_strided() on the current device, without the dispatcher.
-OPENREG_API Tensor empty_compiled(IntArrayRef size, IntArrayRef stride, ScalarType dtype);
 
 } // namespace at::openreg
 

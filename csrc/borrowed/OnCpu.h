@@ -1,12 +1,9 @@
 #pragma once
 
-#include <ATen/core/IListRef.h>
-#include <ATen/core/List.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <tuple>
 #include <vector>
 
+#include "../aten/native/InlineOrQueued.h"
 #include "Fallback.h"
 #include "KernelScope.h"
 
@@ -16,29 +13,6 @@
 //
 // Same steps as Fallback.cpp, with the arguments known to the compiler.
 namespace at::openreg {
-
-template <class T>
-decltype(auto) see(KernelScope& scope, const T& value, const c10::Argument& argument) {
-  if constexpr (std::is_same_v<T, Tensor>) {
-    scope.see(value, argument);
-  } else if constexpr (std::is_same_v<T, std::optional<Tensor>>) {
-    if (value.has_value()) {
-      scope.see(*value, argument);
-    }
-  } else if constexpr (std::is_same_v<T, c10::List<std::optional<Tensor>>>) {
-    for (const OptionalTensorRef tensor : IOptTensorListRef(value)) { // the list's own iterators count references
-      if (tensor.has_value()) {
-        scope.see(*tensor, argument);
-      }
-    }
-  } else if constexpr (std::is_same_v<T, TensorList> || std::is_same_v<T, ITensorListRef>) {
-    for (const Tensor& tensor : value) {
-      scope.see(tensor, argument);
-    }
-  } else if constexpr (std::is_same_v<T, bool>) {
-    scope.see(value, argument);
-  }
-}
 
 // A list of tensors of which somebody else holds the references.
 class BorrowedTensors {
@@ -124,77 +98,15 @@ inline std::vector<Tensor> results(KernelScope& scope, std::vector<Tensor>&& val
   return std::move(values);
 }
 
-template <class Op>
-const c10::FunctionSchema& schema_of() {
-  static const auto& schema = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name).schema();
-  return schema;
-}
-
-template <class Op>
-const DevicePolicy& policy_of() {
-  static const DevicePolicy& policy = policy_of(schema_of<Op>());
-  return policy;
-}
-
-// "aten::add.Tensor"
-template <class Op>
-const char* full_name() {
-  return policy_of<Op>().name.c_str();
-}
-
-// The device check of a kernel that is made of other operators, each of which would see only some of the arguments:
-// `args` are Op's first ones.
-template <class Op, class... Args>
-void check_devices(const Args&... args) {
-  KernelScope scope(policy_of<Op>());
-  const c10::Argument* argument = schema_of<Op>().arguments().data();
-  (see(scope, args, *argument++), ...);
-  scope.check_devices();
-}
-
-// The boxed form of a call.
-template <class Op, class Schema = typename Op::schema>
-struct Boxed;
-
-template <class Op, class Result, class... Args>
-struct Boxed<Op, Result(Args...)> {
-  static Result call(Args... args) {
-    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-    static const auto kernel = c10::KernelFunction::makeFromBoxedFunction<&run_boxed>();
-    return kernel.call<Result, Args...>(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), args...);
-  }
-};
-
-// LITERALINCLUDE START: INLINE OR QUEUED
-// The decision between the two routes of an operator, at the one place where the dispatcher enters it. `route` computes on
-// the calling thread, at once; a kernel that may have to be queued goes the boxed way.
-template <class Op, auto route, class Schema = typename Op::schema>
-struct Unboxed;
-
-template <class Op, auto route, class Result, class... Args>
-struct Unboxed<Op, route, Result(Args...)> {
-  static Result call(Args... args) {
-    if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
-      return Boxed<Op>::call(args...);
-    }
-    if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
-      const c10::openreg::OperatorName name(full_name<Op>());
-      return route(args...);
-    }
-    return route(args...);
-  }
-};
-// LITERALINCLUDE END: INLINE OR QUEUED
-
 template <class Op, class Schema = typename Op::schema>
 struct OnCpu;
 
 template <class Op, class Result, class... Args>
 struct OnCpu<Op, Result(Args...)> {
   static Result call(Args... args) {
-    KernelScope scope(policy_of<Op>());
+    KernelScope scope(traits_of<Op>());
     const c10::Argument* argument = schema_of<Op>().arguments().data();
-    (see(scope, args, *argument++), ...);
+    (add_argument(scope, args, *argument++), ...);
     scope.enter();
 
     std::tuple<decltype(aliased(scope, args))...> operands{aliased(scope, args)...};
@@ -215,6 +127,10 @@ struct OnCpu<Op, Result(Args...)> {
     }
   }
 };
+
+// `route`, or the boxed form of OnCpu where the call may be queued.
+template <class Op, auto route, class Schema = typename Op::schema>
+using Unboxed = InlineOrQueued<Op, route, &run_boxed, Schema>;
 
 // The unboxed fallback as it is registered.
 template <class Op, class Schema = typename Op::schema>

@@ -13,8 +13,8 @@
 #include <ATen/native/UnaryOps.h>
 #include <torch/library.h>
 
-#include "native/Structured.h"
-#include "native/Stub.h"
+#include "../Structured.h"
+#include "../Stub.h"
 
 // Elementwise operators whose checks, promotion and iteration are PyTorch's: the backend supplies the output (structured
 // kernels) and the inner loop (stubs).

@@ -3,7 +3,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/DispatchStub.h>
 
-#include "../../runtime/OpenRegKernel.h"
+#include "../runtime/OpenRegKernel.h"
 
 // Inner kernels. PyTorch's operators compute through *stubs*, tables of one function for each device type; a backend that
 // fills its slot gets the rest of the operator (checks, type promotion, broadcasting, results) for nothing.

@@ -5,13 +5,13 @@
 
 #include <deque>
 
-#include "../runtime/OpenRegFunctions.h"
+#include "../../aten/native/Alerts.h"
+#include "../../aten/native/Minimal.h"
+#include "../../runtime/OpenRegFunctions.h"
+#include "../Fallback.h"
+#include "../OnCpu.h"
 #include "OpenRegStructured.h"
-#include "native/Alerts.h"
-#include "native/Fallback.h"
-#include "native/Minimal.h"
-#include "native/OnCpu.h"
-#include "native/Softmax.h"
+#include "Softmax.h"
 
 // Operators that take the unboxed route to the CPU's kernel: what a network's forward, backward and optimizer call in
 // every step, and what has no faster one (OpenRegStructured.cpp). Everything else takes the boxed route, with the same
@@ -20,6 +20,20 @@ namespace at::openreg {
 namespace {
 
 #include <OperatorPolicy.inc>
+
+// The unboxed form of alert_and_run(), for operators that are called often.
+template <class Op, class Schema = typename Op::schema>
+struct AlertingOnCpu;
+
+template <class Op, class Result, class... Args>
+struct AlertingOnCpu<Op, Result(Args...)> {
+  static Result call(Args... args) {
+    if (C10_LIKELY(!globalContext().deterministicAlgorithms())) {
+      return UnboxedOnCpu<Op>::call(args...);
+    }
+    return Boxed<Op, &alert_and_run<&run_boxed>>::call(args...);
+  }
+};
 
 template <template <class, class> class Kernel, class... Ops>
 void add(torch::Library& m) {
@@ -188,6 +202,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       _fused_adamw_,
       _fused_sgd_>(m);
 }
+
+// LITERALINCLUDE START: FALLBACK GLOBAL
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+// LITERALINCLUDE END: FALLBACK GLOBAL
 
 // LITERALINCLUDE START: FALLBACK PER OPERATOR
 // The fallback again, operator by operator: where PyTorch has a composite kernel it would never reach the global one.

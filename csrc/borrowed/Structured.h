@@ -3,7 +3,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
 
-#include "Minimal.h"
+#include "../aten/native/Minimal.h"
 #include "OnCpu.h"
 
 // Structured kernels. PyTorch splits an operator into meta(), which checks the arguments and asks for an output of a

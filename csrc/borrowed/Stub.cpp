@@ -2,7 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "KernelScope.h"
+#include "../runtime/OpenRegStorage.h"
+#include "OneTeam.h"
 
 namespace at::openreg {
 namespace {
@@ -42,7 +43,7 @@ IteratorKernel::IteratorKernel(const char* name, TensorIteratorBase& iterator)
     if (operand.device->is_privateuseone()) {
       void* const data = orGetKernelPointer(operand.data);
       if (C10_UNLIKELY(data == operand.data)) { // no device memory
-        check_memory(*operand.tensor_base().unsafeGetTensorImpl(), "an elementwise kernel");
+        c10::openreg::check_memory(*operand.tensor_base().unsafeGetTensorImpl(), "an elementwise kernel");
       }
       operand.data = data;
     } else if (operand.current_dtype != iterator.common_dtype()) {

@@ -2,8 +2,10 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "../aten/native/Arguments.h"
+#include "../aten/native/FallbackPolicy.h"
 #include "KernelScope.h"
-#include "Queue.h"
+#include "queue/Queue.h"
 
 namespace at::openreg {
 namespace {
@@ -34,12 +36,6 @@ c10::IValue map_tensors(c10::IValue&& value, const Fn& fn) {
 
 } // namespace
 
-bool is_generator(const c10::Argument& argument) {
-  const auto type = argument.type();
-  const auto* optional = type->castRaw<c10::OptionalType>();
-  return (optional ? optional->getElementType()->kind() : type->kind()) == c10::TypeKind::GeneratorType;
-}
-
 c10::DispatchKey cpu_key_of(c10::DispatchKeySet keys) { // SparsePrivateUse1 -> SparseCPU
   return c10::toRuntimePerBackendFunctionalityKey(
       c10::toFunctionalityKey(keys.highestPriorityTypeId()), c10::BackendComponent::CPUBit);
@@ -53,28 +49,28 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
       "' with arguments from the 'openreg' backend: it has no CPU kernel that the device could run, and the device has "
       "none "
       "of its own.");
-  note_fallback(policy_of(op.schema()));
+  note_fallback(traits_of(op.schema()));
   run_boxed(op, keys, stack);
 }
 
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const auto& arguments = schema.arguments();
-  const DevicePolicy& policy = policy_of(schema);
+  const OperatorTraits& traits = traits_of(schema);
   const c10::DispatchKey cpu_key = cpu_key_of(keys);
 
-  KernelScope scope(policy);
+  KernelScope scope(traits);
   const size_t first = stack->size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = (*stack)[first + i];
-    for_each_tensor(value, [&](const Tensor& tensor) { scope.see(tensor, arguments[i]); });
+    for_each_tensor(value, [&](const Tensor& tensor) { scope.add_operand(tensor, arguments[i]); });
     if (value.isDevice()) {
-      scope.see(value.toDevice());
+      scope.add_device(value.toDevice());
     } else if (value.isBool()) {
-      scope.see(value.toBool(), arguments[i]);
+      scope.add_flag(value.toBool(), arguments[i]);
     }
   }
-  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && policy.builtin && cpu_key == c10::DispatchKey::CPU) {
+  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && traits.builtin && cpu_key == c10::DispatchKey::CPU) {
     scope.check_devices();
     if (!scope.spans_devices() && try_queue(op, scope.device(), *stack)) {
       return;

@@ -5,7 +5,7 @@
 #include <ATen/ops/_softmax_backward_data_ops.h>
 #include <ATen/ops/_softmax_ops.h>
 
-#include "OnCpu.h"
+#include "../OnCpu.h"
 
 namespace at::openreg {
 

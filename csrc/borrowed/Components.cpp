@@ -1,4 +1,4 @@
-#include "Layouts.h"
+#include "Components.h"
 
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
@@ -7,7 +7,7 @@
 #include <ATen/quantized/Quantizer.h>
 #include <c10/core/DeviceGuard.h>
 
-#include "../../runtime/OpenRegStorage.h"
+#include "KernelAllocations.h"
 
 namespace at::openreg {
 namespace {
