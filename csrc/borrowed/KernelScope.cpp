@@ -105,7 +105,7 @@ Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey 
   return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), key, like));
 }
 
-Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) {
+Tensor relabel(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) {
   if (tensor.use_count() == 1) {
     auto* impl = tensor.unsafeGetTensorImpl();
     const Device device = storage->device();
@@ -347,19 +347,19 @@ Tensor KernelScope::result(Tensor&& tensor) {
       if (known.cpu.has_storage() && known.cpu.storage().unsafeGetStorageImpl() == storage) {
         return known.cpu.is_same(tensor)
                    ? *known.device
-                   : to_device(std::move(tensor), share(known.device->storage().unsafeGetStorageImpl()));
+                   : relabel(std::move(tensor), share(known.device->storage().unsafeGetStorageImpl()));
       }
     }
     for (const Adopted& adopted : adopted_) { // a second result over the same fresh memory
       if (adopted.cpu == storage) {
-        return to_device(std::move(tensor), share(adopted.device));
+        return relabel(std::move(tensor), share(adopted.device));
       }
     }
   }
   auto device_storage = c10::openreg::adopt_storage(
       tensor.use_count() == 1 ? take_storage(*tensor.unsafeGetTensorImpl()) : share(storage), device_);
   adopted_.push_back({storage, device_storage.get()});
-  return to_device(std::move(tensor), std::move(device_storage));
+  return relabel(std::move(tensor), std::move(device_storage));
 }
 
 void KernelScope::write_back() {

@@ -36,7 +36,7 @@ constexpr c10::DispatchKeySet kExcluded =
 Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like);
 
 // `tensor` of another backend, over `storage`. One that nobody else holds becomes it itself.
-Tensor to_device(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage);
+Tensor relabel(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage);
 
 class KernelScope : public DeviceCheck {
  public:

@@ -103,7 +103,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
     reserved.shape.set_sizes(meta.sizes());
     reserved.shape.set_strides(meta.strides());
     reserved.dtype = meta.dtype();
-    Tensor result = to_device(std::move(meta), std::move(memory));
+    Tensor result = relabel(std::move(meta), std::move(memory));
     results[i] = std::move(result);
   }
   const c10::Stream stream = c10::openreg::current_stream(device);
