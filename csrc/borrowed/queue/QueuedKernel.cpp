@@ -72,7 +72,7 @@ QueuedKernel::Misplaced QueuedKernel::compute() {
   Misplaced misplaced;
   for (size_t i = 0; i < reserved_.size(); ++i) {
     const Tensor& result = stack_[i].toTensor();
-    if (!is_in_place(reserved_[i], result)) {
+    if (!is_at_reserved_address(reserved_[i], result)) {
       misplaced.emplace_back(&reserved_[i], result);
       turns[i] = allocations.turn_of(result.storage().data());
     }
@@ -80,7 +80,7 @@ QueuedKernel::Misplaced QueuedKernel::compute() {
   return misplaced;
 }
 
-bool QueuedKernel::is_in_place(const Reserved& wanted, const Tensor& result) const {
+bool QueuedKernel::is_at_reserved_address(const Reserved& wanted, const Tensor& result) const {
   if (!wanted.memory) { // not asked for; oneDNN's gradients of a weight and a bias come together all the same
     return true;
   }

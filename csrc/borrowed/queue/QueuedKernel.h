@@ -42,7 +42,7 @@ class QueuedKernel {
   LaunchSettings settings_;
 
   Misplaced compute();
-  bool is_in_place(const Reserved& wanted, const Tensor& result) const;
+  bool is_at_reserved_address(const Reserved& wanted, const Tensor& result) const;
   void move(Misplaced misplaced) const;
 };
 
