@@ -26,10 +26,10 @@ class IteratorKernel {
 
 // The CPU's kernel of a stub, for operands on the device.
 template <auto& stub, const char* name, class Kernel = typename std::remove_reference_t<decltype(stub)>::FnPtr>
-struct CpuKernel;
+struct StubKernel;
 
 template <auto& stub, const char* name, class Iterator, class... Args>
-struct CpuKernel<stub, name, void (*)(Iterator&, Args...)> {
+struct StubKernel<stub, name, void (*)(Iterator&, Args...)> {
   static void call(Iterator& iterator, Args... args) {
     const IteratorKernel kernel(name, iterator);
     stub(kCPU, iterator, args...);

@@ -131,7 +131,7 @@ namespace at::native {
 
 #define OPENREG_STUB(stub)                        \
   static constexpr char name_of_##stub[] = #stub; \
-  REGISTER_PRIVATEUSE1_DISPATCH(stub, (&at::openreg::CpuKernel<stub, name_of_##stub>::call))
+  REGISTER_PRIVATEUSE1_DISPATCH(stub, (&at::openreg::StubKernel<stub, name_of_##stub>::call))
 
 OPENREG_STUB(add_stub)
 OPENREG_STUB(mul_stub)
