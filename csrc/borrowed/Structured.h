@@ -4,16 +4,16 @@
 #include <ATen/native/Resize.h>
 
 #include "../aten/native/Minimal.h"
-#include "OnCpu.h"
+#include "CpuKernel.h"
 
 // Structured kernels. PyTorch splits an operator into meta(), which checks the arguments and asks for an output of a
 // certain size, and impl(), which computes it. Both are inherited; the backend supplies the output.
 //
-//   m.impl("mul.Tensor", Unboxed<at::_ops::mul_Tensor, &OnDevice<structured_mul_out, at::_ops::mul_Tensor>::call>::call);
+//   m.impl("mul.Tensor", Unboxed<at::_ops::mul_Tensor, &StructuredKernel<structured_mul_out, at::_ops::mul_Tensor>::call>::call);
 //
 // Rule: TensorIterator makes the temporaries of type promotion only for the CPU, and elsewhere expects kernels that
 // convert while they read. So operands of several types, or of a type that is computed in another one, take the other
-// route (OnCpu.h), and with them everything unusual, such as CPU tensors other than a number.
+// route (CpuKernel.h), and with them everything unusual, such as CPU tensors other than a number.
 namespace at::openreg {
 
 // LITERALINCLUDE START: STRUCTURED BODY
@@ -94,14 +94,14 @@ void compute(Tensor& output, const Args&... args) {
 }
 
 template <class Kernel, class Op, class Schema = typename Op::schema>
-struct OnDevice;
+struct StructuredKernel;
 
 template <class Kernel, class Op, class... Args> // add(self, other)
-struct OnDevice<Kernel, Op, Tensor(Args...)> {
+struct StructuredKernel<Kernel, Op, Tensor(Args...)> {
   static Tensor call(Args... args) {
     Uniform uniform;
     if (!(uniform.accepts(args) && ...)) {
-      return OnCpu<Op>::call(args...);
+      return CpuKernel<Op>::call(args...);
     }
     Tensor output;
     compute<Kernel>(output, args...);
@@ -110,11 +110,11 @@ struct OnDevice<Kernel, Op, Tensor(Args...)> {
 };
 
 template <class Kernel, class Op, class... Args> // add_(self, other)
-struct OnDevice<Kernel, Op, Tensor&(Tensor&, Args...)> {
+struct StructuredKernel<Kernel, Op, Tensor&(Tensor&, Args...)> {
   static Tensor& call(Tensor& self, Args... args) {
     Uniform uniform;
     if (!uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
-      return OnCpu<Op>::call(self, args...);
+      return CpuKernel<Op>::call(self, args...);
     }
     compute<Kernel>(self, self, args...);
     return self;
@@ -122,11 +122,11 @@ struct OnDevice<Kernel, Op, Tensor&(Tensor&, Args...)> {
 };
 
 template <class Kernel, class Op, class... Args> // add(self, other, out=)
-struct OnDevice<Kernel, Op, Tensor&(const Tensor&, Args...)> {
+struct StructuredKernel<Kernel, Op, Tensor&(const Tensor&, Args...)> {
   static Tensor& call(const Tensor& self, Args... args) {
     Uniform uniform;
     if (!uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
-      return OnCpu<Op>::call(self, args...);
+      return CpuKernel<Op>::call(self, args...);
     }
     const auto all = std::forward_as_tuple(self, args...);
     Tensor& output = std::get<sizeof...(Args)>(all);
@@ -163,14 +163,14 @@ class Alike {
 };
 
 template <class Op, auto kernel, class Schema = typename Op::schema>
-struct Shared;
+struct SharedKernel;
 
 template <class Op, auto kernel, class Result, class... Args>
-struct Shared<Op, kernel, Result(Args...)> {
+struct SharedKernel<Op, kernel, Result(Args...)> {
   static Result call(Args... args) {
     Alike alike;
     if (!(alike.accepts(args) && ...)) {
-      return OnCpu<Op>::call(args...);
+      return CpuKernel<Op>::call(args...);
     }
     return kernel(args...);
   }

@@ -4,14 +4,14 @@
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/abs_ops.h>
 
-#include "../OnCpu.h"
+#include "../CpuKernel.h"
 
 namespace at::openreg {
 
 // LITERALINCLUDE START: OVERRIDE DEFAULT BODY
 Tensor abs(const Tensor& self) {
   if (!self.is_floating_point()) { // of complex numbers the result is real
-    return OnCpu<_ops::abs>::call(self);
+    return CpuKernel<_ops::abs>::call(self);
   }
   Tensor result;
   auto iterator = TensorIterator::unary_op(result, self);

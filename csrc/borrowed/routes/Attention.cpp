@@ -8,7 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "../OnCpu.h"
+#include "../CpuKernel.h"
 
 namespace at::openreg {
 namespace {

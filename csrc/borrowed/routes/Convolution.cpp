@@ -6,7 +6,7 @@
 #include <ATen/ops/convolution_ops.h>
 #include <ATen/ops/convolution_overrideable_ops.h>
 
-#include "../OnCpu.h"
+#include "../CpuKernel.h"
 
 namespace at::openreg {
 namespace {
@@ -83,7 +83,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
   check_devices<at::_ops::convolution_backward_overrideable>(grad_output, input, weight);
   // The bias of a convolution is as long as its output has channels.
   const c10::SymInt bias_size[] = {transposed ? weight.sym_size(1) * groups : weight.sym_size(0)};
-  return UnboxedOnCpu<at::_ops::convolution_backward>::call(
+  return UnboxedCpuKernel<at::_ops::convolution_backward>::call(
       grad_output,
       input,
       weight,

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../OnCpu.h"
+#include "../CpuKernel.h"
 
 // Batch normalization that saves the statistics that it used, as CUDA's does. The CPU's kernel saves none where it uses
 // the running statistics, and PyTorch's meta kernels expect that of the CPU alone.
@@ -19,7 +19,7 @@ struct BatchNorm;
 template <class Op, class... Args>
 struct BatchNorm<Op, BatchNormResults(Args...)> {
   static BatchNormResults call(Args... args) {
-    auto results = UnboxedOnCpu<Op>::call(args...);
+    auto results = UnboxedCpuKernel<Op>::call(args...);
     const auto& [input, weight, bias, running_mean, running_var, training, momentum, eps] =
         std::forward_as_tuple(args...);
     return training ? results

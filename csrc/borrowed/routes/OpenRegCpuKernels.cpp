@@ -8,8 +8,8 @@
 #include "../../aten/native/Alerts.h"
 #include "../../aten/native/Minimal.h"
 #include "../../runtime/OpenRegFunctions.h"
+#include "../CpuKernel.h"
 #include "../Fallback.h"
-#include "../OnCpu.h"
 #include "OpenRegStructured.h"
 #include "Softmax.h"
 
@@ -23,13 +23,13 @@ namespace {
 
 // The unboxed form of alert_and_run(), for operators that are called often.
 template <class Op, class Schema = typename Op::schema>
-struct AlertingOnCpu;
+struct AlertingCpuKernel;
 
 template <class Op, class Result, class... Args>
-struct AlertingOnCpu<Op, Result(Args...)> {
+struct AlertingCpuKernel<Op, Result(Args...)> {
   static Result call(Args... args) {
     if (C10_LIKELY(!globalContext().deterministicAlgorithms())) {
-      return UnboxedOnCpu<Op>::call(args...);
+      return UnboxedCpuKernel<Op>::call(args...);
     }
     return Boxed<Op, &alert_and_run<&run_boxed>>::call(args...);
   }
@@ -44,15 +44,15 @@ void add(torch::Library& m) {
 }
 
 template <class... Ops>
-void on_cpu(torch::Library& m) {
-  add<UnboxedOnCpu, Ops...>(m);
+void cpu_kernels(torch::Library& m) {
+  add<UnboxedCpuKernel, Ops...>(m);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::_ops;
 
   // Elementwise
-  on_cpu<
+  cpu_kernels<
       angle,
       bitwise_and_Tensor,
       bitwise_not,
@@ -72,7 +72,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       rsub_Tensor>(m);
 
   // Reductions and scans
-  on_cpu<
+  cpu_kernels<
       all,
       all_dim,
       amax,
@@ -103,7 +103,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       var_mean_correction>(m);
 
   // Matrix products, normalisation, pooling, losses
-  on_cpu<
+  cpu_kernels<
       addmm,
       addmm_,
       addmv,
@@ -144,10 +144,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_log_softmax_backward_data", softmax_backward<_log_softmax_backward_data>);
 
   // Those of them that raise in a deterministic program
-  add<AlertingOnCpu, _adaptive_avg_pool2d_backward, cumsum, nll_loss2d_forward>(m);
+  add<AlertingCpuKernel, _adaptive_avg_pool2d_backward, cumsum, nll_loss2d_forward>(m);
 
   // Indexing, joining, sorting
-  on_cpu<
+  cpu_kernels<
       _index_put_impl_,
       cat,
       embedding_dense_backward,
@@ -178,7 +178,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       bucketize_Tensor>(m);
 
   // Random numbers in place; the factories (rand, randn, dropout's mask) are made of these
-  on_cpu<
+  cpu_kernels<
       bernoulli__Tensor,
       bernoulli__float,
       bernoulli_out,
@@ -191,10 +191,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       uniform_>(m);
 
   // Factories
-  on_cpu<arange_start_out, eye_out, eye_m_out, linspace_out, randperm_generator_out>(m);
+  cpu_kernels<arange_start_out, eye_out, eye_m_out, linspace_out, randperm_generator_out>(m);
 
   // Optimizers
-  on_cpu<
+  cpu_kernels<
       _amp_foreach_non_finite_check_and_unscale_,
       _amp_update_scale_,
       _fused_adagrad_,

@@ -4,7 +4,7 @@
 #include <ATen/ops/native_batch_norm_ops.h>
 #include <torch/library.h>
 
-#include "../OnCpu.h"
+#include "../CpuKernel.h"
 #include "Abs.h"
 #include "Attention.h"
 #include "Convolution.h"

@@ -27,13 +27,13 @@ void add(torch::Library& m, const char* name, const char* overload, auto* kernel
 }
 
 template <class Kernel, class... Ops>
-void on_device(torch::Library& m) {
-  (add(m, Ops::name, Ops::overload_name, &Unboxed<Ops, &OnDevice<Kernel, Ops>::call>::call), ...);
+void structured(torch::Library& m) {
+  (add(m, Ops::name, Ops::overload_name, &Unboxed<Ops, &StructuredKernel<Kernel, Ops>::call>::call), ...);
 }
 
 template <class Op, auto kernel>
 void shared(torch::Library& m) {
-  add(m, Op::name, Op::overload_name, &Unboxed<Op, &Shared<Op, kernel>::call>::call);
+  add(m, Op::name, Op::overload_name, &Unboxed<Op, &SharedKernel<Op, kernel>::call>::call);
 }
 
 // Overloads of one name cannot be template arguments.
@@ -45,76 +45,76 @@ constexpr auto select = static_cast<Tensor (*)(const Tensor&, const Tensor&, con
 
 void register_structured() {
   static torch::Library m(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  on_device<native::structured_ufunc_add_CPU, _ops::add_Tensor, _ops::add__Tensor, _ops::add_out>(m);
-  on_device<native::structured_sub_out, _ops::sub_Tensor, _ops::sub__Tensor, _ops::sub_out>(m);
-  on_device<native::structured_mul_out, _ops::mul_Tensor, _ops::mul__Tensor, _ops::mul_out>(m);
-  on_device<native::structured_div_out, _ops::div_Tensor, _ops::div__Tensor, _ops::div_out>(m);
+  structured<native::structured_ufunc_add_CPU, _ops::add_Tensor, _ops::add__Tensor, _ops::add_out>(m);
+  structured<native::structured_sub_out, _ops::sub_Tensor, _ops::sub__Tensor, _ops::sub_out>(m);
+  structured<native::structured_mul_out, _ops::mul_Tensor, _ops::mul__Tensor, _ops::mul_out>(m);
+  structured<native::structured_div_out, _ops::div_Tensor, _ops::div__Tensor, _ops::div_out>(m);
   // LITERALINCLUDE END: STRUCTURED
-  on_device<native::structured_acos_out, _ops::acos>(m);
-  on_device<native::structured_addcdiv_out, _ops::addcdiv, _ops::addcdiv_>(m);
-  on_device<native::structured_addcmul_out, _ops::addcmul, _ops::addcmul_>(m);
-  on_device<native::structured_asin_out, _ops::asin>(m);
-  on_device<native::structured_atan2_out, _ops::atan2>(m);
-  on_device<native::structured_atan_out, _ops::atan>(m);
-  on_device<native::structured_ceil_out, _ops::ceil>(m);
-  on_device<native::structured_clamp_Tensor_out, _ops::clamp_Tensor>(m);
-  on_device<native::structured_clamp_max_out, _ops::clamp_max>(m);
-  on_device<native::structured_clamp_min_out, _ops::clamp_min>(m);
-  on_device<native::structured_clamp_out, _ops::clamp, _ops::clamp_>(m);
-  on_device<native::structured_cos_out, _ops::cos>(m);
-  on_device<native::structured_cosh_out, _ops::cosh>(m);
-  on_device<native::structured_div_out_mode, _ops::div_Tensor_mode>(m);
-  on_device<native::structured_elu_backward_out, _ops::elu_backward>(m);
-  on_device<native::structured_elu_out, _ops::elu>(m);
-  on_device<native::structured_eq_Scalar_out, _ops::eq_Scalar>(m);
-  on_device<native::structured_eq_Tensor_out, _ops::eq_Tensor>(m);
-  on_device<native::structured_erf_out, _ops::erf>(m);
-  on_device<native::structured_exp_out, _ops::exp, _ops::exp_>(m);
-  on_device<native::structured_expm1_out, _ops::expm1>(m);
-  on_device<native::structured_floor_out, _ops::floor>(m);
-  on_device<native::structured_fmod_out, _ops::fmod_Tensor>(m);
-  on_device<native::structured_ge_Scalar_out, _ops::ge_Scalar>(m);
-  on_device<native::structured_ge_Tensor_out, _ops::ge_Tensor>(m);
-  on_device<native::structured_gt_Scalar_out, _ops::gt_Scalar>(m);
-  on_device<native::structured_gt_Tensor_out, _ops::gt_Tensor>(m);
-  on_device<native::structured_le_Scalar_out, _ops::le_Scalar>(m);
-  on_device<native::structured_le_Tensor_out, _ops::le_Tensor>(m);
-  on_device<native::structured_leaky_relu_backward_out, _ops::leaky_relu_backward>(m);
-  on_device<native::structured_leaky_relu_out, _ops::leaky_relu>(m);
-  on_device<native::structured_lerp_Scalar, _ops::lerp_Scalar, _ops::lerp__Scalar>(m);
-  on_device<native::structured_lerp_Tensor, _ops::lerp_Tensor, _ops::lerp__Tensor>(m);
-  on_device<native::structured_log10_out, _ops::log10>(m);
-  on_device<native::structured_log1p_out, _ops::log1p>(m);
-  on_device<native::structured_log2_out, _ops::log2>(m);
-  on_device<native::structured_log_out, _ops::log, _ops::log_>(m);
-  on_device<native::structured_lt_Scalar_out, _ops::lt_Scalar>(m);
-  on_device<native::structured_lt_Tensor_out, _ops::lt_Tensor>(m);
-  on_device<native::structured_maximum_out, _ops::maximum>(m);
-  on_device<native::structured_minimum_out, _ops::minimum>(m);
-  on_device<native::structured_ne_Scalar_out, _ops::ne_Scalar>(m);
-  on_device<native::structured_ne_Tensor_out, _ops::ne_Tensor>(m);
-  on_device<native::structured_neg_out, _ops::neg, _ops::neg_>(m);
-  on_device<native::structured_pow_Tensor_Scalar_out, _ops::pow_Tensor_Scalar>(m);
-  on_device<native::structured_pow_Tensor_Tensor_out, _ops::pow_Tensor_Tensor>(m);
-  on_device<native::structured_reciprocal_out, _ops::reciprocal>(m);
-  on_device<native::structured_remainder_out, _ops::remainder_Tensor>(m);
-  on_device<native::structured_round_out, _ops::round>(m);
-  on_device<native::structured_rsqrt_out, _ops::rsqrt>(m);
-  on_device<native::structured_sigmoid_backward_out, _ops::sigmoid_backward>(m);
-  on_device<native::structured_sigmoid_out, _ops::sigmoid, _ops::sigmoid_>(m);
-  on_device<native::structured_sign_out, _ops::sign>(m);
-  on_device<native::structured_silu_backward_out, _ops::silu_backward>(m);
-  on_device<native::structured_silu_out, _ops::silu>(m);
-  on_device<native::structured_sin_out, _ops::sin>(m);
-  on_device<native::structured_sinh_out, _ops::sinh>(m);
-  on_device<native::structured_softplus_out, _ops::softplus>(m);
-  on_device<native::structured_sqrt_out, _ops::sqrt, _ops::sqrt_>(m);
-  on_device<native::structured_tan_out, _ops::tan>(m);
-  on_device<native::structured_tanh_backward_out, _ops::tanh_backward>(m);
-  on_device<native::structured_tanh_out, _ops::tanh, _ops::tanh_>(m);
-  on_device<native::structured_threshold_backward_out, _ops::threshold_backward>(m);
-  on_device<native::structured_threshold_out, _ops::threshold>(m);
-  on_device<native::structured_trunc_out, _ops::trunc>(m);
+  structured<native::structured_acos_out, _ops::acos>(m);
+  structured<native::structured_addcdiv_out, _ops::addcdiv, _ops::addcdiv_>(m);
+  structured<native::structured_addcmul_out, _ops::addcmul, _ops::addcmul_>(m);
+  structured<native::structured_asin_out, _ops::asin>(m);
+  structured<native::structured_atan2_out, _ops::atan2>(m);
+  structured<native::structured_atan_out, _ops::atan>(m);
+  structured<native::structured_ceil_out, _ops::ceil>(m);
+  structured<native::structured_clamp_Tensor_out, _ops::clamp_Tensor>(m);
+  structured<native::structured_clamp_max_out, _ops::clamp_max>(m);
+  structured<native::structured_clamp_min_out, _ops::clamp_min>(m);
+  structured<native::structured_clamp_out, _ops::clamp, _ops::clamp_>(m);
+  structured<native::structured_cos_out, _ops::cos>(m);
+  structured<native::structured_cosh_out, _ops::cosh>(m);
+  structured<native::structured_div_out_mode, _ops::div_Tensor_mode>(m);
+  structured<native::structured_elu_backward_out, _ops::elu_backward>(m);
+  structured<native::structured_elu_out, _ops::elu>(m);
+  structured<native::structured_eq_Scalar_out, _ops::eq_Scalar>(m);
+  structured<native::structured_eq_Tensor_out, _ops::eq_Tensor>(m);
+  structured<native::structured_erf_out, _ops::erf>(m);
+  structured<native::structured_exp_out, _ops::exp, _ops::exp_>(m);
+  structured<native::structured_expm1_out, _ops::expm1>(m);
+  structured<native::structured_floor_out, _ops::floor>(m);
+  structured<native::structured_fmod_out, _ops::fmod_Tensor>(m);
+  structured<native::structured_ge_Scalar_out, _ops::ge_Scalar>(m);
+  structured<native::structured_ge_Tensor_out, _ops::ge_Tensor>(m);
+  structured<native::structured_gt_Scalar_out, _ops::gt_Scalar>(m);
+  structured<native::structured_gt_Tensor_out, _ops::gt_Tensor>(m);
+  structured<native::structured_le_Scalar_out, _ops::le_Scalar>(m);
+  structured<native::structured_le_Tensor_out, _ops::le_Tensor>(m);
+  structured<native::structured_leaky_relu_backward_out, _ops::leaky_relu_backward>(m);
+  structured<native::structured_leaky_relu_out, _ops::leaky_relu>(m);
+  structured<native::structured_lerp_Scalar, _ops::lerp_Scalar, _ops::lerp__Scalar>(m);
+  structured<native::structured_lerp_Tensor, _ops::lerp_Tensor, _ops::lerp__Tensor>(m);
+  structured<native::structured_log10_out, _ops::log10>(m);
+  structured<native::structured_log1p_out, _ops::log1p>(m);
+  structured<native::structured_log2_out, _ops::log2>(m);
+  structured<native::structured_log_out, _ops::log, _ops::log_>(m);
+  structured<native::structured_lt_Scalar_out, _ops::lt_Scalar>(m);
+  structured<native::structured_lt_Tensor_out, _ops::lt_Tensor>(m);
+  structured<native::structured_maximum_out, _ops::maximum>(m);
+  structured<native::structured_minimum_out, _ops::minimum>(m);
+  structured<native::structured_ne_Scalar_out, _ops::ne_Scalar>(m);
+  structured<native::structured_ne_Tensor_out, _ops::ne_Tensor>(m);
+  structured<native::structured_neg_out, _ops::neg, _ops::neg_>(m);
+  structured<native::structured_pow_Tensor_Scalar_out, _ops::pow_Tensor_Scalar>(m);
+  structured<native::structured_pow_Tensor_Tensor_out, _ops::pow_Tensor_Tensor>(m);
+  structured<native::structured_reciprocal_out, _ops::reciprocal>(m);
+  structured<native::structured_remainder_out, _ops::remainder_Tensor>(m);
+  structured<native::structured_round_out, _ops::round>(m);
+  structured<native::structured_rsqrt_out, _ops::rsqrt>(m);
+  structured<native::structured_sigmoid_backward_out, _ops::sigmoid_backward>(m);
+  structured<native::structured_sigmoid_out, _ops::sigmoid, _ops::sigmoid_>(m);
+  structured<native::structured_sign_out, _ops::sign>(m);
+  structured<native::structured_silu_backward_out, _ops::silu_backward>(m);
+  structured<native::structured_silu_out, _ops::silu>(m);
+  structured<native::structured_sin_out, _ops::sin>(m);
+  structured<native::structured_sinh_out, _ops::sinh>(m);
+  structured<native::structured_softplus_out, _ops::softplus>(m);
+  structured<native::structured_sqrt_out, _ops::sqrt, _ops::sqrt_>(m);
+  structured<native::structured_tan_out, _ops::tan>(m);
+  structured<native::structured_tanh_backward_out, _ops::tanh_backward>(m);
+  structured<native::structured_tanh_out, _ops::tanh, _ops::tanh_>(m);
+  structured<native::structured_threshold_backward_out, _ops::threshold_backward>(m);
+  structured<native::structured_threshold_out, _ops::threshold>(m);
+  structured<native::structured_trunc_out, _ops::trunc>(m);
 
   shared<_ops::abs_out, native::abs_out>(m);
   shared<_ops::fill__Scalar, fill_number_>(m);

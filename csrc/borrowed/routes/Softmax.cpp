@@ -5,23 +5,23 @@
 #include <ATen/ops/_softmax_backward_data_ops.h>
 #include <ATen/ops/_softmax_ops.h>
 
-#include "../OnCpu.h"
+#include "../CpuKernel.h"
 
 namespace at::openreg {
 
 template <class Op>
 Tensor softmax(const Tensor& self, int64_t dim, bool half_to_float) {
   if (!half_to_float) {
-    return UnboxedOnCpu<Op>::call(self, dim, false);
+    return UnboxedCpuKernel<Op>::call(self, dim, false);
   }
   TORCH_CHECK(self.scalar_type() == kHalf, "conversion is supported for Half type only");
-  return UnboxedOnCpu<Op>::call(self.to(kFloat), dim, false);
+  return UnboxedCpuKernel<Op>::call(self.to(kFloat), dim, false);
 }
 
 template <class Op>
 Tensor softmax_backward(const Tensor& grad_output, const Tensor& output, int64_t dim, ScalarType input_dtype) {
   const bool half_to_float = grad_output.scalar_type() == kFloat && input_dtype == kHalf;
-  const Tensor grad = UnboxedOnCpu<Op>::call(grad_output, output, dim, half_to_float ? kFloat : input_dtype);
+  const Tensor grad = UnboxedCpuKernel<Op>::call(grad_output, output, dim, half_to_float ? kFloat : input_dtype);
   return half_to_float ? grad.to(kHalf) : grad;
 }
 

@@ -9,7 +9,7 @@
 
 // The fallback, unboxed: for operators that are called so often that building a stack of IValues would show.
 //
-//   m.impl("add.Tensor", UnboxedOnCpu<at::_ops::add_Tensor>::call);
+//   m.impl("add.Tensor", UnboxedCpuKernel<at::_ops::add_Tensor>::call);
 //
 // Same steps as Fallback.cpp, with the arguments known to the compiler.
 namespace at::openreg {
@@ -99,10 +99,10 @@ inline std::vector<Tensor> results(KernelScope& scope, std::vector<Tensor>&& val
 }
 
 template <class Op, class Schema = typename Op::schema>
-struct OnCpu;
+struct CpuKernel;
 
 template <class Op, class Result, class... Args>
-struct OnCpu<Op, Result(Args...)> {
+struct CpuKernel<Op, Result(Args...)> {
   static Result call(Args... args) {
     KernelScope scope(traits_of<Op>());
     const c10::Argument* argument = schema_of<Op>().arguments().data();
@@ -128,12 +128,12 @@ struct OnCpu<Op, Result(Args...)> {
   }
 };
 
-// `route`, or the boxed form of OnCpu where the call may be queued.
+// `route`, or the boxed form of CpuKernel where the call may be queued.
 template <class Op, auto route, class Schema = typename Op::schema>
 using Unboxed = InlineOrQueued<Op, route, &run_boxed, Schema>;
 
 // The unboxed fallback as it is registered.
 template <class Op, class Schema = typename Op::schema>
-using UnboxedOnCpu = Unboxed<Op, &OnCpu<Op, Schema>::call, Schema>;
+using UnboxedCpuKernel = Unboxed<Op, &CpuKernel<Op, Schema>::call, Schema>;
 
 } // namespace at::openreg
