@@ -43,7 +43,7 @@ struct Structured final : Kernel {
 // LITERALINCLUDE END: STRUCTURED BODY
 
 // What decides whether the operands of a call can be used as they are.
-class Uniform {
+class FloatingOperands {
  public:
   bool accepts(const Tensor& tensor) {
     const TensorImpl* impl = tensor.unsafeGetTensorImpl();
@@ -99,8 +99,8 @@ struct StructuredKernel;
 template <class Kernel, class Op, class... Args> // add(self, other)
 struct StructuredKernel<Kernel, Op, Tensor(Args...)> {
   static Tensor call(Args... args) {
-    Uniform uniform;
-    if (!(uniform.accepts(args) && ...)) {
+    FloatingOperands operands;
+    if (!(operands.accepts(args) && ...)) {
       return CpuKernel<Op>::call(args...);
     }
     Tensor output;
@@ -112,8 +112,8 @@ struct StructuredKernel<Kernel, Op, Tensor(Args...)> {
 template <class Kernel, class Op, class... Args> // add_(self, other)
 struct StructuredKernel<Kernel, Op, Tensor&(Tensor&, Args...)> {
   static Tensor& call(Tensor& self, Args... args) {
-    Uniform uniform;
-    if (!uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
+    FloatingOperands operands;
+    if (!operands.accepts(self) || !(operands.accepts(args) && ...)) {
       return CpuKernel<Op>::call(self, args...);
     }
     compute<Kernel>(self, self, args...);
@@ -124,8 +124,8 @@ struct StructuredKernel<Kernel, Op, Tensor&(Tensor&, Args...)> {
 template <class Kernel, class Op, class... Args> // add(self, other, out=)
 struct StructuredKernel<Kernel, Op, Tensor&(const Tensor&, Args...)> {
   static Tensor& call(const Tensor& self, Args... args) {
-    Uniform uniform;
-    if (!uniform.accepts(self) || !(uniform.accepts(args) && ...)) {
+    FloatingOperands operands;
+    if (!operands.accepts(self) || !(operands.accepts(args) && ...)) {
       return CpuKernel<Op>::call(self, args...);
     }
     const auto all = std::forward_as_tuple(self, args...);
@@ -139,7 +139,7 @@ struct StructuredKernel<Kernel, Op, Tensor&(const Tensor&, Args...)> {
 
 // The third form that PyTorch's kernels have: one function for all devices, which makes the iterator and calls the stub
 // itself. It is registered as it is, for tensors of one type on one device; masks are of another one.
-class Alike {
+class SameTypeOperands {
  public:
   bool accepts(const Tensor& tensor) {
     if (C10_UNLIKELY(!tensor.is_privateuseone())) {
@@ -168,8 +168,8 @@ struct SharedKernel;
 template <class Op, auto kernel, class Result, class... Args>
 struct SharedKernel<Op, kernel, Result(Args...)> {
   static Result call(Args... args) {
-    Alike alike;
-    if (!(alike.accepts(args) && ...)) {
+    SameTypeOperands operands;
+    if (!(operands.accepts(args) && ...)) {
       return CpuKernel<Op>::call(args...);
     }
     return kernel(args...);
