@@ -8,7 +8,7 @@
 namespace at::openreg {
 namespace {
 
-#include <OperatorPolicy.inc>
+#include <OperatorTraits.inc>
 
 using Operands = c10::SmallVector<Operand, 6>;
 

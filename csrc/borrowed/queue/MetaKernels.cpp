@@ -16,7 +16,7 @@
 namespace at::openreg {
 namespace {
 
-#include <OperatorPolicy.inc>
+#include <OperatorTraits.inc>
 
 // at::meta has its functions with plain integers where the operator's schema has symbolic ones.
 template <class T>

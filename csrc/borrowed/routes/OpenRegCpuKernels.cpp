@@ -19,7 +19,7 @@
 namespace at::openreg {
 namespace {
 
-#include <OperatorPolicy.inc>
+#include <OperatorTraits.inc>
 
 // The unboxed form of alert_and_run(), for operators that are called often.
 template <class Op, class Schema = typename Op::schema>
