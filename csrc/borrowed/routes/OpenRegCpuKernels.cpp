@@ -11,6 +11,7 @@
 #include "../CpuKernel.h"
 #include "../Fallback.h"
 #include "OpenRegStructured.h"
+#include "Route.h"
 #include "Softmax.h"
 
 // Operators that take the unboxed route to the CPU's kernel: what a network's forward, backward and optimizer call in
@@ -38,7 +39,8 @@ struct AlertingCpuKernel<Op, Result(Args...)> {
 template <template <class, class> class Kernel, class... Ops>
 void add(torch::Library& m) {
   const auto impl = [&](const char* name, const char* overload, auto* kernel) {
-    m.impl(*overload ? (std::string(name) + "." + overload).c_str() : name, kernel);
+    m.impl(
+        *overload ? (std::string(name) + "." + overload).c_str() : name, routed(torch::CppFunction(kernel), "unboxed"));
   };
   (impl(Ops::name, Ops::overload_name, &Kernel<Ops, typename Ops::schema>::call), ...);
 }
@@ -138,10 +140,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       smooth_l1_loss_backward>(m);
 
   // With what an accelerator can do beyond the CPU's
-  m.impl("_softmax", softmax<_softmax>);
-  m.impl("_softmax_backward_data", softmax_backward<_softmax_backward_data>);
-  m.impl("_log_softmax", softmax<_log_softmax>);
-  m.impl("_log_softmax_backward_data", softmax_backward<_log_softmax_backward_data>);
+  m.impl("_softmax", routed(torch::CppFunction(&softmax<_softmax>), "unboxed"));
+  m.impl("_softmax_backward_data", routed(torch::CppFunction(&softmax_backward<_softmax_backward_data>), "unboxed"));
+  m.impl("_log_softmax", routed(torch::CppFunction(&softmax<_log_softmax>), "unboxed"));
+  m.impl(
+      "_log_softmax_backward_data",
+      routed(torch::CppFunction(&softmax_backward<_log_softmax_backward_data>), "unboxed"));
 
   // Those of them that raise in a deterministic program
   add<AlertingCpuKernel, _adaptive_avg_pool2d_backward, cumsum, nll_loss2d_forward>(m);
@@ -216,7 +220,9 @@ void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
   for (const auto& name : names) {
     const auto op = c10::Dispatcher::singleton().findOp(torch::jit::parseName(name));
     if (op && !op->hasKernelForDispatchKey(key)) {
-      m.impl(c10::toString(op->operator_name()).c_str(), torch::CppFunction::makeFromBoxedFunction<kernel>());
+      m.impl(
+          c10::toString(op->operator_name()).c_str(),
+          routed(torch::CppFunction::makeFromBoxedFunction<kernel>(), "registered fallback"));
     }
   }
 }
@@ -227,7 +233,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
   // Their composite kernels name the devices they take, or call a stub that the device does not have.
   for (const char* name : {"mode.values", "conj_physical_"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    m.impl(name, routed(torch::CppFunction::makeFromBoxedFunction<&fallback>(), "registered fallback"));
   }
 }
 // LITERALINCLUDE END: FALLBACK PER OPERATOR

@@ -15,6 +15,7 @@
 
 #include "../Structured.h"
 #include "../Stub.h"
+#include "Route.h"
 
 // Elementwise operators whose checks, promotion and iteration are PyTorch's: the backend supplies the output (structured
 // kernels) and the inner loop (stubs).
@@ -23,7 +24,9 @@ namespace {
 
 // LITERALINCLUDE START: STRUCTURED
 void add(torch::Library& m, const char* name, const char* overload, auto* kernel) {
-  m.impl(*overload ? (std::string(name) + "." + overload).c_str() : name, kernel);
+  m.impl(
+      *overload ? (std::string(name) + "." + overload).c_str() : name,
+      routed(torch::CppFunction(kernel), "structured"));
 }
 
 template <class Kernel, class... Ops>
