@@ -3,6 +3,8 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/DispatchStub.h>
 
+#include <algorithm>
+
 #include "../runtime/OpenRegKernel.h"
 
 // Inner kernels. PyTorch's operators compute through *stubs*, tables of one function for each device type; a backend that
@@ -24,14 +26,23 @@ class IteratorKernel {
   c10::openreg::Kernel kernel_;
 };
 
+// A literal that can be a template argument.
+template <size_t size>
+struct StubName {
+  char text[size];
+  consteval StubName(const char (&literal)[size]) {
+    std::copy_n(literal, size, text);
+  }
+};
+
 // The CPU's kernel of a stub, for operands on the device.
-template <auto& stub, const char* name, class Kernel = typename std::remove_reference_t<decltype(stub)>::FnPtr>
+template <auto& stub, StubName name, class Kernel = typename std::remove_reference_t<decltype(stub)>::FnPtr>
 struct StubKernel;
 
-template <auto& stub, const char* name, class Iterator, class... Args>
+template <auto& stub, StubName name, class Iterator, class... Args>
 struct StubKernel<stub, name, void (*)(Iterator&, Args...)> {
   static void call(Iterator& iterator, Args... args) {
-    const IteratorKernel kernel(name, iterator);
+    const IteratorKernel kernel(name.text, iterator);
     stub(kCPU, iterator, args...);
   }
 };
