@@ -85,11 +85,11 @@ void drop_alias(Tensor&& tensor) {
   }
 }
 
-Tensor share_tensor(TensorImpl* tensor) {
+Tensor new_reference(TensorImpl* tensor) {
   return Tensor(c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(tensor));
 }
 
-c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage) {
+c10::intrusive_ptr<c10::StorageImpl> new_reference(c10::StorageImpl* storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
 }
 
@@ -165,7 +165,7 @@ void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
     const unsigned access = !is_written(traits_, *each.argument, training_) ? orAccessRead
                             : each.argument->is_out()                       ? orAccessWrite
                                                                             : orAccessRead | orAccessWrite;
-    for_each_component(share_tensor(each.tensor), [&](const TensorImpl& part) {
+    for_each_component(new_reference(each.tensor), [&](const TensorImpl& part) {
       if (part.device().is_privateuseone()) {
         c10::openreg::visit_tensor(part, access, visit, context);
       }
@@ -192,7 +192,7 @@ KernelScope::~KernelScope() {
   c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 4> twins;
   for (Alias& known : aliases_) {
     if (known.device->is_privateuseone() && known.cpu.has_storage()) {
-      twins.push_back(share(known.cpu.storage().unsafeGetStorageImpl()));
+      twins.push_back(new_reference(known.cpu.storage().unsafeGetStorageImpl()));
     }
     known.cpu.reset();
   }
@@ -269,7 +269,7 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
   c10::StorageImpl* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
   if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage))) {
     if (auto* ready = static_cast<c10::openreg::OpenRegStorageImpl*>(storage)->ready_twin(); C10_LIKELY(ready)) {
-      return share(ready);
+      return new_reference(ready);
     }
   }
   c10::openreg::check_memory(tensor, traits_.name.c_str());
@@ -279,7 +279,7 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
   }
   for (const Alias& known : aliases_) { // one twin, or the kernel would not see that operands overlap
     if (known.device->has_storage() && known.device->storage().unsafeGetStorageImpl() == storage) {
-      return share(known.cpu.storage().unsafeGetStorageImpl());
+      return new_reference(known.cpu.storage().unsafeGetStorageImpl());
     }
   }
   if (!traits_.builtin) {
@@ -347,17 +347,17 @@ Tensor KernelScope::result(Tensor&& tensor) {
       if (known.cpu.has_storage() && known.cpu.storage().unsafeGetStorageImpl() == storage) {
         return known.cpu.is_same(tensor)
                    ? *known.device
-                   : relabel(std::move(tensor), share(known.device->storage().unsafeGetStorageImpl()));
+                   : relabel(std::move(tensor), new_reference(known.device->storage().unsafeGetStorageImpl()));
       }
     }
     for (const Adopted& adopted : adopted_) { // a second result over the same fresh memory
       if (adopted.cpu == storage) {
-        return relabel(std::move(tensor), share(adopted.device));
+        return relabel(std::move(tensor), new_reference(adopted.device));
       }
     }
   }
   auto device_storage = c10::openreg::adopt_storage(
-      tensor.use_count() == 1 ? take_storage(*tensor.unsafeGetTensorImpl()) : share(storage), device_);
+      tensor.use_count() == 1 ? take_storage(*tensor.unsafeGetTensorImpl()) : new_reference(storage), device_);
   adopted_.push_back({storage, device_storage.get()});
   return relabel(std::move(tensor), std::move(device_storage));
 }
