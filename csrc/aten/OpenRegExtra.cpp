@@ -9,8 +9,7 @@
 namespace at::openreg {
 namespace {
 
-// Kernels that PyTorch expects of an accelerator and that the CPU does not have, not with the same numbers, or not as
-// cheap.
+// Kernels that PyTorch expects of an accelerator. The CPU has none, has others with other numbers, or has slower ones.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", _thnn_fused_lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);

@@ -13,7 +13,7 @@
 namespace at::openreg {
 namespace {
 
-// A view, with the device's description of the memory that it shares.
+// A kernel of a view, which gives the view the BackendMeta of the tensor whose memory it shares.
 template <auto view>
 struct WithBackendMeta;
 

@@ -17,7 +17,8 @@
 namespace at::openreg {
 namespace {
 
-// What a queued copy works on: the device tensor's alias; pinned memory itself; what else is on the host as it is now.
+// The CPU tensor that a queued copy works on: the alias of a device tensor, pinned memory itself, or a copy of ordinary host
+// memory as it is now. Undefined: the copy cannot be queued.
 Tensor queued_operand(const Tensor& tensor, bool is_source) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
@@ -32,8 +33,7 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
   return is_source ? tensor.clone() : Tensor();
 }
 
-// Queues the CPU's copy_ where the host need not wait for it. False: for the caller to do, and for what is wrong to be
-// said.
+// Queues the CPU's copy_ if the host need not wait for it. Returns false if the caller must copy, or raise the error.
 bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   const bool with_host = self.is_cpu() || source.is_cpu();
   if ((with_host && !non_blocking) || self.is_same(source) || !is_expandable_to(source.sizes(), self.sizes()) ||
@@ -54,7 +54,7 @@ bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   return true;
 }
 
-// copy_ is what moves tensors between devices: its operands may be anywhere, so that its scope sees none of them.
+// copy_ moves tensors between devices: its operands may be anywhere, so none of them is given to its scope's device check.
 const OperatorTraits kAnywhere{.name = "aten::copy_"};
 
 // The CPU's copy_ on this thread.
@@ -63,7 +63,8 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stre
   const auto visit_operands = [](void* data, orOperandFn_t visit, void* context) {
     const auto [self, source, non_blocking] = *static_cast<const std::tuple<Tensor*, const Tensor*, bool>*>(data);
     const auto visit_all = [&](const Tensor& tensor, unsigned access) {
-      const bool is_pinned = non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy uses it later
+      const bool is_pinned =
+          non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy uses pinned memory after the call
       for_each_component(tensor, [&](const TensorImpl& part) {
         if (part.device().is_privateuseone() || is_pinned) {
           c10::openreg::visit_tensor(part, access, visit, context);

@@ -7,14 +7,14 @@
 #include "Fallback.h"
 #include "KernelScope.h"
 
-// The fallback, unboxed: for operators that are called so often that building a stack of IValues would show.
+// The fallback without boxing, for operators that are called so often that building a stack of IValues would show.
 //
 //   m.impl("add.Tensor", UnboxedCpuKernel<at::_ops::add_Tensor>::call);
 //
 // Same steps as Fallback.cpp, with the arguments known to the compiler.
 namespace at::openreg {
 
-// A list of tensors of which somebody else holds the references.
+// A list of tensors that somebody else owns.
 class BorrowedTensors {
  public:
   BorrowedTensors() = default;
@@ -40,7 +40,7 @@ class BorrowedTensors {
   std::vector<Tensor> tensors_;
 };
 
-// What the CPU kernel gets in place of `value`.
+// The argument of the CPU kernel that stands for `value`.
 template <class T>
 decltype(auto) aliased(KernelScope& scope, T& value) {
   using Value = std::remove_const_t<T>;
@@ -77,7 +77,7 @@ T& argument_of(T& operand) {
   return operand;
 }
 
-// The device's form of what the CPU kernel returned.
+// The device tensors of what the CPU kernel returned.
 template <class... Tensors>
 std::tuple<Tensors...> results(KernelScope& scope, std::tuple<Tensors...>&& values) {
   return std::apply([&](auto&... value) { return std::tuple<Tensors...>(scope.result(std::move(value))...); }, values);

@@ -4,11 +4,11 @@
 
 namespace at::openreg {
 
-// Any operator without a kernel of its own: the CPU's kernel, run in place on device memory (KernelScope.h).
+// Runs any operator without a kernel of its own: the CPU's kernel, in place on device memory (KernelScope.h).
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-// Any operator that has a CPU kernel, queued where that is possible (queue/Queue.h): what the fallback does, and CpuKernel.h's
-// unboxed form when the device does not execute inline.
+// Runs any operator that has a CPU kernel, and queues it if that is possible (queue/Queue.h). The fallback comes here, and so
+// do the unboxed kernels (CpuKernel.h) if the device does not execute inline.
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 } // namespace at::openreg

@@ -10,13 +10,14 @@
 namespace c10::openreg {
 namespace {
 
-// Where the calling thread's CPU allocations come from, beside a device: the host, or a queued kernel's reserved memory.
+// What computing_device is if the calling thread's CPU allocations come from no device: from the host, or from the memory
+// that was reserved for a queued kernel.
 constexpr DeviceIndex kHost = -1, kReserved = -2;
 thread_local bool only_writes = false;
 thread_local ReservedAllocations* reserved = nullptr;
 
-// The CPU's allocator from the first kernel on. It must tell both kinds of memory apart when freeing too, because kernels
-// use raw_allocate() and raw_deallocate().
+// PyTorch's CPU allocator from the first kernel on. Freeing must tell host memory and device memory apart too, because
+// kernels use raw_allocate() and raw_deallocate().
 class CpuAllocator : public c10::Allocator {
  public:
   DataPtr allocate(size_t size) override {
@@ -61,13 +62,14 @@ class CpuAllocator : public c10::Allocator {
   static void release(void* pointer) {
     if (!in_kernel_window(pointer)) {
       host_->raw_deleter()(pointer);
-    } else if (C10_LIKELY(computing_device != kReserved || !reserved->has(pointer))) { // that is the result's
+    } else if (
+        C10_LIKELY(computing_device != kReserved || !reserved->has(pointer))) { // the result owns reserved memory
       device_allocator()->raw_deleter()(pointer);
     }
   }
 };
 
-// A twin's: what a kernel resizes is no temporary.
+// The allocator of twins.
 class TwinAllocator final : public CpuAllocator {
  public:
   DataPtr allocate(size_t size) override {
@@ -105,7 +107,7 @@ KernelAllocations::~KernelAllocations() {
 }
 
 ReservedAllocations::ReservedAllocations(ArrayRef<ReservedMemory> memory) : reserved_(memory.begin(), memory.end()) {
-  computing_device = kReserved; // only ever on a thread of the device's, whose allocations were the host's
+  computing_device = kReserved; // it was kHost: only threads of the device come here
   reserved = this;
 }
 

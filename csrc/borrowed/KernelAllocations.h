@@ -10,10 +10,10 @@
 namespace c10::openreg {
 
 // As long as it lives, the calling thread's CPU allocations come from `device`: the outputs and temporaries of a kernel that
-// runs on the device are the device's memory, counted and limited as such. Index -1 allocates on the CPU as usual.
+// runs on the device are the device's memory, counted and limited as such. With index -1 the CPU allocates as usual.
 //
-// A kernel that `only_writes` to its arguments, in place or out=, makes nothing but temporaries, of which CUDA's kernel
-// has most in registers: where the device has no room for one, it is the host's memory.
+// A kernel that `only_writes` to its arguments (in-place, out=) allocates temporaries only. CUDA's kernel has most of them
+// in registers, so a temporary for which the device has no room is host memory.
 class OPENREG_API KernelAllocations {
  public:
   explicit KernelAllocations(DeviceIndex device, bool only_writes = false);
@@ -29,7 +29,7 @@ class OPENREG_API KernelAllocations {
 // Memory for a result of a kernel that runs later.
 struct ReservedMemory {
   StorageImpl* storage; // a CPU twin
-  size_t turn;          // the result's allocation is not the first one of its size, but comes after so many
+  size_t turn;          // how many allocations of the same size come before that of the result
 };
 
 // As long as it lives, the allocation whose turn it is gets the reserved memory, and all others are temporaries. It serves
@@ -45,7 +45,7 @@ class OPENREG_API ReservedAllocations {
   DataPtr allocate(size_t size);
   bool has(const void* address) const;
 
-  // The turn that the last allocation at `address` had, if its size is that of a result.
+  // The turn that the last allocation at `address` had. nullopt: no result has the size of that allocation.
   std::optional<size_t> turn_of(const void* address) const;
 
  private:

@@ -11,17 +11,17 @@ namespace {
 
 constexpr c10::DispatchKeySet kMathBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
 
-// A tensor like another one, over the same bytes of another backend.
+// A tensor with the sizes, strides and dtype of another tensor, and with another backend.
 struct AliasImpl final : c10::TensorImpl {
-  // Counts versions with `like`, which saves it a counter: without the keys of autograd, the base's constructor makes
-  // none.
+  // The version counter is that of `like`. The constructor of the base class makes no counter of its own, because the
+  // alias has no key of autograd yet.
   AliasImpl(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like)
       : TensorImpl(VIEW, std::move(storage), c10::DispatchKeySet(backend), like.dtype()) {
     version_counter_ = like.version_counter();
     imitate(like);
   }
 
-  // As if made anew, for the same backend.
+  // Makes the tensor as a new one for the same backend would be.
   void reuse(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like) {
     storage_ = std::move(storage);
     data_type_ = like.dtype();
@@ -29,7 +29,7 @@ struct AliasImpl final : c10::TensorImpl {
     imitate(like);
   }
 
-  // Drops what it shares with others. Whether it can be reused.
+  // Drops what the tensor shares with others. Returns whether the tensor can be reused.
   bool retire() {
     storage_ = c10::Storage();
     if (!version_counter_.enabled() || !version_counter_.unique()) {
@@ -46,7 +46,7 @@ struct AliasImpl final : c10::TensorImpl {
                  c10::getAutocastRelatedKeySetFromBackend(backend);
     }
     key_set_ = key_set_ | (like.key_set() & kMathBits);
-    // set_sizes_and_strides() would find out what `like` knows.
+    // set_sizes_and_strides() would compute again what `like` knows.
     sizes_and_strides_ = const_cast<c10::TensorImpl&>(like).sizes_and_strides();
     storage_offset_ = like.storage_offset();
     numel_ = like.numel();
@@ -60,7 +60,7 @@ struct AliasImpl final : c10::TensorImpl {
   }
 };
 
-// The thread's CPU aliases that are not in use: to make and to drop one costs more than to fill it in.
+// The CPU aliases of the thread that are not in use. Filling in an alias is cheaper than making and dropping one.
 constexpr size_t kKeptAliases = 256; // an optimizer's
 thread_local std::vector<c10::intrusive_ptr<AliasImpl>> kept_aliases;
 
@@ -74,7 +74,7 @@ Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::Tenso
   return Tensor(std::move(alias));
 }
 
-// Of make_alias().
+// Takes an alias of make_alias() back.
 void drop_alias(Tensor&& tensor) {
   auto alias = tensor.unsafeReleaseIntrusivePtr();
   if (alias.is_uniquely_owned() && kept_aliases.size() < kKeptAliases) {
@@ -93,7 +93,7 @@ c10::intrusive_ptr<c10::StorageImpl> new_reference(c10::StorageImpl* storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
 }
 
-// Leaves the tensor without one.
+// Takes the storage from `tensor`, which then has none.
 c10::intrusive_ptr<c10::StorageImpl> take_storage(c10::TensorImpl& tensor) {
   auto& storage = const_cast<c10::Storage&>(tensor.unsafe_storage());
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
@@ -125,7 +125,8 @@ void KernelScope::add_device(Device device) {
   }
 }
 
-// Indices that are masks are counted before they are used.
+// Whether CUDA's kernel would make the host wait for the operands' values. Indexing waits if an index is a mask, because
+// the true elements are counted first.
 bool KernelScope::waits_for_data() const {
   bool has_indices = false, has_masks = false;
   for (const Operand& each : operands_) {
@@ -159,7 +160,7 @@ void KernelScope::enter() {
   excluded_.emplace(kExcluded);
 }
 
-// At the begin the arguments, and at the end what the kernel wrote instead of them, and its results.
+// The memory of the arguments, and after the kernel also that of its results. Asked at the begin and at the end.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const Operand& each : operands_) {
     const unsigned access = !is_written(traits_, *each.argument, training_) ? orAccessRead
@@ -213,7 +214,7 @@ Tensor KernelScope::alias(Tensor&& tensor) {
   return alias(c10::MaybeOwned<Tensor>::owned(std::move(tensor)));
 }
 
-// Good until the next one is made.
+// The reference is valid until the next alias is made.
 const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   if (C10_UNLIKELY(!tensor->defined())) {
     static const Tensor undefined;
@@ -233,7 +234,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
     cpu = map_components(
         *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
   }
-  // Not of integers, which have it after `counts.lt_(x)`, and to which it cannot be given.
+  // Integer tensors may carry requires_grad (after `counts.lt_(x)`), but it cannot be set on them.
   if (C10_UNLIKELY(
           !tensor.unsafeIsBorrowed() && tensor->requires_grad() && tensor->is_privateuseone() &&
           (tensor->is_floating_point() || tensor->is_complex()))) {
@@ -283,7 +284,7 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
     }
   }
   if (!traits_.builtin) {
-    return c10::openreg::new_twin(storage); // with memory of its own: who knows how this kernel writes
+    return c10::openreg::new_twin(storage); // the kernel is not PyTorch's, and may write in any way
   }
   if (is_cow && !is_output(storage)) {
     has_cow_ = true;
@@ -339,7 +340,7 @@ Tensor KernelScope::result(Tensor&& tensor) {
       tensor.layout(),
       ", which the openreg device does not have. Call .cpu() first.");
   if (C10_UNLIKELY(has_cow_)) {
-    separate(); // what the kernel wrote is no fresh memory
+    separate(); // the copy that the kernel wrote belongs to the operand: it is no fresh memory
   }
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   if (!c10::openreg::is_fresh(storage)) {

@@ -22,20 +22,22 @@
 //   Tensor out = cpu_kernel(*scope.alias(self), *scope.alias(other));
 //   return scope.result(std::move(out));         // 3. back to device tensors
 //
-// Rules: an alias must be gone, or given to result(), when the scope ends, because the device tensor owns the memory;
-// one that somebody else's kernel keeps all the same (Python code, a packed parameter) becomes a host copy. Below this
-// line no device tensor exists, so autograd, autocast and device guards are off.
+// Rules:
+//   - An alias must be gone, or given to result(), when the scope ends, because the device tensor owns the memory. If a
+//     kernel that is not PyTorch's keeps an alias (Python code, a packed parameter), the alias becomes a host copy.
+//   - The kernel sees CPU tensors only, so autograd, autocast and device guards are off while it runs.
 namespace at::openreg {
 
-// Below a kernel of the device: modes that must not see the CPU tensors inside, because they have seen the device
-// tensors.
+// The modes that are off while a kernel of the device runs: they have seen the device tensors, and must not see the CPU
+// tensors that stand for them.
 constexpr c10::DispatchKeySet kExcluded =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
 // A tensor of backend `key` with the sizes, strides and dtype of `like` over `storage`.
 Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like);
 
-// `tensor` of another backend, over `storage`. One that nobody else holds becomes it itself.
+// `tensor` with the backend of `storage`, over `storage`. Copies nothing. If nobody else holds `tensor`, it is changed and
+// returned; otherwise the result is a new tensor.
 Tensor relabel(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage);
 
 class KernelScope : public DeviceCheck {
@@ -55,22 +57,22 @@ class KernelScope : public DeviceCheck {
   void enter(); // waits for the stream's turn
 
   // ---- 2. around the kernel
-  // An undefined or CPU tensor comes back as it is. The first form borrows the tensor until the scope ends, because
-  // another reference to a tensor that Python holds would take the GIL, and lends the alias, which saves two atomic
+  // An undefined or CPU tensor is its own alias. The first form borrows the tensor until the scope ends, because
+  // another reference to a tensor that Python holds would take the GIL. It lends the alias, which saves two atomic
   // instructions.
   c10::MaybeOwned<Tensor> alias(const Tensor& tensor);
   Tensor alias(Tensor&& tensor);
   Generator generator(const std::optional<Generator>& generator) const;
 
   // ---- 3. after it
-  // An alias gives its device tensor, a view of an alias a view of that tensor, fresh memory a tensor that owns it, a CPU
-  // operand itself.
+  // The device tensor of a result. For an alias this is its device tensor, for a view of an alias a view of that tensor,
+  // and for fresh memory a tensor that owns the memory. A CPU operand is returned as it is.
   Tensor result(Tensor&& tensor);
 
-  // Carries over what an in-place or out= kernel changed besides the bytes: sizes, strides, a larger storage.
+  // Gives the device tensors what an in-place or out= kernel changed besides the bytes: sizes, strides, a larger storage.
   void write_back();
 
-  // Runs such a kernel. One that fails may have resized its output before, which stays so, as on CUDA.
+  // Runs an in-place or out= kernel. If it fails after it resized its output, the output stays resized, as on CUDA.
   template <class Kernel>
   void run_and_write_back(const Kernel& kernel) {
     try {
@@ -89,7 +91,7 @@ class KernelScope : public DeviceCheck {
     c10::MaybeOwned<Tensor> device;
     Tensor cpu;
   };
-  struct Adopted { // kept alive by the result that was made of them
+  struct Adopted { // the result that was made of both keeps them alive
     c10::StorageImpl* cpu;
     c10::StorageImpl* device;
   };

@@ -12,12 +12,12 @@
 //   m.impl("mul.Tensor", Unboxed<at::_ops::mul_Tensor, &StructuredKernel<structured_mul_out, at::_ops::mul_Tensor>::call>::call);
 //
 // Rule: TensorIterator makes the temporaries of type promotion only for the CPU, and elsewhere expects kernels that
-// convert while they read. So operands of several types, or of a type that is computed in another one, take the other
-// route (CpuKernel.h), and with them everything unusual, such as CPU tensors other than a number.
+// convert while they read. So a call with operands of several dtypes, or of a dtype that is computed in another one, takes
+// the other route (CpuKernel.h), and so does every unusual call, such as one with a CPU tensor that is no Python number.
 namespace at::openreg {
 
 // LITERALINCLUDE START: STRUCTURED BODY
-// `Kernel` with the device's memory as its output.
+// The structured kernel `Kernel`, whose output is memory of the device.
 template <class Kernel>
 struct Structured final : Kernel {
   explicit Structured(Tensor& output) : output(output) {}
@@ -42,7 +42,8 @@ struct Structured final : Kernel {
 };
 // LITERALINCLUDE END: STRUCTURED BODY
 
-// What decides whether the operands of a call can be used as they are.
+// Accepts operands that a structured kernel can use as they are: floating-point tensors of one dtype on one device, and
+// Python numbers.
 class FloatingOperands {
  public:
   bool accepts(const Tensor& tensor) {
@@ -137,8 +138,7 @@ struct StructuredKernel<Kernel, Op, Tensor&(const Tensor&, Args...)> {
   }
 };
 
-// The third form that PyTorch's kernels have: one function for all devices, which makes the iterator and calls the stub
-// itself. It is registered as it is, for tensors of one type on one device; masks are of another one.
+// Accepts tensors of one dtype on one device; masks may be among them.
 class SameTypeOperands {
  public:
   bool accepts(const Tensor& tensor) {
@@ -162,6 +162,8 @@ class SameTypeOperands {
   const TensorImpl* first_ = nullptr;
 };
 
+// The third form that PyTorch's kernels have: one function for all devices, which makes the iterator and calls the stub
+// itself. It is registered as it is.
 template <class Op, auto kernel, class Schema = typename Op::schema>
 struct SharedKernel;
 

@@ -14,7 +14,7 @@ void visit_operands(void* data, orOperandFn_t visit, void* context) {
     const OperandInfo& operand = iterator.operand(i);
     if (operand.device->is_privateuseone()) {
       const unsigned read = operand.is_output && !operand.is_read_write ? 0 : orAccessRead;
-      // The iterator's own shape is another one: it joins and reorders dimensions.
+      // The shape is the tensor's, because the iterator has joined and reordered dimensions.
       c10::openreg::visit_tensor(
           *operand.tensor_base().unsafeGetTensorImpl(), read | (operand.is_output ? orAccessWrite : 0), visit, context);
     }
@@ -26,7 +26,7 @@ orStream_t stream_of(const TensorIteratorBase& iterator) {
   return c10::openreg::current_stream_handle(iterator.device().index());
 }
 
-// The number of `x + 2`.
+// Casts a number, such as 2 in `x + 2`.
 C10_NOINLINE void cast_number(OperandInfo& operand, ScalarType dtype) {
   operand.exchange_tensor(c10::MaybeOwned<TensorBase>::owned(operand.tensor().to(dtype)));
   operand.current_dtype = operand.target_dtype = dtype;

@@ -16,8 +16,8 @@
 namespace at::openreg {
 
 // LITERALINCLUDE START: STUB BODY
-// A kernel on the iterator's operands. Points those on the device to the kernel window and casts a number to the type that
-// is computed in, as TensorIterator does for the CPU.
+// A kernel on the operands of an iterator. Gives operands on the device their addresses of the kernel window, and casts a
+// number to the dtype that is computed in, as TensorIterator does for the CPU.
 class IteratorKernel {
  public:
   IteratorKernel(const char* name, TensorIteratorBase& iterator);

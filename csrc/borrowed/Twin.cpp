@@ -68,7 +68,7 @@ OpenRegStorageImpl::~OpenRegStorageImpl() {
 StorageImpl* OpenRegStorageImpl::twin() {
   materialize(this);
   StorageImpl* twin = twin_.load(std::memory_order_acquire);
-  // Another one also when the storage was resized or swapped: queued kernels still use the twin of its old memory.
+  // A storage that was resized or swapped gets another twin: queued kernels still use the twin of its old memory.
   if (C10_UNLIKELY(!twin || twin->data() != orGetKernelPointer(data()) || twin->nbytes() != nbytes())) {
     StorageImpl* made = make_twin(this).release();
     const bool first = twin_.compare_exchange_strong(twin, made, std::memory_order_acq_rel);
@@ -121,8 +121,8 @@ intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, Dev
   void* const address = orGetDevicePointer(data.get());
   const size_t size = storage->nbytes();
   if (C10_UNLIKELY(size > 0 && address == data.get())) {
-    // Allocated by a thread of the kernel's own, or kept alive by someone else, or by a kernel that should have written
-    // only.
+    // Host memory: a thread of the kernel's own allocated it, somebody else keeps it alive, or the kernel was thought to
+    // write to its arguments only.
     auto copy = make_storage(size, device);
     std::memcpy(orGetKernelPointer(copy->data()), address, size);
     return copy;

@@ -25,13 +25,13 @@ inline bool is_cow(const StorageImpl* storage) {
 struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
   using StorageImpl::StorageImpl;
 
-  // With a twin made from the CPU storage that owned `data` until now.
+  // `twin` is the CPU storage that owned `data` until now.
   OpenRegStorageImpl(size_t size, DataPtr data, intrusive_ptr<StorageImpl> twin);
   ~OpenRegStorageImpl() override;
 
   StorageImpl* twin();
 
-  // The twin, if it can be used at once; else null. Asked for every operand.
+  // The twin if it can be used at once, otherwise null. Called for every operand.
   StorageImpl* ready_twin() const {
     StorageImpl* twin = twin_.load(std::memory_order_acquire);
     const void* memory = data();
@@ -50,12 +50,12 @@ struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
 // A CPU storage over the bytes of a device storage.
 OPENREG_API intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage);
 
-// Whether `storage` is one of this file's, with a twin of its own.
+// Whether `storage` has this class, and so keeps a twin.
 inline bool keeps_twin(const StorageImpl* storage) {
   return typeid(*storage) == typeid(OpenRegStorageImpl);
 }
 
-// A twin for one use, of any storage.
+// A twin for one use, for a storage of any class.
 OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
 
 // A copy-on-write twin, for one use, of a storage that shares its memory with others (torch._lazy_clone). A kernel that
@@ -63,13 +63,13 @@ OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
 // storage.
 OPENREG_API intrusive_ptr<StorageImpl> new_cow_twin(StorageImpl* storage);
 
-// Gives such a twin memory of its own, with the same contents, so that it may outlive the device storage.
+// Gives a twin for one use memory of its own, with the same contents, so that it may outlive the device storage.
 OPENREG_API void move_to_host(StorageImpl* twin);
 
-// Whether a CPU storage owns its memory: a kernel made it, it is no twin.
+// Whether a CPU storage owns memory of the device: a kernel allocated it. A twin owns nothing.
 OPENREG_API bool is_fresh(const StorageImpl* storage);
 
-// Relabels memory between the two windows without copying. The result has a twin; `storage` becomes it.
+// Makes a device storage of memory that a kernel allocated, without copying. `storage` becomes the twin of the result.
 OPENREG_API intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, DeviceIndex device);
 
 // If a kernel gave the twin other memory (a resized out=), the device storage takes it over.

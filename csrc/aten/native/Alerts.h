@@ -9,14 +9,14 @@
 // there, although the CPU's kernels, which run here, are deterministic. A program that will train on a GPU is told before
 // it gets there.
 //
-// Rule: only the operators of the table in Alerts.cpp ask for the setting, so all others pay nothing for it. An operator
-// whose CPU kernel raises by itself (max_unpool2d, resize_ of a quantized tensor) has no row.
+// Rule: only the operators in the table of Alerts.cpp ask for the setting, so all others pay nothing for it. An operator
+// whose CPU kernel raises by itself (max_unpool2d, resize_ of a quantized tensor) has no row in the table.
 namespace at::openreg {
 
-// Overloads in the table, "aten::cumsum.out".
+// The operators in the table, with their overloads: "aten::cumsum.out".
 const std::vector<std::string>& alerting_operators();
 
-// Whether they raise at all: true, unless a device model stands for an accelerator whose kernels do not alert.
+// Sets whether the operators raise at all. They do, unless a device model stands for an accelerator whose kernels do not.
 OPENREG_API void set_alerts(bool raised);
 
 // Whether `op` may raise in a deterministic program. Such an operator is not queued: the caller must hear of it.

@@ -17,7 +17,7 @@ bool is_written(const Operand& each) {
   return alias != nullptr && alias->isWrite();
 }
 
-// As TensorIterator has them, outputs first; without the argument called `except`.
+// The operands in TensorIterator's order, outputs first, without the argument called `except`.
 Operands operands(ArrayRef<Operand> seen, const std::string& except = "") {
   Operands result;
   for (const bool outputs : {true, false}) {
@@ -30,8 +30,8 @@ Operands operands(ArrayRef<Operand> seen, const std::string& except = "") {
   return result;
 }
 
-// The check of TensorIterator (aten/src/ATen/TensorIterator.cpp, compute_types). `scalars`: of how many CPU scalars among
-// the inputs it lets a kernel have, if of any.
+// The check of TensorIterator (aten/src/ATen/TensorIterator.cpp, compute_types). `scalars`: how many 0-dim CPU inputs are
+// accepted. nullopt: no exemption.
 void check_iterator(ArrayRef<Operand> operands, std::optional<int> scalars) {
   const auto on_device = [](const Operand& each) { return !each.tensor->device().is_cpu(); };
   const auto* first = std::find_if(operands.begin(), operands.end(), on_device);
@@ -80,7 +80,7 @@ void no_scalar(const DeviceRule& rule, ArrayRef<Operand> seen) {
   check_iterator(operands(seen, rule.argument), std::nullopt);
 }
 
-// The argument is moved to the device of the others.
+// CUDA's kernel moves the argument to the device of the others.
 void moved_argument(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Operands rest = operands(seen, rule.argument);
   check_iterator(rest.front().tensor->device().is_cpu() ? operands(seen) : rest, std::nullopt);
@@ -139,7 +139,7 @@ void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   check_iterator(rest, std::nullopt);
 }
 
-// x[indices]: those on the CPU are moved to x's device, and so is the argument without dimensions that is put there.
+// x[indices]: indices on the CPU are moved to x's device, and so is a 0-dim value that is put there.
 void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Device indexed = seen.front().tensor->device();
   Operands rest;
@@ -231,7 +231,7 @@ bool is_listed(ArrayRef<const char*> sorted, const std::string& name) {
   return std::binary_search(sorted.begin(), sorted.end(), std::string_view(name));
 }
 
-// As PyTorch's generator names CUDA's wrapper (torchgen/dest/register_dispatch_key.py).
+// The name of CUDA's wrapper, as PyTorch's generator makes it (torchgen/dest/register_dispatch_key.py).
 std::string method_name(const c10::FunctionSchema& schema, const std::string& name) {
   const std::string& overload = schema.overload_name();
   const bool has_out = !schema.arguments().empty() && schema.arguments().back().is_out();

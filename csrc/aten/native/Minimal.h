@@ -22,8 +22,7 @@ Tensor empty_strided(
     std::optional<Device> device,
     std::optional<bool> pin_memory);
 
-// The output that a structured kernel asks for: of `stride` if there is any, else contiguous in the options' memory
-// format.
+// The output that a structured kernel asks for. If `stride` is empty, it is contiguous in the memory format of `options`.
 Tensor empty_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& options);
 
 // As torch.empty_strided() on the current device, without the dispatcher: for the buffers of a compiled graph.

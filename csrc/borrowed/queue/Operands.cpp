@@ -13,10 +13,10 @@
 namespace at::openreg {
 namespace {
 
-constexpr size_t kFew = 16; // operands up to which each is told from every other
+constexpr size_t kFew = 16; // up to so many operands, each is compared with every other
 
-// The meta kernels ask for a storage's size, to see whether a result must grow, and for its identity, to see whether
-// operands overlap: each has its own.
+// Meta kernels ask for the size of a storage, to see whether a result must grow, and for its identity, to see whether
+// operands overlap. So each operand has a storage of its own.
 c10::intrusive_ptr<c10::StorageImpl> meta_storage(size_t operand) {
   static const auto* storages = [] {
     auto* all = new std::array<c10::intrusive_ptr<c10::StorageImpl>, kFew + 1>;
@@ -33,7 +33,7 @@ c10::intrusive_ptr<c10::StorageImpl> meta_storage(size_t operand) {
   return (*storages)[std::min(operand, kFew)];
 }
 
-// A tensor of the meta device like `like`, for the operand of that number: valid until the thread's next call of it.
+// A tensor of the meta device like `like`, for an operand by its number. Valid until the thread's next call with that number.
 Tensor meta_operand(size_t operand, const TensorImpl& like) {
   thread_local std::vector<Tensor> kept; // to make tensors takes longer than most meta kernels
   if (kept.size() <= operand) {
@@ -89,7 +89,7 @@ bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Te
     if (tensor.layout() != kStrided || is_written) {
       return false;
     }
-    cpu = impl->is_wrapped_number() ? tensor : tensor.clone(); // a Python number nobody can change
+    cpu = impl->is_wrapped_number() ? tensor : tensor.clone(); // nobody can change a Python number
     meta = tensor.dim() == 0 ? cpu : meta_operand(operands_.size(), *impl);
   }
   operands_.push_back({impl, cpu.unsafeGetTensorImpl(), meta.unsafeGetTensorImpl(), is_written});

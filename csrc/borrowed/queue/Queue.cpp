@@ -13,8 +13,8 @@
 namespace at::openreg {
 namespace {
 
-// Also where it warns, as of an output that is resized: the CPU's kernel warns again, and on another thread nobody
-// would hear of it.
+// Returns false if the meta kernel throws or warns (an output would be resized): the CPU kernel would warn again, on a
+// thread that nobody hears.
 bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   struct Refusal final : c10::WarningHandler {
     void process(const c10::Warning& warning) override {
@@ -27,7 +27,7 @@ bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, 
     kernel.callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
     return true;
   } catch (const std::exception&) {
-    return false; // the CPU's kernel will say it, in its words
+    return false; // the CPU's kernel raises the error, in its words
   }
 }
 

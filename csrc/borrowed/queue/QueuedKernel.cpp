@@ -55,7 +55,8 @@ void QueuedKernel::run() {
 }
 
 QueuedKernel::Misplaced QueuedKernel::compute() {
-  // A result is its kernel's first allocation of that size; where it turns out to be another one, the next call knows.
+  // Guess: the result is the kernel's first allocation of that size. If the guess was wrong, `turns` remembers the right
+  // one for the next call.
   thread_local ska::flat_hash_map<const c10::FunctionSchema*, c10::SmallVector<std::optional<size_t>, 2>> known;
   auto& turns = known[&op_.schema()];
   turns.resize(reserved_.size());
@@ -81,7 +82,8 @@ QueuedKernel::Misplaced QueuedKernel::compute() {
 }
 
 bool QueuedKernel::is_at_reserved_address(const Reserved& wanted, const Tensor& result) const {
-  if (!wanted.memory) { // not asked for; oneDNN's gradients of a weight and a bias come together all the same
+  if (!wanted
+           .memory) { // nobody asked for this result; oneDNN computes the gradients of a weight and of a bias together all the same
     return true;
   }
   TORCH_INTERNAL_ASSERT(
@@ -102,7 +104,7 @@ void QueuedKernel::move(Misplaced misplaced) const {
     if (std::any_of(reserved_.begin(), reserved_.end(), [&](const Reserved& other) {
           return other.memory && other.memory->data() == data;
         })) {
-      result = result.clone(); // it lies where another one belongs
+      result = result.clone(); // it lies in the memory of another result
     }
   }
   for (auto& [wanted, result] : misplaced) {

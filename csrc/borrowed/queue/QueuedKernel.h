@@ -11,9 +11,9 @@
 // A CPU kernel on the device's time.
 namespace at::openreg {
 
-// A result that has its memory already.
+// Memory that a result got at the launch.
 struct Reserved {
-  c10::intrusive_ptr<c10::StorageImpl> memory; // as kernels see it; null: the kernel gives no tensor here
+  c10::intrusive_ptr<c10::StorageImpl> memory; // a CPU twin; null: the kernel returns no tensor here
   c10::impl::SizesAndStrides shape;
   caffe2::TypeMeta dtype;
 };
