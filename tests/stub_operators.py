@@ -81,7 +81,7 @@ def registered() -> set[str]:
 
 
 def users() -> dict[str, list[str]]:
-    """Stub -> the operators of csrc/borrowed/routes/OpenRegStructured.cpp that fail when this backend does not fill it."""
+    """Stub -> the operators of OpenRegStructured.cpp that fail when this backend does not fill the stub."""
     found = {}
     calls = [(overload(name), operands(overload(name))) for name in operators_of("OpenRegStructured")]
     for stub in registered():
@@ -118,9 +118,9 @@ HEAD = """# Operators that can be registered through a stub
 
 PyTorch's operators compute their inner loop through a *stub*, a table of one kernel per device type. A backend that
 fills its slot gets the operator's checks, promotion, broadcasting and iteration for nothing
-(`csrc/borrowed/routes/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This one fills it with the
-CPU's kernel, which is right only for a kernel that takes its addresses from the iterator and from nothing else
-(`csrc/borrowed/Stub.h`): the sections follow from that.
+(`csrc/borrowed/routes/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This one fills
+it with the CPU's kernel, which is right only for a kernel that takes its addresses from the iterator and from nothing
+else (`csrc/borrowed/Stub.h`): the sections follow from that.
 
 Made by `make stubs` from PyTorch 2.13: the stubs from its headers, whose names begin in `ATen/native`.
 """

@@ -65,7 +65,7 @@ def entry(table: str, key: str) -> tuple[str, str]:
 
 
 def stated_route(source: str) -> tuple[str, str]:
-    """The place of a registration, and the route that the registration states ("FILE:LINE as ROUTE"): native if none."""
+    """The place of a registration ("FILE:LINE as ROUTE"), and the route that it states: native if it states none."""
     place, _, route = source.rpartition(" as ")
     return (place, route) if place and route in ROUTES else (source, "native")
 
