@@ -19,7 +19,7 @@ void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit
   if (tensor.numel() == 0 || !tensor.has_storage()) {
     return;
   }
-  // A twin's address is in the kernel window; the device knows the memory by the other one.
+  // The tensor may carry an address of the kernel window. Observers know memory by its address in the device window.
   const auto* base = static_cast<const char*>(orGetDevicePointer(tensor.storage().data()));
   const size_t item = tensor.dtype().itemsize();
   orOperand operand{base + tensor.storage_offset() * item, item, 0, nullptr, nullptr, access};

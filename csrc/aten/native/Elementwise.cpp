@@ -7,7 +7,7 @@
 
 namespace at::openreg {
 
-// As cudaMemsetAsync(): after what is queued on the stream. Above the grain size fill_() uses several threads.
+// Queued on the stream, as by cudaMemsetAsync(). Above the grain size fill_() is faster, because it uses several threads.
 Tensor& zero_(Tensor& self) {
   if (self.numel() >= at::internal::GRAIN_SIZE || !self.is_non_overlapping_and_dense()) {
     return self.fill_(0);

@@ -26,7 +26,8 @@ std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-// By PyTorch's tags. An index may be a mask: it depends on the call.
+// Whether PyTorch's tags say that results depend on the data. Whether an index is a mask depends on the call, and is not
+// told here.
 bool depends_on_data(const c10::FunctionSchema& schema) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
   return op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape));

@@ -18,7 +18,7 @@ namespace {
 
 #include <OperatorTraits.inc>
 
-// at::meta has its functions with plain integers where the operator's schema has symbolic ones.
+// Functions in at::meta take plain integers for what the operator's schema has as symbolic integers.
 template <class T>
 struct Plain {
   using type = T;
@@ -47,8 +47,8 @@ struct Plain<Result(Args...)> {
 template <class Op>
 using PlainSchema = typename Plain<typename Op::schema>::type;
 
-// What PyTorch has in Python only, for operators that networks call in every step. As the CPU's kernels do it, down to
-// the strides.
+// Meta kernels that PyTorch has in Python only, for operators that networks call in every step. Their results are those of
+// the CPU's kernels, down to the strides.
 namespace shapes {
 
 Tensor contiguous(IntArrayRef sizes, ScalarType dtype) {
@@ -68,7 +68,7 @@ Tensor scalar(const Tensor& self) {
   return contiguous({}, self.scalar_type());
 }
 
-// What TensorIterator makes of the operands of an elementwise operator.
+// The result that TensorIterator makes for the operands of an elementwise operator.
 Tensor elementwise(std::initializer_list<const Tensor*> operands, ScalarType dtype) {
   TensorIteratorConfig config;
   config.add_owned_output(Tensor()).check_all_same_dtype(false).declare_static_dtype_and_device(dtype, kMeta);
@@ -89,8 +89,8 @@ Tensor abs(const Tensor& self) {
   return elementwise({&self}, toRealValueType(self.scalar_type()));
 }
 
-// Batches, heads, positions, features, as the kernel makes them: a transposed view of batches, positions, heads,
-// features.
+// The kernel's result has the dimensions batch, head, position, feature. It is a transposed view of memory in the order
+// batch, position, head, feature.
 Tensor heads(IntArrayRef sizes, ScalarType dtype) {
   std::vector<int64_t> inner = sizes.vec();
   std::swap(inner[1], inner[2]);
@@ -352,7 +352,8 @@ Tensor where_self(const Tensor& condition, const Tensor& self, const Tensor& oth
 
 using Kernels = std::unordered_map<c10::OperatorName, c10::KernelFunction>;
 
-template <class Function> // one for each type, not for each operator: it takes the compiler long
+template <
+    class Function> // one instance for each type, not for each operator, because an instance takes the compiler long
 void add(Kernels& kernels, const char* name, const char* overload, Function* kernel) {
   kernels.emplace(c10::OperatorName(name, overload), c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
 }

@@ -20,7 +20,7 @@ Tensor with_strides_of(const Tensor& tensor, const Tensor& like) {
 
 bool can_compute(const sdp::sdp_params& params) {
   const Tensor& query = params.query;
-  // What the CPU's flash kernel asks for (sdp_utils_cpp.cpp), in its order; the mask's gradient it does not compute.
+  // The conditions of the CPU's flash kernel (sdp_utils_cpp.cpp), in its order. It computes no gradient of the mask.
   const std::array kTypes{kFloat, kDouble, kBFloat16, kHalf};
   return sdp::check_nested_tensor(params, false) && sdp::check_for_dropout(params, false) &&
          sdp::check_tensor_shapes(params, false) &&

@@ -6,11 +6,11 @@ namespace sdp {
 struct sdp_params;
 }
 
-// The attention a backend may supply in place of the composite one ("overrideable"): here the CPU's flash kernel.
+// The attention that a backend may supply in place of the composite one ("overrideable"). Here it is the CPU's flash kernel.
 namespace at::openreg {
 
-// Which kernel scaled_dot_product_attention takes: the overrideable one if the program left it on and it can
-// compute the case, else the composite.
+// The kernel that scaled_dot_product_attention calls: the overrideable one if the program left it on and it can compute the
+// case, otherwise the composite one.
 int64_t _fused_sdp_choice(
     const Tensor& query,
     const Tensor& key,
@@ -21,8 +21,8 @@ int64_t _fused_sdp_choice(
     std::optional<double> scale,
     bool enable_gqa);
 
-// AttentionChoice.cpp: whether the program left a fused kernel on for such operands, and what it is told if it left
-// nothing on that can compute them.
+// Whether the program left a fused kernel on for such operands, and the error if it left no kernel on that can compute them.
+// Both are in AttentionChoice.cpp.
 bool fused_attention_is_enabled(const sdp::sdp_params& params);
 const char* attention_refusal();
 

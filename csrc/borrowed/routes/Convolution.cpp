@@ -13,7 +13,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
-// What PyTorch checks for every backend of its own (aten/src/ATen/native/Convolution.cpp), in its words.
+// The check that PyTorch has for each of its own backends (aten/src/ATen/native/Convolution.cpp), in its words.
 void check_same_type(const Tensor& input, const Tensor& other, const char* name) {
   TORCH_CHECK(
       !other.defined() || input.options().type_equal(other.options()),
@@ -45,14 +45,14 @@ Tensor convolution_overrideable(
   add_argument(scope, input, schema.arguments()[0]);
   add_argument(scope, weight, schema.arguments()[1]);
   add_argument(scope, bias, schema.arguments()[2]);
-  if (C10_UNLIKELY(!c10::openreg::executes_inline())) { // as Unboxed, for another operator
+  if (C10_UNLIKELY(!c10::openreg::executes_inline())) { // as InlineOrQueued, but another operator is queued
     scope.check_devices();
     return Boxed<at::_ops::convolution, &run_boxed>::call(
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
   }
   scope.enter();
   return scope.result(
-      at::_ops::_convolution::redispatch( // what convolution() does first, which is how the call came here
+      at::_ops::_convolution::redispatch( // as convolution() would call it
           kCpu,
           *scope.alias(input),
           *scope.alias(weight),

@@ -2,8 +2,8 @@
 
 #include "../CpuKernel.h"
 
-// Batch normalization that saves the statistics that it used, as CUDA's does. The CPU's kernel saves none where it uses
-// the running statistics, and PyTorch's meta kernels expect that of the CPU alone.
+// Batch normalization that saves the statistics that it used, as CUDA's does. The CPU's kernel saves none if it uses the
+// running statistics, and PyTorch's meta kernels expect this of the CPU alone.
 namespace at::openreg {
 
 using BatchNormResults = std::tuple<Tensor, Tensor, Tensor>; // the output, the mean, 1 / the standard deviation

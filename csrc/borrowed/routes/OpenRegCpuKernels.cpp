@@ -14,9 +14,8 @@
 #include "Route.h"
 #include "Softmax.h"
 
-// Operators that take the unboxed route to the CPU's kernel: what a network's forward, backward and optimizer call in
-// every step, and what has no faster one (OpenRegStructured.cpp). Everything else takes the boxed route, with the same
-// result.
+// Operators that take the unboxed route to the CPU's kernel: those that a network's forward, backward and optimizer call in
+// every step and that have no faster route (OpenRegStructured.cpp). All others take the boxed route, with the same results.
 namespace at::openreg {
 namespace {
 
@@ -139,7 +138,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       smooth_l1_loss,
       smooth_l1_loss_backward>(m);
 
-  // With what an accelerator can do beyond the CPU's
+  // Softmax, which can convert the dtype on an accelerator
   m.impl("_softmax", routed(torch::CppFunction(&softmax<_softmax>), "unboxed"));
   m.impl("_softmax_backward_data", routed(torch::CppFunction(&softmax_backward<_softmax_backward_data>), "unboxed"));
   m.impl("_log_softmax", routed(torch::CppFunction(&softmax<_log_softmax>), "unboxed"));
@@ -147,7 +146,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       "_log_softmax_backward_data",
       routed(torch::CppFunction(&softmax_backward<_log_softmax_backward_data>), "unboxed"));
 
-  // Those of them that raise in a deterministic program
+  // Operators that raise in a deterministic program
   add<AlertingCpuKernel, _adaptive_avg_pool2d_backward, cumsum, nll_loss2d_forward>(m);
 
   // Indexing, joining, sorting
@@ -214,7 +213,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 // LITERALINCLUDE END: FALLBACK GLOBAL
 
 // LITERALINCLUDE START: FALLBACK PER OPERATOR
-// The fallback again, operator by operator: where PyTorch has a composite kernel it would never reach the global one.
+// The same fallback, registered for single operators: PyTorch prefers a composite kernel to the global fallback.
 template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* kernel = &fallback, class Names>
 void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
   for (const auto& name : names) {
@@ -231,7 +230,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_structured();
   fallback_for<&alert_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, alerting_operators());
   fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
-  // Their composite kernels name the devices they take, or call a stub that the device does not have.
+  // The composite kernels of these operators accept named devices only, or call a stub that the device does not fill.
   for (const char* name : {"mode.values", "conj_physical_"}) {
     m.impl(name, routed(torch::CppFunction::makeFromBoxedFunction<&fallback>(), "registered fallback"));
   }
@@ -239,7 +238,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 // LITERALINCLUDE END: FALLBACK PER OPERATOR
 
 // LITERALINCLUDE START: FALLBACK OTHER LAYOUTS
-// A tensor's layout is part of its dispatch key: each has a fallback of its own, and composite kernels that win over it.
+// A tensor's layout is part of its dispatch key. Each layout has a fallback of its own, and composite kernels that PyTorch
+// prefers to the fallback.
 template <size_t N>
 void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
   static auto* libraries = new std::deque<torch::Library>; // a registration lasts as long as its library
@@ -253,8 +253,8 @@ void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// Not TORCH_LIBRARY_IMPL, which would do it at `import torch`: a fallback costs 3 ms, since PyTorch looks at every
-// operator again, and no tensor of these layouts exists before the device has started.
+// Registered when the device starts, because no tensor of these layouts exists before. TORCH_LIBRARY_IMPL would register at
+// `import torch`, and a fallback costs 3 ms there, because PyTorch looks at every operator again.
 const bool at_start = [] {
   c10::openreg::on_start([] {
     register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU);
@@ -266,7 +266,7 @@ const bool at_start = [] {
 }();
 // LITERALINCLUDE END: FALLBACK OTHER LAYOUTS
 
-// Of the buffer, with the device's generator: the fallback would take the CPU's.
+// Draws for the buffer of the nested tensor from the device's generator. The fallback would draw from the CPU's generator.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("native_dropout", at::native::native_dropout_nested);
 }
