@@ -117,7 +117,7 @@ def operator() -> Picture:
     picture.box(180, 174, 400, 60, "AutogradPrivateUse1", "records the backward, calls the next key")
     routes = [
         ("structured + stub", "checks and iteration are", "PyTorch's, the loop a stub"),
-        ("OnCpu", "unboxed, on aliases:", "the operators of one list"),
+        ("CpuKernel", "unboxed, on aliases:", "the operators of one list"),
         ("fallback", "boxed, on aliases:", "every other operator"),
     ]
     for i, lines in enumerate(routes):

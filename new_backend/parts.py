@@ -126,7 +126,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "csrc/CMakeLists.txt": (("# What every face of the device is built with.\n", ""),),
     "csrc/runtime/TorchVersion.h": ((" docs/wheels.md lists them.", ""),),
-    "csrc/aten/native/Stub.h": ((" docs/stub-operators.md lists all stubs by this rule.", ""),),
+    "csrc/borrowed/Stub.h": ((" docs/stub-operators.md lists all stubs by this rule.", ""),),
     "pyproject.toml": (
         (TAGLINE, "A PyTorch backend for openreg devices"),
         (EXTRA_MODULES, ""),

@@ -13,7 +13,7 @@ def registrations(operator: str) -> dict[str, str]:
     """The kernels that were registered for an operator: dispatch key -> source file, with "boxed" if it is."""
     found = {}
     for line in torch._C._dispatch_dump(operator).splitlines():
-        match = re.match(r"(\w+)(?:\[alias\])?: registered at \S*?(\w+)\.\w+:\d+ :: (.*)", line)
+        match = re.match(r"(\w+)(?:\[alias\])?: registered at \S*?(\w+)\.\w+:\d+(?: as [\w ]+)? :: (.*)", line)
         if match:
             key, source, kernel = match.groups()
             found.setdefault(key, source + (" boxed" if kernel.endswith("[ boxed ]") else ""))

@@ -81,7 +81,7 @@ def registered() -> set[str]:
 
 
 def users() -> dict[str, list[str]]:
-    """Stub -> the operators of csrc/aten/OpenRegStructured.cpp that fail when this backend does not fill it."""
+    """Stub -> the operators of OpenRegStructured.cpp that fail when this backend does not fill the stub."""
     found = {}
     calls = [(overload(name), operands(overload(name))) for name in operators_of("OpenRegStructured")]
     for stub in registered():
@@ -118,9 +118,9 @@ HEAD = """# Operators that can be registered through a stub
 
 PyTorch's operators compute their inner loop through a *stub*, a table with one kernel for each device type. A backend
 that fills its slot in a stub gets the operator's checks, promotion, broadcasting and iteration from PyTorch
-(`csrc/aten/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This backend fills a slot
+(`csrc/borrowed/routes/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This backend fills a slot
 with the CPU's kernel. That is correct only if the kernel takes its addresses from the iterator and from nothing else
-(`csrc/aten/native/Stub.h`). The sections of this page follow from this rule.
+(`csrc/borrowed/Stub.h`). The sections of this page follow from this rule.
 
 `make stubs` writes this page. The stubs are those in the headers of PyTorch 2.13, relative to `ATen/native`.
 """

@@ -48,7 +48,7 @@ LOCKS = {
     ),
     ("csrc/distributed/Threads.cpp", "mutex"): ("a queue; tasks run outside", "submit() refuses"),
     ("csrc/distributed/WorkOCCL.h", "mutex"): ("flags; futures complete outside", "wait_on_stream() refuses"),
-    ("csrc/aten/native/DeviceRules.cpp", "mutex"): ("a table of traits", "ForkSafeMutex"),
+    ("csrc/aten/native/OperatorTraits.cpp", "mutex"): ("a table of traits", "ForkSafeMutex"),
     ("csrc/aten/native/FallbackPolicy.cpp", "mutex"): ("a setting", "ForkSafeMutex"),
     ("third_party/openreg/csrc/activity.cpp", "subscriptions"): ("a list; subscribers run outside", "refused"),
     ("third_party/openreg/csrc/chaos.cpp", "mutex"): ("numbers, and ranges of bytes", "deviceCall() refuses"),

@@ -242,7 +242,7 @@ def test_the_page_is_complete_and_well_formed(rows: list[ops.Operator], capsys: 
 
 
 def test_no_name_of_the_page_breaks_and_the_tables_scroll() -> None:
-    text = ops.page([ops.Operator("aten::mm", "unboxed", True, "csrc/aten/OpenRegCpuKernels.cpp:1")])
+    text = ops.page([ops.Operator("aten::mm", "unboxed", True, "csrc/borrowed/routes/OpenRegCpuKernels.cpp:1")])
     assert text.count("<table") == text.count('<div class="scrolls">\n<table') == 2
     assert "overflow-wrap: anywhere" not in text and "#operators td { white-space: nowrap; }" in text
 

@@ -235,7 +235,7 @@ def test_shared_kernels_promote_and_refuse_as_on_the_cpu() -> None:
 def test_a_default_is_overridden() -> None:
     # The composite kernel is there, for all other devices.
     found = registrations("aten::abs")
-    assert (found["PrivateUse1"], found["CompositeExplicitAutograd"][:8]) == ("OpenRegExtra", "Register")
+    assert (found["PrivateUse1"], found["CompositeExplicitAutograd"][:8]) == ("OpenRegOverrides", "Register")
     agree(lambda x: torch.autograd.grad(x.abs().sum(), x)[0], torch.tensor([-1.0, 0.0, 2.0], requires_grad=True))
 
 
@@ -258,20 +258,20 @@ def test_zero_clears_what_the_cpu_clears() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "source"),
     [
-        "convolution_overrideable",
-        "convolution_backward_overrideable",
-        "_fused_sdp_choice",
-        "_scaled_dot_product_fused_attention_overrideable",
-        "_scaled_dot_product_fused_attention_overrideable_backward",
-        "_thnn_fused_lstm_cell",
-        "_thnn_fused_gru_cell",
-        "native_dropout",
+        ("convolution_overrideable", "OpenRegOverrides"),
+        ("convolution_backward_overrideable", "OpenRegOverrides"),
+        ("_fused_sdp_choice", "OpenRegOverrides"),
+        ("_scaled_dot_product_fused_attention_overrideable", "OpenRegOverrides"),
+        ("_scaled_dot_product_fused_attention_overrideable_backward", "OpenRegOverrides"),
+        ("_thnn_fused_lstm_cell", "OpenRegExtra"),
+        ("_thnn_fused_gru_cell", "OpenRegExtra"),
+        ("native_dropout", "OpenRegExtra"),
     ],
 )
-def test_an_operator_that_the_backend_supplies_is_registered(name: str) -> None:
-    assert registrations(f"aten::{name}")["PrivateUse1"].removesuffix(" boxed") == "OpenRegExtra"
+def test_an_operator_that_the_backend_supplies_is_registered(name: str, source: str) -> None:
+    assert registrations(f"aten::{name}")["PrivateUse1"].removesuffix(" boxed") == source
 
 
 def test_convolution_and_attention_reach_the_overrideable_operators() -> None:

@@ -1,56 +1,24 @@
-#include <ATen/native/transformers/attention.h>
-#include <ATen/ops/_native_batch_norm_legit_ops.h>
-#include <ATen/ops/abs_ops.h>
-#include <ATen/ops/native_batch_norm_ops.h>
 #include <torch/library.h>
 
-#include "native/Attention.h"
-#include "native/Convolution.h"
 #include "native/Custom.h"
 #include "native/Dropout.h"
 #include "native/Elementwise.h"
-#include "native/Normalization.h"
-#include "native/OnCpu.h"
 #include "native/Recurrent.h"
 
 // Operators beyond the minimal set that the device computes in its own way, one kind of registration after the other.
 namespace at::openreg {
 namespace {
 
-// LITERALINCLUDE START: OVERRIDEABLE
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("convolution_overrideable", convolution_overrideable);
-  m.impl("convolution_backward_overrideable", convolution_backward_overrideable);
-  m.impl("_fused_sdp_choice", _fused_sdp_choice);
-  m.impl("_scaled_dot_product_fused_attention_overrideable", _scaled_dot_product_fused_attention_overrideable);
-  m.impl(
-      "_scaled_dot_product_fused_attention_overrideable_backward",
-      _scaled_dot_product_fused_attention_overrideable_backward);
-}
-// LITERALINCLUDE END: OVERRIDEABLE
-
-// Kernels that PyTorch expects of an accelerator and that the CPU does not have, not with the same numbers, or not as
-// cheap.
+// Kernels that PyTorch expects of an accelerator. The CPU has none, has others with other numbers, or has slower ones.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", _thnn_fused_lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);
   m.impl("_thnn_fused_gru_cell", _thnn_fused_gru_cell);
   m.impl("_thnn_fused_gru_cell_backward", _thnn_fused_gru_cell_backward);
-  m.impl("native_batch_norm", BatchNorm<at::_ops::native_batch_norm>::call);
-  m.impl("_native_batch_norm_legit", BatchNorm<at::_ops::_native_batch_norm_legit>::call);
   m.impl("zero_", zero_);
   m.impl("native_dropout", native_dropout);
   m.impl("native_dropout_backward", native_dropout_backward);
 }
-
-// LITERALINCLUDE START: OVERRIDE DEFAULT
-// abs() has a composite kernel, for any backend: it resizes an empty tensor in abs.out. A kernel of the backend's own
-// wins over it; since abs() has a derivative formula, nothing else is lost. (An operator whose composite kernel is also
-// its derivative, CompositeImplicitAutograd, would need a kernel for AutogradPrivateUse1 too.)
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("abs", Unboxed<at::_ops::abs, &abs>::call);
-}
-// LITERALINCLUDE END: OVERRIDE DEFAULT
 
 // LITERALINCLUDE START: CUSTOM OPERATOR SCHEMA
 TORCH_LIBRARY(openreg, m) {
@@ -108,9 +76,3 @@ TORCH_LIBRARY_IMPL(openreg, Autograd, m) {
 
 } // namespace
 } // namespace at::openreg
-
-// LITERALINCLUDE START: STUB OF ATTENTION
-namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &at::openreg::_fused_sdp_choice)
-} // namespace at::native
-// LITERALINCLUDE END: STUB OF ATTENTION

@@ -7,19 +7,18 @@
 #include <torch/library.h>
 
 #include "../runtime/OpenRegBackendMeta.h"
-#include "native/Fallback.h"
 #include "native/Minimal.h"
 
-// The operators that everything else stands on, and the fallback for the rest.
+// The operators that everything else stands on.
 namespace at::openreg {
 namespace {
 
-// A view, with the device's description of the memory that it shares.
+// A kernel of a view, which gives the view the BackendMeta of the tensor whose memory it shares.
 template <auto view>
-struct Described;
+struct WithBackendMeta;
 
 template <class... Args, Tensor (*view)(const Tensor&, Args...)>
-struct Described<view> {
+struct WithBackendMeta<view> {
   static Tensor call(const Tensor& self, Args... args) {
     Tensor result = view(self, args...);
     c10::openreg::carry_backend_meta(*self.unsafeGetTensorImpl(), *result.unsafeGetTensorImpl());
@@ -38,14 +37,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("resize_", resize_);
 
   // Views: PyTorch's own, they only touch sizes and strides.
-  m.impl("as_strided", Described<as_strided>::call);
-  m.impl("view", Described<at::native::view>::call);
-  m.impl("view.dtype", Described<at::native::view_dtype>::call);
-  m.impl("_reshape_alias", Described<at::native::_reshape_alias>::call);
-  m.impl("unfold", Described<at::native::unfold>::call);
-  m.impl("view_as_real", Described<at::native::view_as_real>::call);
-  m.impl("view_as_complex", Described<at::native::view_as_complex>::call);
-  m.impl("alias", Described<at::native::alias>::call);
+  m.impl("as_strided", WithBackendMeta<as_strided>::call);
+  m.impl("view", WithBackendMeta<at::native::view>::call);
+  m.impl("view.dtype", WithBackendMeta<at::native::view_dtype>::call);
+  m.impl("_reshape_alias", WithBackendMeta<at::native::_reshape_alias>::call);
+  m.impl("unfold", WithBackendMeta<at::native::unfold>::call);
+  m.impl("view_as_real", WithBackendMeta<at::native::view_as_real>::call);
+  m.impl("view_as_complex", WithBackendMeta<at::native::view_as_complex>::call);
+  m.impl("alias", WithBackendMeta<at::native::alias>::call);
 
   m.impl("set_", set_);
   m.impl("set_.source_Tensor", set_source_Tensor_);
@@ -62,12 +61,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 // LITERALINCLUDE END: TORCH_LIBRARY_IMPL
 // LITERALINCLUDE END: TORCH_LIBRARY_IMPL DEFAULT
-
-// LITERALINCLUDE START: FALLBACK GLOBAL
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-}
-// LITERALINCLUDE END: FALLBACK GLOBAL
 
 } // namespace
 } // namespace at::openreg

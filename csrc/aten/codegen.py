@@ -1,7 +1,7 @@
 """Writes the tables that the operators need, from data that PyTorch ships, `native_functions.yaml`, and from ours,
 `device_rules.yaml`.
 
-Run by the build: `python codegen.py --yaml native_functions.yaml --output OperatorPolicy.inc`.
+Run by the build: `python codegen.py --yaml native_functions.yaml --output OperatorTraits.inc`.
 """
 
 import argparse

@@ -11,10 +11,10 @@
 
 #include "OpenRegAllocatorConfig.h"
 #include "OpenRegBlockPool.h"
+#include "OpenRegKernel.h"
 #include "OpenRegMutex.h"
 #include "OpenRegRedZone.h"
 #include "OpenRegSharing.h"
-#include "OpenRegStorage.h"
 #include "OpenRegStream.h"
 
 namespace c10::openreg {
@@ -758,7 +758,7 @@ class CachingAllocator final : public OpenRegDeviceAllocator {
 
   static orError_t poison(const Block* block) {
     const Stream stream = stream_of(block);
-    if (KernelAllocations::active() &&
+    if (computing_device >= 0 &&
         current_stream(block->device) == stream) { // this thread's kernel is that stream's work
       std::memset(orGetKernelPointer(block->address), kPoison, block->size);
       return orSuccess;

@@ -3,6 +3,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <utility>
 
 namespace c10::openreg {
@@ -10,13 +11,15 @@ namespace {
 
 thread_local const char* operator_name = nullptr;
 
+std::atomic<LaunchSite> launch_site{nullptr};
+
 } // namespace
 
 void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context) {
   if (tensor.numel() == 0 || !tensor.has_storage()) {
     return;
   }
-  // A twin's address is in the kernel window; the device knows the memory by the other one.
+  // The tensor may carry an address of the kernel window. Observers know memory by its address in the device window.
   const auto* base = static_cast<const char*>(orGetDevicePointer(tensor.storage().data()));
   const size_t item = tensor.dtype().itemsize();
   orOperand operand{base + tensor.storage_offset() * item, item, 0, nullptr, nullptr, access};
@@ -36,6 +39,15 @@ const char* OperatorName::get_or(const char* name) {
 
 const char* OperatorName::exchange(const char* name) {
   return std::exchange(operator_name, name);
+}
+
+void set_launch_site(LaunchSite site) {
+  launch_site.store(site, std::memory_order_relaxed);
+}
+
+std::string launched_at() {
+  const LaunchSite site = launch_site.load(std::memory_order_relaxed);
+  return site ? ", launched at " + site() : std::string();
 }
 
 } // namespace c10::openreg

@@ -4,6 +4,7 @@
 #include <openreg_activity.h>
 
 #include <exception>
+#include <string>
 
 #include "OpenRegStream.h"
 
@@ -15,20 +16,20 @@ struct TensorImpl;
 // The door that every kernel passes. A kernel that computes on the calling thread is one Kernel; a kernel that is launched
 // (orLaunchDescribed) passes the same door of the device when its turn comes.
 //
-// Rule: what reads or writes device memory outside of a Kernel, a launch, or one of the device's own copies is not seen
-// by profilers and sanitizers, and is not ordered with the work of other threads.
+// Rule: device memory is read and written in a Kernel, in a launch, or by one of the device's own copies. Profilers and
+// sanitizers do not see any other access, and it is not ordered with the work of other threads.
 // LITERALINCLUDE END: KERNEL RULES
 namespace c10::openreg {
 
 // LITERALINCLUDE START: DOOR
-// As long as it lives, the calling thread has the turn of the stream: it waits for what is queued there, and other
-// threads' kernels and launches on that stream wait for it.
+// As long as it lives, the calling thread has the turn of the stream. The constructor waits for what is queued there, and
+// other threads' kernels and launches on that stream wait for the destructor.
 class OPENREG_API Kernel {
  public:
   using Operands = void (*)(void* data, orOperandFn_t visit, void* context);
 
-  // `name`: the operator's, or the kernel's own; it stays. `operands` tells of the bytes that the kernel reads and writes,
-  // and is asked only if somebody listens: at the begin, and at the end about the results.
+  // `name` is that of the operator, or the kernel's own, and must stay valid. `operands` tells which
+  // bytes the kernel reads and writes. It is called only if somebody observes: at the begin, and at the end for the results.
   Kernel(orStream_t stream, const char* name, Operands operands, void* data) : what_{name, operands, data} {
     OPENREG_CHECK(orKernelBegin(&scope_, stream, &what_));
     if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
@@ -48,11 +49,15 @@ class OPENREG_API Kernel {
 };
 // LITERALINCLUDE END: DOOR
 
-// Tells `visit` of a strided tensor on the device or in pinned memory.
+// The device on which the calling thread computes a kernel now; negative if it computes none, or a queued one. The thread has
+// the turn of its stream then, so the allocator may write the stream's memory at once, without a launch.
+inline thread_local DeviceIndex computing_device = -1;
+
+// Calls `visit` with the bytes of a strided tensor on the device or in pinned memory.
 OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context);
 
-// The name of the operator that computes through inner kernels which do not know it (DispatchStub). Kept only while somebody
-// listens.
+// The name of the operator that computes through inner kernels (DispatchStub), which do not know it. It is kept only while
+// somebody observes kernels.
 class OPENREG_API OperatorName {
  public:
   explicit OperatorName(const char* name) : previous_(exchange(name)) {}
@@ -62,7 +67,7 @@ class OPENREG_API OperatorName {
   OperatorName(const OperatorName&) = delete;
   OperatorName& operator=(const OperatorName&) = delete;
 
-  // `name` if none is kept.
+  // The name of the calling thread's operator, or `name` if none is kept.
   static const char* current_or(const char* name) {
     return C10_UNLIKELY(orIsObserved(orActivityKernel)) ? get_or(name) : name;
   }
@@ -73,5 +78,13 @@ class OPENREG_API OperatorName {
   static const char* get_or(const char* name);
   static const char* exchange(const char* name);
 };
+
+// Where a kernel was launched, "train.py:12 in step". Null, the default: it is not recorded.
+using LaunchSite = std::string (*)();
+OPENREG_API void set_launch_site(LaunchSite site);
+
+// ", launched at train.py:12 in step", for the text of a failure; empty if it is not recorded. May call Python, so no lock
+// may be held.
+OPENREG_API std::string launched_at();
 
 } // namespace c10::openreg

@@ -353,13 +353,9 @@ Storage open_storage(const SharedStorage& shared) {
   const CurrentDevice current(device.index());
   auto received = std::make_unique<Received>(shared);
   void* address = static_cast<char*>(received->memory.address()) + shared.offset;
-  auto impl = make_intrusive<OpenRegStorageImpl>(
-      StorageImpl::use_byte_size_t(),
-      static_cast<int64_t>(shared.size),
-      DataPtr(
-          address, received.release(), [](void* context) { delete static_cast<Received*>(context); }, device),
-      /*allocator=*/nullptr,
-      /*resizable=*/false);
+  auto impl = storage_over(
+      shared.size,
+      DataPtr(address, received.release(), [](void* context) { delete static_cast<Received*>(context); }, device));
   impl->set_received_cuda(true); // the flag's name; share_storage() asks for it
   return Storage(std::move(impl));
 }

@@ -1,7 +1,7 @@
 #include <ATen/Context.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 
-#include "aten/native/Attention.h"
+#include "borrowed/routes/Attention.h"
 
 namespace at::openreg {
 

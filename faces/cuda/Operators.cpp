@@ -1,8 +1,8 @@
 #include <ATen/ops/convolution_backward_ops.h>
 #include <torch/library.h>
 
-#include "aten/native/Convolution.h"
-#include "aten/native/OnCpu.h"
+#include "borrowed/CpuKernel.h"
+#include "borrowed/routes/Convolution.h"
 
 // PyTorch has composite kernels for these operators, for every backend. For a tensor that is_cuda() they call kernels
 // that only a build with CUDA has. A kernel of the device's own wins over the composite kernel.
@@ -34,7 +34,7 @@ struct MaskedGradients;
 template <class Op, class Gradients, class... Args>
 struct MaskedGradients<Op, Gradients(Args...)> {
   static Gradients call(Args... args) {
-    auto [input, weight, bias] = UnboxedOnCpu<Op>::call(args...);
+    auto [input, weight, bias] = UnboxedCpuKernel<Op>::call(args...);
     const std::array<bool, 3> mask = std::get<sizeof...(Args) - 1>(std::tie(args...));
     return {mask[0] ? input : Tensor(), mask[1] ? weight : Tensor(), mask[2] ? bias : Tensor()};
   }

@@ -27,6 +27,7 @@ NAMES = Names(
         "PrivateUse2": "PrivateUse2",  # a key for device models; no backend registers anything for it
         "is_privateuseone": "is_cuda",
         "REGISTER_PRIVATEUSE1_DISPATCH": "REGISTER_CUDA_DISPATCH",
+        "set_privateuse1_dispatch_ptr": "set_cuda_dispatch_ptr",
         "registerPrivateUse1Methods": "registerCUDAMethods",
         "PRIVATEUSE1_RUNTIME": "CUDA_RUNTIME",
         "PRIVATEUSE1_DRIVER": "CUDA_DRIVER",

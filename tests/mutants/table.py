@@ -219,7 +219,7 @@ REPLACED = (
            find="  torch::profiler::impl::registerPrivateUse1Methods(&stubs);",
            code="  if (!MUTANT(\"profiler_stubs.registration\")) torch::profiler::impl::registerPrivateUse1Methods(&stubs);",
            first="tools/profiler/*"),
-    Mutant("fallback.registration", "row", "csrc/aten/OpenRegMinimal.cpp",
+    Mutant("fallback.registration", "row", "csrc/borrowed/routes/OpenRegCpuKernels.cpp",
            find="  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());",
            code="  if (!MUTANT(\"fallback.registration\")) m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());",
            first="operators/*"),
@@ -274,13 +274,17 @@ def _overrides() -> Iterator[Mutant]:
 
 def _rows() -> Iterator[Mutant]:
     """One for each m.impl(...) of the files that register one operator a line."""
-    for file in ("csrc/aten/OpenRegMinimal.cpp", "csrc/aten/OpenRegExtra.cpp"):
+    for file in (
+        "csrc/aten/OpenRegMinimal.cpp",
+        "csrc/aten/OpenRegExtra.cpp",
+        "csrc/borrowed/routes/OpenRegOverrides.cpp",
+    ):
         text = (ROOT / file).read_text()
         for block in re.finditer(r"TORCH_LIBRARY_IMPL\(aten, PrivateUse1, m\) \{\n(.*?)\n\}", text, re.S):
             for row in re.finditer(r'  m\.impl\(\s*"([\w.]+)",[^;]*;', block[1]):
                 name = f"row.{row[1]}"
                 yield Mutant(name, "row", file, find=row[0], code=f'  if (!MUTANT("{name}")) {{ {row[0].strip()} }}',
-                             first="trains/modules/*" if "Extra" in file else "tensors/*")  # fmt: skip
+                             first="tensors/*" if "Minimal" in file else "trains/modules/*")  # fmt: skip
 
 
 def mutants() -> list[Mutant]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import html
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -44,8 +43,6 @@ KEYS = {
     "quantized": ("QuantizedPrivateUse1", "QuantizedCPU"),
     "nested": ("NestedTensorPrivateUse1", "NestedTensorCPU"),
 }
-# The source files of this backend whose kernels are not written by hand.
-SOURCES = {"OpenRegStructured.cpp": "structured", "OpenRegCpuKernels.cpp": "unboxed"}
 
 
 class Operator(NamedTuple):
@@ -67,9 +64,10 @@ def entry(table: str, key: str) -> tuple[str, str]:
     return (found[1].removeprefix("registered at "), found[2]) if found else ("", "")
 
 
-def is_boxed(name: str, key: str) -> bool:
-    """Whether the kernel of a key takes a stack of values instead of typed arguments."""
-    return re.search(rf"^{key}: .*\[ boxed \]$", torch._C._dispatch_dump(name), re.MULTILINE) is not None
+def stated_route(source: str) -> tuple[str, str]:
+    """The place of a registration ("FILE:LINE as ROUTE"), and the route that it states: native if it states none."""
+    place, _, route = source.rpartition(" as ")
+    return (place, route) if place and route in ROUTES else (source, "native")
 
 
 def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
@@ -78,12 +76,8 @@ def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
     device, cpu = KEYS[layout]
     source, kind = entry(table, device)
     if kind == "kernel":
-        route = SOURCES.get(os.path.basename(source.partition(":")[0]), "native")
-        if route == "unboxed" and is_boxed(name, device):
-            route = "registered fallback"
-        elif layout != "strided":
-            route = "native"  # copy_
-        return route, source
+        place, route = stated_route(source)
+        return route, place
     if kind == "backend fallback" and entry(table, cpu)[1] not in ("", "backend fallback", "fallthrough"):
         return "fallback", source
     if kind == "default backend kernel":

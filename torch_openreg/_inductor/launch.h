@@ -1,5 +1,5 @@
 // Part of every kernel that torch.compile generates for the device: it leads from the kernel's entry to its loops.
-// csrc/inductor/CompiledKernel.h has the other side.
+// csrc/borrowed/inductor/CompiledKernel.h has the other side.
 #ifndef TORCH_OPENREG_LAUNCH
 #define TORCH_OPENREG_LAUNCH
 #include <dlfcn.h>

@@ -15,9 +15,10 @@
 #include "Models.h"
 #include "Sanitizer.h"
 #include "aten/native/FallbackPolicy.h"
-#include "aten/native/Queue.h"
+#include "aten/native/InlineOrQueued.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegGenerator.h"
+#include "runtime/OpenRegKernel.h"
 #include "runtime/OpenRegSharing.h"
 #include "runtime/OpenRegStream.h"
 
@@ -139,7 +140,7 @@ void acquire_interpreter(void* thread_state) {
 }
 
 void record_launch_sites(bool enabled) {
-  at::openreg::set_launch_site(enabled ? &python_line : nullptr);
+  openreg::set_launch_site(enabled ? &python_line : nullptr);
 }
 
 std::string to_string(const orUuid& uuid) {

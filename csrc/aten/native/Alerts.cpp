@@ -61,7 +61,7 @@ bool takes_maximum(const Call& call) {
   return call["mode"].toInt() == kMax;
 }
 
-bool accumulates(const Call& call) { // without it, the CPU's kernel raises
+bool accumulates(const Call& call) { // without accumulation, the CPU's kernel raises
   return call["accumulate"].toBool();
 }
 
@@ -77,8 +77,8 @@ struct Alert {
   bool (*applies)(const Call&) = always;
 };
 
-// In the order of the docstring of torch.use_deterministic_algorithms(). The comment behind a row names the file in
-// aten/src/ATen/native/cuda that raises. The kernels of replication_pad*_backward raise there too, but have no row:
+// The rows have the order of the docstring of torch.use_deterministic_algorithms(). The comment behind a row names the file
+// in aten/src/ATen/native/cuda that raises. The kernels of replication_pad*_backward raise on CUDA too, but have no row:
 // torch.nn.functional.pad() takes another path for a CUDA tensor of a deterministic program, so no module reaches them.
 constexpr Alert kAlerts[] = {
     {"avg_pool3d_backward avg_pool3d_backward.grad_input", "avg_pool3d_backward_cuda"}, // AveragePool3d.cu

@@ -3,21 +3,20 @@
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "Fallback.h"
-#include "OnCpu.h"
+#include "../../runtime/OpenRegException.h"
 
 // After torch.use_deterministic_algorithms(True), the operators that are nondeterministic on CUDA raise here as they raise
 // there, although the CPU's kernels, which run here, are deterministic. A program that will train on a GPU is told before
 // it gets there.
 //
-// Rule: only the operators of the table in Alerts.cpp ask for the setting, so all others pay nothing for it. An operator
-// whose CPU kernel raises by itself (max_unpool2d, resize_ of a quantized tensor) has no row.
+// Rule: only the operators in the table of Alerts.cpp ask for the setting, so all others pay nothing for it. An operator
+// whose CPU kernel raises by itself (max_unpool2d, resize_ of a quantized tensor) has no row in the table.
 namespace at::openreg {
 
-// Overloads in the table, "aten::cumsum.out".
+// The operators in the table, with their overloads: "aten::cumsum.out".
 const std::vector<std::string>& alerting_operators();
 
-// Whether they raise at all: true, unless a device model stands for an accelerator whose kernels do not alert.
+// Sets whether the operators raise at all. They do, unless a device model stands for an accelerator whose kernels do not.
 OPENREG_API void set_alerts(bool raised);
 
 // Whether `op` may raise in a deterministic program. Such an operator is not queued: the caller must hear of it.
@@ -34,21 +33,5 @@ void alert_and_run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   }
   run(op, keys, stack);
 }
-
-// The unboxed form of alert_and_run(), for operators that are called often (OnCpu.h).
-template <class Op, class Schema = typename Op::schema>
-struct AlertingOnCpu;
-
-template <class Op, class Result, class... Args>
-struct AlertingOnCpu<Op, Result(Args...)> {
-  static Result call(Args... args) {
-    if (C10_LIKELY(!globalContext().deterministicAlgorithms())) {
-      return UnboxedOnCpu<Op>::call(args...);
-    }
-    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-    static const auto kernel = c10::KernelFunction::makeFromBoxedFunction<&alert_and_run<&run_boxed>>();
-    return kernel.call<Result, Args...>(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), args...);
-  }
-};
 
 } // namespace at::openreg

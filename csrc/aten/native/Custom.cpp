@@ -46,7 +46,7 @@ Tensor custom_abs_meta(const Tensor& input) {
 
 namespace {
 
-// custom_abs from the top, for the kernels that stand above the backend's.
+// Calls custom_abs through the dispatcher, for the kernels of keys that come before the backend's.
 Tensor call_custom_abs(const Tensor& input) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("openreg::custom_abs", "").typed<Tensor(const Tensor&)>();
@@ -86,7 +86,7 @@ class ReturnsSelf : public torch::autograd::Function<ReturnsSelf> {
 };
 // LITERALINCLUDE END: TORCH.AUTOGRAD.FUNCTION Part1
 
-// Returns a view of its input, which autograd must know of, and halves the gradient.
+// Returns a view of its input, and halves the gradient. Autograd must know that the result is a view.
 class Aliasing : public torch::autograd::Function<Aliasing> {
  public:
   static Tensor forward(AutogradContext*, const Tensor& self) {

@@ -6,7 +6,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "OnCpu.h"
+#include "DeviceCheck.h"
 
 namespace at::openreg {
 
@@ -25,7 +25,8 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::op
 
 Tensor native_dropout_backward(const Tensor& grad_output, const Tensor& mask, double scale) {
   check_devices<at::_ops::native_dropout_backward>(grad_output, mask);
-  return grad_output * mask.to(grad_output.scalar_type()).div(1 / scale); // the forward's division, not its product
+  return grad_output * mask.to(grad_output.scalar_type())
+                           .div(1 / scale); // divided as in the forward: a product would round differently
 }
 
 } // namespace at::openreg

@@ -2,8 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-// Dropout as the CPU computes it. PyTorch sends a PrivateUse1 device to native_dropout, the CPU's own dropout is a
-// composite: this one draws the same numbers and rounds the same way, from the device's generator.
+// Dropout with the numbers of the CPU. PyTorch calls native_dropout on a PrivateUse1 device, while the CPU's dropout is a
+// composite of other operators. These kernels draw the same numbers, from the device's generator, and round the same way.
 namespace at::openreg {
 
 std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::optional<bool> train);

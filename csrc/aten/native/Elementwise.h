@@ -5,7 +5,6 @@
 // Elementwise operators that the device computes in its own way. Registered in ../OpenRegExtra.cpp.
 namespace at::openreg {
 
-Tensor abs(const Tensor& self);
 Tensor& zero_(Tensor& self);
 
 } // namespace at::openreg

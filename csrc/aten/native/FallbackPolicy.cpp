@@ -3,9 +3,10 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "../../runtime/OpenRegMutex.h"
-#include "DeviceRules.h"
+#include "OperatorTraits.h"
 
 namespace at::openreg {
 namespace {
@@ -25,7 +26,7 @@ bool matches(const std::string& pattern, const std::string& name) {
          matches_whole(short_name.substr(0, short_name.find('.')));
 }
 
-C10_NOINLINE void apply_policy(const DevicePolicy& op) {
+C10_NOINLINE void apply_policy(const OperatorTraits& op) {
   const FallbackPolicy policy = fallback_policy();
   if (policy.mode == FallbackMode::Silent ||
       std::any_of(policy.allowed.begin(), policy.allowed.end(), [&](const auto& p) { return matches(p, op.name); })) {
@@ -57,7 +58,7 @@ FallbackPolicy fallback_policy() {
 }
 
 void set_fallback_policy(FallbackPolicy policy) {
-  for_each_policy([](const DevicePolicy& op) { op.fallback.warned = false; });
+  for_each_traits([](const OperatorTraits& op) { op.fallback.warned = false; });
   const std::lock_guard lock(mutex);
   silent = policy.mode == FallbackMode::Silent;
   current() = std::move(policy);
@@ -65,7 +66,7 @@ void set_fallback_policy(FallbackPolicy policy) {
 
 std::vector<std::pair<std::string, uint64_t>> fallback_counts() {
   std::vector<std::pair<std::string, uint64_t>> counts;
-  for_each_policy([&](const DevicePolicy& op) {
+  for_each_traits([&](const OperatorTraits& op) {
     if (const uint64_t calls = op.fallback.calls; calls > 0) {
       counts.emplace_back(op.name, calls);
     }
@@ -74,10 +75,10 @@ std::vector<std::pair<std::string, uint64_t>> fallback_counts() {
 }
 
 void reset_fallback_counts() {
-  for_each_policy([](const DevicePolicy& op) { op.fallback.calls = 0; });
+  for_each_traits([](const OperatorTraits& op) { op.fallback.calls = 0; });
 }
 
-void note_fallback(const DevicePolicy& op) {
+void note_fallback(const OperatorTraits& op) {
   if (C10_UNLIKELY(!silent.load(std::memory_order_relaxed))) {
     apply_policy(op);
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -8,14 +7,14 @@
 
 #include "../../runtime/OpenRegException.h"
 
-// What the fallback does besides running an operator: it counts, and on request warns or refuses, so that a vendor sees
+// What the fallback does besides running an operator. It counts, and on request it warns or refuses, so that a vendor sees
 // which operators still lack a kernel.
 //
 // Rule: the setting belongs to the process, as CUDA's synchronisation debug mode does: a backward may run on other
 // threads than the program that asked.
 namespace at::openreg {
 
-struct DevicePolicy;
+struct OperatorTraits;
 
 enum class FallbackMode : uint8_t { Silent, Warn, Error };
 
@@ -24,18 +23,12 @@ struct FallbackPolicy {
   std::vector<std::string> allowed; // glob patterns, "aten::sort.stable", "sort", "_foreach_*"; these stay silent
 };
 
-// Of one operator, kept with what else is known of it (DeviceRules.h).
-struct FallbackUse {
-  std::atomic<uint64_t> calls{0};
-  std::atomic<bool> warned{false};
-};
-
 OPENREG_API FallbackPolicy fallback_policy();
-OPENREG_API void set_fallback_policy(FallbackPolicy policy);                 // warnings are due again
-OPENREG_API std::vector<std::pair<std::string, uint64_t>> fallback_counts(); // of operators that took it
+OPENREG_API void set_fallback_policy(FallbackPolicy policy);                 // every operator warns once more
+OPENREG_API std::vector<std::pair<std::string, uint64_t>> fallback_counts(); // of the operators that took the fallback
 OPENREG_API void reset_fallback_counts();
 
-// Called by the fallback before an operator runs. Throws where the policy refuses it.
-void note_fallback(const DevicePolicy& op);
+// Called by the fallback before an operator runs. Throws if the policy refuses the operator.
+void note_fallback(const OperatorTraits& op);
 
 } // namespace at::openreg

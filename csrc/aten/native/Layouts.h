@@ -1,7 +1,6 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/util/FunctionRef.h>
+#include <c10/core/TensorImpl.h>
 
 // Tensors that are more than one strided block of memory: sparse COO, sparse compressed, quantized, nested. Each has a
 // TensorImpl and a dispatch key of its own (SparsePrivateUse1, ...), and is made of strided *components*.
@@ -14,20 +13,8 @@ constexpr c10::DispatchKeySet kLayoutKeys({
     c10::DispatchKey::NestedTensor,
 });
 
-inline bool has_components(const TensorImpl& tensor) {
+inline bool has_components(const c10::TensorImpl& tensor) {
   return tensor.key_set().has_any(kLayoutKeys);
 }
-
-using ComponentFn = c10::function_ref<Tensor(const Tensor&)>;
-
-// A tensor of the same layout on `backend`, each component replaced by `fn(component)`. A nested tensor's table of sizes
-// stays in host memory, as PyTorch requires.
-Tensor map_components(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn);
-
-// Calls `fn` with each component, or with the tensor itself if it has none.
-void for_each_component(const Tensor& tensor, c10::function_ref<void(const TensorImpl&)> fn);
-
-// Carries what an in-place operator changed in `from`, an alias of `to`, over to `to`.
-void write_back_components(const Tensor& from, const Tensor& to, ComponentFn fn);
 
 } // namespace at::openreg

@@ -13,11 +13,11 @@
 #include "../../runtime/OpenRegKernel.h"
 #include "../../runtime/OpenRegStorage.h"
 #include "../../runtime/OpenRegWait.h"
-#include "KernelScope.h"
 
 namespace at::openreg {
 namespace {
 
+using c10::openreg::check_memory;
 using c10::openreg::make_storage;
 using c10::openreg::resize_storage;
 
@@ -33,7 +33,7 @@ c10::DeviceIndex checked_device(
   return index;
 }
 
-// torch.use_deterministic_algorithms() promises the same bytes in every run, also where nothing was written.
+// torch.use_deterministic_algorithms() promises the same bytes in every run, even in memory that nobody has written.
 void fill_if_deterministic(Tensor& tensor) {
   if (C10_UNLIKELY(
           globalContext().deterministicAlgorithms() && globalContext().deterministicFillUninitializedMemory())) {
@@ -41,7 +41,7 @@ void fill_if_deterministic(Tensor& tensor) {
   }
 }
 
-// Once in a process, as for every device.
+// PyTorch's own warning, which it gives once in a process.
 C10_NOINLINE void warn_of_complex_half() {
   (void)at::detail::empty_cpu({0}, kComplexHalf);
 }
@@ -124,7 +124,12 @@ Tensor empty_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& o
                         : make_strided(size, stride, options.dtype(), device);
 }
 
-// Zeros without memory, which autograd uses for gradients that are known to be zero. The key ZeroTensor marks them.
+Tensor empty_compiled(IntArrayRef size, IntArrayRef stride, ScalarType dtype) {
+  const Device device(DeviceType::PrivateUse1, c10::openreg::current_device());
+  return empty_output(size, stride, TensorOptions(dtype).device(device));
+}
+
+// A tensor of zeros without memory: autograd uses it for a gradient that is known to be zero. The key ZeroTensor marks it.
 Tensor _efficientzerotensor(
     IntArrayRef size,
     std::optional<ScalarType> dtype,

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "../../runtime/OpenRegException.h"
+
 // Bodies of the minimal set: what a backend needs before anything else can run. Registered in ../OpenRegMinimal.cpp.
 namespace at::openreg {
 
@@ -20,9 +22,11 @@ Tensor empty_strided(
     std::optional<Device> device,
     std::optional<bool> pin_memory);
 
-// The output that a structured kernel asks for: of `stride` if there is any, else contiguous in the options' memory
-// format.
+// The output that a structured kernel asks for. If `stride` is empty, it is contiguous in the memory format of `options`.
 Tensor empty_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& options);
+
+// As torch.empty_strided() on the current device, without the dispatcher: for the buffers of a compiled graph.
+OPENREG_API Tensor empty_compiled(IntArrayRef size, IntArrayRef stride, ScalarType dtype);
 
 Tensor _efficientzerotensor(
     IntArrayRef size,

@@ -9,7 +9,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "OnCpu.h"
+#include "DeviceCheck.h"
 
 namespace at::openreg {
 namespace {
@@ -18,7 +18,7 @@ Tensor join(TensorList gates) {
   return at::cat(gates, 1);
 }
 
-// The parts of what is `count` gates wide.
+// Splits a tensor of `count` gates into the gates.
 std::vector<Tensor> gates_of(const Tensor& gates, int64_t count) {
   TORCH_CHECK(
       gates.dim() == 2 && gates.size(1) % count == 0,
@@ -31,7 +31,7 @@ std::vector<Tensor> gates_of(const Tensor& gates, int64_t count) {
   return gates.unsafe_chunk(count, 1);
 }
 
-// Half precision is computed in single, as in CUDA's fused cells.
+// Half precision is computed in float32, as in CUDA's fused cells.
 Tensor widened(const Tensor& tensor) {
   const ScalarType type = toOpMathType(tensor.scalar_type());
   return type == tensor.scalar_type() ? tensor : tensor.to(type);
@@ -41,12 +41,12 @@ Tensor widened_with_bias(const Tensor& gates, const std::optional<Tensor>& bias)
   return bias && bias->defined() ? widened(gates) + *bias : widened(gates);
 }
 
-// A result, in the operands' dtype.
+// The result in the dtype of `like`.
 Tensor rounded(const Tensor& result, const Tensor& like) {
   return result.scalar_type() == like.scalar_type() ? result : result.to(like.scalar_type());
 }
 
-// d sigmoid(x) / dx and d tanh(x) / dx, from the values
+// d sigmoid(x) / dx and d tanh(x) / dx, computed from y = sigmoid(x) and y = tanh(x).
 Tensor sigmoid_slope(const Tensor& y) {
   return y * (1 - y);
 }

@@ -11,7 +11,7 @@
 #include <deque>
 #include <optional>
 
-#include "Fallback.h"
+#include "Arguments.h"
 
 namespace at::openreg {
 namespace {
@@ -22,7 +22,7 @@ c10::OperatorHandle find(const std::string& op) {
   return *handle;
 }
 
-// A kernel in front of the one that the operator has on the device, or would have on another.
+// A kernel in front of the kernel that the operator has for the dispatch key `key`.
 class InFront : public c10::OperatorKernel {
  public:
   explicit InFront(const c10::OperatorHandle& op, c10::DispatchKey key = c10::DispatchKey::PrivateUse1)
@@ -38,7 +38,7 @@ size_t index_of(const c10::OperatorHandle& op, const std::string& argument) {
   return static_cast<size_t>(*index);
 }
 
-// PyTorch warns of a second kernel for the same operator, which is what is wanted here.
+// Keeps PyTorch from warning of a second kernel for the same operator: a second kernel is intended here.
 class Silence final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
@@ -118,7 +118,7 @@ class Refusing final : public InFront {
 
 // ---- A device with few operators
 
-// A backend that registers nothing: what it can do, PyTorch's compositions do.
+// The dispatch key of a backend that registers nothing: it has only what PyTorch composes of other operators.
 constexpr c10::DispatchKey kBare = c10::DispatchKey::PrivateUse2;
 
 class Composite final : public InFront {
@@ -132,7 +132,8 @@ class Composite final : public InFront {
 
 // ---- TensorFloat-32
 
-// 10 bits of mantissa, to nearest, ties away from zero: cvt.rna.tf32.f32 of the PTX ISA. Infinities and NaN stay.
+// Rounds to 10 bits of mantissa, to nearest, ties away from zero, as cvt.rna.tf32.f32 of the PTX ISA. Infinities and NaN
+// are kept.
 Tensor rounded(const Tensor& tensor) {
   constexpr int kDropped = 13;
   const Tensor bits = at::_ops::view_dtype::call(at::_ops::contiguous::call(tensor, MemoryFormat::Contiguous), kInt);

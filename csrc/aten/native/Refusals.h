@@ -8,10 +8,10 @@
 
 #include "../../runtime/OpenRegException.h"
 
-// What a device model lacks: operators, or dtypes of an operator, that the CPU has and another accelerator does not.
+// The operators, and the dtypes of an operator, that the CPU has and an accelerator that a device model stands for lacks.
 //
 // Rule: a restricted operator gets a kernel in front of its own, in the dispatcher's table, when the model is chosen. So
-// without a model nothing is asked, and with one an unrestricted operator pays nothing.
+// nothing is checked without a model, and with a model an unrestricted operator pays nothing.
 namespace at::openreg {
 
 enum class RefusalError : uint8_t { NotImplemented, Runtime, Type };
@@ -27,8 +27,8 @@ struct Refusal {
 // of others for every backend (CompositeImplicitAutograd) cannot be refused: it is refused where it calls them.
 OPENREG_API void refuse(const std::string& op, std::vector<Refusal> refusals);
 
-// From here on, the device has these operators of the namespace aten alone, and those that PyTorch composes of them. Of the
-// others a call raises NotImplementedError with `message`, in which "{operator}" stands for the operator's name.
+// From here on, the device has only these operators of the namespace aten, and those that PyTorch composes of them. A call of
+// another operator raises NotImplementedError with `message`, in which "{operator}" stands for the operator's name.
 OPENREG_API void keep_only(const std::vector<std::string>& operators, const std::string& message);
 
 // From here on, `op` rounds these float32 arguments to TensorFloat-32 while PyTorch's setting allows that:

@@ -10,7 +10,7 @@
 #include <ATen/ops/var_mean.h>
 #include <torch/library.h>
 
-#include "OnCpu.h"
+#include "DeviceCheck.h"
 
 namespace at::openreg {
 namespace {

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
+#include <c10/util/SmallVector.h>
+
+#include "OperatorTraits.h"
+
+// The device check of one call.
+namespace at::openreg {
+
+using c10::DeviceIndex;
+
+// Collects the operands of a call, finds their common device, and refuses mixed devices as CUDA does.
+class DeviceCheck {
+ public:
+  explicit DeviceCheck(const OperatorTraits& traits) : traits_(traits) {}
+
+  void add_operand(const Tensor& tensor, const c10::Argument& argument) {
+    if (C10_UNLIKELY(!tensor.defined())) {
+      return;
+    }
+    operands_.push_back({tensor.unsafeGetTensorImpl(), &argument}); // the caller's arguments keep it
+    const Device device = tensor.device();
+    if (C10_LIKELY(device.is_privateuseone() && (device_ < 0 || device_ == device.index()))) {
+      device_ = device.index();
+    } else {
+      mixed_ = true;
+    }
+  }
+
+  void check_devices() const {
+    if (C10_UNLIKELY(mixed_ && device_ >= 0)) {
+      check_mixed();
+    }
+  }
+  bool spans_devices() const; // more than one device of this backend
+
+  DeviceIndex device() const {
+    return device_;
+  }
+
+ protected:
+  const OperatorTraits& traits_;
+  DeviceIndex device_ = -1;
+  bool mixed_ = false; // not all operands are on one device of this backend
+  c10::SmallVector<Operand, 6> operands_;
+
+ private:
+  void check_mixed() const;
+  bool is_elsewhere(const Operand& each) const {
+    const Device device = each.tensor->device();
+    return device.is_privateuseone() && device.index() != device_;
+  }
+};
+
+// Adds an argument of any type: the tensors that it has, if any. `Check` is DeviceCheck or a class that extends it.
+template <class Check, class T>
+void add_argument(Check& check, const T& value, const c10::Argument& argument) {
+  if constexpr (std::is_same_v<T, std::optional<Tensor>>) {
+    if (value.has_value()) {
+      check.add_operand(*value, argument);
+    }
+  } else if constexpr (std::is_same_v<T, c10::List<std::optional<Tensor>>>) {
+    for (const OptionalTensorRef tensor : IOptTensorListRef(value)) { // the list's own iterators count references
+      if (tensor.has_value()) {
+        check.add_operand(*tensor, argument);
+      }
+    }
+  } else if constexpr (std::is_same_v<T, TensorList> || std::is_same_v<T, ITensorListRef>) {
+    for (const Tensor& tensor : value) {
+      check.add_operand(tensor, argument);
+    }
+  } else if constexpr (std::is_same_v<T, Tensor>) {
+    check.add_operand(value, argument);
+  } else if constexpr (std::is_same_v<T, bool> && requires { check.add_flag(value, argument); }) {
+    check.add_flag(value, argument);
+  }
+}
+
+// The device check of a kernel that is made of other operators, each of which would see only some of the arguments:
+// `args` are Op's first ones.
+template <class Op, class... Args>
+void check_devices(const Args&... args) {
+  DeviceCheck check(traits_of<Op>());
+  const c10::Argument* argument = schema_of<Op>().arguments().data();
+  (add_argument(check, args, *argument++), ...);
+  check.check_devices();
+}
+
+} // namespace at::openreg

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+
+#include "../../runtime/OpenRegKernel.h"
+#include "OperatorTraits.h"
+
+// The decision between computing at once and queueing.
+namespace at::openreg {
+
+using BoxedFn = c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys;
+
+// The boxed form of a call: `boxed` gets Op and its arguments on a stack.
+template <class Op, BoxedFn* boxed, class Schema = typename Op::schema>
+struct Boxed;
+
+template <class Op, BoxedFn* boxed, class Result, class... Args>
+struct Boxed<Op, boxed, Result(Args...)> {
+  static Result call(Args... args) {
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    static const c10::KernelFunction kernel = c10::KernelFunction::makeFromBoxedFunction<boxed>();
+    return kernel.call<Result, Args...>(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), args...);
+  }
+};
+
+// LITERALINCLUDE START: INLINE OR QUEUED
+// The decision between the two routes of an operator, at the one place where the dispatcher enters it. `route` computes on
+// the calling thread, at once. `queue`, a boxed kernel, may queue the call.
+template <class Op, auto route, BoxedFn* queue, class Schema = typename Op::schema>
+struct InlineOrQueued;
+
+template <class Op, auto route, BoxedFn* queue, class Result, class... Args>
+struct InlineOrQueued<Op, route, queue, Result(Args...)> {
+  static Result call(Args... args) {
+    if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
+      return Boxed<Op, queue>::call(args...);
+    }
+    if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
+      const c10::openreg::OperatorName name(full_name<Op>());
+      return route(args...);
+    }
+    return route(args...);
+  }
+};
+// LITERALINCLUDE END: INLINE OR QUEUED
+
+// Whether a call of `op` may be queued. `torch-openreg ops` asks.
+OPENREG_API bool is_queueable(const c10::OperatorHandle& op);
+
+// Sets the answer to is_queueable(). Without one, no operator of PyTorch is queued. Must be called while the library loads.
+using IsQueueable = bool (*)(const c10::OperatorHandle& op);
+void set_is_queueable(IsQueueable answer);
+
+} // namespace at::openreg

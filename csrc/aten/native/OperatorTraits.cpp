@@ -1,0 +1,90 @@
+#include "OperatorTraits.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "../../runtime/OpenRegMutex.h"
+
+namespace at::openreg {
+namespace {
+
+// The operators that keep running statistics (aten/src/ATen/native/Normalization.cpp).
+constexpr std::string_view kBatchNorms[] = {
+    "aten::_native_batch_norm_legit",
+    "aten::_native_batch_norm_legit.out",
+    "aten::batch_norm_update_stats",
+    "aten::native_batch_norm",
+    "aten::native_batch_norm.out",
+};
+
+std::string full_name(const c10::FunctionSchema& schema) {
+  return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+}
+
+// Whether PyTorch's tags say that results depend on the data. Whether an index is a mask depends on the call, and is not
+// told here.
+bool depends_on_data(const c10::FunctionSchema& schema) {
+  const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
+  return op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape));
+}
+
+bool only_writes(const c10::FunctionSchema& schema) {
+  const auto& results = schema.returns();
+  return schema.is_mutable() && std::all_of(results.begin(), results.end(), [](const c10::Argument& result) {
+           return result.alias_info() && result.alias_info()->isWrite();
+         });
+}
+
+c10::openreg::ForkSafeMutex mutex; // of known_traits
+
+std::unordered_map<std::string, OperatorTraits>& known_traits() {
+  static auto* all =
+      new std::unordered_map<std::string, OperatorTraits>; // a thread of autograd may outlive static ones
+  return *all;
+}
+
+} // namespace
+
+const OperatorTraits& traits_of(const c10::FunctionSchema& schema) {
+  thread_local ska::flat_hash_map<const c10::FunctionSchema*, const OperatorTraits*> seen;
+  const OperatorTraits*& traits = seen[&schema];
+  // A custom operator may be redefined, and another one's schema then has its address.
+  if (C10_UNLIKELY(!traits || (!traits->builtin && traits->name != full_name(schema)))) {
+    const std::lock_guard lock(mutex);
+    const std::string name = full_name(schema);
+    const bool builtin = schema.name().starts_with("aten::");
+    traits = &known_traits()
+                  .try_emplace(
+                      name,
+                      name,
+                      device_rule_of(schema, name),
+                      builtin,
+                      depends_on_data(schema),
+                      only_writes(schema),
+                      std::find(std::begin(kBatchNorms), std::end(kBatchNorms), name) != std::end(kBatchNorms))
+                  .first->second;
+  }
+  return *traits;
+}
+
+bool is_written(const OperatorTraits& traits, const c10::Argument& argument, bool training) {
+  if (traits.keeps_statistics && argument.name().starts_with("running_")) {
+    return training;
+  }
+  const auto* alias = argument.alias_info();
+  return alias && alias->isWrite();
+}
+
+void for_each_traits(const std::function<void(const OperatorTraits&)>& fn) {
+  const std::lock_guard lock(mutex);
+  for (const auto& [name, traits] : known_traits()) {
+    fn(traits);
+  }
+}
+
+} // namespace at::openreg

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "DeviceRules.h"
+
+// What the backend knows of an operator beside its schema.
+namespace at::openreg {
+
+// How often the operator took the fallback (FallbackPolicy.h).
+struct FallbackUse {
+  std::atomic<uint64_t> calls{0};
+  std::atomic<bool> warned{false};
+};
+
+struct OperatorTraits {
+  std::string name; // "aten::add.Tensor"
+  DeviceRule rule{};
+  bool builtin = true;           // PyTorch's own operator, not one that somebody else defined
+  bool reads_data = false;       // its results, or their shapes, depend on the data: CUDA's kernel makes the host wait
+  bool only_writes = false;      // its results are arguments: it is in-place or out=
+  bool keeps_statistics = false; // batch normalization: it writes running_mean and running_var in training only
+  mutable FallbackUse fallback{};
+};
+
+// Whether the operator writes that argument. The schema says so, except for the statistics that batch normalization keeps:
+// some schemas never mark them, others always. `training` is the call's argument of that name, true if there is none.
+bool is_written(const OperatorTraits& traits, const c10::Argument& argument, bool training);
+
+// The traits of an operator, by its schema. They are made at the first call; later calls are a look-up by address.
+const OperatorTraits& traits_of(const c10::FunctionSchema& schema);
+
+// Calls `fn` with the traits of every operator that was asked for.
+void for_each_traits(const std::function<void(const OperatorTraits&)>& fn);
+
+// ---- The same for an operator that the compiler knows, at::_ops::add_Tensor
+
+template <class Op>
+const c10::FunctionSchema& schema_of() {
+  static const auto& schema = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name).schema();
+  return schema;
+}
+
+template <class Op>
+const OperatorTraits& traits_of() {
+  static const OperatorTraits& traits = traits_of(schema_of<Op>());
+  return traits;
+}
+
+// "aten::add.Tensor"
+template <class Op>
+const char* full_name() {
+  return traits_of<Op>().name.c_str();
+}
+
+} // namespace at::openreg

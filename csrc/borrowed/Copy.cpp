@@ -1,0 +1,115 @@
+#include "../aten/native/Copy.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/ops/copy_ops.h>
+
+#include <tuple>
+
+#include "../runtime/OpenRegWait.h"
+#include "Components.h"
+#include "KernelScope.h"
+#include "queue/Queue.h"
+
+// Copies with conversion of dtype, layout and the lazy conj and neg bits: the CPU's copy_ over aliases. The bits stay on the
+// aliases, so nothing is materialised.
+namespace at::openreg {
+namespace {
+
+// The CPU tensor that a queued copy works on: the alias of a device tensor, pinned memory itself, or a copy of ordinary host
+// memory as it is now. Undefined: the copy cannot be queued.
+Tensor queued_operand(const Tensor& tensor, bool is_source) {
+  const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  if (tensor.is_privateuseone()) {
+    return c10::openreg::keeps_twin(storage) && !c10::openreg::is_cow(storage)
+               ? make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, impl)
+               : Tensor();
+  }
+  if (at::getHostAllocator(DeviceType::PrivateUse1) && tensor.is_pinned()) {
+    return make_like(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), c10::DispatchKey::CPU, impl);
+  }
+  return is_source ? tensor.clone() : Tensor();
+}
+
+// Queues the CPU's copy_ if the host need not wait for it. Returns false if the caller must copy, or raise the error.
+bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
+  const bool with_host = self.is_cpu() || source.is_cpu();
+  if ((with_host && !non_blocking) || self.is_same(source) || !is_expandable_to(source.sizes(), self.sizes()) ||
+      has_internal_overlap(self) == MemOverlap::Yes) {
+    return false;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
+  const Tensor to = queued_operand(self, false), from = queued_operand(source, true);
+  if (!to.defined() || !from.defined()) {
+    return false;
+  }
+  if (to.is_alias_of(from) && get_overlap_status(to, from) == MemOverlapStatus::Partial) {
+    return false;
+  }
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(at::_ops::copy_::name, at::_ops::copy_::overload_name);
+  on_copy_stream(self, source, [&](Stream stream) { queue_on(stream, op, {to, from, non_blocking}); });
+  return true;
+}
+
+// copy_ moves tensors between devices: its operands may be anywhere, so none of them is given to its scope's device check.
+const OperatorTraits kAnywhere{.name = "aten::copy_"};
+
+// The CPU's copy_ on this thread.
+void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stream) {
+  const std::tuple operands(&self, &source, non_blocking);
+  const auto visit_operands = [](void* data, orOperandFn_t visit, void* context) {
+    const auto [self, source, non_blocking] = *static_cast<const std::tuple<Tensor*, const Tensor*, bool>*>(data);
+    const auto visit_all = [&](const Tensor& tensor, unsigned access) {
+      const bool is_pinned =
+          non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy uses pinned memory after the call
+      for_each_component(tensor, [&](const TensorImpl& part) {
+        if (part.device().is_privateuseone() || is_pinned) {
+          c10::openreg::visit_tensor(part, access, visit, context);
+        }
+      });
+    };
+    visit_all(*self, orAccessWrite);
+    visit_all(*source, orAccessRead);
+  };
+  const c10::openreg::Kernel kernel(
+      c10::openreg::stream_handle(stream),
+      kAnywhere.name.c_str(),
+      visit_operands,
+      const_cast<void*>(static_cast<const void*>(&operands)));
+  if (!non_blocking && self.device().type() != source.device().type() && C10_UNLIKELY(c10::openreg::wait_is_told())) {
+    c10::openreg::tell_wait(c10::openreg::stream_handle(stream));
+  }
+  KernelScope scope(kAnywhere);
+  scope.enter();
+  if (C10_UNLIKELY(has_components(*self.unsafeGetTensorImpl()) || has_components(*source.unsafeGetTensorImpl()))) {
+    // Replaces components rather than bytes: the CPU's kernel makes them in host memory, write_back() moves them.
+    scope.alias(self)->copy_(*scope.alias(source), non_blocking);
+    scope.write_back();
+    return;
+  }
+  Tensor destination = *scope.alias(self);
+  at::_ops::copy_::redispatch(
+      c10::DispatchKeySet(c10::DispatchKey::CPU), destination, *scope.alias(source), non_blocking);
+}
+
+void copy(Tensor& self, const Tensor& source, bool non_blocking) {
+  const bool dense = !has_components(*self.unsafeGetTensorImpl()) && !has_components(*source.unsafeGetTensorImpl());
+  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && dense && queue_copy(self, source, non_blocking)) {
+    return;
+  }
+  if (!non_blocking && self.device().type() != source.device().type()) {
+    c10::openreg::note_synchronization();
+  }
+  on_copy_stream(self, source, [&](Stream stream) { copy_now(self, source, non_blocking, stream); });
+}
+
+const bool registered = [] {
+  set_copy_kernel(&copy);
+  return true;
+}();
+
+} // namespace
+} // namespace at::openreg

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+
+namespace at::openreg {
+
+// Runs any operator without a kernel of its own: the CPU's kernel, in place on device memory (KernelScope.h).
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+// Runs any operator that has a CPU kernel, and queues it if that is possible (queue/Queue.h). The fallback comes here, and so
+// do the unboxed kernels (CpuKernel.h) if the device does not execute inline.
+void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+} // namespace at::openreg

@@ -1,0 +1,392 @@
+#include "KernelScope.h"
+
+#include <algorithm>
+
+#include "../runtime/OpenRegWait.h"
+#include "Components.h"
+#include "OneTeam.h"
+
+namespace at::openreg {
+namespace {
+
+constexpr c10::DispatchKeySet kMathBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+
+// A tensor with the sizes, strides and dtype of another tensor, and with another backend.
+struct AliasImpl final : c10::TensorImpl {
+  // The version counter is that of `like`. The constructor of the base class makes no counter of its own, because the
+  // alias has no key of autograd yet.
+  AliasImpl(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like)
+      : TensorImpl(VIEW, std::move(storage), c10::DispatchKeySet(backend), like.dtype()) {
+    version_counter_ = like.version_counter();
+    imitate(like);
+  }
+
+  // Makes the tensor as a new one for the same backend would be.
+  void reuse(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like) {
+    storage_ = std::move(storage);
+    data_type_ = like.dtype();
+    key_set_ = c10::DispatchKeySet(backend);
+    imitate(like);
+  }
+
+  // Drops what the tensor shares with others. Returns whether the tensor can be reused.
+  bool retire() {
+    storage_ = c10::Storage();
+    if (!version_counter_.enabled() || !version_counter_.unique()) {
+      version_counter_ = c10::VariableVersion(0);
+    }
+    return !autograd_meta() && !extra_meta_;
+  }
+
+ private:
+  void imitate(const c10::TensorImpl& like) {
+    if (C10_LIKELY(like.key_set().has_any(c10::inplace_or_view_ks))) { // no inference tensor
+      const auto backend = key_set_.highestBackendKey();
+      key_set_ = key_set_ | c10::getAutogradRelatedKeySetFromBackend(backend) |
+                 c10::getAutocastRelatedKeySetFromBackend(backend);
+    }
+    key_set_ = key_set_ | (like.key_set() & kMathBits);
+    // set_sizes_and_strides() would compute again what `like` knows.
+    sizes_and_strides_ = const_cast<c10::TensorImpl&>(like).sizes_and_strides();
+    storage_offset_ = like.storage_offset();
+    numel_ = like.numel();
+    is_contiguous_ = like.is_contiguous();
+    is_channels_last_ = like.is_strides_like_channels_last();
+    is_channels_last_contiguous_ = like.is_contiguous(MemoryFormat::ChannelsLast);
+    is_channels_last_3d_ = like.is_strides_like_channels_last_3d();
+    is_channels_last_3d_contiguous_ = like.is_contiguous(MemoryFormat::ChannelsLast3d);
+    is_non_overlapping_and_dense_ = like.is_non_overlapping_and_dense();
+    is_wrapped_number_ = like.is_wrapped_number();
+  }
+};
+
+// The CPU aliases of the thread that are not in use. Filling in an alias is cheaper than making and dropping one.
+constexpr size_t kKeptAliases = 256; // an optimizer's
+thread_local std::vector<c10::intrusive_ptr<AliasImpl>> kept_aliases;
+
+Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::TensorImpl& like) {
+  if (kept_aliases.empty()) {
+    return make_like(std::move(storage), c10::DispatchKey::CPU, like);
+  }
+  auto alias = std::move(kept_aliases.back());
+  kept_aliases.pop_back();
+  alias->reuse(c10::Storage(std::move(storage)), c10::DispatchKey::CPU, like);
+  return Tensor(std::move(alias));
+}
+
+// Takes an alias of make_alias() back.
+void drop_alias(Tensor&& tensor) {
+  auto alias = tensor.unsafeReleaseIntrusivePtr();
+  if (alias.is_uniquely_owned() && kept_aliases.size() < kKeptAliases) {
+    auto own = c10::intrusive_ptr<AliasImpl>::reclaim(static_cast<AliasImpl*>(alias.release()));
+    if (own->retire()) {
+      kept_aliases.push_back(std::move(own));
+    }
+  }
+}
+
+Tensor new_reference(TensorImpl* tensor) {
+  return Tensor(c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(tensor));
+}
+
+c10::intrusive_ptr<c10::StorageImpl> new_reference(c10::StorageImpl* storage) {
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
+}
+
+// Takes the storage from `tensor`, which then has none.
+c10::intrusive_ptr<c10::StorageImpl> take_storage(c10::TensorImpl& tensor) {
+  auto& storage = const_cast<c10::Storage&>(tensor.unsafe_storage());
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
+}
+
+} // namespace
+
+Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like) {
+  return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), key, like));
+}
+
+Tensor relabel(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) {
+  if (tensor.use_count() == 1) {
+    auto* impl = tensor.unsafeGetTensorImpl();
+    const Device device = storage->device();
+    impl->set_storage_keep_dtype(c10::Storage(std::move(storage)));
+    impl->_change_backend_component_keys(device);
+    return std::move(tensor);
+  }
+  return make_like(std::move(storage), c10::DispatchKey::PrivateUse1, *tensor.unsafeGetTensorImpl());
+}
+
+void KernelScope::add_device(Device device) {
+  if (device.is_privateuseone()) {
+    device_ = c10::openreg::with_index(device).index();
+    c10::openreg::check_device_index(device_);
+  } else {
+    cpu_result_ = true;
+  }
+}
+
+// Whether CUDA's kernel would make the host wait for the operands' values. Indexing waits if an index is a mask, because
+// the true elements are counted first.
+bool KernelScope::waits_for_data() const {
+  bool has_indices = false, has_masks = false;
+  for (const Operand& each : operands_) {
+    if (each.argument->type()->kind() == c10::TypeKind::ListType && each.argument->name() == "indices") {
+      const auto type = each.tensor->dtype().toScalarType();
+      has_indices = true;
+      has_masks |= type == kBool || type == kByte;
+    }
+  }
+  return has_indices ? has_masks : traits_.reads_data;
+}
+
+void KernelScope::enter() {
+  check_devices();
+  const bool waits = C10_UNLIKELY(c10::openreg::wait_is_told()) && waits_for_data();
+  if (C10_UNLIKELY(waits)) {
+    c10::openreg::note_synchronization();
+  }
+  run_backward_on_this_thread();
+  if (C10_LIKELY(device_ >= 0)) {
+    const auto operands = [](void* scope, orOperandFn_t visit, void* context) {
+      static_cast<const KernelScope*>(scope)->visit_operands(visit, context);
+    };
+    kernel_.emplace(c10::openreg::current_stream_handle(device_), traits_.name.c_str(), operands, this);
+    if (C10_UNLIKELY(waits)) {
+      c10::openreg::tell_wait(c10::openreg::current_stream_handle(device_));
+    }
+  }
+  // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
+  allocations_.emplace(cpu_result_ || !traits_.builtin ? -1 : device_, traits_.only_writes);
+  excluded_.emplace(kExcluded);
+}
+
+// The memory of the arguments, and after the kernel also that of its results. Asked at the begin and at the end.
+void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
+  for (const Operand& each : operands_) {
+    const unsigned access = !is_written(traits_, *each.argument, training_) ? orAccessRead
+                            : each.argument->is_out()                       ? orAccessWrite
+                                                                            : orAccessRead | orAccessWrite;
+    for_each_component(new_reference(each.tensor), [&](const TensorImpl& part) {
+      if (part.device().is_privateuseone()) {
+        c10::openreg::visit_tensor(part, access, visit, context);
+      }
+    });
+  }
+  for (const Adopted& result : adopted_) {
+    const orOperand whole{result.device->data(), result.device->nbytes(), 0, nullptr, nullptr, orAccessWrite};
+    visit(&whole, context);
+  }
+}
+
+KernelScope::~KernelScope() {
+  if (C10_LIKELY(traits_.builtin)) {
+    if (C10_UNLIKELY(has_cow_)) {
+      separate();
+    }
+    for (Alias& known : aliases_) {
+      if (C10_LIKELY(known.device->is_privateuseone() && !has_components(*known.device->unsafeGetTensorImpl()))) {
+        drop_alias(std::move(known.cpu));
+      }
+    }
+    return;
+  }
+  c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 4> twins;
+  for (Alias& known : aliases_) {
+    if (known.device->is_privateuseone() && known.cpu.has_storage()) {
+      twins.push_back(new_reference(known.cpu.storage().unsafeGetStorageImpl()));
+    }
+    known.cpu.reset();
+  }
+  std::sort(twins.begin(), twins.end(), [](const auto& a, const auto& b) { return a.get() < b.get(); });
+  twins.erase(std::unique(twins.begin(), twins.end()), twins.end());
+  for (const auto& twin : twins) {
+    if (twin.use_count() > 1) {
+      c10::openreg::move_to_host(twin.get());
+    }
+  }
+}
+
+c10::MaybeOwned<Tensor> KernelScope::alias(const Tensor& tensor) {
+  return c10::MaybeOwned<Tensor>::borrowed(alias(c10::MaybeOwned<Tensor>::borrowed(tensor)));
+}
+
+Tensor KernelScope::alias(Tensor&& tensor) {
+  return alias(c10::MaybeOwned<Tensor>::owned(std::move(tensor)));
+}
+
+// The reference is valid until the next alias is made.
+const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
+  if (C10_UNLIKELY(!tensor->defined())) {
+    static const Tensor undefined;
+    return undefined;
+  }
+  if (const Alias* known = find(tensor->unsafeGetTensorImpl())) { // an output that is also an input
+    return known->cpu;
+  }
+  const auto& impl = *tensor->unsafeGetTensorImpl();
+  Tensor cpu;
+  if (C10_UNLIKELY(!tensor->is_privateuseone())) {
+    cpu = *tensor; // a CPU operand is its own alias
+  } else if (C10_LIKELY(!has_components(impl))) {
+    cpu = make_alias(twin(impl), impl);
+  } else {
+    c10::openreg::check_memory(impl, traits_.name.c_str());
+    cpu = map_components(
+        *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
+  }
+  // Integer tensors may carry requires_grad (after `counts.lt_(x)`), but it cannot be set on them.
+  if (C10_UNLIKELY(
+          !tensor.unsafeIsBorrowed() && tensor->requires_grad() && tensor->is_privateuseone() &&
+          (tensor->is_floating_point() || tensor->is_complex()))) {
+    cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and a few more ask for it
+  }
+  if (C10_UNLIKELY(aliases_.size() >= kFewAliases)) { // a list of thousands of tensors, as optimizers pass
+    if (!index_) {
+      index_ = std::make_unique<Index>(8 * kFewAliases);
+      for (size_t i = 0; i < aliases_.size(); ++i) {
+        index_->emplace(aliases_[i].device->unsafeGetTensorImpl(), i);
+      }
+    }
+    index_->emplace(tensor->unsafeGetTensorImpl(), aliases_.size());
+  }
+  aliases_.push_back({std::move(tensor), std::move(cpu)});
+  return aliases_.back().cpu;
+}
+
+const KernelScope::Alias* KernelScope::find(const TensorImpl* device) const {
+  if (C10_UNLIKELY(index_ != nullptr)) {
+    const auto found = index_->find(device);
+    return found == index_->end() ? nullptr : &aliases_[found->second];
+  }
+  for (const Alias& known : aliases_) {
+    if (known.device->unsafeGetTensorImpl() == device) {
+      return &known;
+    }
+  }
+  return nullptr;
+}
+
+c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor) {
+  c10::StorageImpl* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
+  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage))) {
+    if (auto* ready = static_cast<c10::openreg::OpenRegStorageImpl*>(storage)->ready_twin(); C10_LIKELY(ready)) {
+      return new_reference(ready);
+    }
+  }
+  c10::openreg::check_memory(tensor, traits_.name.c_str());
+  const bool is_cow = c10::openreg::is_cow(storage);
+  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage) && !is_cow)) {
+    return c10::openreg::twin_of(storage);
+  }
+  for (const Alias& known : aliases_) { // one twin, or the kernel would not see that operands overlap
+    if (known.device->has_storage() && known.device->storage().unsafeGetStorageImpl() == storage) {
+      return new_reference(known.cpu.storage().unsafeGetStorageImpl());
+    }
+  }
+  if (!traits_.builtin) {
+    return c10::openreg::new_twin(storage); // the kernel is not PyTorch's, and may write in any way
+  }
+  if (is_cow && !is_output(storage)) {
+    has_cow_ = true;
+    return c10::openreg::new_cow_twin(storage);
+  }
+  return c10::openreg::twin_of(storage);
+}
+
+// Whether a tensor over `storage` is an out= argument. Its kernel may resize it, which PyTorch forgets to tell a
+// copy-on-write storage (StorageImpl::set_data_ptr_noswap): it must have memory of its own before.
+bool KernelScope::is_output(const c10::StorageImpl* storage) const {
+  return std::any_of(operands_.begin(), operands_.end(), [storage](const Operand& each) {
+    return each.argument->is_out() && each.tensor->has_storage() &&
+           each.tensor->unsafe_storage().unsafeGetStorageImpl() == storage;
+  });
+}
+
+// Gives each copy-on-write operand that the kernel wrote the copy that the kernel made of it.
+void KernelScope::separate() {
+  for (const Alias& known : aliases_) {
+    if (known.device->is_privateuseone() && known.device->has_storage() && known.cpu.defined()) {
+      c10::openreg::take_over(
+          known.device->storage().unsafeGetStorageImpl(), known.cpu.storage().unsafeGetStorageImpl());
+    }
+  }
+}
+
+Generator KernelScope::generator(const std::optional<Generator>& generator) const {
+  if (device_ < 0) { // only the generator is the device's: the CPU's kernel refuses it in its own words
+    return generator.value_or(Generator());
+  }
+  return c10::openreg::generator_of(generator, device_).cpu_generator();
+}
+
+Tensor KernelScope::result(Tensor&& tensor) {
+  if (!tensor.defined() || !tensor.device().is_cpu() || cpu_result_ || device_ < 0) {
+    return std::move(tensor);
+  }
+  if (C10_UNLIKELY(has_components(*tensor.unsafeGetTensorImpl()))) {
+    for (const Alias& known : aliases_) {
+      if (known.cpu.is_same(tensor)) {
+        return *known.device;
+      }
+    }
+    return map_components(tensor, c10::BackendComponent::PrivateUse1Bit, [&](const Tensor& component) {
+      return result(Tensor(component));
+    });
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.layout() == kStrided,
+      traits_.name,
+      " would give a tensor of layout ",
+      tensor.layout(),
+      ", which the openreg device does not have. Call .cpu() first.");
+  if (C10_UNLIKELY(has_cow_)) {
+    separate(); // the copy that the kernel wrote belongs to the operand: it is no fresh memory
+  }
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (!c10::openreg::is_fresh(storage)) {
+    for (const Alias& known : aliases_) { // an operand, or a view of one
+      if (known.cpu.has_storage() && known.cpu.storage().unsafeGetStorageImpl() == storage) {
+        return known.cpu.is_same(tensor)
+                   ? *known.device
+                   : relabel(std::move(tensor), new_reference(known.device->storage().unsafeGetStorageImpl()));
+      }
+    }
+    for (const Adopted& adopted : adopted_) { // a second result over the same fresh memory
+      if (adopted.cpu == storage) {
+        return relabel(std::move(tensor), new_reference(adopted.device));
+      }
+    }
+  }
+  auto device_storage = c10::openreg::adopt_storage(
+      tensor.use_count() == 1 ? take_storage(*tensor.unsafeGetTensorImpl()) : new_reference(storage), device_);
+  adopted_.push_back({storage, device_storage.get()});
+  return relabel(std::move(tensor), std::move(device_storage));
+}
+
+void KernelScope::write_back() {
+  for (const Alias& known : aliases_) {
+    if (!known.device->is_privateuseone()) {
+      continue;
+    }
+    const auto& cpu = *known.cpu.unsafeGetTensorImpl();
+    auto& device = *known.device->unsafeGetTensorImpl();
+    if (C10_UNLIKELY(has_components(cpu))) {
+      device_ = device.device().index();
+      write_back_components(
+          known.cpu, *known.device, [&](const Tensor& component) { return result(Tensor(component)); });
+      continue;
+    }
+    c10::openreg::take_over(
+        device.unsafe_storage().unsafeGetStorageImpl(), cpu.unsafe_storage().unsafeGetStorageImpl());
+    if (C10_UNLIKELY(
+            cpu.sizes() != device.sizes() || cpu.strides() != device.strides() ||
+            cpu.storage_offset() != device.storage_offset())) {
+      device.set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
+    }
+    if (C10_UNLIKELY(cpu.is_conj() != device.is_conj())) { // linalg.lu_solve(out=) leaves its result conjugated
+      device._set_conj(cpu.is_conj());
+    }
+  }
+}
+
+} // namespace at::openreg

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <memory>
+
+#include "../aten/native/DeviceCheck.h"
+#include "../runtime/OpenRegGenerator.h"
+#include "../runtime/OpenRegKernel.h"
+#include "KernelAllocations.h"
+#include "Twin.h"
+
+// Runs a CPU kernel in place on device memory. Nothing is copied: the kernel gets *aliases*, CPU tensors over the same
+// bytes, and what it allocates is device memory that becomes the result.
+//
+//   KernelScope scope(traits);
+//   scope.add_operand(self, ...);               // 1. find the common device, refuse mixed ones as CUDA does
+//   scope.enter();                               // 2. the kernel begins; from here CPU allocations are device memory
+//   Tensor out = cpu_kernel(*scope.alias(self), *scope.alias(other));
+//   return scope.result(std::move(out));         // 3. back to device tensors
+//
+// Rules:
+//   - An alias must be gone, or given to result(), when the scope ends, because the device tensor owns the memory. If a
+//     kernel that is not PyTorch's keeps an alias (Python code, a packed parameter), the alias becomes a host copy.
+//   - The kernel sees CPU tensors only, so autograd, autocast and device guards are off while it runs.
+namespace at::openreg {
+
+// The modes that are off while a kernel of the device runs: they have seen the device tensors, and must not see the CPU
+// tensors that stand for them.
+constexpr c10::DispatchKeySet kExcluded =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+
+// A tensor of backend `key` with the sizes, strides and dtype of `like` over `storage`.
+Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like);
+
+// `tensor` with the backend of `storage`, over `storage`. Copies nothing. If nobody else holds `tensor`, it is changed and
+// returned; otherwise the result is a new tensor.
+Tensor relabel(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage);
+
+class KernelScope : public DeviceCheck {
+ public:
+  using DeviceCheck::DeviceCheck;
+  ~KernelScope();
+  KernelScope(const KernelScope&) = delete;
+  KernelScope& operator=(const KernelScope&) = delete;
+
+  // ---- 1. before the kernel
+  void add_device(Device device); // the argument of a factory
+  void add_flag(bool flag, const c10::Argument& argument) {
+    if (C10_UNLIKELY(traits_.keeps_statistics && argument.name() == "training")) {
+      training_ = flag;
+    }
+  }
+  void enter(); // waits for the stream's turn
+
+  // ---- 2. around the kernel
+  // An undefined or CPU tensor is its own alias. The first form borrows the tensor until the scope ends, because
+  // another reference to a tensor that Python holds would take the GIL. It lends the alias, which saves two atomic
+  // instructions.
+  c10::MaybeOwned<Tensor> alias(const Tensor& tensor);
+  Tensor alias(Tensor&& tensor);
+  Generator generator(const std::optional<Generator>& generator) const;
+
+  // ---- 3. after it
+  // The device tensor of a result. For an alias this is its device tensor, for a view of an alias a view of that tensor,
+  // and for fresh memory a tensor that owns the memory. A CPU operand is returned as it is.
+  Tensor result(Tensor&& tensor);
+
+  // Gives the device tensors what an in-place or out= kernel changed besides the bytes: sizes, strides, a larger storage.
+  void write_back();
+
+  // Runs an in-place or out= kernel. If it fails after it resized its output, the output stays resized, as on CUDA.
+  template <class Kernel>
+  void run_and_write_back(const Kernel& kernel) {
+    try {
+      kernel();
+    } catch (...) {
+      write_back();
+      throw;
+    }
+    write_back();
+  }
+
+ private:
+  static constexpr size_t kFewAliases = 16; // up to here a search is faster than a table
+
+  struct Alias {
+    c10::MaybeOwned<Tensor> device;
+    Tensor cpu;
+  };
+  struct Adopted { // the result that was made of both keeps them alive
+    c10::StorageImpl* cpu;
+    c10::StorageImpl* device;
+  };
+
+  bool cpu_result_ = false; // device=cpu was asked for
+  bool has_cow_ = false;    // an operand is copy-on-write
+  bool training_ = true;    // see is_written()
+  c10::SmallVector<Alias, 4> aliases_;
+  c10::SmallVector<Adopted, 2> adopted_;
+  std::optional<c10::openreg::Kernel> kernel_;
+  std::optional<c10::openreg::KernelAllocations> allocations_;
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
+  using Index = ska::flat_hash_map<const TensorImpl*, size_t>;
+  std::unique_ptr<Index> index_; // of aliases_, once they are many
+
+  bool waits_for_data() const;
+  void visit_operands(orOperandFn_t visit, void* context) const;
+  const Tensor& alias(c10::MaybeOwned<Tensor> tensor);
+  const Alias* find(const TensorImpl* device) const;
+  c10::intrusive_ptr<c10::StorageImpl> twin(const TensorImpl& tensor);
+  bool is_output(const c10::StorageImpl* storage) const;
+  void separate();
+};
+
+} // namespace at::openreg

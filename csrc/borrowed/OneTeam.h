@@ -1,0 +1,43 @@
+#pragma once
+
+#include <c10/core/AutogradState.h>
+#include <c10/core/Stream.h>
+
+#include <string>
+
+#include "../runtime/OpenRegKernel.h"
+
+// One OpenMP team in the process.
+//
+// Rule: one thread at a time computes with OpenMP. A second thread that computes makes a second team, and libgomp then lets
+// *all* teams of the process sleep between parallel regions: a forward of 13 us took 96 us, on the CPU device too. So
+//   - a thread that computes on the device runs its backward itself (run_backward_on_this_thread()),
+//   - a thread that launches a kernel releases its team (launch_kernel()),
+//   - the thread that runs queued kernels releases its team when it is idle.
+namespace at::openreg {
+
+// Makes the calling thread run the next backward itself, instead of autograd's own thread for the device. To be called at
+// every kernel, because InferenceMode and others save and restore the state that holds the setting.
+// TORCH_OPENREG_AUTOGRAD_THREADS=1 brings CUDA's arrangement back.
+void run_backward_on_this_thread();
+
+// The settings of the launching thread that a queued kernel computes with. A queued kernel makes them at its launch.
+class LaunchSettings {
+ public:
+  LaunchSettings();   // may call Python (c10::openreg::launched_at()): no lock may be held
+  void apply() const; // on the device's thread, before the kernel
+  // ", launched at train.py:12 in step", for the failure's text; empty if it is not recorded.
+  const std::string& launched_at() const {
+    return launched_at_;
+  }
+
+ private:
+  int threads_;
+  c10::AutogradState autograd_;
+  std::string launched_at_;
+};
+
+// orLaunchDescribed() for a kernel that uses OpenMP.
+orError_t launch_kernel(c10::Stream stream, orHostFn_t run, void* data, unsigned flags, const orKernel& what);
+
+} // namespace at::openreg

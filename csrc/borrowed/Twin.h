@@ -1,0 +1,78 @@
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+#include <c10/core/impl/COW.h>
+
+#include <atomic>
+
+#include "../runtime/OpenRegStorage.h"
+
+// The storage class of device tensors while PyTorch's CPU kernels compute on their memory.
+//
+// Rule: tensors carry addresses of the device window, which the host cannot touch, and kernels need the kernel window. A
+// storage therefore keeps a *twin*: a CPU storage over the same bytes through the kernel window. The twin is made at first
+// use and kept. It does not own the bytes. A queued kernel may use the twin after the storage is gone, because freed
+// memory is reused in stream order. Storages that PyTorch's own factories make (at::detail::empty_generic) are plain
+// ones, and get a twin for each use.
+namespace c10::openreg {
+
+// Whether `storage` shares its memory until it is written.
+inline bool is_cow(const StorageImpl* storage) {
+  return impl::cow::is_cow_data_ptr(storage->data_ptr());
+}
+
+// LITERALINCLUDE START: STORAGE IMPL
+struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
+  using StorageImpl::StorageImpl;
+
+  // `twin` is the CPU storage that owned `data` until now.
+  OpenRegStorageImpl(size_t size, DataPtr data, intrusive_ptr<StorageImpl> twin);
+  ~OpenRegStorageImpl() override;
+
+  StorageImpl* twin();
+
+  // The twin if it can be used at once, otherwise null. Called for every operand.
+  StorageImpl* ready_twin() const {
+    StorageImpl* twin = twin_.load(std::memory_order_acquire);
+    const void* memory = data();
+    return twin && memory && memory == twin_memory_.load(std::memory_order_relaxed) && twin->nbytes() == nbytes() &&
+                   !is_cow(this)
+               ? twin
+               : nullptr;
+  }
+
+ private:
+  std::atomic<StorageImpl*> twin_{nullptr}; // owning; atomic because two threads may use a tensor for the first time
+  std::atomic<const void*> twin_memory_{nullptr}; // what data() was when the twin was made
+};
+// LITERALINCLUDE END: STORAGE IMPL
+
+// A CPU storage over the bytes of a device storage.
+OPENREG_API intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage);
+
+// Whether `storage` has this class, and so keeps a twin.
+inline bool keeps_twin(const StorageImpl* storage) {
+  return typeid(*storage) == typeid(OpenRegStorageImpl);
+}
+
+// A twin for one use, for a storage of any class.
+OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
+
+// A copy-on-write twin, for one use, of a storage that shares its memory with others (torch._lazy_clone). A kernel that
+// only reads leaves the memory shared. A kernel that writes gets a copy first, and take_over() then gives that copy to the
+// storage.
+OPENREG_API intrusive_ptr<StorageImpl> new_cow_twin(StorageImpl* storage);
+
+// Gives a twin for one use memory of its own, with the same contents, so that it may outlive the device storage.
+OPENREG_API void move_to_host(StorageImpl* twin);
+
+// Whether a CPU storage owns memory of the device: a kernel allocated it. A twin owns nothing.
+OPENREG_API bool is_fresh(const StorageImpl* storage);
+
+// Makes a device storage of memory that a kernel allocated, without copying. `storage` becomes the twin of the result.
+OPENREG_API intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, DeviceIndex device);
+
+// If a kernel gave the twin other memory (a resized out=), the device storage takes it over.
+OPENREG_API void take_over(StorageImpl* storage, StorageImpl* twin);
+
+} // namespace c10::openreg

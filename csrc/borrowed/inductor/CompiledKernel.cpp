@@ -1,0 +1,138 @@
+#include "CompiledKernel.h"
+
+#include <ATen/Parallel.h>
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "../OneTeam.h"
+
+namespace at::openreg {
+namespace {
+
+struct CompiledOperands {
+  const CompiledOperand* begin;
+  size_t count;
+
+  static void visit(void* self, orOperandFn_t visit, void* context) {
+    const auto* operands = static_cast<const CompiledOperands*>(self);
+    for (size_t i = 0; i < operands->count; ++i) {
+      const CompiledOperand& each = operands->begin[i];
+      if (each.size > 0) {
+        const orOperand operand{each.data, static_cast<size_t>(each.size), 0, nullptr, nullptr, each.access};
+        visit(&operand, context);
+      }
+    }
+  }
+};
+
+bool is_ordinary_host_memory(const void* data) {
+  orPointerAttributes attributes{};
+  OPENREG_CHECK(orPointerGetAttributes(&attributes, data));
+  return attributes.type == orMemoryTypeUnregistered;
+}
+
+// A launched kernel, with copies of all that the caller may change or free.
+class QueuedCompiledKernel {
+ public:
+  QueuedCompiledKernel(
+      const char* name, const CompiledOperand* operands, size_t count, CompiledFn run, const void* body, size_t size)
+      : name_(name),
+        run_(run),
+        body_(static_cast<const char*>(body), static_cast<const char*>(body) + size),
+        operands_(operands, operands + count) {
+    for (const CompiledOperand& each : operands_) {
+      void* data = orGetKernelPointer(each.data);
+      if (data == each.data && data && each.access == orAccessRead && is_ordinary_host_memory(data)) {
+        auto copy = std::make_unique<std::max_align_t[]>(each.size / sizeof(std::max_align_t) + 1);
+        std::memcpy(copy.get(), data, each.size);
+        data = copy.get();
+        copies_.push_back(std::move(copy));
+      }
+      data_.push_back(data);
+    }
+  }
+
+  const char* name() const {
+    return name_;
+  }
+
+  void visit_operands(orOperandFn_t visit, void* context) const {
+    CompiledOperands operands{operands_.data(), operands_.size()};
+    CompiledOperands::visit(&operands, visit, context);
+  }
+
+  void run() const {
+    settings_.apply();
+    try {
+      run_(body_.data(), data_.data());
+    } catch (c10::Error& error) {
+      error.add_context(place());
+      throw;
+    } catch (const std::exception& error) {
+      throw std::runtime_error(c10::str(error.what(), " (", place(), ")"));
+    }
+  }
+
+ private:
+  const char* const name_;
+  const CompiledFn run_;
+  const c10::SmallVector<char, 64> body_;
+  const c10::SmallVector<CompiledOperand, 8> operands_;
+  c10::SmallVector<void*, 8> data_;
+  std::vector<std::unique_ptr<std::max_align_t[]>> copies_;
+  const LaunchSettings settings_;
+
+  std::string place() const {
+    return c10::str("raised by the compiled kernel ", name_, settings_.launched_at());
+  }
+};
+
+void queue(c10::Stream stream, std::unique_ptr<QueuedCompiledKernel> kernel) {
+  const auto run = [](void* data) {
+    const std::unique_ptr<QueuedCompiledKernel> owned(static_cast<QueuedCompiledKernel*>(data));
+    owned->run();
+  };
+  const auto operands = [](void* data, orOperandFn_t visit, void* context) {
+    static_cast<const QueuedCompiledKernel*>(data)->visit_operands(visit, context);
+  };
+  OPENREG_CHECK(launch_kernel(stream, run, kernel.get(), orLaunchDefault, {kernel->name(), operands, kernel.get()}));
+  kernel.release(); // `run` deletes it
+}
+
+} // namespace
+
+} // namespace at::openreg
+
+using namespace at::openreg;
+
+// LITERALINCLUDE START: COMPILED LAUNCH
+void torch_openreg_launch_compiled(
+    int device,
+    const char* name,
+    const CompiledOperand* operands,
+    size_t count,
+    CompiledFn run,
+    const void* body,
+    size_t bodySize) {
+  const auto index = static_cast<c10::DeviceIndex>(device);
+  run_backward_on_this_thread();
+  if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
+    queue(
+        c10::openreg::current_stream(index),
+        std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize));
+    return;
+  }
+  CompiledOperands described{operands, count};
+  const c10::openreg::Kernel kernel(
+      c10::openreg::current_stream_handle(index), name, &CompiledOperands::visit, &described);
+  c10::SmallVector<void*, 32> data;
+  for (size_t i = 0; i < count; ++i) {
+    data.push_back(orGetKernelPointer(operands[i].data));
+  }
+  run(body, data.data());
+}
+// LITERALINCLUDE END: COMPILED LAUNCH

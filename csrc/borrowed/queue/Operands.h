@@ -1,0 +1,51 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
+
+namespace at::openreg {
+
+// The operands of one call, as the meta kernel and as the queued kernel see them.
+class QueuedOperands {
+ public:
+  explicit QueuedOperands(size_t count) {
+    for_meta.reserve(count);
+    for_kernel.reserve(count);
+  }
+
+  torch::jit::Stack for_meta, for_kernel;
+
+  // Adds an argument to both stacks. Returns false if a call with such an argument is not queued.
+  bool add(const c10::IValue& value, const c10::Argument& argument);
+
+  // Gives empty outputs the shapes that the meta kernel gave them: factories make their outputs empty. An output that is
+  // an input too keeps its shape, because the kernel must see it as it is.
+  void resize_empty_outputs();
+
+  // Whether every tensor has the shape of the first one, or can be expanded to it: then at least the shapes are no error.
+  bool fit_the_first() const;
+
+  // Whether the arguments that are written would keep their shapes and overlap with no other argument in part.
+  bool can_write() const;
+
+ private:
+  struct Operand {
+    TensorImpl *device, *cpu, *meta; // the stacks hold the last two
+    bool is_written;
+    bool is_repeated = false; // among the arguments
+
+    bool defined() const {
+      return cpu != c10::UndefinedTensorImpl::singleton();
+    }
+  };
+  c10::SmallVector<Operand, 6> operands_;
+
+  // Sets `cpu` and `meta`.
+  bool add(const Tensor& tensor, bool is_written, Tensor& meta, Tensor& cpu);
+  template <class T>
+  bool add_list(const c10::List<T>& tensors, bool is_written);
+};
+
+} // namespace at::openreg

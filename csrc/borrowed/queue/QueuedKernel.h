@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/SizesAndStrides.h>
+
+#include <memory>
+
+#include "../../aten/native/OperatorTraits.h"
+#include "../OneTeam.h"
+
+// A CPU kernel on the device's time.
+namespace at::openreg {
+
+// Memory that a result got at the launch.
+struct Reserved {
+  c10::intrusive_ptr<c10::StorageImpl> memory; // a CPU twin; null: the kernel returns no tensor here
+  c10::impl::SizesAndStrides shape;
+  caffe2::TypeMeta dtype;
+};
+
+class QueuedKernel {
+ public:
+  QueuedKernel(const c10::OperatorHandle& op, torch::jit::Stack&& operands) : op_(op), stack_(std::move(operands)) {}
+
+  // Memory for the next result, or none: the call gives no tensor there.
+  Reserved& add_result() {
+    return reserved_.emplace_back();
+  }
+
+  const char* name() const {
+    return traits_of(op_.schema()).name.c_str();
+  }
+  void visit_operands(orOperandFn_t visit, void* context) const; // until it runs
+  void run();
+
+ private:
+  using Misplaced = c10::SmallVector<std::pair<const Reserved*, Tensor>, 2>; // results that are elsewhere
+
+  c10::OperatorHandle op_;
+  torch::jit::Stack stack_; // CPU aliases
+  c10::SmallVector<Reserved, 2> reserved_;
+  LaunchSettings settings_;
+
+  Misplaced compute();
+  bool is_at_reserved_address(const Reserved& wanted, const Tensor& result) const;
+  void move(Misplaced misplaced) const;
+};
+
+// Queues the kernel on `stream` and takes it. Returns false, and leaves the kernel to the caller, if `flags` has
+// orLaunchNoWait and a launch would wait.
+bool launch(c10::Stream stream, std::unique_ptr<QueuedKernel>& kernel, unsigned flags = orLaunchDefault);
+
+} // namespace at::openreg

@@ -1,0 +1,23 @@
+#include "Abs.h"
+
+#include <ATen/TensorIterator.h>
+#include <ATen/native/UnaryOps.h>
+#include <ATen/ops/abs_ops.h>
+
+#include "../CpuKernel.h"
+
+namespace at::openreg {
+
+// LITERALINCLUDE START: OVERRIDE DEFAULT BODY
+Tensor abs(const Tensor& self) {
+  if (!self.is_floating_point()) { // of complex numbers the result is real
+    return CpuKernel<_ops::abs>::call(self);
+  }
+  Tensor result;
+  auto iterator = TensorIterator::unary_op(result, self);
+  at::native::abs_stub(DeviceType::PrivateUse1, iterator);
+  return iterator.output();
+}
+// LITERALINCLUDE END: OVERRIDE DEFAULT BODY
+
+} // namespace at::openreg

@@ -1,0 +1,9 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace at::openreg {
+
+Tensor abs(const Tensor& self);
+
+} // namespace at::openreg

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace sdp {
+struct sdp_params;
+}
+
+// The attention that a backend may supply in place of the composite one ("overrideable"). Here it is the CPU's flash kernel.
+namespace at::openreg {
+
+// The kernel that scaled_dot_product_attention calls: the overrideable one if the program left it on and it can compute the
+// case, otherwise the composite one.
+int64_t _fused_sdp_choice(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const std::optional<Tensor>& attn_mask,
+    double dropout_p,
+    bool is_causal,
+    std::optional<double> scale,
+    bool enable_gqa);
+
+// Whether the program left a fused kernel on for such operands, and the error if it left no kernel on that can compute them.
+// Both are in AttentionChoice.cpp.
+bool fused_attention_is_enabled(const sdp::sdp_params& params);
+const char* attention_refusal();
+
+inline constexpr const char* kNoViableAttention =
+    "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math "
+    "kernel and the fused kernels.";
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
+_scaled_dot_product_fused_attention_overrideable(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const std::optional<Tensor>& attn_bias,
+    double dropout_p,
+    bool is_causal,
+    bool return_debug_mask,
+    std::optional<double> scale);
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> _scaled_dot_product_fused_attention_overrideable_backward(
+    const Tensor& grad_out,
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const Tensor& attn_bias,
+    std::array<bool, 4> grad_input_mask,
+    const Tensor& out,
+    const Tensor& logsumexp,
+    const Tensor& cum_seq_q,
+    const Tensor& cum_seq_k,
+    c10::SymInt max_q,
+    c10::SymInt max_k,
+    double dropout_p,
+    bool is_causal,
+    const Tensor& philox_seed,
+    const Tensor& philox_offset,
+    std::optional<double> scale);
+
+} // namespace at::openreg

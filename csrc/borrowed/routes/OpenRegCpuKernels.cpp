@@ -1,0 +1,275 @@
+#include <ATen/Operators.h>
+#include <ATen/ops/native_dropout_native.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
+#include <torch/library.h>
+
+#include <deque>
+
+#include "../../aten/native/Alerts.h"
+#include "../../aten/native/Minimal.h"
+#include "../../runtime/OpenRegFunctions.h"
+#include "../CpuKernel.h"
+#include "../Fallback.h"
+#include "OpenRegStructured.h"
+#include "Route.h"
+#include "Softmax.h"
+
+// Operators that take the unboxed route to the CPU's kernel: those that a network's forward, backward and optimizer call in
+// every step and that have no faster route (OpenRegStructured.cpp). All others take the boxed route, with the same results.
+namespace at::openreg {
+namespace {
+
+#include <OperatorTraits.inc>
+
+// The unboxed form of alert_and_run(), for operators that are called often.
+template <class Op, class Schema = typename Op::schema>
+struct AlertingCpuKernel;
+
+template <class Op, class Result, class... Args>
+struct AlertingCpuKernel<Op, Result(Args...)> {
+  static Result call(Args... args) {
+    if (C10_LIKELY(!globalContext().deterministicAlgorithms())) {
+      return UnboxedCpuKernel<Op>::call(args...);
+    }
+    return Boxed<Op, &alert_and_run<&run_boxed>>::call(args...);
+  }
+};
+
+template <template <class, class> class Kernel, class... Ops>
+void add(torch::Library& m) {
+  const auto impl = [&](const char* name, const char* overload, auto* kernel) {
+    m.impl(
+        *overload ? (std::string(name) + "." + overload).c_str() : name, routed(torch::CppFunction(kernel), "unboxed"));
+  };
+  (impl(Ops::name, Ops::overload_name, &Kernel<Ops, typename Ops::schema>::call), ...);
+}
+
+template <class... Ops>
+void cpu_kernels(torch::Library& m) {
+  add<UnboxedCpuKernel, Ops...>(m);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  using namespace at::_ops;
+
+  // Elementwise
+  cpu_kernels<
+      angle,
+      bitwise_and_Tensor,
+      bitwise_not,
+      bitwise_or_Tensor,
+      bitwise_xor_Tensor,
+      fill__Tensor,
+      gelu,
+      gelu_backward,
+      hardtanh,
+      hardtanh_backward,
+      isnan,
+      logical_and,
+      logical_not,
+      logical_or,
+      masked_fill__Tensor,
+      pow_Scalar,
+      rsub_Tensor>(m);
+
+  // Reductions and scans
+  cpu_kernels<
+      all,
+      all_dim,
+      amax,
+      amin,
+      any,
+      any_dim,
+      argmax,
+      argmin,
+      cummax,
+      cumprod,
+      equal,
+      linalg_vector_norm,
+      logsumexp,
+      max,
+      max_dim,
+      mean,
+      mean_dim,
+      min,
+      min_dim,
+      norm_ScalarOpt_dim,
+      prod,
+      prod_dim_int,
+      std_correction,
+      sum,
+      sum_dim_IntList,
+      sum_IntList_out,
+      var_correction,
+      var_mean_correction>(m);
+
+  // Matrix products, normalisation, pooling, losses
+  cpu_kernels<
+      addmm,
+      addmm_,
+      addmv,
+      avg_pool2d,
+      avg_pool2d_backward,
+      addmm_out,
+      addmv_out,
+      baddbmm,
+      binary_cross_entropy,
+      binary_cross_entropy_backward,
+      bmm,
+      bmm_out,
+      dot,
+      _adaptive_avg_pool2d,
+      huber_loss,
+      huber_loss_backward,
+      max_pool2d_with_indices,
+      max_pool2d_with_indices_backward,
+      mm,
+      mm_out,
+      mse_loss,
+      mse_loss_backward,
+      native_batch_norm_backward,
+      native_group_norm,
+      native_group_norm_backward,
+      native_layer_norm,
+      native_layer_norm_backward,
+      nll_loss2d_backward,
+      nll_loss_backward,
+      nll_loss_forward,
+      smooth_l1_loss,
+      smooth_l1_loss_backward>(m);
+
+  // Softmax, which can convert the dtype on an accelerator
+  m.impl("_softmax", routed(torch::CppFunction(&softmax<_softmax>), "unboxed"));
+  m.impl("_softmax_backward_data", routed(torch::CppFunction(&softmax_backward<_softmax_backward_data>), "unboxed"));
+  m.impl("_log_softmax", routed(torch::CppFunction(&softmax<_log_softmax>), "unboxed"));
+  m.impl(
+      "_log_softmax_backward_data",
+      routed(torch::CppFunction(&softmax_backward<_log_softmax_backward_data>), "unboxed"));
+
+  // Operators that raise in a deterministic program
+  add<AlertingCpuKernel, _adaptive_avg_pool2d_backward, cumsum, nll_loss2d_forward>(m);
+
+  // Indexing, joining, sorting
+  cpu_kernels<
+      _index_put_impl_,
+      cat,
+      embedding_dense_backward,
+      flip,
+      gather,
+      index_Tensor,
+      index_add,
+      index_add_,
+      index_copy,
+      index_fill__int_Scalar,
+      index_select,
+      masked_select,
+      nonzero,
+      repeat_interleave_Tensor,
+      roll,
+      scatter_src,
+      scatter_value,
+      scatter__src,
+      scatter__value,
+      scatter_add,
+      scatter_add_,
+      searchsorted_Tensor,
+      sort_stable,
+      topk,
+      tril,
+      triu,
+      unique_consecutive,
+      bucketize_Tensor>(m);
+
+  // Random numbers in place; the factories (rand, randn, dropout's mask) are made of these
+  cpu_kernels<
+      bernoulli__Tensor,
+      bernoulli__float,
+      bernoulli_out,
+      exponential_,
+      multinomial,
+      normal_,
+      random_,
+      random__from,
+      random__to,
+      uniform_>(m);
+
+  // Factories
+  cpu_kernels<arange_start_out, eye_out, eye_m_out, linspace_out, randperm_generator_out>(m);
+
+  // Optimizers
+  cpu_kernels<
+      _amp_foreach_non_finite_check_and_unscale_,
+      _amp_update_scale_,
+      _fused_adagrad_,
+      _fused_adam_,
+      _fused_adamw_,
+      _fused_sgd_>(m);
+}
+
+// LITERALINCLUDE START: FALLBACK GLOBAL
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+// LITERALINCLUDE END: FALLBACK GLOBAL
+
+// LITERALINCLUDE START: FALLBACK PER OPERATOR
+// The same fallback, registered for single operators: PyTorch prefers a composite kernel to the global fallback.
+template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* kernel = &fallback, class Names>
+void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
+  for (const auto& name : names) {
+    const auto op = c10::Dispatcher::singleton().findOp(torch::jit::parseName(name));
+    if (op && !op->hasKernelForDispatchKey(key)) {
+      m.impl(
+          c10::toString(op->operator_name()).c_str(),
+          routed(torch::CppFunction::makeFromBoxedFunction<kernel>(), "registered fallback"));
+    }
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  register_structured();
+  fallback_for<&alert_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, alerting_operators());
+  fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
+  // The composite kernels of these operators accept named devices only, or call a stub that the device does not fill.
+  for (const char* name : {"mode.values", "conj_physical_"}) {
+    m.impl(name, routed(torch::CppFunction::makeFromBoxedFunction<&fallback>(), "registered fallback"));
+  }
+}
+// LITERALINCLUDE END: FALLBACK PER OPERATOR
+
+// LITERALINCLUDE START: FALLBACK OTHER LAYOUTS
+// A tensor's layout is part of its dispatch key. Each layout has a fallback of its own, and composite kernels that PyTorch
+// prefers to the fallback.
+template <size_t N>
+void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
+  static auto* libraries = new std::deque<torch::Library>; // a registration lasts as long as its library
+  torch::Library& aten = libraries->emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+  aten.impl("copy_", copy_);
+  if (key == c10::DispatchKey::QuantizedPrivateUse1) { // copy.deepcopy, pickle
+    aten.impl("set_.source_Storage_storage_offset", set_source_Storage_storage_offset_);
+  }
+  fallback_for(aten, key, names);
+  torch::Library& all = libraries->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+  all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+// Registered when the device starts, because no tensor of these layouts exists before. TORCH_LIBRARY_IMPL would register at
+// `import torch`, and a fallback costs 3 ms there, because PyTorch looks at every operator again.
+const bool at_start = [] {
+  c10::openreg::on_start([] {
+    register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU);
+    register_layout(c10::DispatchKey::SparseCsrPrivateUse1, kOvershadowedSparseCsrCPU);
+    register_layout(c10::DispatchKey::QuantizedPrivateUse1, kOvershadowedQuantizedCPU);
+    register_layout(c10::DispatchKey::NestedTensorPrivateUse1, kOvershadowedNestedTensorCPU);
+  });
+  return true;
+}();
+// LITERALINCLUDE END: FALLBACK OTHER LAYOUTS
+
+// Draws for the buffer of the nested tensor from the device's generator. The fallback would draw from the CPU's generator.
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  m.impl("native_dropout", at::native::native_dropout_nested);
+}
+
+} // namespace
+} // namespace at::openreg

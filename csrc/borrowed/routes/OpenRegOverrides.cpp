@@ -1,0 +1,51 @@
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_native_batch_norm_legit_ops.h>
+#include <ATen/ops/abs_ops.h>
+#include <ATen/ops/native_batch_norm_ops.h>
+#include <torch/library.h>
+
+#include "../CpuKernel.h"
+#include "Abs.h"
+#include "Attention.h"
+#include "Convolution.h"
+#include "Normalization.h"
+
+// Operators that a backend computes in its own way, where the way of this backend is a CPU kernel.
+namespace at::openreg {
+namespace {
+
+// LITERALINCLUDE START: OVERRIDEABLE
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", convolution_overrideable);
+  m.impl("convolution_backward_overrideable", convolution_backward_overrideable);
+  m.impl("_fused_sdp_choice", _fused_sdp_choice);
+  m.impl("_scaled_dot_product_fused_attention_overrideable", _scaled_dot_product_fused_attention_overrideable);
+  m.impl(
+      "_scaled_dot_product_fused_attention_overrideable_backward",
+      _scaled_dot_product_fused_attention_overrideable_backward);
+}
+// LITERALINCLUDE END: OVERRIDEABLE
+
+// The CPU's kernels give other results than PyTorch expects of an accelerator.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_batch_norm", BatchNorm<at::_ops::native_batch_norm>::call);
+  m.impl("_native_batch_norm_legit", BatchNorm<at::_ops::_native_batch_norm_legit>::call);
+}
+
+// LITERALINCLUDE START: OVERRIDE DEFAULT
+// abs() has a composite kernel, for any backend: it resizes an empty tensor in abs.out. A kernel of the backend's own
+// wins over it; since abs() has a derivative formula, nothing else is lost. (An operator whose composite kernel is also
+// its derivative, CompositeImplicitAutograd, would need a kernel for AutogradPrivateUse1 too.)
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("abs", Unboxed<at::_ops::abs, &abs>::call);
+}
+// LITERALINCLUDE END: OVERRIDE DEFAULT
+
+} // namespace
+} // namespace at::openreg
+
+// LITERALINCLUDE START: STUB OF ATTENTION
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &at::openreg::_fused_sdp_choice)
+} // namespace at::native
+// LITERALINCLUDE END: STUB OF ATTENTION

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+// The operators behind softmax and log_softmax. On accelerators they can convert float16 to float32 in the same kernel.
+// PyTorch calls them so on a CUDA device (softmax(x, dtype=torch.float32), as autocast calls it), and the CPU's kernels
+// refuse to convert.
+namespace at::openreg {
+
+// Op is at::_ops::_softmax or at::_ops::_log_softmax.
+template <class Op>
+Tensor softmax(const Tensor& self, int64_t dim, bool half_to_float);
+
+// Op is the backward of one of them.
+template <class Op>
+Tensor softmax_backward(const Tensor& grad_output, const Tensor& output, int64_t dim, ScalarType input_dtype);
+
+} // namespace at::openreg
