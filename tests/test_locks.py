@@ -26,7 +26,7 @@ LOCKS = {
         "below it only the device's own locks; Python is asked outside",
         "ForkSafeMutex",
     ),
-    ("csrc/runtime/OpenRegDeviceAllocator.cpp", "mutex_"): (
+    ("csrc/runtime/memory/OpenRegDeviceAllocator.cpp", "mutex_"): (
         "below it only the device's own locks; waits, Python's observers and subscribers come after unlock()",
         "mutex() refuses; freeing does nothing",
     ),

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "OpenRegDeviceAllocator.h"
 #include "OpenRegStream.h"
+#include "memory/OpenRegDeviceAllocator.h"
 
 namespace c10::openreg {
 namespace {

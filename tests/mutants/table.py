@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = "csrc/runtime/OpenReg"
+MEMORY = "csrc/runtime/memory/OpenReg"
 DEVICE = "third_party/openreg/csrc/"
 
 
@@ -211,7 +212,7 @@ REPLACED = (
     Mutant("hooks.registration", "row", RUNTIME + "Hooks.cpp", find="  at::RegisterPrivateUse1HooksInterface(new OpenRegHooks);",
            code="  if (!MUTANT(\"hooks.registration\")) at::RegisterPrivateUse1HooksInterface(new OpenRegHooks);",
            first="loads/names/*"),
-    Mutant("host_allocator.registration", "row", RUNTIME + "HostAllocator.cpp",
+    Mutant("host_allocator.registration", "row", MEMORY + "HostAllocator.cpp",
            find="REGISTER_HOST_ALLOCATOR(DeviceType::PrivateUse1, instance());",
            code="const bool host_allocator_registered = [] { if (!MUTANT(\"host_allocator.registration\")) "
            "at::setHostAllocator(DeviceType::PrivateUse1, instance()); return true; }();", first="trains/loading/*"),
@@ -262,8 +263,8 @@ def _overrides() -> Iterator[Mutant]:
         ("guard", "guard", RUNTIME + "Guard.cpp", GUARD, "streams/*"),
         ("hooks", "hooks", RUNTIME + "Hooks.cpp", HOOKS, "tools/interfaces/*"),
         ("generator", "generator", RUNTIME + "Generator.cpp", GENERATOR, "trains/random/*"),
-        ("allocator", "allocator", RUNTIME + "DeviceAllocator.cpp", DEVICE_ALLOCATOR, "memory/*"),
-        ("host_allocator", "allocator", RUNTIME + "HostAllocator.cpp", HOST_ALLOCATOR, "memory/pinned/*"),
+        ("allocator", "allocator", MEMORY + "DeviceAllocator.cpp", DEVICE_ALLOCATOR, "memory/*"),
+        ("host_allocator", "allocator", MEMORY + "HostAllocator.cpp", HOST_ALLOCATOR, "memory/pinned/*"),
         ("profiler_stubs", "profiler", "csrc/profiler/OpenRegProfilerStubs.cpp", STUBS, "tools/profiler/*"),
     ):
         for signature, code in table.items():

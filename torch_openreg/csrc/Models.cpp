@@ -7,9 +7,9 @@
 
 #include "aten/native/Alerts.h"
 #include "aten/native/Refusals.h"
-#include "runtime/OpenRegAllocatorConfig.h"
-#include "runtime/OpenRegBlockPool.h"
 #include "runtime/OpenRegModel.h"
+#include "runtime/memory/OpenRegAllocatorConfig.h"
+#include "runtime/memory/OpenRegBlockPool.h"
 
 namespace py = pybind11;
 using torch::wrap_pybind_function;

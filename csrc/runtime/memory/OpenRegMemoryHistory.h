@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "OpenRegException.h"
+#include "../OpenRegException.h"
 
 // What the device allocator did and from where, for torch.openreg.memory._snapshot().
 //

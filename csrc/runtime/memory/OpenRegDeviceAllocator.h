@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "OpenRegException.h"
+#include "../OpenRegException.h"
 #include "OpenRegMemoryHistory.h"
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR RULES

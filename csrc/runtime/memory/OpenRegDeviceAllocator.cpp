@@ -9,13 +9,13 @@
 #include <map>
 #include <mutex>
 
+#include "../OpenRegMutex.h"
+#include "../OpenRegSharing.h"
+#include "../OpenRegStorage.h"
+#include "../OpenRegStream.h"
 #include "OpenRegAllocatorConfig.h"
 #include "OpenRegBlockPool.h"
-#include "OpenRegMutex.h"
 #include "OpenRegRedZone.h"
-#include "OpenRegSharing.h"
-#include "OpenRegStorage.h"
-#include "OpenRegStream.h"
 
 namespace c10::openreg {
 namespace {

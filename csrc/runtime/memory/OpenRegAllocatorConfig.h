@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "OpenRegException.h"
+#include "../OpenRegException.h"
 
 // What PYTORCH_ALLOC_CONF, OPENREG_ALLOC_CONF and torch._C._accelerator_setAllocatorSettings() say about device memory.
 //

@@ -4,7 +4,7 @@
 
 #include <openreg_activity.h>
 
-#include "OpenRegStream.h"
+#include "../OpenRegStream.h"
 
 // Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl: a freed block is handed out again once every
 // stream that record_event() named has passed it. What a backend adds is how to allocate, how to mark a stream and how
