@@ -4,15 +4,15 @@
 
 #include <algorithm>
 
-#include "../runtime/OpenRegDeviceAllocator.h"
-#include "../runtime/OpenRegKernel.h"
+#include "../runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace c10::openreg {
 namespace {
 
-// What computing_device is if the calling thread's CPU allocations come from no device: from the host, or from the memory
-// that was reserved for a queued kernel.
+// The device from which the calling thread's CPU allocations come. They come from no device if it is kHost, or kReserved,
+// which is the memory that was reserved for a queued kernel.
 constexpr DeviceIndex kHost = -1, kReserved = -2;
+thread_local DeviceIndex computing_device = kHost;
 thread_local bool only_writes = false;
 thread_local ReservedAllocations* reserved = nullptr;
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "../runtime/OpenRegDeviceAllocator.h"
+#include "../runtime/memory/OpenRegDeviceAllocator.h"
 #include "KernelAllocations.h"
 
 namespace c10::openreg {

@@ -49,10 +49,6 @@ class OPENREG_API Kernel {
 };
 // LITERALINCLUDE END: DOOR
 
-// The device on which the calling thread computes a kernel now; negative if it computes none, or a queued one. The thread has
-// the turn of its stream then, so the allocator may write the stream's memory at once, without a launch.
-inline thread_local DeviceIndex computing_device = -1;
-
 // Calls `visit` with the bytes of a strided tensor on the device or in pinned memory.
 OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context);
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "OpenRegDeviceAllocator.h"
 #include "OpenRegStream.h"
+#include "memory/OpenRegDeviceAllocator.h"
 
 namespace c10::openreg {
 namespace {

@@ -16,13 +16,13 @@
 #include <tuple>
 #include <utility>
 
-#include "../runtime/OpenRegDeviceAllocator.h"
 #include "../runtime/OpenRegKept.h"
 #include "../runtime/OpenRegKernel.h"
 #include "../runtime/OpenRegMutex.h"
-#include "../runtime/OpenRegRedZone.h"
 #include "../runtime/OpenRegStop.h"
 #include "../runtime/OpenRegStream.h"
+#include "../runtime/memory/OpenRegDeviceAllocator.h"
+#include "../runtime/memory/OpenRegRedZone.h"
 #include "HostAccess.h"
 #include "InitCheck.h"
 #include "MemoryCheck.h"

@@ -11,8 +11,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/tensor_new.h>
 
-#include "runtime/OpenRegDeviceAllocator.h"
 #include "runtime/OpenRegStorage.h"
+#include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace py = pybind11;
 namespace openreg = c10::openreg;

@@ -11,8 +11,8 @@
 #include "CudaHooks.h"
 #include "Storage.h"
 #include "openreg_launch.h"
-#include "runtime/OpenRegDeviceAllocator.h"
 #include "runtime/OpenRegStream.h"
+#include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace py = pybind11;
 namespace openreg = c10::openreg;

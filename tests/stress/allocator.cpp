@@ -9,7 +9,7 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
-#include "runtime/OpenRegDeviceAllocator.h"
+#include "runtime/memory/OpenRegDeviceAllocator.h"
 #include "runtime/OpenRegStream.h"
 #include "stress.h"
 

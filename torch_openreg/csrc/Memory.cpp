@@ -8,8 +8,8 @@
 
 #include <thread>
 
-#include "runtime/OpenRegDeviceAllocator.h"
 #include "runtime/OpenRegFunctions.h"
+#include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace torch {
 // Of libtorch_python. The header that declares it needs a library that PyTorch does not ship in every version.

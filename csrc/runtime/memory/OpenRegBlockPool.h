@@ -1,0 +1,119 @@
+#pragma once
+
+#include <array>
+#include <set>
+
+#include "OpenRegAllocatorConfig.h"
+#include "OpenRegBlock.h"
+#include "OpenRegMemoryStats.h"
+
+namespace c10::openreg {
+
+struct PoolSet;
+
+// The free blocks of one stream and one size class: how they are kept, found, split and merged. A BlockPool takes no
+// memory from the device and gives none back, and it locks nothing: DeviceCachingAllocator does both.
+//
+// A small block that is freed goes to the bin of its exact size, unmerged, and comes back from there in a few
+// nanoseconds: training allocates the same sizes again and again. If no block fits a request, the bins are emptied,
+// neighbours are merged, and the search is repeated before the allocator makes a new segment. CUDA's allocator merges
+// at once instead.
+//
+// Every free block is either in a bin or in `merged_`. It counts as inactive if it is part of a split segment.
+class BlockPool {
+ public:
+  BlockPool(StreamId stream, bool is_small, PoolSet* owner, DeviceStats* stats, BlockTable* blocks)
+      : stream(stream), is_small(is_small), owner(owner), stats_(stats), blocks_(blocks) {}
+
+  const StreamId stream;
+  const bool is_small;
+  PoolSet* const owner;
+
+  StatType stat_type() const {
+    return is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL;
+  }
+
+  // Removes the smallest free block of at least `size` bytes, and returns it. Null if there is none.
+  Block* find(size_t size) {
+    ++searches_;
+    if (C10_LIKELY(is_small)) {
+      Block*& bin = bins_[size / kMinBlockSize];
+      if (C10_LIKELY(bin != nullptr)) {
+        Block* block = bin;
+        bin = block->next_in_bin;
+        block->binned = false;
+        --binned_;
+        count_as_active(block);
+        return block;
+      }
+    }
+    return find_merged(size);
+  }
+
+  // Adds a block that nobody uses any more.
+  void put(Block* block) {
+    block->freed_at = searches_;
+    if (C10_UNLIKELY(!is_small || block->size > kSmallSize)) {
+      merge(block);
+      return;
+    }
+    Block*& bin = bins_[block->size / kMinBlockSize];
+    block->next_in_bin = bin;
+    block->binned = true;
+    bin = block;
+    ++binned_;
+    count_as_inactive(block);
+  }
+
+  // Cuts `block`, which find() has returned, to `size` bytes, and adds the remainder as a free block.
+  void split(Block* block, size_t size);
+
+  // Removes those free blocks that are whole segments and for which `chosen(block)` is true, and forgets their addresses.
+  // `chosen` keeps the pointer: the block is then its caller's to delete.
+  template <class Chosen>
+  void take_segments(const Chosen& chosen) {
+    merge_bins();
+    for (auto it = merged_.begin(); it != merged_.end();) {
+      Block* block = *it;
+      if (block->is_split() || !chosen(block)) {
+        ++it;
+        continue;
+      }
+      it = merged_.erase(it);
+      blocks_->erase(block->address);
+    }
+  }
+
+  // The number of searches in this pool since the block became free.
+  uint64_t age(const Block* block) const {
+    return searches_ - block->freed_at;
+  }
+
+ private:
+  DeviceStats* const stats_;
+  BlockTable* const blocks_;
+  uint64_t searches_ = 0;
+  size_t binned_ = 0;
+  std::set<Block*, BlockComparatorSize> merged_;
+  std::array<Block*, kSmallSize / kMinBlockSize + 1> bins_{};
+
+  void count_as_inactive(const Block* block) {
+    if (block->is_split()) {
+      increase(stats_->inactive_split, stat_type(), 1);
+      increase(stats_->inactive_split_bytes, stat_type(), block->size);
+    }
+  }
+
+  void count_as_active(const Block* block) {
+    if (block->is_split()) {
+      decrease(stats_->inactive_split, stat_type(), 1);
+      decrease(stats_->inactive_split_bytes, stat_type(), block->size);
+    }
+  }
+
+  Block* find_merged(size_t size);
+  void merge_bins();
+  void merge(Block* block);
+};
+
+} // namespace c10::openreg

@@ -1,0 +1,304 @@
+#include "OpenRegDeviceAllocator.h"
+
+#include <c10/core/AllocatorConfig.h>
+#include <openreg_activity.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "OpenRegAllocatorConfig.h"
+#include "OpenRegDeviceCachingAllocator.h"
+#include "OpenRegFreeMemoryCallback.h"
+
+namespace c10::openreg {
+namespace {
+
+OpenRegDeviceAllocator* instance() {
+  static auto* allocator = new OpenRegDeviceAllocator; // leaked: tensors may outlive static destructors
+  return allocator;
+}
+
+// LITERALINCLUDE START: DEVICE ALLOCATOR REGISTRATION
+REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());
+// LITERALINCLUDE END: DEVICE ALLOCATOR REGISTRATION
+
+// ---- deleters
+
+constexpr size_t kMaxDevices = 64; // OPENREG_DEVICE_COUNT's limit
+
+// A deleter gets an address and nothing else. One deleter for each device saves the search for the address's device.
+std::array<DeviceCachingAllocator*, kMaxDevices> device_allocators{};
+
+template <size_t device>
+void free_block(void* address) {
+  if (address && !orIsInBadFork()) {
+    device_allocators[device]->free(address);
+  }
+}
+
+template <size_t device>
+void free_temporary(void* address) {
+  if (!orIsInBadFork()) {
+    device_allocators[device]->free_temporary(address);
+  }
+}
+
+struct Deleters {
+  DeleterFnPtr block, temporary;
+};
+
+template <size_t... devices>
+constexpr std::array<Deleters, sizeof...(devices)> make_deleters(std::index_sequence<devices...>) {
+  return {Deleters{&free_block<devices>, &free_temporary<devices>}...};
+}
+
+constexpr auto deleters = make_deleters(std::make_index_sequence<kMaxDevices>());
+
+// What the times in a history are converted with. Made when a history first starts.
+ApproximateClockToUnixTimeConverter& trace_clock() {
+  static ApproximateClockToUnixTimeConverter clock;
+  return clock;
+}
+
+} // namespace
+
+OpenRegDeviceAllocator* device_allocator() {
+  return instance();
+}
+
+OpenRegDeviceAllocator::OpenRegDeviceAllocator() = default;
+OpenRegDeviceAllocator::~OpenRegDeviceAllocator() = default;
+
+// ---- devices
+
+C10_NOINLINE void OpenRegDeviceAllocator::init() {
+  const std::lock_guard lock(init_mutex_);
+  if (!initialized_.load(std::memory_order_relaxed)) {
+    read_allocator_settings();
+    for (DeviceIndex device = 0; device < device_count(); ++device) {
+      device_allocators[device] = devices_.emplace_back(std::make_unique<DeviceCachingAllocator>(device)).get();
+    }
+    initialized_.store(true, std::memory_order_release);
+  }
+}
+
+C10_ALWAYS_INLINE DeviceCachingAllocator& OpenRegDeviceAllocator::at(DeviceIndex device) {
+  if (C10_UNLIKELY(!initialized_.load(std::memory_order_acquire))) {
+    init();
+  }
+  return *device_allocators[device];
+}
+
+DeviceCachingAllocator& OpenRegDeviceAllocator::checked(DeviceIndex device) {
+  check_device_index(device);
+  return at(device);
+}
+
+// The device that has a block at `pointer`; null if none has.
+DeviceCachingAllocator* OpenRegDeviceAllocator::owner_of(const void* pointer) {
+  check_not_forked();
+  if (initialized()) {
+    for (const auto& device : devices_) {
+      if (device->owns(pointer)) {
+        return device.get();
+      }
+    }
+  }
+  return nullptr;
+}
+
+// ---- memory
+
+char* OpenRegDeviceAllocator::malloc(size_t size, DeviceIndex device, bool required, bool for_kernel) {
+  start();
+  if (size == 0) {
+    return nullptr;
+  }
+  check_not_forked();
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, size < (size_t{1} << 60), "OpenReg out of memory. Tried to allocate more than 1EB memory.");
+  return at(device).malloc(size, required, for_kernel);
+}
+
+DataPtr OpenRegDeviceAllocator::allocate(size_t size) {
+  return allocate_on(size, current_device());
+}
+
+DataPtr OpenRegDeviceAllocator::allocate_on(size_t size, DeviceIndex device) {
+  void* address = malloc(size, device);
+  return {address, address, deleters[device].block, Device(DeviceType::PrivateUse1, device)};
+}
+
+DataPtr OpenRegDeviceAllocator::allocate_for_kernel(size_t size, DeviceIndex device, bool required) {
+  void* address = orGetKernelPointer(malloc(size, device, required, /*for_kernel=*/true));
+  return {address, address, deleters[device].block, Device(DeviceType::CPU)};
+}
+
+DataPtr OpenRegDeviceAllocator::allocate_temporary(size_t size) {
+  if (size <= kSmallSize) {
+    return {};
+  }
+  const DeviceIndex device = current_device();
+  char* const memory = at(device).malloc_temporary(size);
+  if (!memory) {
+    return {};
+  }
+  void* address = orGetKernelPointer(memory);
+  return {address, address, deleters[device].temporary, Device(DeviceType::CPU)};
+}
+
+void OpenRegDeviceAllocator::free_raw(void* address) {
+  if (address && !orIsInBadFork()) {
+    DeviceCachingAllocator* const owner = instance()->owner_of(address);
+    TORCH_CHECK(owner, "invalid device pointer: ", address);
+    owner->free(address);
+  }
+}
+
+DeleterFnPtr OpenRegDeviceAllocator::raw_deleter() const {
+  return &free_raw;
+}
+
+void OpenRegDeviceAllocator::copy_data(void* destination, const void* source, size_t size) const {
+  OPENREG_CHECK(orMemcpy(destination, source, size, orMemcpyDeviceToDevice));
+}
+
+bool OpenRegDeviceAllocator::initialized() {
+  return initialized_.load(std::memory_order_acquire) && !orIsInBadFork();
+}
+
+void OpenRegDeviceAllocator::emptyCache(MempoolId_t pool) {
+  check_not_forked();
+  if (initialized()) {
+    trigger_free_memory_callbacks();
+    for (const auto& device : devices_) {
+      device->emptyCache(pool);
+    }
+  }
+}
+
+void OpenRegDeviceAllocator::recordStream(const DataPtr& data, c10::Stream stream) {
+  if (!data.get()) {
+    return;
+  }
+  const orStream_t handle = stream_handle(stream); // refuses a stream of another device type
+  if (C10_UNLIKELY(orIsObserved(orActivityUse))) {
+    orNoteUse(data.get(), handle);
+  }
+  if (DeviceCachingAllocator* const owner = owner_of(data.get())) {
+    owner->recordStream(data.get(), stream);
+  }
+}
+
+// ---- statistics and limits
+
+CachingDeviceAllocator::DeviceStats OpenRegDeviceAllocator::getDeviceStats(DeviceIndex device) {
+  DeviceStats stats = checked(device).with_stats([](const DeviceStats& stats) { return stats; });
+  stats.max_split_size = static_cast<int64_t>(CachingAllocator::AcceleratorAllocatorConfig::max_split_size());
+  return stats;
+}
+
+void OpenRegDeviceAllocator::resetAccumulatedStats(DeviceIndex device) {
+  checked(device).with_stats([](DeviceStats& stats) { reset_accumulated(stats); });
+}
+
+void OpenRegDeviceAllocator::resetPeakStats(DeviceIndex device) {
+  checked(device).with_stats([](DeviceStats& stats) { reset_peak(stats); });
+}
+
+std::pair<size_t, size_t> OpenRegDeviceAllocator::getMemoryInfo(DeviceIndex device) {
+  return memory_info(device);
+}
+
+double OpenRegDeviceAllocator::memory_fraction(DeviceIndex device) {
+  return checked(device).with_segments([](const auto& segments) { return segments.memory_fraction(); });
+}
+
+void OpenRegDeviceAllocator::set_memory_fraction(double fraction, DeviceIndex device) {
+  check_device_index(device);
+  TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
+  const size_t total = memory_info(device).second;
+  at(device).with_segments([&](auto& segments) { segments.set_memory_fraction(fraction, total); });
+}
+
+// ---- memory pools
+
+void OpenRegDeviceAllocator::use_pool(DeviceIndex device, MempoolId_t id) {
+  checked(device).with_pools([&](auto& pools) { pools.create_or_incref_pool(id); });
+}
+
+void OpenRegDeviceAllocator::release_pool(DeviceIndex device, MempoolId_t id) {
+  if (!orIsInBadFork()) { // the caller is a destructor
+    checked(device).release_pool(id);
+  }
+}
+
+int OpenRegDeviceAllocator::pool_use_count(DeviceIndex device, MempoolId_t id) {
+  return checked(device).with_pools([&](auto& pools) { return pools.private_pools(id).use_count; });
+}
+
+void OpenRegDeviceAllocator::set_pool_policy(DeviceIndex device, MempoolId_t id, bool use_on_oom, bool no_split) {
+  checked(device).with_pools([&](auto& pools) {
+    PoolSet& set = pools.private_pools(id);
+    set.use_on_oom = use_on_oom;
+    set.no_split = no_split;
+  });
+}
+
+void OpenRegDeviceAllocator::begin_allocate_to_pool(
+    DeviceIndex device, MempoolId_t id, std::function<bool(Stream)> filter) {
+  checked(device).with_pools([&](auto& pools) { pools.begin_allocate_to_pool(id, std::move(filter)); });
+}
+
+void OpenRegDeviceAllocator::end_allocate_to_pool(DeviceIndex device, MempoolId_t id) {
+  checked(device).with_pools([&](auto& pools) { pools.end_allocate_to_pool(id); });
+}
+
+// ---- history
+
+void OpenRegDeviceAllocator::record_history(std::optional<HistoryOptions> options, bool clear) {
+  check_not_forked();
+  trace_clock();
+  for (DeviceIndex device = 0; device < device_count(); ++device) {
+    at(device).record_history(options, clear);
+  }
+}
+
+bool OpenRegDeviceAllocator::history_enabled() {
+  return initialized_.load(std::memory_order_acquire) && !devices_.empty() && devices_.front()->history_enabled();
+}
+
+MemorySnapshot OpenRegDeviceAllocator::snapshot(MempoolId_t pool, bool traces) {
+  check_not_forked();
+  MemorySnapshot result;
+  if (initialized()) {
+    const auto to_nanoseconds = trace_clock().makeConverter();
+    for (const auto& device : devices_) {
+      const auto segments = device->snapshot(pool);
+      result.segments.insert(result.segments.end(), segments.begin(), segments.end());
+      if (traces) {
+        result.device_traces.push_back(device->trace(to_nanoseconds));
+      }
+    }
+  }
+  std::sort(result.segments.begin(), result.segments.end(), [](const auto& a, const auto& b) {
+    return a.address < b.address;
+  });
+  result.device_traces.resize(device_count());
+  return result;
+}
+
+std::shared_ptr<GatheredContext> OpenRegDeviceAllocator::context_of(const void* address) {
+  DeviceCachingAllocator* const owner = owner_of(address);
+  return owner ? owner->context_of(address) : nullptr;
+}
+
+void OpenRegDeviceAllocator::attach_out_of_memory_observer(OutOfMemoryObserver observer) {
+  check_not_forked();
+  for (DeviceIndex device = 0; device < device_count(); ++device) {
+    at(device).attach_out_of_memory_observer(observer);
+  }
+}
+
+} // namespace c10::openreg
