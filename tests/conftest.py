@@ -133,6 +133,11 @@ def run(
     )
 
 
+def environment_without_switches() -> dict[str, str]:
+    """This process's environment without the variables that the device or this package reads."""
+    return {name: value for name, value in os.environ.items() if "OPENREG" not in name}
+
+
 def at_once(*runs: Callable[[], T]) -> list[T]:
     """Calls functions that wait for processes, two at a time: most of the time is `import torch`, on one core."""
     with ThreadPoolExecutor(2) as pool:
