@@ -1,6 +1,5 @@
 #include "device_memory.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,48 +14,16 @@
 #include "fault.h"
 #include "host_limits.h"
 #include "injection.h"
+#include "memfd.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "windows.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U // since Linux 6.3; missing in older system headers
-#endif
 
 namespace openreg {
 namespace {
 
 // Never deleted: atexit handlers and destructors of other libraries may still free memory.
 std::deque<DeviceMemory>* memories = nullptr;
-
-// -1 with errno after a failure.
-int createMemfd(size_t size) {
-  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  int fd = memfd_create("openreg", kFlags | MFD_NOEXEC_SEAL);
-  if (fd < 0 && errno == EINVAL) {
-    fd = memfd_create("openreg", kFlags);
-  }
-  if (fd >= 0 && (ftruncate(fd, static_cast<off_t>(size)) != 0 || fcntl(fd, F_ADD_SEALS, kMemfdSeals) != 0)) {
-    const int reason = errno;
-    close(fd);
-    errno = reason;
-    return -1;
-  }
-  return fd;
-}
-
-// Writes those pages that hold something, so that memory which was never touched stays uncommitted. Through write(),
-// not a mapping: a lack of memory is then an error, not SIGBUS.
-bool copyToFile(int fd, const char* source, size_t size) {
-  static constexpr char kZeros[kPageSize] = {};
-  for (size_t offset = 0; offset < size; offset += kPageSize) {
-    if (std::memcmp(source + offset, kZeros, kPageSize) != 0 &&
-        pwrite(fd, source + offset, kPageSize, static_cast<off_t>(offset)) != static_cast<ssize_t>(kPageSize)) {
-      return false;
-    }
-  }
-  return true;
-}
 
 } // namespace
 
@@ -122,7 +89,7 @@ orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
 }
 
 orError_t DeviceMemory::free(uintptr_t begin) {
-  std::map<uintptr_t, Allocation>::node_type node;
+  AllocationMap<Allocation>::node_type node;
   {
     const std::lock_guard lock(mutex_);
     const auto it = allocations_.find(begin);
@@ -313,25 +280,16 @@ orError_t DeviceMemory::detach(uintptr_t begin) {
   return orSuccess;
 }
 
-const Allocation* DeviceMemory::findLocked(uintptr_t address) const {
-  auto it = allocations_.upper_bound(address);
-  if (it == allocations_.begin()) {
-    return nullptr;
-  }
-  --it;
-  return address - it->first < it->second.size ? &it->second : nullptr;
-}
-
 std::optional<Allocation> DeviceMemory::find(uintptr_t address) {
   const std::lock_guard lock(mutex_);
-  const Allocation* found = findLocked(address);
+  const Allocation* found = findContaining(allocations_, address);
   return found ? std::optional(*found) : std::nullopt;
 }
 
 bool DeviceMemory::tryFind(uintptr_t address, std::optional<Allocation>& found) {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
-      if (const Allocation* allocation = findLocked(address)) {
+      if (const Allocation* allocation = findContaining(allocations_, address)) {
         found = *allocation;
       }
       return true;

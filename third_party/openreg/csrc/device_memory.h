@@ -1,19 +1,13 @@
 #pragma once
 
-#include <fcntl.h>
-
-#include <map>
 #include <mutex>
 #include <optional>
 
+#include "allocation_map.h"
 #include "openreg.h"
 #include "range_allocator.h"
 
 namespace openreg {
-
-// How /proc shows a descriptor of memory that can be shared, and the seals of that memory: its size is fixed.
-constexpr char kMemfdLink[] = "/memfd:openreg (deleted)";
-constexpr int kMemfdSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 struct Allocation {
   uintptr_t begin; // in the device window
@@ -52,7 +46,6 @@ class DeviceMemory {
   size_t used();
 
  private:
-  const Allocation* findLocked(uintptr_t address) const;
   Allocation* ownLocked(uintptr_t begin);
   orError_t moveToFile(Allocation& allocation);
   bool giveBack(const Allocation& allocation);
@@ -62,7 +55,7 @@ class DeviceMemory {
   std::mutex mutex_; // guards the rest
   size_t used_ = 0;
   RangeAllocator ranges_;
-  std::map<uintptr_t, Allocation> allocations_;
+  AllocationMap<Allocation> allocations_;
 };
 
 void createDeviceMemory(int devices, size_t capacity);

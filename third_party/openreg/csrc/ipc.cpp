@@ -13,6 +13,7 @@
 #include "device_memory.h"
 #include "error.h"
 #include "injection.h"
+#include "memfd.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "windows.h"

@@ -14,7 +14,8 @@
 #include "openreg.h"
 #include "stream.h"
 
-// What scheduler.cpp, kernel.cpp, queue.cpp and engine.cpp share. Everybody else includes scheduler.h.
+// What scheduler.cpp, launch.cpp, wait.cpp, failure.cpp, kernel.cpp, queue.cpp and engine.cpp share. All other files include
+// scheduler.h.
 
 namespace openreg {
 
@@ -135,14 +136,29 @@ class Locked {
   std::vector<StreamPtr> streams_;
 };
 
-// ---- scheduler.cpp: failures ----------------------------------------------------------------------------------------
+// ---- wait.cpp: threads of the host that wait ------------------------------------------------------------------------
 
-// The stream's failure that nobody was told of.
+// Records that the calling thread may not wait, because a stream runs the function that it is in. Returns the code.
+orError_t notPermitted();
+
+// Waits until the stream has completed `count` items. orErrorNotPermitted where the thread may not wait.
+orError_t waitFor(Locked& locked, Stream& stream, uint64_t count);
+
+// Waits for what has been submitted to the streams of one device; without `device`, to the streams of all devices.
+orError_t waitForDevice(Locked& locked, std::optional<int> device);
+
+// ---- failure.cpp: failures of queued work ---------------------------------------------------------------------------
+
+// Removes the first unreported failure of the stream, or of any stream of the device, and returns it.
 std::optional<Failure> takeFailure(const Stream& stream);
+std::optional<Failure> takeFailureOfDevice(int device);
 
-// Records it for the calling thread, as fail() does; orSuccess if there is none. Outside the lock: an exception may run
-// anything when it goes.
+// Records the failure for the calling thread, as fail() does; orSuccess if there is none. To be called without the lock: the
+// destructor of an exception may run any code.
 orError_t report(std::optional<Failure> failure);
+
+// The same. If the device is lost (openreg_faults.h), the error is that instead of `failure`.
+orError_t reportOrLost(std::optional<Failure> failure, int device);
 
 // ---- kernel.cpp: who may run on a stream -----------------------------------------------------------------------------
 
