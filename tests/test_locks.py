@@ -22,7 +22,7 @@ SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 LOCKS = {
     ("csrc/profiler/OpenRegActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
     ("csrc/sanitizer/HostAccess.cpp", "mutex"): ("a table; below it PyTorch's registry of operators", "ForkSafeMutex"),
-    ("csrc/sanitizer/Session.cpp", "mutex"): (
+    ("csrc/sanitizer/SessionState.cpp", "session_mutex"): (
         "below it only the device's own locks; Python is asked outside",
         "ForkSafeMutex",
     ),
