@@ -40,7 +40,7 @@ LOCKS = {
         "taken by the engine's threads; a child has none",
     ),
     ("csrc/distributed/GlooEngine.h", "mutex_"): ("a set of works", "taken by the engine's threads; a child has none"),
-    ("csrc/distributed/ProcessGroupOCCL.cpp", "mutex"): ("a failure", "taken by the engine's threads"),
+    ("csrc/distributed/CollectiveCall.h", "mutex"): ("a failure", "taken by the engine's threads"),
     ("csrc/distributed/ProcessGroupOCCL.h", "mutex_"): ("creates a stream", "submit() refuses"),
     ("csrc/distributed/SharedEngine.h", "mutex_"): (
         "held while other ranks are waited for: it is the turn of the group's threads, and nobody else's",

@@ -137,7 +137,9 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
  private:
   // Requests that run one after the other; chains of one call run side by side.
   using Chains = std::map<std::string, std::vector<std::shared_ptr<Request>>>;
-  struct Call;
+  struct Call; // CollectiveCall.h
+
+  static constexpr const char* kCollectives = ""; // the key of the stream and the chain of collectives
 
   std::shared_ptr<Request> make_request(
       Verb verb, OpType type, const at::Tensor& example, std::chrono::milliseconds timeout);
