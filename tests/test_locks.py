@@ -53,7 +53,7 @@ LOCKS = {
     ("third_party/openreg/csrc/activity.cpp", "subscriptions"): ("a list; subscribers run outside", "refused"),
     ("third_party/openreg/csrc/chaos.cpp", "mutex"): ("numbers, and ranges of bytes", "deviceCall() refuses"),
     ("third_party/openreg/csrc/device_memory.h", "mutex_"): ("maps and memory mappings", "deviceCall() refuses"),
-    ("third_party/openreg/csrc/fault.h", "mutex_"): ("swaps a signal handler", "deviceCall() refuses"),
+    ("third_party/openreg/csrc/segfault.h", "mutex_"): ("swaps a signal handler", "deviceCall() refuses"),
     ("third_party/openreg/csrc/injection.cpp", "mutex"): ("a list; delays come after it", "isInBadFork() is asked"),
     ("third_party/openreg/csrc/pinned_memory.cpp", "mutex"): ("a map", "deviceCall() refuses"),
     ("third_party/openreg/csrc/runtime.cpp", "startMutex"): ("the start of the simulator", "held across fork()"),

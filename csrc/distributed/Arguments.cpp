@@ -70,8 +70,8 @@ std::vector<at::Tensor> pieces(const at::Tensor& flat, std::vector<int64_t> spli
   return result;
 }
 
-Reducing reducing(const ReduceOp& op, const at::Tensor& tensor, int size, const char* name) {
-  Reducing result{tensor.scalar_type(), {}};
+TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int size, const char* name) {
+  TypedReduction result{tensor.scalar_type(), {}};
   if (tensor.is_complex()) {
     TORCH_CHECK(isComplexViewAsRealAllowed(op), name, " does not support ", op.op_, " on complex tensors");
     result.dtype = c10::toRealValueType(result.dtype);
@@ -119,8 +119,8 @@ Reducing reducing(const ReduceOp& op, const at::Tensor& tensor, int size, const 
   return result;
 }
 
-void set_reduction(Request& request, const ReduceOp& op, const Reducing& reducing) {
-  request.reduction = reducing.reduction;
+void set_reduction(Request& request, const ReduceOp& op, const TypedReduction& reduction) {
+  request.reduction = reduction.reduction;
   request.op = op.op_;
 }
 

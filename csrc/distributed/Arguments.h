@@ -31,14 +31,14 @@ std::vector<at::Tensor> bytes_of(const std::vector<at::Tensor>& tensors);
 std::vector<at::Tensor> pieces(const at::Tensor& flat, std::vector<int64_t> splits, int64_t rows, int size);
 
 // How an engine computes a reduction: on elements of which type, with which operator.
-struct Reducing {
+struct TypedReduction {
   at::ScalarType dtype;
   Reduction reduction;
 };
 
 // Throws for a dtype or an operator that cannot be reduced. `name`: what the user called.
-Reducing reducing(const ReduceOp& op, const at::Tensor& tensor, int size, const char* name);
+TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int size, const char* name);
 
-void set_reduction(Request& request, const ReduceOp& op, const Reducing& reducing);
+void set_reduction(Request& request, const ReduceOp& op, const TypedReduction& reduction);
 
 } // namespace c10d::openreg

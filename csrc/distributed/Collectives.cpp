@@ -14,7 +14,7 @@ namespace c10d::openreg {
 c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce(
     std::vector<at::Tensor>& tensors, const AllreduceOptions& options) {
   const at::Tensor& tensor = check_single(tensors);
-  const Reducing how = reducing(options.reduceOp, tensor, size_, "all_reduce");
+  const TypedReduction how = reduction_of(options.reduceOp, tensor, size_, "all_reduce");
   auto request = make_request(Verb::allreduce, OpType::ALLREDUCE, tensor, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   request->inputs = request->outputs = {alias(tensor, how.dtype)};
@@ -35,7 +35,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce_coalesced(
 c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce(std::vector<at::Tensor>& tensors, const ReduceOptions& options) {
   const at::Tensor& tensor = check_single(tensors);
   check_root(options.rootRank, size_);
-  const Reducing how = reducing(options.reduceOp, tensor, size_, "reduce");
+  const TypedReduction how = reduction_of(options.reduceOp, tensor, size_, "reduce");
   auto request = make_request(Verb::reduce, OpType::REDUCE, tensor, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   request->root = static_cast<int>(options.rootRank);
@@ -50,7 +50,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::_reduce_scatter_base(
       input.numel() == output.numel() * size_, "input tensor must be the same size as output size times world size");
   check_tensor(output);
   check_tensor(input);
-  const Reducing how = reducing(options.reduceOp, input, size_, "reduce_scatter_tensor");
+  const TypedReduction how = reduction_of(options.reduceOp, input, size_, "reduce_scatter_tensor");
   auto request = make_request(Verb::reduce_scatter, OpType::_REDUCE_SCATTER_BASE, output, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   request->inputs = pieces(alias(input, how.dtype), {}, size_, size_);
@@ -73,7 +73,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce_scatter(
       inputs[0][rank_].numel(),
       " elements and the output ",
       output.numel());
-  const Reducing how = reducing(options.reduceOp, output, size_, "reduce_scatter");
+  const TypedReduction how = reduction_of(options.reduceOp, output, size_, "reduce_scatter");
   auto request = make_request(Verb::reduce_scatter, OpType::REDUCE_SCATTER, output, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   for (const at::Tensor& input : inputs[0]) {

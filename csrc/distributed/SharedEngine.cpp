@@ -21,7 +21,7 @@ constexpr size_t kHalf = 512 << 10; // small enough for the processor's cache
 constexpr size_t kPlan = 16 << 10;
 constexpr int kMaxRanks = 256; // more plans do not fit
 constexpr std::chrono::microseconds kSpin{50};
-constexpr std::chrono::milliseconds kLook{200}; // between two looks whether the other rank lives
+constexpr std::chrono::milliseconds kLivenessInterval{200}; // between two looks whether the other rank lives
 
 struct Counter {
   alignas(64) std::atomic<uint32_t> value;
@@ -60,7 +60,7 @@ bool lives(int process) {
 }
 
 // The same for processes that see each other's /proc.
-std::string host() {
+std::string host_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat status{};
@@ -68,7 +68,7 @@ std::string host() {
   return boot + "/" + std::to_string(status.st_ino);
 }
 
-struct Card { // what a rank says of itself
+struct RankInfo { // what a rank says of itself
   int process;
   orIpcMemHandle_t handle;
 };
@@ -113,27 +113,27 @@ std::shared_ptr<SharedEngine> SharedEngine::make(Store& store, int rank, int siz
 }
 
 bool SharedEngine::open(Store& store, std::chrono::milliseconds timeout) {
-  Card card{getpid(), {}};
+  RankInfo info{getpid(), {}};
   const bool made = size_ <= kMaxRanks && orMalloc(&memory_[rank_], sizeof(Mailbox)) == orSuccess &&
-                    orIpcGetMemHandle(&card.handle, memory_[rank_]) == orSuccess;
+                    orIpcGetMemHandle(&info.handle, memory_[rank_]) == orSuccess;
   if (made) {
     mailboxes_[rank_] = new (orGetKernelPointer(memory_[rank_])) Mailbox(); // NOLINT: freed with the memory
   }
-  const std::string own_host = made ? host() : "";
-  std::vector<uint8_t> text(sizeof(Card));
-  std::memcpy(text.data(), &card, sizeof(Card));
+  const std::string own_host = made ? host_identity() : "";
+  std::vector<uint8_t> text(sizeof(RankInfo));
+  std::memcpy(text.data(), &info, sizeof(RankInfo));
   text.insert(text.end(), own_host.begin(), own_host.end());
-  store.set("card/" + std::to_string(rank_), text);
+  store.set("rank/" + std::to_string(rank_), text);
   bool opened = made;
   for (int other = 0; other < size_; ++other) {
-    const std::string key = "card/" + std::to_string(other);
+    const std::string key = "rank/" + std::to_string(other);
     store.wait({key}, timeout);
     const std::vector<uint8_t> theirs = store.get(key);
-    const std::string their_host(theirs.begin() + sizeof(Card), theirs.end());
-    std::memcpy(&card, theirs.data(), sizeof(Card));
-    processes_[other] = card.process;
+    const std::string their_host(theirs.begin() + sizeof(RankInfo), theirs.end());
+    std::memcpy(&info, theirs.data(), sizeof(RankInfo));
+    processes_[other] = info.process;
     if (opened && other != rank_) {
-      opened = their_host == own_host && orIpcOpenMemHandle(&memory_[other], card.handle, 0) == orSuccess;
+      opened = their_host == own_host && orIpcOpenMemHandle(&memory_[other], info.handle, 0) == orSuccess;
       if (opened) {
         mailboxes_[other] = static_cast<Mailbox*>(orGetKernelPointer(memory_[other]));
       }
@@ -197,7 +197,7 @@ void SharedEngine::wait(std::atomic<uint32_t>& value, uint32_t stage, int rank, 
     TORCH_CHECK(!deadline.passed(), "Timed out waiting for rank ", rank);
     ++counter.sleepers;
     if (counter.value.load() == seen) {
-      futex_wait(counter.value, seen, std::min<std::chrono::nanoseconds>(kLook, deadline.left()));
+      futex_wait(counter.value, seen, std::min<std::chrono::nanoseconds>(kLivenessInterval, deadline.left()));
     }
     --counter.sleepers;
     slept = true;

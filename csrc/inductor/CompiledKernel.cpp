@@ -15,12 +15,12 @@
 namespace at::openreg {
 namespace {
 
-struct Operands {
+struct OperandList {
   const CompiledOperand* begin;
   size_t count;
 
   static void visit(void* self, orOperandFn_t visit, void* context) {
-    const auto* operands = static_cast<const Operands*>(self);
+    const auto* operands = static_cast<const OperandList*>(self);
     for (size_t i = 0; i < operands->count; ++i) {
       const CompiledOperand& each = operands->begin[i];
       if (each.size > 0) {
@@ -63,8 +63,8 @@ class QueuedCompiledKernel {
   }
 
   void visit_operands(orOperandFn_t visit, void* context) const {
-    Operands operands{operands_.data(), operands_.size()};
-    Operands::visit(&operands, visit, context);
+    OperandList operands{operands_.data(), operands_.size()};
+    OperandList::visit(&operands, visit, context);
   }
 
   void run() const {
@@ -133,8 +133,8 @@ void torch_openreg_launch_compiled(
         std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize));
     return;
   }
-  Operands described{operands, count};
-  const c10::openreg::Kernel kernel(c10::openreg::current_stream_handle(index), name, &Operands::visit, &described);
+  OperandList described{operands, count};
+  const c10::openreg::Kernel kernel(c10::openreg::current_stream_handle(index), name, &OperandList::visit, &described);
   c10::SmallVector<void*, 32> data;
   for (size_t i = 0; i < count; ++i) {
     data.push_back(orGetKernelPointer(operands[i].data));

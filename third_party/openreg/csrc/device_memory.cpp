@@ -11,12 +11,12 @@
 #include "activity.h"
 #include "device.h"
 #include "error.h"
-#include "fault.h"
 #include "host_limits.h"
 #include "injection.h"
 #include "memfd.h"
 #include "runtime.h"
 #include "scheduler.h"
+#include "segfault.h"
 #include "windows.h"
 
 namespace openreg {
@@ -130,7 +130,7 @@ bool DeviceMemory::giveBack(const Allocation& allocation) {
 }
 
 // The allocation that begins there. Null after a failure that fail() recorded.
-Allocation* DeviceMemory::ownLocked(uintptr_t begin) {
+Allocation* DeviceMemory::allocationAt(uintptr_t begin) {
   const auto it = allocations_.find(begin);
   if (it != allocations_.end()) {
     return &it->second;
@@ -145,7 +145,7 @@ Allocation* DeviceMemory::ownLocked(uintptr_t begin) {
 
 orError_t DeviceMemory::setHostAccess(uintptr_t begin, bool accessible) {
   const std::lock_guard lock(mutex_);
-  Allocation* const allocation = ownLocked(begin);
+  Allocation* const allocation = allocationAt(begin);
   if (allocation == nullptr) {
     return orErrorInvalidValue;
   }
@@ -164,9 +164,9 @@ orError_t DeviceMemory::setHostAccess(uintptr_t begin, bool accessible) {
   return orSuccess;
 }
 
-orError_t DeviceMemory::share(uintptr_t begin, int& fd, uint64_t& size) {
+orError_t DeviceMemory::makeShareable(uintptr_t begin, int& fd, uint64_t& size) {
   const std::lock_guard lock(mutex_);
-  Allocation* const allocation = ownLocked(begin);
+  Allocation* const allocation = allocationAt(begin);
   if (allocation == nullptr) {
     return orErrorInvalidValue;
   }

@@ -30,7 +30,7 @@ class DeviceMemory {
   orError_t setHostAccess(uintptr_t begin, bool accessible);
 
   // The memfd behind an allocation, which stays its owner's.
-  orError_t share(uintptr_t begin, int& fd, uint64_t& size);
+  orError_t makeShareable(uintptr_t begin, int& fd, uint64_t& size);
   // Maps the memfd of another process, and takes `fd`; the same address again if it is mapped already.
   orError_t attach(int fd, uint64_t inode, size_t size, void** devPtr);
   orError_t detach(uintptr_t begin);
@@ -46,7 +46,7 @@ class DeviceMemory {
   size_t used();
 
  private:
-  Allocation* ownLocked(uintptr_t begin);
+  Allocation* allocationAt(uintptr_t begin);
   orError_t moveToFile(Allocation& allocation);
   bool giveBack(const Allocation& allocation);
 

@@ -50,7 +50,7 @@ orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   MemoryHandle content{};
   std::memcpy(content.magic, kMagic, sizeof(kMagic));
   content.process = getpid();
-  if (orError_t error = deviceMemory(windows.deviceOf(address)).share(address, content.fd, content.size);
+  if (orError_t error = deviceMemory(windows.deviceOf(address)).makeShareable(address, content.fd, content.size);
       error != orSuccess) {
     return error;
   }

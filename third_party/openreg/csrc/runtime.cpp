@@ -6,9 +6,9 @@
 #include <mutex>
 
 #include "device_memory.h"
-#include "fault.h"
 #include "injection.h"
 #include "scheduler.h"
+#include "segfault.h"
 #include "stream.h"
 #include "windows.h"
 
@@ -92,7 +92,7 @@ orError_t start() {
   createDeviceMemory(visibleCount, asked.deviceMemory);
   createDefaultStreams(visibleCount);
   startScheduler(asked.executionMode, asked.chaosSeed);
-  installFaultHandler();
+  installSegfaultHandler();
   state.store(State::started, std::memory_order_release);
   return orSuccess;
 }

@@ -1,4 +1,4 @@
-#include "fault.h"
+#include "segfault.h"
 
 #include <signal.h>
 #include <ucontext.h>
@@ -200,7 +200,7 @@ HeldWriters::~HeldWriters() {
   mutex_.unlock();
 }
 
-void installFaultHandler() {
+void installSegfaultHandler() {
   struct sigaction action{};
   action.sa_sigaction = handle;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
