@@ -99,7 +99,7 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
       }
       break;
     }
-    case ReduceOp::SUM: // of Booleans: whether any is true
+    case ReduceOp::SUM: // the sum of Booleans tells whether any is true
       result.reduction.op = is_bool ? ReduceOp::MAX : ReduceOp::SUM;
       break;
     case ReduceOp::PRODUCT:

@@ -26,8 +26,8 @@ at::Tensor alias(const at::Tensor& tensor, at::ScalarType dtype);
 at::Tensor bytes_of(const at::Tensor& tensor);
 std::vector<at::Tensor> bytes_of(const std::vector<at::Tensor>& tensors);
 
-// The rows of `flat`, which has `rows` of them, as one piece for each rank: `splits` rows each; equal numbers if `splits` is
-// empty.
+// The rows of `flat`, which has `rows` of them, as one piece for each rank: `splits` rows each; equal numbers if
+// `splits` is empty.
 std::vector<at::Tensor> pieces(const at::Tensor& flat, std::vector<int64_t> splits, int64_t rows, int size);
 
 // How an engine computes a reduction: on elements of which type, with which operator.

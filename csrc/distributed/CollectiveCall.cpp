@@ -64,7 +64,7 @@ void ProcessGroupOCCL::Call::begin(void* data, orCompletion_t completion) {
   const std::shared_ptr<Call> call(static_cast<Call*>(data));
   call->completion = completion;
   call->state->started = WorkState::Clock::now();
-  Chains chains = std::move(call->chains); // the last of them may finish, and delete the call's, before this returns
+  Chains chains = std::move(call->chains); // the last chain may finish, and delete the call, within this loop
   call->running = chains.size();
   for (auto& [key, requests] : chains) {
     next(call, std::move(requests), 0);
@@ -116,7 +116,8 @@ void ProcessGroupOCCL::Call::note(const Request& request, const std::exception_p
   }
 }
 
-// Out of memory and mismatches say it themselves; what gloo says of a connection lacks which collective it was.
+// Errors of memory and mismatches are complete sentences. An error of gloo speaks of a connection only, so this
+// function adds the collective.
 std::exception_ptr ProcessGroupOCCL::Call::explain(const Request& request, const std::exception_ptr& exception) const {
   try {
     std::rethrow_exception(exception);
@@ -155,7 +156,7 @@ std::exception_ptr ProcessGroupOCCL::Call::explain(const Request& request, const
 }
 
 void ProcessGroupOCCL::Call::finish() {
-  const auto keep = group; // may be the last one
+  const auto keep = group; // may be the last reference
   if (failure && keep->error_ == ErrorType::SUCCESS) {
     keep->error_ = ErrorType::COMM_ERROR;
   }

@@ -27,11 +27,11 @@ struct ProcessGroupOCCL::Call {
   static void begin(void* data, orCompletion_t completion);
 
  private:
-  // Starts request number `index` of a chain; when it is done, the one after it. After the last one, finishes the call if
-  // all other chains are done as well.
+  // Starts request number `index` of a chain; when it is done, the one after it. After the last one, finishes the call
+  // if all other chains are done as well.
   static void next(const std::shared_ptr<Call>& call, std::vector<std::shared_ptr<Request>> requests, size_t index);
 
-  // Whether a test wants this message to be lost. Throws the failure that it wants.
+  // Whether an injected fault drops this message (openreg_faults.h). Throws the failure of a fault.
   static bool meets_fault(c10::DeviceIndex device, const Request& request);
 
   // A request is done; `exception` is null, or says why it failed.

@@ -6,7 +6,7 @@
 #include "Arguments.h"
 #include "ProcessGroupOCCL.h"
 
-// The collectives of ProcessGroupOCCL: each checks its arguments, and submits a request for an engine.
+// The collectives of ProcessGroupOCCL. Each function checks its arguments, and submits a request for an engine.
 namespace c10d::openreg {
 
 // ---- reductions
@@ -208,7 +208,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::alltoall(
   return submit(kCollectives, outputs[0].device(), std::move(request), outputs);
 }
 
-// Tags are ignored, as NCCL ignores them: messages between two ranks match in their order.
+// As in NCCL, tags are ignored: the messages between two ranks match in their order.
 c10::intrusive_ptr<Work> ProcessGroupOCCL::send(std::vector<at::Tensor>& tensors, int to, int /*tag*/) {
   const at::Tensor& tensor = check_single(tensors);
   check_root(to, size_);

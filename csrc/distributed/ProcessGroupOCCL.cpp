@@ -31,7 +31,8 @@ std::string_view chosen_transport() {
 
 ProcessGroupOCCL::MakeGloo ProcessGroupOCCL::make_gloo;
 
-// torchrun starts ranks again on the store of those that died, whose keys are still there.
+// torchrun restarts ranks on the same store, which still has the keys of the ranks that died. So each attempt has other
+// keys.
 std::string ProcessGroupOCCL::store_prefix() {
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
   return c10::str("occl/", attempt == nullptr ? "0" : attempt);
@@ -48,7 +49,7 @@ ProcessGroupOCCL::ProcessGroupOCCL(
       gloo_(std::move(gloo)),
       options_(std::move(options)),
       engine_(std::make_shared<GlooEngine>(gloo_)) {
-  checks_headers(); // refuses a wrong OCCL_CHECK
+  checks_headers(); // throws if OCCL_CHECK has a bad value
   const std::string_view transport = chosen_transport();
   if (transport != "gloo" && size > 1) {
     shared_engine_ = SharedEngine::make(*store_, rank, size, options_->timeout);
@@ -128,7 +129,7 @@ c10::intrusive_ptr<Backend> ProcessGroupOCCL::split(
   return c10::make_intrusive<ProcessGroupOCCL>(prefixed, gloo, rank, size, made);
 }
 
-// The stream's handle; made at first use.
+// The communication stream of this key and device. The first use makes it.
 orStream_t ProcessGroupOCCL::stream(const std::string& key, c10::Device device) {
   const std::lock_guard lock(mutex_);
   orStream_t& stream = streams_[c10::str(key, "@", static_cast<int>(device.index()))];
@@ -171,11 +172,11 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::submit(
   return enqueue(type, device, sequence, std::move(chains), std::move(outputs));
 }
 
-// The one place where a collective meets the device.
+// The only place where a collective meets the device.
 c10::intrusive_ptr<Work> ProcessGroupOCCL::enqueue(
     OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs) {
   RECORD_FUNCTION(name_of(type), c10::ArrayRef<const c10::IValue>{});
-  // A coalesced call has a stream of its own if all it does is send and recv: it must not wait for collectives.
+  // A coalesced call that only sends and receives has a stream of its own, because it must not wait for collectives.
   const std::string key = chains.size() == 1           ? chains.begin()->first
                           : chains.count(kCollectives) ? kCollectives
                                                        : "p2p";

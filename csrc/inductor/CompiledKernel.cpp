@@ -37,7 +37,7 @@ bool is_ordinary_host_memory(const void* data) {
   return attributes.type == orMemoryTypeUnregistered;
 }
 
-// A launched kernel, with copies of all that the caller may change or free.
+// A queued kernel, with copies of everything that the caller may change or free after the launch.
 class QueuedCompiledKernel {
  public:
   QueuedCompiledKernel(

@@ -13,7 +13,7 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
     size_t count = 0;
     size_t bytes = 0;
   };
-  std::map<std::pair<bool, Site>, Leak> leaks; // pinned or not
+  std::map<std::pair<bool, Site>, Leak> leaks; // whether the memory is pinned, and its line
   for (const auto& [begin, block] : shadow.blocks()) {
     if (block.order != 0) {
       Leak& leak = leaks[{block.device < 0, block.site}];
@@ -39,7 +39,7 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
   }
   std::map<std::pair<std::string, Site>, size_t> counts;
   for (const auto& [object, handle] : handles) {
-    if (std::strcmp(handle.name, "orMallocHost") != 0) { // the allocator's cache
+    if (std::strcmp(handle.name, "orMallocHost") != 0) { // the cache of PyTorch's pinned allocator
       ++counts[{handle.name, handle.site}];
     }
   }

@@ -31,9 +31,9 @@ void stamp(std::vector<Access>& accesses, const orActivity& activity, Actor acto
   }
 }
 
-thread_local int kernels_within = 0; // kernels, copies and fills that this thread computes at the moment
+thread_local int kernels_within = 0; // how many kernels this thread is in
 thread_local const CustomOperands* custom_operands = nullptr;
-thread_local Site kernel_site = 0; // of the kernel that this thread has begun
+thread_local Site kernel_site = 0; // the line of the last work that this thread has begun
 
 bool is_on_this_thread(const orActivity& activity) {
   return activity.kind == orActivityKernel && activity.correlation == 0;
@@ -45,7 +45,7 @@ void stop_if_pending() {
   }
 }
 
-// Such a copy is done when the call returns, also if it was asked not to wait.
+// A copy to pageable memory is done when the call returns, even if the call was asked not to wait.
 bool is_copy_to_pageable_memory(const orActivity& activity, const std::vector<Access>& accesses) {
   if (std::strcmp(activity.name, "memcpy") != 0) {
     return false;
@@ -57,7 +57,8 @@ bool is_copy_to_pageable_memory(const orActivity& activity, const std::vector<Ac
   });
 }
 
-// Work begins, in the order of the program.
+// Work begins: it is about to be launched, or it is a kernel that begins on this thread. Activities of both kinds come
+// in the order of the program. `tells_results`: the operands contain the results already (a launch).
 void begin_work(const orActivity& activity, bool tells_results) {
   const Site site = kernel_site = current_site();
   std::vector<Access>& accesses = collect(activity);
@@ -114,7 +115,7 @@ void begin_work(const orActivity& activity, bool tells_results) {
   stop_if_pending();
 }
 
-// A kernel of this thread has ended, and tells of its results.
+// A kernel that began on this thread has ended, and tells its results.
 void end_work(const orActivity& activity) {
   if (!activity.operands) {
     return;
@@ -143,7 +144,7 @@ void end_work(const orActivity& activity) {
 }
 
 void allocate(const orActivity& activity) {
-  if (std::strcmp(activity.name, "orMalloc") == 0) { // the allocator's, who tells of its blocks
+  if (std::strcmp(activity.name, "orMalloc") == 0) { // memory for the allocator, which tells its blocks itself
     return;
   }
   const Site site = current_site();
@@ -203,7 +204,7 @@ void free(const orActivity& activity) {
     }
     session->shadow.remove(*block, site);
   }
-  if (!early.empty()) { // so rare that only they pay for the line
+  if (!early.empty()) { // rare, so the line is taken only here
     const Site line = current_site();
     const std::lock_guard lock(session_mutex);
     for (EarlyFree& each : early) {
@@ -268,7 +269,8 @@ bool is_wait(std::string_view name) {
          name == "orMemcpy" || name == "orMemset" || name == "orMemcpyWithStream";
 }
 
-// An order of streams holds for what is launched after the call; the host knows of work after the wait.
+// Whether the clocks change at this activity. An order between streams holds for work that is launched after the call,
+// so it counts at the begin of the call. The host knows the work after its wait, so a wait counts at its end.
 bool orders(const orActivity& activity) {
   if (activity.phase == orActivityPoint) {
     return true;

@@ -11,18 +11,18 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-// The red zones of the blocks that a kernel of this thread has in its hands; of all blocks, if it did not tell which.
+// The blocks whose red zones are checked when a kernel ends.
 struct Suspects {
-  std::vector<uintptr_t> addresses;
-  bool all = false;
+  std::vector<uintptr_t> addresses; // an address in each block
+  bool all = false;                 // all blocks: the kernel did not tell its operands
 };
-thread_local std::vector<Suspects> suspects; // one for each kernel that this thread is in
+thread_local std::vector<Suspects> suspects; // one element for each kernel that this thread is in
 
 } // namespace
 
 void begin_watch(const orActivity& activity, bool is_outermost) {
   if (is_outermost) {
-    suspects.clear(); // of a session that ended within a kernel
+    suspects.clear(); // left from a session that ended within a kernel
   }
   Suspects& mine = suspects.emplace_back();
   mine.all = !activity.operands;
@@ -32,7 +32,7 @@ void begin_watch(const orActivity& activity, bool is_outermost) {
 }
 
 void end_watch(const orActivity& activity, Site site) {
-  if (suspects.empty()) { // it began before the session
+  if (suspects.empty()) { // the kernel began before the session
     return;
   }
   const Suspects mine = std::move(suspects.back());
@@ -53,7 +53,7 @@ void end_watch(const orActivity& activity, Site site) {
   }
   std::vector<Report> found;
   const auto look = [&](Block& block) {
-    if (block.order > order) { // made since then of the same memory: its pattern is not written yet
+    if (block.order > order) { // allocated after the launch, from the same memory: its pattern is not written yet
       return;
     }
     block.is_armed |= block.stream == activity.stream;

@@ -26,7 +26,8 @@ namespace {
 
 std::atomic<bool> running{false};
 orSubscriber_t subscriber = nullptr;
-// The blocks that exist already.
+
+// Adds the blocks that are allocated already.
 void take_stock(SessionState& fresh) {
   for (const auto& segment : device_allocator()->snapshot({0, 0}, false).segments) {
     size_t address = segment.address;
@@ -48,8 +49,8 @@ void take_stock(SessionState& fresh) {
 
 void start(unsigned checks, bool raises) {
   TORCH_CHECK(!running, "The sanitizer is enabled already.");
-  for (DeviceIndex device = 0; detail::started && device < device_count();
-       ++device) { // a device that rests stays at rest
+  // Devices that have not started are not started for this.
+  for (DeviceIndex device = 0; detail::started && device < device_count(); ++device) {
     device_synchronize(device);
   }
   auto fresh = std::make_unique<SessionState>();
@@ -136,7 +137,7 @@ void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
   const auto find = [&] { return session ? session->shadow.find(address) : nullptr; };
   {
     const std::lock_guard lock(session_mutex);
-    if (!find()) { // ordinary memory
+    if (!find()) { // neither device memory nor pinned memory
       return;
     }
   }

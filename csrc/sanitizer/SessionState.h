@@ -12,11 +12,12 @@
 #include "LeakCheck.h"
 #include "Shadow.h"
 
-// What the sanitizer knows while it runs, and the lock that guards it. Session.cpp starts and stops it, Observer.cpp and
-// RedZoneWatch.cpp change it as the device tells what happens.
+// What the sanitizer knows while it runs, and the lock that guards it. Session.cpp starts and stops it, Observer.cpp
+// and RedZoneWatch.cpp change it as the device tells what happens.
 namespace c10::openreg::sanitizer {
 
-// A free that is a race unless the block's stream waits for `user` before it allocates again.
+// A free of memory that another stream may use. It is a race unless the block's stream waits for `user` before it
+// allocates again.
 struct EarlyFree {
   Access free;
   Access user;
@@ -24,14 +25,14 @@ struct EarlyFree {
   Site allocated;
 };
 
-// A kernel that is queued.
+// A kernel that was launched and has not ended.
 struct Launch {
   Site site;
-  uint64_t order; // that of the last allocation before the launch
+  uint64_t order; // the number of the last allocation before the launch
 };
 
 struct SessionState {
-  unsigned checks = 0; // of Session.h, joined by |
+  unsigned checks = 0; // Check values, joined by |
   bool raises = false; // a finding stops the work that it is about
   Clocks clocks;
   Shadow shadow;
@@ -44,22 +45,25 @@ struct SessionState {
 };
 
 extern ForkSafeMutex session_mutex;           // a leaf; guards `session`
-extern std::unique_ptr<SessionState> session; // of the session that runs or was the last one; null: there was none
+extern std::unique_ptr<SessionState> session; // the running session or the last one; null: there was none
 
-// The functions from here to the next blank line are called with the lock held.
-
-// Moves the reports to those of the session, except for those that it has already. If the session raises, the first new one
-// stops the next work of the calling thread.
+// To be called with the lock held.
+//
+// Moves the reports to those of the session, except for those that it has already. If the session raises, the first new
+// one stops the next work of the calling thread.
 void keep(std::vector<Report>& found);
-// Adds a report for each early free of the stream of `actor` that no wait has made right by now, and forgets these frees.
-// Without `actor`: for all streams.
+
+// To be called with the lock held.
+//
+// Decides about the early frees of the stream `actor`; without `actor`, about those of all streams. Adds a report for
+// each one whose stream has still not waited for the user, and forgets them all.
 void settle_early_frees(std::optional<Actor> actor, std::vector<Report>& found);
 
-// A new session begins: what was pending in the one before is void.
+// A new session begins: findings of the previous one stop no work any more.
 void forget_pending();
 // Whether the calling thread's next work is to be stopped with a finding.
 bool has_pending();
-// Throws this finding through the function of set_raiser(), if there is one. Returns if no finding is pending.
+// Throws this finding, through the function of set_raiser(). Returns if no finding is pending.
 void raise_pending();
 
 } // namespace c10::openreg::sanitizer

@@ -35,7 +35,7 @@ DeviceMemory::DeviceMemory(int device, uintptr_t begin, size_t window, size_t ca
     : device_(device), capacity_(capacity), ranges_(begin, window) {}
 
 orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
-  if (size > capacity_) { // also keeps the rounding below from overflowing
+  if (size > capacity_) { // also, the rounding below cannot overflow then
     return fail(
         orErrorMemoryAllocation,
         "tried to allocate %s on device %d, which has a capacity of %s. Ask for less, or set OPENREG_DEVICE_MEMORY "
@@ -72,7 +72,7 @@ orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
     allocations_.emplace(*begin, allocation);
     used_ += reserved;
   }
-  // Outside the lock: no other thread knows the range yet.
+  // Without the lock: no other thread knows the range yet.
   orError_t error = chargeHostMemory(reserved);
   if (error == orSuccess && (error = commit(allocation.begin, reserved)) != orSuccess) {
     unchargeHostMemory(reserved);
@@ -108,7 +108,7 @@ orError_t DeviceMemory::free(uintptr_t begin) {
     }
     node = allocations_.extract(it);
   }
-  // Outside the lock: giving back the pages of a large allocation takes milliseconds.
+  // Without the lock: it takes milliseconds to give back the pages of a large allocation.
   const size_t reserved = node.mapped().reserved();
   const bool reusable = giveBack(node.mapped());
   unchargeHostMemory(reserved);
@@ -120,7 +120,7 @@ orError_t DeviceMemory::free(uintptr_t begin) {
   return orSuccess;
 }
 
-// Returns whether the range may be used again.
+// Gives the pages back to the system. Returns whether the range of addresses may be used again.
 bool DeviceMemory::giveBack(const Allocation& allocation) {
   const bool reusable = decommit(allocation.begin, allocation.reserved(), allocation.fd >= 0);
   if (allocation.fd >= 0) {
@@ -129,7 +129,8 @@ bool DeviceMemory::giveBack(const Allocation& allocation) {
   return reusable;
 }
 
-// The allocation that begins there. Null after a failure that fail() recorded.
+// Returns the allocation that starts at `begin`; null after a failure, which fail() has recorded. To be called with the
+// lock held.
 Allocation* DeviceMemory::allocationAt(uintptr_t begin) {
   const auto it = allocations_.find(begin);
   if (it != allocations_.end()) {
@@ -186,11 +187,12 @@ orError_t DeviceMemory::makeShareable(uintptr_t begin, int& fd, uint64_t& size) 
   return orSuccess;
 }
 
-// Moves an allocation from anonymous memory to a memfd. Other threads may be using it: those that read do not notice,
-// those that write are held up in between, as by a driver that migrates pages.
+// Moves an allocation from anonymous memory to a memfd. Other threads may use the memory meanwhile. Threads that read
+// do not notice; threads that write wait until the move is done, as they do when a driver migrates pages.
 orError_t DeviceMemory::moveToFile(Allocation& allocation) {
   const size_t size = allocation.reserved();
-  if (orError_t error = chargeHostMemory(size); error != orSuccess) { // both copies exist for a moment
+  if (orError_t error = chargeHostMemory(size);
+      error != orSuccess) { // a check only: for a moment the bytes exist twice
     return error;
   }
   unchargeHostMemory(size);

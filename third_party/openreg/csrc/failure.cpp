@@ -22,7 +22,7 @@ std::string reasonOf(const std::exception_ptr& exception) {
   }
 }
 
-// Takes the first failure whose stream matches.
+// Removes the first failure whose stream matches, and returns it.
 template <typename Matches>
 std::optional<Failure> takeFailureIf(Matches&& matches) {
   auto& failures = scheduler->failures;

@@ -6,22 +6,23 @@
 #include "scheduler.h"
 #include "scheduler_state.h"
 
-// Work comes to a stream: it runs in the launching call, or is queued.
+// How work comes to a stream: it runs in the launching call, or is queued.
 
 namespace openreg {
 namespace {
 
-// A host that is faster than the device must not fill the memory with queued work: from here on launches wait.
+// The number of pending items of a stream at which launches wait. Otherwise a host that is faster than the device could
+// fill the memory with queued work.
 constexpr uint64_t kMaxPending = 1024;
 
-// Whether the mode lets work run in the launching call.
+// Whether the execution mode allows that work runs in the launching call.
 bool runsInline(bool mayRunInline) {
   const orExecutionMode mode = scheduler->mode;
   return mode == orExecutionInline || (mode == orExecutionAsync && mayRunInline);
 }
 
-// Claims the stream for a launch: waits for room in its queue, and for kernels of other threads. False: `noWait`, and it
-// would have to.
+// Claims the stream for a launch: waits for room in its queue, and for kernels of other threads. With `noWait`, returns
+// false instead of waiting.
 bool claimForLaunch(Locked& locked, const StreamPtr& stream, bool noWait) {
   const bool hasRoom = stream->submitted - stream->completed < kMaxPending || isRunningHere();
   if (noWait) {
@@ -33,14 +34,15 @@ bool claimForLaunch(Locked& locked, const StreamPtr& stream, bool noWait) {
     return hasRoom && !wouldWait;
   }
   if (!hasRoom) {
-    waitFor(locked, *stream, stream->submitted - kMaxPending / 2); // half: not a change of thread for every item
+    // For half of the items, so that not every launch costs a change of thread.
+    waitFor(locked, *stream, stream->submitted - kMaxPending / 2);
   }
   claimBetweenKernels(locked, stream);
   return true;
 }
 
-// The number of the work that the caller is to run() now on the claimed stream; 0: it must be queued, because something is
-// pending, or because of the mode.
+// Decides whether work for a claimed stream runs in the launching call. If so, returns the number that the caller
+// passes to run(). Returns 0 if the work must be queued, because of pending work or because of the mode.
 uint64_t beginInline(const StreamPtr& stream, bool mayRunInline) {
   if (!isIdle(*stream) || !runsInline(mayRunInline)) {
     return 0;
@@ -49,7 +51,7 @@ uint64_t beginInline(const StreamPtr& stream, bool mayRunInline) {
   return ++stream->submitted;
 }
 
-// Of work for a claimed stream.
+// Queues work on a claimed stream.
 orError_t enqueue(Locked& locked, const StreamPtr& stream, const Work& work) {
   try {
     startThread(scheduler->engines[static_cast<size_t>(work.engine)]);

@@ -16,8 +16,8 @@ int createMemfd(size_t size);
 
 // Copies `size` bytes, a multiple of the page's size, to the file. False with errno after a failure.
 //
-// Pages of zeros are left out: memory that was never touched stays uncommitted. The bytes go through pwrite(), not through
-// a mapping, so a lack of memory is an error and not SIGBUS.
+// Pages of zeros are left out: memory that was never touched stays uncommitted. The bytes go through pwrite(), not
+// through a mapping, so a lack of memory is an error and not SIGBUS.
 bool copyToFile(int fd, const char* source, size_t size);
 
 } // namespace openreg

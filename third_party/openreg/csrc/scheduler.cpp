@@ -37,7 +37,7 @@ bool isChaos() {
 
 void record(const std::shared_ptr<Event>& event, const StreamPtr& stream) {
   Locked locked;
-  if (hasTurnHere(*stream)) { // everything before it is done
+  if (hasTurnHere(*stream)) { // all earlier items are done
     event->mark = {stream, stream->completed};
     setTime(*event);
     return;

@@ -4,12 +4,14 @@
 
 namespace openreg {
 
-// Says in words, on stderr, which device memory was touched by a host access that raised SIGSEGV, then lets the handler
-// that was there before do its work. Every other SIGSEGV goes to that handler unchanged.
+// Installs a handler for SIGSEGV. If the host has accessed device memory, the handler writes a sentence about that
+// memory to stderr, and then calls the handler that was installed before. Every other SIGSEGV goes to that handler
+// unchanged.
 void installSegfaultHandler();
 
-// While one lives, a thread that writes to device memory which was made read-only (setWritable) waits, instead of ending
-// the process, and then writes again. The caller holds the lock of the DeviceMemory until the memory is writable again.
+// While an object of this class lives, device memory may be read-only (setWritable): a thread that writes to it waits,
+// and then writes again. Without this class the write would end the process. The caller holds the lock of the
+// DeviceMemory until the memory is writable again.
 class HeldWriters {
  public:
   HeldWriters();
@@ -18,7 +20,7 @@ class HeldWriters {
   HeldWriters& operator=(const HeldWriters&) = delete;
 
  private:
-  static inline std::mutex mutex_; // one at a time: the handler is the process's
+  static inline std::mutex mutex_; // one object at a time, because the process has only one handler
 };
 
 } // namespace openreg

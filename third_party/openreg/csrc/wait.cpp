@@ -26,7 +26,7 @@ orError_t notPermitted() {
 }
 
 orError_t waitFor(Locked& locked, Stream& stream, uint64_t count) {
-  if (stream.completed >= count || hasTurnHere(stream)) { // a kernel's turn comes when all before it is done
+  if (stream.completed >= count || hasTurnHere(stream)) { // a kernel gets the turn when all earlier items are done
     return orSuccess;
   }
   if (isRunningHere()) {
@@ -130,7 +130,7 @@ orError_t orSetWaitCallbacks(orBeforeWaitFn_t before, orAfterWaitFn_t after) {
     return fail(orErrorInvalidValue, "%s is NULL; pass both, or neither", before == nullptr ? "before" : "after");
   }
   if (after != nullptr) {
-    waitCallbackAfter = after; // first: a wait that has called `before` will call it
+    waitCallbackAfter = after; // first, because a wait that has called `before` calls `after`
   }
   waitCallbackBefore = before;
   return orSuccess;
