@@ -133,6 +133,11 @@ def run(
     )
 
 
+def environment_without_switches() -> dict[str, str]:
+    """This process's environment without the variables that the device or this package reads."""
+    return {name: value for name, value in os.environ.items() if "OPENREG" not in name}
+
+
 def at_once(*runs: Callable[[], T]) -> list[T]:
     """Calls functions that wait for processes, two at a time: most of the time is `import torch`, on one core."""
     with ThreadPoolExecutor(2) as pool:
@@ -175,11 +180,120 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
     return lambda code, **environment: run([sys.executable, "-c", code], tmp_path, environment)
 
 
+# ---- What the tests of libopenreg.so share. Importing openreg_c loads the library: a fixture does so when it runs.
+
+
+@pytest.fixture
+def clean_device() -> Iterator[None]:
+    """The test starts on device 0 and leaves no memory and no work. The next test starts in orExecutionInline."""
+    from openreg_c import INLINE, call, memory_info
+    from openreg_work import kept
+
+    call("orSetDevice", 0)
+    free, _ = memory_info()
+    yield
+    for device in (1, 0):
+        call("orSetDevice", device)
+        call("orDeviceSynchronize")
+    call("orSetExecutionMode", INLINE, 0)
+    assert memory_info()[0] == free
+    kept.clear()
+
+
+@pytest.fixture(params=["inline", "async", "chaos"])
+def mode(request: pytest.FixtureRequest, clean_device: None) -> str:
+    """The execution mode of the device during the test."""
+    from openreg_c import call
+    from openreg_work import MODES
+
+    call("orSetExecutionMode", MODES[request.param], 7)
+    return request.param
+
+
+@pytest.fixture(params=["async", "chaos"])
+def queueing_mode(request: pytest.FixtureRequest, clean_device: None) -> str:
+    """The execution mode of the device during the test, one that queues kernels."""
+    from openreg_c import call
+    from openreg_work import MODES
+
+    call("orSetExecutionMode", MODES[request.param], 7)
+    return request.param
+
+
+@pytest.fixture
+def make_stream() -> Iterator[Callable[..., int]]:
+    """Makes streams: of a device, with a priority."""
+    from openreg_c import call, get_pointer
+
+    made: list[int] = []
+
+    def make(device: int = 0, priority: int = 0) -> int:
+        call("orSetDevice", device)
+        made.append(get_pointer("orStreamCreateWithPriority", 0, priority))
+        call("orSetDevice", 0)
+        return made[-1]
+
+    yield make
+    for handle in made:
+        call("orStreamDestroy", handle)
+
+
 @pytest.fixture
 def stream() -> Iterator[int]:
-    """A stream of the C API."""
-    from openreg_c import call, get_pointer  # starts nothing, but loads the library
+    """A stream of the current device."""
+    from openreg_c import call, get_pointer
 
     handle = get_pointer("orStreamCreate")
     yield handle
     call("orStreamDestroy", handle)
+
+
+@pytest.fixture
+def other(make_stream: Callable[..., int]) -> int:
+    """A second stream, of device 0."""
+    return make_stream()
+
+
+@pytest.fixture
+def make_event() -> Iterator[Callable[..., int]]:
+    """Makes events with timing, of a device."""
+    from openreg_c import call, get_pointer
+
+    made: list[int] = []
+
+    def make(device: int = 0) -> int:
+        call("orSetDevice", device)
+        made.append(get_pointer("orEventCreateWithFlags", 1))
+        call("orSetDevice", 0)
+        return made[-1]
+
+    yield make
+    for handle in made:
+        call("orEventDestroy", handle)
+
+
+@pytest.fixture
+def event(make_event: Callable[..., int]) -> int:
+    """An event with timing, of device 0."""
+    return make_event()
+
+
+@pytest.fixture
+def device_memory() -> Iterator[int]:
+    """Two pages of memory of the current device, filled with zeros."""
+    from openreg_c import PAGE, call, malloc
+
+    pointer = malloc(2 * PAGE)
+    call("orMemset", pointer, 0, 2 * PAGE)
+    yield pointer
+    call("orFree", pointer)
+
+
+@pytest.fixture
+def pinned_memory() -> Iterator[int]:
+    """Two pages of pinned host memory."""
+    from openreg_c import PAGE, call, get_pointer
+
+    pointer = get_pointer("orMallocHost", 2 * PAGE)
+    yield pointer
+    call("orFreeHost", pointer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -11,15 +10,15 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from conftest import environment_without_switches
 from openreg_c import OpenRegError, library_path
 
 INCLUDE = Path(__file__).parent.parent / "third_party" / "openreg" / "include"
 
 
 def run_python(code: str, *python_options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code`, after `from openreg_c import *`, in a process whose only OPENREG_ variables are `variables`."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENREG_")}
-    environment |= variables
+    """Runs `code`, after `from openreg_c import *`, in a process whose only switches of the device are `variables`."""
+    environment = environment_without_switches() | variables
     environment["OPENREG_LIBRARY"] = str(library_path())
     environment["PYTHONPATH"] = str(Path(__file__).parent)
     return subprocess.run(
@@ -77,10 +76,14 @@ def compile_program(compiler: str, folder: Path, source: str) -> Path:
 
 
 def run_program(program: Path, **variables: str) -> str:
-    """What the program printed on stdout and stderr; it must have succeeded. As run_python with the environment."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENREG_")}
+    """What the program printed on stdout and stderr; it must have succeeded. Its environment is that of run_python."""
     result = subprocess.run(
-        [program], env=environment | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+        [program],
+        env=environment_without_switches() | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
     )
     assert result.returncode == 0, result.stdout
     return result.stdout

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import environment_without_switches
 
 from tests.device_models import __main__ as tables
 from tests.device_models import dispatch_macros
@@ -19,8 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 def python(code: str, model: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """A process of its own, with ``torch``, ``openreg`` and ``d``, the device's type."""
-    variables = {name: value for name, value in os.environ.items() if "OPENREG" not in name}
-    variables |= {"OPENREG_MODEL": model} if model else {}
+    variables = environment_without_switches() | ({"OPENREG_MODEL": model} if model else {})
     head = "import torch\nfrom torch_openreg import openreg, _loader\nd = _loader.device_type\n"
     return subprocess.run(
         [sys.executable, "-c", head + code], cwd=ROOT, env=variables | environment, capture_output=True, text=True

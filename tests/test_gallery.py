@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import environment_without_switches
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "test" / "gallery.md").read_text()
@@ -22,8 +22,7 @@ def word(path: Path, name: str) -> str:
 
 
 def run(path: Path, settings: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if "OPENREG" not in name}
-    environment |= dict(setting.split("=", 1) for setting in settings.split())
+    environment = environment_without_switches() | dict(setting.split("=", 1) for setting in settings.split())
     return subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, timeout=300)
 
 

@@ -22,7 +22,7 @@ SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 LOCKS = {
     ("csrc/profiler/OpenRegActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
     ("csrc/sanitizer/HostAccess.cpp", "mutex"): ("a table; below it PyTorch's registry of operators", "ForkSafeMutex"),
-    ("csrc/sanitizer/Session.cpp", "mutex"): (
+    ("csrc/sanitizer/SessionState.cpp", "session_mutex"): (
         "below it only the device's own locks; Python is asked outside",
         "ForkSafeMutex",
     ),
@@ -44,7 +44,7 @@ LOCKS = {
         "taken by the engine's threads; a child has none",
     ),
     ("csrc/distributed/GlooEngine.h", "mutex_"): ("a set of works", "taken by the engine's threads; a child has none"),
-    ("csrc/distributed/ProcessGroupOCCL.cpp", "mutex"): ("a failure", "taken by the engine's threads"),
+    ("csrc/distributed/CollectiveCall.h", "mutex"): ("a failure", "taken by the engine's threads"),
     ("csrc/distributed/ProcessGroupOCCL.h", "mutex_"): ("creates a stream", "submit() refuses"),
     ("csrc/distributed/SharedEngine.h", "mutex_"): (
         "held while other ranks are waited for: it is the turn of the group's threads, and nobody else's",
@@ -57,7 +57,7 @@ LOCKS = {
     ("third_party/openreg/csrc/activity.cpp", "subscriptions"): ("a list; subscribers run outside", "refused"),
     ("third_party/openreg/csrc/chaos.cpp", "mutex"): ("numbers, and ranges of bytes", "deviceCall() refuses"),
     ("third_party/openreg/csrc/device_memory.h", "mutex_"): ("maps and memory mappings", "deviceCall() refuses"),
-    ("third_party/openreg/csrc/fault.h", "mutex_"): ("swaps a signal handler", "deviceCall() refuses"),
+    ("third_party/openreg/csrc/segfault.h", "mutex_"): ("swaps a signal handler", "deviceCall() refuses"),
     ("third_party/openreg/csrc/injection.cpp", "mutex"): ("a list; delays come after it", "isInBadFork() is asked"),
     ("third_party/openreg/csrc/pinned_memory.cpp", "mutex"): ("a map", "deviceCall() refuses"),
     ("third_party/openreg/csrc/runtime.cpp", "startMutex"): ("the start of the simulator", "held across fork()"),

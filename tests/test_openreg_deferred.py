@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from openreg_c import (
-    ASYNC,
     BEGIN,
-    CHAOS,
     END,
-    INLINE,
     KERNEL,
     DeferredFn,
-    HostFn,
     Kernel,
     KernelScope,
     Observer,
@@ -28,39 +22,10 @@ from openreg_c import (
     lib,
 )
 from openreg_process import compile_program, cpp_compiler, output_of, raises, run_program
+from openreg_work import FAILS, FAILURE, MODES, NOT_READY, kept, launch_host
 
-MODES = {"inline": INLINE, "async": ASYNC, "chaos": CHAOS}
-NOT_READY = 600
-FAILS = ctypes.cast(ctypes.CDLL("libstdc++.so.6")._ZSt17__throw_bad_allocv, DeferredFn)
-FAILURE = (
-    "a function launched earlier on a stream of device 0 failed: std::bad_alloc. The device is usable; what the "
-    "function should have written is not"
-)
-
-_callbacks: list[Any] = []  # a queued function must not be collected
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[str]:
-    call("orSetExecutionMode", MODES[request.param], 7)
-    yield request.param
-    call("orDeviceSynchronize")
-    call("orSetExecutionMode", INLINE, 0)
-    _callbacks.clear()
-
-
-@pytest.fixture
-def stream() -> Iterator[int]:
-    made = get_pointer("orStreamCreate")
-    yield made
-    call("orStreamDestroy", made)
-
-
-@pytest.fixture
-def other() -> Iterator[int]:
-    made = get_pointer("orStreamCreate")
-    yield made
-    call("orStreamDestroy", made)
+# Throws a C++ exception, as a library that fails to start its work does: std::bad_alloc.
+DEFERRED_FAILS = ctypes.cast(FAILS, DeferredFn)
 
 
 class Deferred:
@@ -74,8 +39,8 @@ class Deferred:
             self._completion = completion
             self._begun.set()
 
-        _callbacks.append(DeferredFn(begin))
-        call("orLaunchDeferred", stream, _callbacks[-1], None, ctypes.byref(kernel) if kernel else None)
+        kept.append(DeferredFn(begin))
+        call("orLaunchDeferred", stream, kept[-1], None, ctypes.byref(kernel) if kernel else None)
 
     def has_begun(self, seconds: float = 10) -> bool:
         return self._begun.wait(seconds)
@@ -83,11 +48,6 @@ class Deferred:
     def complete(self) -> None:
         assert self.has_begun()
         call("orCompletionSignal", self._completion, None)
-
-
-def launch_host(stream: int, function: Callable[[], object]) -> None:
-    _callbacks.append(HostFn(lambda _: function() and None))
-    call("orLaunchHostFunc", stream, _callbacks[-1], None)
 
 
 def test_a_stream_goes_on_when_another_thread_completes_the_work(mode: str, stream: int) -> None:
@@ -134,9 +94,9 @@ def test_an_event_and_a_waiting_stream_wait_for_the_completion(mode: str, stream
 
 
 def test_it_may_complete_within_the_function_that_starts_it(mode: str, stream: int) -> None:
-    _callbacks.append(DeferredFn(lambda _, completion: lib.orCompletionSignal(completion, None) and None))
+    kept.append(DeferredFn(lambda _, completion: lib.orCompletionSignal(completion, None) and None))
     for _ in range(20):
-        call("orLaunchDeferred", stream, _callbacks[-1], None, None)
+        call("orLaunchDeferred", stream, kept[-1], None, None)
     call("orStreamSynchronize", stream)
 
 
@@ -150,8 +110,8 @@ def test_the_work_runs_with_its_streams_device_current(mode: str) -> None:
         devices.append(get_int("orGetDevice"))
         lib.orCompletionSignal(completion, None)
 
-    _callbacks.append(DeferredFn(begin))
-    call("orLaunchDeferred", on_one, _callbacks[-1], None, None)
+    kept.append(DeferredFn(begin))
+    call("orLaunchDeferred", on_one, kept[-1], None, None)
     call("orStreamSynchronize", on_one)
     assert devices == [1]
     assert get_int("orGetDevice") == 0
@@ -159,8 +119,8 @@ def test_the_work_runs_with_its_streams_device_current(mode: str) -> None:
 
 
 def test_an_exception_that_leaves_the_function_completes_the_work_with_the_failure(mode: str, stream: int) -> None:
-    call("orLaunchDeferred", stream, FAILS, None, None)
-    with raises("orErrorLaunchFailure", "orStreamSynchronize: " + FAILURE):
+    call("orLaunchDeferred", stream, DEFERRED_FAILS, None, None)
+    with raises("orErrorLaunchFailure", f"orStreamSynchronize: {FAILURE.format(0)}"):
         call("orStreamSynchronize", stream)
     call("orStreamSynchronize", stream)
 
@@ -191,13 +151,13 @@ def test_a_kernel_cannot_launch_it_within_its_own_turn(mode: str, stream: int) -
     scope = KernelScope()
     kernel = Kernel(b"test")
     call("orKernelBegin", ctypes.byref(scope), stream, ctypes.byref(kernel))
-    _callbacks.append(DeferredFn(lambda _, completion: None))
+    kept.append(DeferredFn(lambda _, completion: None))
     with raises(
         "orErrorNotPermitted",
         "orLaunchDeferred: called inside a kernel that has the turn of the stream, the work could not complete before "
         "that kernel ends; call it after the kernel",
     ):
-        call("orLaunchDeferred", stream, _callbacks[-1], None, None)
+        call("orLaunchDeferred", stream, kept[-1], None, None)
     lib.orKernelEnd(ctypes.byref(scope), False)
 
 

@@ -25,6 +25,12 @@ NAMES = Names(
 )
 
 
+def headers_of(file: Path) -> list[Path]:
+    """The headers of csrc that a file includes, by their path from csrc or from the file's folder."""
+    included = re.findall(r'#include "(.+?)"', file.read_text())
+    return [next(path for path in (ROOT / "csrc" / name, file.parent / name) if path.exists()) for name in included]
+
+
 def test_identifiers_are_renamed_whole_wherever_they_stand() -> None:
     text = 'f(PrivateUse1, x.is_privateuseone()); // PrivateUse1\n"PrivateUse1", MyPrivateLine'
     assert NAMES.rename(text) == 'f(Acme, x.is_acme()); // Acme\n"Acme", MyPrivateLine'
@@ -84,11 +90,7 @@ def test_what_is_compiled_once_for_every_face_has_no_name_that_a_face_changes() 
     for file in files:  # with the headers that they include: the loop reads what it appends
         text = file.read_text()
         assert names.rename(text, file.name) == text
-        for header in re.findall(r'#include "(.+?)"', text):
-            if (header_of_csrc := ROOT / "csrc" / header).exists():
-                files.append(header_of_csrc)
-            else:
-                files.append(file.parent / header)
+        files += headers_of(file)
 
 
 def test_the_build_stops_at_a_name_that_the_face_cuda_lacks(tmp_path: Path) -> None:

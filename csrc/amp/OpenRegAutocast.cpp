@@ -6,14 +6,14 @@
 #include "../runtime/OpenRegFunctions.h"
 #include "../runtime/TorchVersion.h"
 
-// Mixed precision: which operators torch.autocast("openreg") runs in lower precision, which in float32. The lists are
-// PyTorch's own, shared by all accelerators, so that a model casts here where it casts on CUDA.
+// Mixed precision: the operators that torch.autocast("openreg") runs in lower precision, and those that it runs in
+// float32. The lists are PyTorch's own for all accelerators, so a model casts in the same places as on CUDA.
 namespace at::openreg {
 namespace {
 
 // LITERALINCLUDE START: AMP FALLTHROUGH
-// An operator on no list runs in the type it is given. Without this line it would not run at all: "Could not run ... with
-// arguments from the 'AutocastPrivateUse1' backend".
+// An operator that is on no list runs in the dtypes of its arguments. Without this line it would not run at all: "Could
+// not run ... with arguments from the 'AutocastPrivateUse1' backend".
 void register_fallthrough(torch::Library& m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
@@ -37,7 +37,7 @@ void register_lists(torch::Library& m) {
 #define FLOAT32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
   AT_FORALL_FP32(FLOAT32)
 #if OPENREG_TORCH_AT_LEAST(2, 14)
-  FLOAT32(linalg_matrix_sqrth) // on CUDA's own list
+  FLOAT32(linalg_matrix_sqrth) // PyTorch has it on the list of CUDA only
 #endif
 #undef FLOAT32
 #define FLOAT32_UNLESS_GIVEN(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)
@@ -52,8 +52,8 @@ void register_lists(torch::Library& m) {
 }
 // LITERALINCLUDE END: AMP LISTS
 
-// When the device starts, not with TORCH_LIBRARY_IMPL at `import torch`: it takes 3 ms, and only a device tensor has
-// the key.
+// Registered when the device starts, and not by TORCH_LIBRARY_IMPL at `import torch`. The registration takes 3 ms, and
+// only device tensors need it.
 const bool at_start = [] {
   c10::openreg::on_start([] {
     using torch::Library;

@@ -11,9 +11,10 @@
 
 #include "Threads.h"
 
-// What a user registered with _register_on_completion_hook(). ProcessGroupNCCL has a thread that calls it; here the threads
-// that complete the calls do. They may complete two calls at the same time, so one of them calls the hook for both: the
-// hook is never called twice at once, and it learns of the calls in the order in which they ended.
+// The function that a user registered with _register_on_completion_hook(). ProcessGroupNCCL calls it from a thread of
+// its own; here the threads that complete the collectives call it. Two collectives may complete at the same time; then
+// one thread calls the hook for both. So the hook never runs twice at once, and gets the collectives in the order in
+// which they ended.
 namespace c10d::openreg {
 
 class CompletionHook final {
@@ -28,12 +29,14 @@ class CompletionHook final {
     hook_ = std::move(hook);
   }
 
-  // To be called before the stream goes on, because the next call of the group may end on another thread.
+  // Adds a collective that has ended. To be called before the stream goes on: the next collective of the group may end
+  // on another thread.
   void add(std::shared_ptr<WorkInfo> info) {
     const std::lock_guard lock(mutex_);
     ended_.push_back(std::move(info));
   }
 
+  // Calls the hook for all collectives that were added, unless another thread does so already.
   void call() {
     std::unique_lock lock(mutex_);
     if (calling_) {
@@ -43,7 +46,7 @@ class CompletionHook final {
     while (!ended_.empty()) {
       const auto info = std::move(ended_.front());
       ended_.pop_front();
-      lock.unlock(); // the hook takes the GIL
+      lock.unlock(); // the hook takes Python's interpreter lock
       try {
         hook_(info);
       } catch (const std::exception& error) {
@@ -55,7 +58,8 @@ class CompletionHook final {
     idle_.notify_all();
   }
 
-  // Returns when the hook has been called for each call that has ended. The caller does not hold the GIL.
+  // Waits until the hook has been called for all collectives that were added. The caller must not hold Python's
+  // interpreter lock.
   void wait() {
     std::unique_lock lock(mutex_);
     while (!ended_.empty() || calling_) {

@@ -11,22 +11,23 @@
 #include <vector>
 
 // LITERALINCLUDE START: ENGINE
-// What moves the bytes between ranks. ProcessGroupOCCL turns each call of torch.distributed into a Request and gives it to
-// an engine when the communication stream gets there; the engine knows nothing of streams, and of PyTorch only tensors.
+// An engine moves the bytes between ranks. ProcessGroupOCCL turns each call of torch.distributed into a Request, and
+// gives it to an engine when the communication stream comes to it. The engine knows nothing of streams, and nothing of
+// PyTorch but tensors.
 //
-// Rule: start() returns at once, and `done` is called exactly once, on any thread: with nullptr when the outputs are
-// complete and the inputs may change, with the failure otherwise. A start() that waits would hold up every other stream's
-// host functions, so two ranks that each wait for the other's second transfer would hang.
+// Rule: start() returns at once. `done` is called exactly once, on any thread: with nullptr when the outputs are
+// complete and the inputs may change, or with the failure. If start() waited, it would delay the host functions of all
+// other streams, and two ranks that each wait for the second transfer of the other would hang.
 namespace c10d::openreg {
 
 struct Reduction {
   ReduceOp::RedOpType op = ReduceOp::UNUSED; // SUM, PRODUCT, MIN or MAX
-  int64_t divisor = 1;                       // the result is divided by it (AVG)
-  double factor = 1;                         // the inputs are multiplied by it (PREMUL_SUM) ...
-  at::Tensor factor_tensor;                  // ... or by this one element, if it is defined
+  int64_t divisor = 1;                       // the result is divided by this number (AVG)
+  double factor = 1;                         // the inputs are multiplied by this number (PREMUL_SUM) ...
+  at::Tensor factor_tensor;                  // ... or by this tensor of one element, if it is defined
 };
 
-// The tensors are flat tensors of the CPU over the device's bytes. Vectors that have one tensor for each rank are marked n.
+// The tensors are flat CPU tensors over the device's bytes. n: a vector with one tensor for each rank.
 //
 //              inputs            outputs
 //   broadcast  {tensor}          {tensor}          the same bytes; `root`
@@ -56,17 +57,17 @@ enum class Verb : uint8_t {
 
 struct Request {
   Verb verb;
-  OpType type;           // what was called, for sentences
-  uint64_t sequence = 0; // the same on all ranks; of send and recv, one for each peer and direction
+  OpType type;           // the function that was called, for messages
+  uint64_t sequence = 0; // the same on all ranks; send and recv count for each peer and direction
   int root = -1;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
   Reduction reduction{};
   std::chrono::milliseconds timeout{};
-  std::vector<int64_t> shape; // as the user knows the tensor, for sentences
+  std::vector<int64_t> shape; // the shape of the user's tensor, for messages
   at::ScalarType dtype = at::ScalarType::Undefined;
   ReduceOp::RedOpType op = ReduceOp::UNUSED;
-  int source = -1; // recv sets it
+  int source = -1; // the sender; the engine sets it in recv
 };
 
 class Engine {
@@ -75,7 +76,7 @@ class Engine {
 
   virtual ~Engine() = default;
   virtual void start(std::shared_ptr<Request> request, Done done) = 0;
-  // What is pending fails, and so does what is started later.
+  // Makes all pending requests fail, and all requests that are started later.
   virtual void abort() = 0;
 };
 

@@ -10,10 +10,10 @@
 namespace c10d::openreg {
 namespace {
 
-// Data up to this size travels with its header.
+// Data of up to this many bytes is sent in the same message as its header.
 constexpr size_t kInline = 4096;
 
-// Gloo's tags: 0 is send and recv of the user, which match in their order as NCCL's do.
+// The gloo tag of a collective. The user's send and recv have the tag 0: they match in their order, as NCCL's do.
 int tag_of(const Request& request) {
   return static_cast<int>((1U << 30) | (request.sequence & ((1U << 30) - 1)));
 }
@@ -115,7 +115,8 @@ void GlooEngine::run(Request& request) {
   }
 }
 
-// `all_data` false: only the header and what travels with it.
+// Sends the header, and the data to the rank `to`. With `all_data` false, leaves out data that does not fit into the
+// message of the header.
 void GlooEngine::send_message(
     const Request& request, const at::Tensor& data, int to, int tag, const Deadline& deadline, bool all_data) {
   Header header = make_header(request);
@@ -131,7 +132,9 @@ void GlooEngine::send_message(
   wait(first, deadline);
 }
 
-// Into `data`. Returns the sender and its header. Throws if they do not fit, after it has taken the data.
+// Receives a message into `data`. Returns the sender and its header. If the header does not fit to the request, takes
+// the data and throws. With `all_data` false, does not throw: `data` becomes a buffer for the data, which the caller
+// then takes.
 std::pair<int, Header> GlooEngine::receive_message(
     const Request& request, at::Tensor& data, int from, int tag, const Deadline& deadline, bool all_data) {
   const at::Tensor message = make_buffer(sizeof(Header) + kInline);
@@ -159,7 +162,7 @@ std::pair<int, Header> GlooEngine::receive_message(
     wait(recv(fits ? as_bytes(data) : make_buffer(header.total), from, tag), deadline);
   }
   if (!fits) {
-    if (!all_data) { // the caller takes the data
+    if (!all_data) {
       data = make_buffer(header.total);
       return {from, header};
     }
@@ -198,7 +201,7 @@ void GlooEngine::reduce(Request& request, const Deadline& deadline) {
   if (rank_ != request.root) {
     return send_message(request, input, request.root, tag, deadline);
   }
-  // In the order of the ranks, so that repeated runs have the same bits.
+  // In the order of the ranks, so that repeated runs give the same bits.
   at::Tensor result;
   std::exception_ptr failure;
   for (int from = 0; from < size_; ++from) {
@@ -207,7 +210,7 @@ void GlooEngine::reduce(Request& request, const Deadline& deadline) {
       if (from != rank_) {
         receive_message(request, part, from, tag, deadline);
       }
-    } catch (const Refusal&) { // the other ranks must not wait for this one
+    } catch (const Refusal&) { // goes on, because the other ranks must not wait for this one
       failure = failure ? failure : std::current_exception();
       continue;
     }
@@ -274,7 +277,7 @@ void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
   const auto input = [&](int to) -> const at::Tensor& { return request.inputs[request.inputs.size() == 1 ? 0 : to]; };
   const bool has_data = !request.inputs.empty();
 
-  // The plans, with the data that is small.
+  // The plans, with small data in the same messages.
   const Plan own = make_plan(request, size_);
   std::vector<at::Tensor> received(size_);
   std::vector<c10::intrusive_ptr<Work>> receives(size_);
@@ -320,7 +323,7 @@ void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
     return;
   }
 
-  // What each rank sent, after its plan or by itself.
+  // The data of each rank: small data came with the plan, larger data comes as a message of its own.
   std::vector<at::Tensor> parts(size_);
   works.clear();
   for (int from = 0; from < size_; ++from) {

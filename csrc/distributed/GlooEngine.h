@@ -9,16 +9,17 @@
 #include "ThreadedEngine.h"
 
 // LITERALINCLUDE START: GLOO RULES
-// The engine on PyTorch's ProcessGroupGloo, which spans machines.
+// The engine that uses PyTorch's ProcessGroupGloo. It works across machines.
 //
-// Gloo ends the process if the ranks' sizes differ: its thread throws what nobody catches. So only messages whose receiver
-// has room for them are given to gloo. A message is a header and up to kInline bytes of data, and its receiver always has
-// room for that; more data follows as a second message, for which the receiver makes room as the header says.
+// If the sizes of two ranks differ, gloo ends the process: its thread throws an exception that nobody catches. So the
+// engine gives gloo only messages for which the receiver has room. A message is a header and up to kInline bytes of
+// data, for which every receiver has room. More data follows as a second message, and the header tells the receiver how
+// much room it needs.
 //
-// Collectives in which all ranks wait for all begin with such a message from every rank to every other, which is the whole
-// collective if the data is small. Send, recv, broadcast, gather, scatter and reduce send in one direction only: nobody
-// waits for a rank that needs nothing from it, and the receiver checks. A receiver that refuses takes the data all the
-// same, or the sender would wait until its timeout.
+// A collective in which every rank waits for all others begins with such a message from every rank to every other. If
+// the data is small, these messages are the whole collective. Send, recv, broadcast, gather, scatter and reduce send in
+// one direction only: no rank waits for a rank that sends it nothing, and the receiver compares the headers. A receiver
+// that finds a mismatch takes the data all the same; otherwise the sender would wait until its timeout.
 // LITERALINCLUDE END: GLOO RULES
 namespace c10d::openreg {
 
@@ -47,7 +48,7 @@ class GlooEngine final : public ThreadedEngine {
   const int rank_;
   const int size_;
   std::mutex mutex_;
-  std::set<c10::intrusive_ptr<Work>> pending_; // what abort() ends
+  std::set<c10::intrusive_ptr<Work>> pending_; // the works that abort() aborts
   bool aborted_ = false;
 };
 

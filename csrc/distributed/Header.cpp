@@ -127,7 +127,8 @@ void check_plans(int rank, const std::vector<Plan>& plans) {
       throw_mismatch(rank, plans[rank].header, other, plans[other].header);
     }
   }
-  // Each pair, also of two other ranks: what fails for them must not begin here. Our own first, for the sentence.
+  // All pairs of ranks are compared: if the collective fails for two other ranks, it must not begin on this one. The
+  // pairs with this rank come first, so the message names them.
   for (const bool own : {true, false}) {
     for (int sender = 0; sender < size; ++sender) {
       for (int receiver = 0; receiver < size; ++receiver) {

@@ -9,17 +9,18 @@
 #include "Engine.h"
 
 // LITERALINCLUDE START: HEADER RULES
-// What a rank tells the others about its collective. The header travels in front of the data, in the same message if the
-// data is small. So a mismatch is found before a byte is written, on every rank that gets the header, and adds no round
-// trip. OCCL_CHECK=0, on all ranks, turns the comparison off.
+// The description of a collective, which a rank sends to the others. The header comes before the data, in the same
+// message if the data is small. So every rank that gets a header finds a mismatch before it has written a byte, and the
+// check costs no round trip. OCCL_CHECK=0, on all ranks, turns the comparison off.
 //
-// Rule: a header has the same length on all ranks, whatever they call; otherwise the check itself could not be received.
+// Rule: a header has the same length on all ranks, whatever they call. Otherwise a rank could not receive the header of
+// a rank that calls another collective.
 // LITERALINCLUDE END: HEADER RULES
 namespace c10d::openreg {
 
 constexpr size_t kMaxShownDims = 8;
 
-// A failure that is our own verdict, and not what an engine's transport says.
+// A failure that this library has found. All other exceptions come from the transport of an engine.
 class Refusal : public c10::DistBackendError {
  public:
   using c10::DistBackendError::DistBackendError;
@@ -27,8 +28,8 @@ class Refusal : public c10::DistBackendError {
 
 struct Header {
   uint64_t sequence;
-  uint64_t inlined; // bytes of data that follow in the same message
-  uint64_t total;   // bytes of data for the receiver
+  uint64_t inlined; // how many bytes of data are in the same message
+  uint64_t total;   // how many bytes of data the receiver gets
   int32_t root;
   OpType type;
   int8_t dtype;
@@ -41,16 +42,17 @@ bool checks_headers();
 
 Header make_header(const Request& request);
 
-// As PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL names a collective.
+// Describes a collective in the words of PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL.
 std::string describe(const Header& header);
 
-// Whether the two can be parts of one collective, apart from the sizes.
+// Whether the two headers can belong to one collective. Does not compare the sizes.
 bool matches(const Header& a, const Header& b);
 
 [[noreturn]] void throw_mismatch(int rank, const Header& own, int other_rank, const Header& other);
 
-// What travels in front of a collective of the shared engine: the header, then the bytes that the rank sends to
-// each rank and expects from each. Every rank sees all of them, so all come to the same verdict.
+// What a rank sends first in a collective that goes through shared memory: the header, how many bytes the rank
+// sends to each rank, and how many it expects from each. Every rank sees the plans of all ranks, so all of them decide
+// alike.
 struct Plan {
   Header header;
   std::vector<uint64_t> sends;
@@ -62,7 +64,7 @@ size_t plan_bytes(int size);
 void write_plan(const Plan& plan, char* to);
 Plan read_plan(const char* from, int size);
 
-// Throws if a rank's plan does not fit. An empty plan is that of a rank that need not be asked.
+// Throws if the plans of two ranks do not fit together. An empty plan is that of a rank whose data this rank does not read.
 void check_plans(int rank, const std::vector<Plan>& plans);
 
 } // namespace c10d::openreg

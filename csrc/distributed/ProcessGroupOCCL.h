@@ -15,15 +15,16 @@
 // LITERALINCLUDE START: PROCESS GROUP RULES
 // torch.distributed's backend for the device, with the semantics of ProcessGroupNCCL.
 //
-// Each group has a communication stream, on which its collectives run in the order of their calls, and one for each peer and
-// direction of send and recv. A call makes that stream wait for the current stream and queues one deferred item, which
-// starts the engine when its turn comes and completes when the engine is done.
+// Each group has a communication stream, on which its collectives run in the order of their calls. It has another
+// stream for each peer and direction of send and recv. A call makes the communication stream wait for the current
+// stream, and queues one deferred item there (orLaunchDeferred). The item starts the engine when the stream comes to
+// it, and completes when the engine is done.
 //
-// Rule: no communication stream comes from PyTorch's pool, where two streams may share a queue. A send that waits for its
-// receiver would then hold up the recv that the receiver waits for.
+// Rule: no communication stream comes from PyTorch's pool, where two streams may share a queue. There, a send that
+// waits for its receiver could delay the recv for which the receiver waits.
 //
-// The engine holds the storages until it is done, so the caching allocator cannot hand their memory out too early, and
-// nobody needs record_stream.
+// The engine holds the storages until it is done. So the caching allocator cannot reuse their memory too early, and
+// nobody needs to call record_stream.
 // LITERALINCLUDE END: PROCESS GROUP RULES
 namespace c10d::openreg {
 
@@ -33,7 +34,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
     explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout) : Backend::Options("occl", timeout) {}
     bool is_high_priority_stream = false;
 #if OPENREG_TORCH_AT_LEAST(2, 14)
-    // PyTorch gives the copy to a group that is split from this one, and writes the new group's name into it.
+    // PyTorch passes the copy to a group that is split from this one, after it has set the new group's name.
     c10::intrusive_ptr<Backend::Options> clone() const override {
       return c10::make_intrusive<Options>(*this);
     }
@@ -49,12 +50,12 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
       c10::intrusive_ptr<Options> options);
   ~ProcessGroupOCCL() override;
 
-  // Makes a gloo group; set by Python, which alone can.
+  // Makes a gloo group. Python sets the function, because only Python can make one.
   using MakeGloo = std::function<c10::intrusive_ptr<Backend>(
       c10::intrusive_ptr<Store> store, int rank, int size, std::chrono::milliseconds timeout)>;
   static MakeGloo make_gloo;
 
-  // What the keys of a group begin with.
+  // The prefix of a group's keys in the store.
   static std::string store_prefix();
 
   const std::string getBackendName() const override {
@@ -135,9 +136,11 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   c10::intrusive_ptr<Work> barrier(const BarrierOptions& options) override;
 
  private:
-  // Requests that run one after the other; chains of one call run side by side.
+  // By key: requests that run one after the other. The chains of one call run at the same time.
   using Chains = std::map<std::string, std::vector<std::shared_ptr<Request>>>;
-  struct Call;
+  struct Call; // CollectiveCall.h
+
+  static constexpr const char* kCollectives = ""; // the key of the stream and the chain of collectives
 
   std::shared_ptr<Request> make_request(
       Verb verb, OpType type, const at::Tensor& example, std::chrono::milliseconds timeout);
@@ -153,7 +156,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   const c10::intrusive_ptr<Backend> gloo_;
   const c10::intrusive_ptr<Options> options_;
   std::shared_ptr<Engine> engine_;
-  std::shared_ptr<Engine> shared_engine_; // null: the ranks share no memory
+  std::shared_ptr<Engine> shared_engine_; // null if the ranks share no memory
   std::mutex mutex_;
   std::map<std::string, orStream_t> streams_;
   std::map<std::string, uint64_t> peer_sequences_;

@@ -10,7 +10,7 @@
 namespace c10d::openreg {
 namespace {
 
-// A NaN of either operand is the result, as NCCL's and ATen's minimum has it.
+// If one operand of MIN or MAX is NaN, the result is NaN, as in NCCL and ATen.
 template <typename T>
 bool is_nan(T value) {
   if constexpr (std::is_integral_v<T>) {

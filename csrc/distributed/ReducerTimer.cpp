@@ -5,8 +5,8 @@
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegStream.h"
 
-// The times of a step of DistributedDataParallel, as the device reached them. Without a timer for the device type, DDP
-// cannot be made where its statistics are asked for.
+// The timer of DistributedDataParallel: the times when the device reaches the parts of a training step. If a device
+// type has no timer, DDP cannot be constructed when its statistics are on.
 namespace c10d::openreg {
 namespace {
 
@@ -25,7 +25,7 @@ class ReducerTimer final : public c10d::Timer {
   }
 
   void record(Event event) override {
-    Timer::record(event); // the time on the host
+    Timer::record(event); // stores the time of the host
     OPENREG_CHECK(
         orEventRecord(events_[static_cast<size_t>(event)], c10::openreg::current_stream_handle(device_.index())));
   }
@@ -38,13 +38,13 @@ class ReducerTimer final : public c10d::Timer {
     OPENREG_CHECK(orEventSynchronize(last));
     float milliseconds = 0;
     OPENREG_CHECK(orEventElapsedTime(&milliseconds, events_[static_cast<size_t>(start)], last));
-    // A negative difference: the end was recorded in an earlier step than the start.
+    // The difference is negative if the end was recorded in an earlier step than the start.
     return milliseconds < 0 ? std::nullopt : std::optional<int64_t>(static_cast<int64_t>(milliseconds * 1e6));
   }
 
  private:
   const c10::Device device_;
-  std::array<orEvent_t, 5> events_{}; // one for each Event
+  std::array<orEvent_t, 5> events_{}; // by Event
 };
 
 C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::DeviceType::PrivateUse1, ReducerTimer)

@@ -17,11 +17,11 @@
 namespace c10d::openreg {
 namespace {
 
-constexpr size_t kHalf = 512 << 10; // small enough for the processor's cache
-constexpr size_t kPlan = 16 << 10;
-constexpr int kMaxRanks = 256; // more plans do not fit
+constexpr size_t kHalf = 512 << 10; // bytes; it fits into the processor's cache
+constexpr size_t kPlan = 16 << 10;  // bytes
+constexpr int kMaxRanks = 256;      // the plan of a larger group would not fit into kPlan
 constexpr std::chrono::microseconds kSpin{50};
-constexpr std::chrono::milliseconds kLook{200}; // between two looks whether the other rank lives
+constexpr std::chrono::milliseconds kLivenessInterval{200}; // the time between two checks whether the other rank lives
 
 struct Counter {
   alignas(64) std::atomic<uint32_t> value;
@@ -48,7 +48,7 @@ bool reached(uint32_t counter, uint32_t stage) {
   return static_cast<int32_t>(counter - stage) >= 0;
 }
 
-// Whether the process runs; not of one that was killed and is not yet waited for.
+// Whether the process runs. False for a zombie: a process that has ended, but whose parent has not waited for it.
 bool lives(int process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string line;
@@ -59,8 +59,8 @@ bool lives(int process) {
   return name_end != std::string::npos && line[name_end + 2] != 'Z' && line[name_end + 2] != 'X';
 }
 
-// The same for processes that see each other's /proc.
-std::string host() {
+// A text that is the same for all processes that see each other in /proc.
+std::string host_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat status{};
@@ -68,7 +68,8 @@ std::string host() {
   return boot + "/" + std::to_string(status.st_ino);
 }
 
-struct Card { // what a rank says of itself
+// What a rank tells the others through the store.
+struct RankInfo {
   int process;
   orIpcMemHandle_t handle;
 };
@@ -114,27 +115,27 @@ std::shared_ptr<SharedEngine> SharedEngine::make(Store& store, int rank, int siz
 }
 
 bool SharedEngine::open(Store& store, std::chrono::milliseconds timeout) {
-  Card card{getpid(), {}};
+  RankInfo info{getpid(), {}};
   const bool made = size_ <= kMaxRanks && orMalloc(&memory_[rank_], sizeof(Mailbox)) == orSuccess &&
-                    orIpcGetMemHandle(&card.handle, memory_[rank_]) == orSuccess;
+                    orIpcGetMemHandle(&info.handle, memory_[rank_]) == orSuccess;
   if (made) {
     mailboxes_[rank_] = new (orGetKernelPointer(memory_[rank_])) Mailbox(); // NOLINT: freed with the memory
   }
-  const std::string own_host = made ? host() : "";
-  std::vector<uint8_t> text(sizeof(Card));
-  std::memcpy(text.data(), &card, sizeof(Card));
+  const std::string own_host = made ? host_identity() : "";
+  std::vector<uint8_t> text(sizeof(RankInfo));
+  std::memcpy(text.data(), &info, sizeof(RankInfo));
   text.insert(text.end(), own_host.begin(), own_host.end());
-  store.set("card/" + std::to_string(rank_), text);
+  store.set("rank/" + std::to_string(rank_), text);
   bool opened = made;
   for (int other = 0; other < size_; ++other) {
-    const std::string key = "card/" + std::to_string(other);
+    const std::string key = "rank/" + std::to_string(other);
     store.wait({key}, timeout);
     const std::vector<uint8_t> theirs = store.get(key);
-    const std::string their_host(theirs.begin() + sizeof(Card), theirs.end());
-    std::memcpy(&card, theirs.data(), sizeof(Card));
-    processes_[other] = card.process;
+    const std::string their_host(theirs.begin() + sizeof(RankInfo), theirs.end());
+    std::memcpy(&info, theirs.data(), sizeof(RankInfo));
+    processes_[other] = info.process;
     if (opened && other != rank_) {
-      opened = their_host == own_host && orIpcOpenMemHandle(&memory_[other], card.handle, 0) == orSuccess;
+      opened = their_host == own_host && orIpcOpenMemHandle(&memory_[other], info.handle, 0) == orSuccess;
       if (opened) {
         mailboxes_[other] = static_cast<Mailbox*>(orGetKernelPointer(memory_[other]));
       }
@@ -145,7 +146,7 @@ bool SharedEngine::open(Store& store, std::chrono::milliseconds timeout) {
 
 SharedEngine::~SharedEngine() {
   abort();
-  // Both calls wait for the device, which may be waiting for this thread.
+  // On another thread: both calls wait for the device, and the device may be waiting for this thread.
   run_on_thread([memory = memory_, rank = rank_] {
     for (size_t other = 0; other < memory.size(); ++other) {
       if (memory[other] != nullptr) {
@@ -187,7 +188,7 @@ void SharedEngine::wait(std::atomic<uint32_t>& value, uint32_t stage, int rank, 
     }
     if (other.failed.load() != 0 || (slept && !lives(processes_[rank]))) {
       TORCH_CHECK(
-          reached(counter.value.load(), stage), // it may have come here before
+          reached(counter.value.load(), stage), // it may have reached the stage before it failed
           "Rank ",
           rank,
           " (process ",
@@ -198,7 +199,7 @@ void SharedEngine::wait(std::atomic<uint32_t>& value, uint32_t stage, int rank, 
     TORCH_CHECK(!deadline.passed(), "Timed out waiting for rank ", rank);
     ++counter.sleepers;
     if (counter.value.load() == seen) {
-      futex_wait(counter.value, seen, std::min<std::chrono::nanoseconds>(kLook, deadline.left()));
+      futex_wait(counter.value, seen, std::min<std::chrono::nanoseconds>(kLivenessInterval, deadline.left()));
     }
     --counter.sleepers;
     slept = true;
@@ -214,11 +215,11 @@ void SharedEngine::take(uint32_t stage) {
 }
 
 void SharedEngine::run(Request& request) {
-  const std::lock_guard lock(mutex_); // a group on two devices has two streams
+  const std::lock_guard lock(mutex_); // needed if a group uses two devices, and so two streams
   try {
     transfer(request, Deadline(request.timeout));
   } catch (const Refusal&) {
-    throw; // all ranks refuse, and have come to the same stage
+    throw; // all ranks find the mismatch, in the same stage: the counters agree
   } catch (...) {
     mailboxes_[rank_]->failed = 1;
     throw;
@@ -231,7 +232,7 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
     request.inputs.clear();
   }
   const Plan own = make_plan(request, size_);
-  const bool per_rank = request.inputs.size() > 1; // the data differs between receivers
+  const bool per_rank = request.inputs.size() > 1; // whether each receiver gets other data
   const bool reduces = request.verb == Verb::allreduce || request.verb == Verb::reduce_scatter;
   const size_t chunk = (per_rank ? kHalf / size_ : kHalf) / 64 * 64;
   const auto input = [&](int to) -> const at::Tensor& { return request.inputs[per_rank ? to : 0]; };
@@ -255,7 +256,7 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
     for (int other = 0; other < size_; ++other) {
       if (other != rank_) {
         wait(mailboxes_[other]->taken.value, stage - 2, other, deadline);
-        if (index == 0) { // the plan has one place, not two
+        if (index == 0) { // there is only one place for the plan, not two
           wait(mailboxes_[other]->taken.value, stage - 1, other, deadline);
         }
       }

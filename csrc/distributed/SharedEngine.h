@@ -9,27 +9,27 @@
 #include "ThreadedEngine.h"
 
 // LITERALINCLUDE START: SHARED RULES
-// The engine for ranks on one host: what all ranks take part in goes through memory that they share, by the device's own
-// means (orIpcGetMemHandle). Send, recv, reduce, gather and scatter stay with gloo.
+// The engine for ranks on one host. It runs the collectives in which all ranks take part, through device memory that the
+// ranks share (orIpcGetMemHandle). Send, recv, reduce, gather and scatter stay with gloo.
 //
-// Each rank has a mailbox, which it alone writes: its plan (Header.h), two halves for data, and two counters.
+// Each rank has a mailbox, which no other rank writes: its plan (Header.h), two halves for data, and two counters.
 //
 //     stage k of the writer:  wait until all have taken stage k - 2; write the half k % 2; posted = k
 //     stage k of a reader:    wait until posted >= k for each rank; read; taken = k
 //
-// So a rank writes one stage while the others still read the one before. The first stage has the plan, from which every
-// rank knows how many stages follow. Every rank computes reductions by itself in the order of the ranks, so all have the
-// same bits. In a broadcast a rank reads only what the root wrote: the root waits for nobody's call, but for those who
-// have not yet read what it wrote two stages before.
+// So a rank writes one stage while the others still read the one before. The first stage has the plans, which tell
+// every rank how many stages follow. Every rank computes reductions itself, in the order of the ranks, so all ranks get
+// the same bits. In a broadcast a rank reads only what the root wrote. So the root does not wait until the others call
+// broadcast, but it waits for those that have not yet read what it wrote two stages before.
 //
-// Rule: counters only grow, and a rank that gives up says so (`failed`); the others look whether it lives only if they have
-// waited for long.
+// Rule: counters only grow. A rank that gives up sets `failed`. The others check whether a rank lives only after a long
+// wait.
 // LITERALINCLUDE END: SHARED RULES
 namespace c10d::openreg {
 
 class SharedEngine final : public ThreadedEngine {
  public:
-  // Waits for the other ranks. Null on all ranks if one cannot reach another's memory.
+  // Waits for the other ranks. Returns null on all ranks if one rank cannot reach the memory of another.
   static std::shared_ptr<SharedEngine> make(Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
   ~SharedEngine() override;

@@ -14,7 +14,7 @@ void ThreadedEngine::start(std::shared_ptr<Request> request, Done done) {
     } catch (...) {
       failure = std::current_exception();
     }
-    request.reset(); // the tensors go before anybody hears that they may
+    request.reset(); // before `done`, which tells the caller that the tensors are not used any more
     done(failure);
   });
 }

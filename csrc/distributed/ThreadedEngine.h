@@ -6,7 +6,7 @@
 
 namespace c10d::openreg {
 
-// How long a request may still wait.
+// The time when a request gives up.
 class Deadline {
  public:
   explicit Deadline(std::chrono::milliseconds timeout) : end_(std::chrono::steady_clock::now() + timeout) {}
@@ -23,7 +23,7 @@ class Deadline {
   std::chrono::steady_clock::time_point end_;
 };
 
-// An engine whose requests are functions that wait, each on a thread.
+// An engine that runs each request on a thread of its own, where it may wait.
 class ThreadedEngine : public Engine, public std::enable_shared_from_this<ThreadedEngine> {
  public:
   void start(std::shared_ptr<Request> request, Done done) final;

@@ -15,10 +15,10 @@ struct Pool {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
-  size_t idle = 0; // threads that wait for a task, or are about to
+  size_t idle = 0; // how many threads wait for a task, or will do so next
 };
 
-// Never deleted: threads wait for other ranks while the process exits.
+// Never deleted: threads may wait for other ranks while the process exits.
 Pool& pool() {
   static auto* const made = new Pool();
   return *made;
@@ -49,7 +49,7 @@ void run_on_thread(std::function<void()> task) {
   Pool& p = pool();
   const std::lock_guard lock(p.mutex);
   if (p.idle <= p.tasks.size()) {
-    // Signals are for the program's own threads.
+    // Signals are for the program's own threads, except for the signals that a thread causes itself.
     sigset_t all;
     sigset_t previous;
     sigfillset(&all);

@@ -5,12 +5,12 @@
 
 namespace c10d::openreg {
 
-// Runs `task` on a thread of its own, which an earlier task may have left. Tasks wait for other ranks, and any task may be
-// what another one waits for, so the number of threads has no limit.
+// Runs `task` on a thread that runs nothing else. Idle threads are used again. The number of threads has no limit,
+// because tasks wait for other ranks, and one task may be what another one waits for.
 void run_on_thread(std::function<void()> task);
 
-// As good as no limit. GCC 12 makes of condition_variable::wait() a symbol that systems older than it do not have, and
-// compiles wait_for() into its caller.
+// A time limit that is never reached. The reason for it: with GCC 12, condition_variable::wait() needs a symbol that
+// older systems do not have, and wait_for() is compiled into its caller.
 constexpr std::chrono::hours kLong{24};
 
 } // namespace c10d::openreg

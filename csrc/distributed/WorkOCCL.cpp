@@ -67,7 +67,7 @@ void raise_on_stream(orStream_t stream, std::shared_ptr<WorkState> state) {
     }
   };
   if (orLaunchHostFunc(stream, raise, kept) != orSuccess) {
-    delete kept; // no thread can be started, and then nothing else runs either
+    delete kept; // no thread could be started; then no other work runs either
   }
 }
 
@@ -127,7 +127,7 @@ std::vector<at::Tensor> WorkOCCL::result() {
 }
 
 void WorkOCCL::wait_on_host() const {
-  OPENREG_CHECK(orEventSynchronize(event_)); // gives up the interpreter's lock
+  OPENREG_CHECK(orEventSynchronize(event_)); // releases Python's interpreter lock while it waits
   if (const std::exception_ptr failure = exception()) {
     std::rethrow_exception(failure);
   }
@@ -137,7 +137,8 @@ void WorkOCCL::synchronize() {
   wait_on_stream(/*raises=*/true);
 }
 
-// `raises`: a failure becomes the stream's.
+// Makes the current stream wait for the collective. `raises`: a failure of the collective becomes a failure of the
+// stream.
 void WorkOCCL::wait_on_stream(bool raises) {
   c10::openreg::check_not_forked();
   if (c10d::allow_inflight_collective_as_graph_input()) {
@@ -150,7 +151,7 @@ void WorkOCCL::wait_on_stream(bool raises) {
       return; // nothing is left to wait for
     }
   }
-  if (c10::openreg::executes_inline()) { // operators run in their call: the host is the stream
+  if (c10::openreg::executes_inline()) { // operators run in the calling thread, so the host must wait
     return raises ? wait_on_host() : void();
   }
   const orStream_t stream = c10::openreg::current_stream_handle(device_.index());
@@ -189,11 +190,11 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
 }
 
 void WorkOCCL::abort() {
-  TORCH_CHECK(false, "WorkOCCL::abort not implemented."); // as WorkNCCL's
+  TORCH_CHECK(false, "WorkOCCL::abort not implemented."); // as in WorkNCCL
 }
 
-// As CUDA's: complete at once for the host, with values that are there in the order of the stream. In inline execution the
-// future completes with the collective, because nothing else would wait for it.
+// As on CUDA, the future is complete at once for the host, and its values are valid in the order of the stream. In
+// inline execution the future completes with the collective, because nothing else would wait for the collective.
 c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
   const bool is_inline = c10::openreg::executes_inline();
   {
@@ -203,7 +204,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
     }
     future_ = tensor_future({device_});
     state_->outputs = outputs_;
-    state_->heard = state_->heard || is_inline; // there, the future has the failure
+    state_->heard = state_->heard || is_inline; // in inline execution the future reports the failure
     if (is_inline && !state_->done) {
       return state_->future = future_;
     }

@@ -9,43 +9,45 @@
 #include "runtime/OpenRegStream.h"
 
 // LITERALINCLUDE START: WORK RULES
-// A collective that was called, as ProcessGroupNCCL's Work has it.
+// The Work of a collective, with the semantics of ProcessGroupNCCL's.
 //
-// Rule: wait() makes the current stream wait, not the host; what is launched afterwards sees the result. The host waits only
-// in inline execution, for a barrier, and if a timeout is given.
+// Rule: wait() makes the current stream wait, and not the host. Kernels that are launched afterwards see the result.
+// The host waits in three cases only: in inline execution, for a barrier, and if a timeout is given.
 //
-// A failure belongs to whoever waits: wait() also queues a launch that raises it, so the next call that synchronises with
-// the stream, such as .item(), raises. If the Work has gone without wait(), the stream that was current in the call fails
-// instead: DDP, which keeps only the future, must not train on with wrong gradients.
+// A failure is raised where the program waits. wait() also queues a launch that raises the failure, so the next call
+// that synchronises with the stream raises it, such as .item(). If the Work was deleted without wait(), the stream that
+// was current in the call of the collective fails instead. DDP needs this: it keeps only the future, and must not train
+// on with wrong gradients.
 // LITERALINCLUDE END: WORK RULES
 namespace c10d::openreg {
 
-// What the Work and the running collective share.
+// The state that the Work and the running collective share.
 struct WorkState : std::enable_shared_from_this<WorkState> {
   using Clock = std::chrono::steady_clock;
 
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  bool heard = false;          // somebody waits, or has asked: the failure is theirs
-  bool dropped = false;        // the Work has gone
+  bool heard = false;          // somebody has waited or asked, and gets the failure
+  bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   std::exception_ptr failure;
   int source = -1;
   Clock::time_point started;
   Clock::time_point finished;
-  c10::intrusive_ptr<c10::ivalue::Future> future; // to be completed at the end
-  c10::intrusive_ptr<c10::ivalue::Future> result;
-  std::vector<at::Tensor> outputs; // of the future
+  c10::intrusive_ptr<c10::ivalue::Future> future; // of getFuture(), if it completes with the collective
+  c10::intrusive_ptr<c10::ivalue::Future> result; // of getFutureResult()
+  std::vector<at::Tensor> outputs;                // the values of `future`
 
   void finish(std::exception_ptr exception);
-  // Callbacks of the futures run here, and may call collectives and wait for them: the stream must have gone on before.
+  // Runs the callbacks of the futures. They may call collectives and wait for them, so the stream must have gone on
+  // before.
   void complete_futures();
 };
 
 class WorkOCCL final : public Work {
  public:
-  // `event` is recorded behind the collective; the work destroys it. `blocks`: wait() waits on the host.
+  // `event` is recorded after the collective; the Work destroys it. `blocks`: wait() makes the host wait.
   WorkOCCL(
       int rank,
       OpType type,
@@ -84,7 +86,7 @@ class WorkOCCL final : public Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// Makes `stream` raise the failure of the work, if it fails, at the next call that waits for the stream.
+// If the work fails, the next call that waits for `stream` raises the failure.
 void raise_on_stream(orStream_t stream, std::shared_ptr<WorkState> state);
 
 } // namespace c10d::openreg

@@ -15,14 +15,15 @@ namespace {
 constexpr unsigned kRecorded =
     orActivityKernel | orActivityCopy | orActivityFill | orActivityCall | orActivitySynchronization;
 
-std::atomic<uint64_t> recording{0}; // which one; what is left of an earlier one is forgotten
+std::atomic<uint64_t> recording{0}; // the number of the recording; records of an earlier one are dropped
 orSubscriber_t subscriber = nullptr;
 
-// What a thread has recorded. Only the thread writes while it is observed; stop_recording() reads when it no longer is.
+// The records of one thread. Only the thread itself writes them. stop_recording() reads them when the subscription has
+// ended.
 struct ThreadRecords {
   const int32_t thread = static_cast<int32_t>(::syscall(SYS_gettid));
   uint64_t recording = 0;
-  std::vector<ActivityRecord> open; // begun, not ended: each is within the one before
+  std::vector<ActivityRecord> open; // activities that have begun and not ended: each is within the previous one
   std::vector<ActivityRecord> records;
   std::vector<uint64_t> operations;
   std::vector<uint64_t> ranges;
@@ -39,7 +40,8 @@ Threads& threads() {
   return *instance;
 }
 
-// Never deleted, because a thread may be told of until its very end; a thread that was never observed has none.
+// The records of the calling thread, made when it is first observed. Never deleted, because a thread may be observed
+// until its very end.
 ThreadRecords& this_thread() {
   thread_local ThreadRecords* mine = nullptr;
   if (C10_UNLIKELY(mine == nullptr)) {
@@ -64,7 +66,7 @@ uint64_t innermost(const std::vector<uint64_t>& ids) {
   return ids.empty() ? 0 : ids.back();
 }
 
-// The operands of a copy or a fill: a destination, and perhaps a source.
+// Notes the places and the size of a copy or fill.
 void note_places(const orActivity& activity, ActivityRecord& record) {
   const auto note = [](const orOperand* operand, void* context) {
     auto* const record = static_cast<ActivityRecord*>(context);
@@ -93,7 +95,7 @@ void record_activity(const orActivity* activity, void*) {
     if ((activity->kind & (orActivityCopy | orActivityFill)) != 0) {
       note_places(*activity, record);
     }
-    record.begin = getApproximateTime(); // without what came before
+    record.begin = getApproximateTime(); // last: the work above is not part of the activity
     return;
   }
   while (!mine.open.empty() && mine.open.back().id >= activity->id) {
@@ -101,7 +103,7 @@ void record_activity(const orActivity* activity, void*) {
       mine.open.back().end = now;
       mine.records.push_back(mine.open.back());
     }
-    mine.open.pop_back(); // also those whose end was not told: a thread that ended within a kernel
+    mine.open.pop_back(); // also records without an end, if a thread ended within a kernel
   }
 }
 
@@ -137,7 +139,7 @@ void push_operation(uint64_t id) {
 
 void pop_operation() {
   auto& operations = this_thread().operations;
-  if (!operations.empty()) { // else it began before the recording
+  if (!operations.empty()) { // otherwise the operator began before the recording
     operations.pop_back();
   }
 }

@@ -8,12 +8,13 @@
 #include <vector>
 
 // LITERALINCLUDE START: RECORDER RULES
-// What the device did while a profiler was on, in the words of the device: no Kineto here.
+// Records the activities of the device while a profiler is on. This file knows the device's terms only, and nothing of
+// Kineto.
 //
-// Rules: the time is c10::getApproximateTime(), which PyTorch's own events have, so that no kernel begins before the
-// operator that started it. A record is written by the thread that computes, into a buffer of its own: nothing is locked
-// and nothing is looked up while the program runs. Which operator a kernel belongs to is known on the thread that calls,
-// and only there: a kernel on another thread finds it through its correlation, which is the id of the call.
+// Rules: the clock is c10::getApproximateTime(), which PyTorch's own events use. So no kernel begins before the
+// operator that started it. The computing thread writes a record into its own buffer: while the program runs, nothing
+// is locked and nothing is looked up. Only the calling thread knows the operator that a kernel belongs to. The record
+// of a kernel on another thread has the id of the call as its correlation, and the record of the call has the operator.
 // LITERALINCLUDE END: RECORDER RULES
 namespace c10::openreg {
 
@@ -21,17 +22,17 @@ namespace c10::openreg {
 struct ActivityRecord {
   orActivityKind kind; // Kernel, Copy, Fill, Call or Synchronization
   uint64_t id;
-  uint64_t correlation; // the id of the call that started it; 0: none
+  uint64_t correlation; // the id of the call that started the activity; 0: none
   const char* name;
   int device;
-  orStream_t stream; // null: no single stream
-  int32_t thread;    // the system's id of the thread that told
+  orStream_t stream; // null: the activity belongs to no single stream
+  int32_t thread;    // the system's id of the thread that did the activity
   approx_time_t begin;
   approx_time_t end;
-  // The innermost operator, and the innermost range of the user (record_function), of the thread that told.
+  // The innermost operator and the innermost range of the user (record_function) on that thread.
   uint64_t operation;
   uint64_t range;
-  // Of copies and fills.
+  // For copies and fills.
   struct Place {
     orMemoryType type;
     int device;
@@ -41,15 +42,15 @@ struct ActivityRecord {
 // LITERALINCLUDE END: RECORD
 
 struct Recording {
-  std::vector<ActivityRecord> records;                // in no order
-  std::unordered_map<uint64_t, uint64_t> outer_range; // the range around a range
+  std::vector<ActivityRecord> records;                // not sorted
+  std::unordered_map<uint64_t, uint64_t> outer_range; // by range: the range around it
 };
 
-// One recording at a time, as PyTorch has one profiler at a time.
+// There is one recording at a time, as PyTorch has one profiler at a time.
 void start_recording();
 Recording stop_recording();
 
-// The calling thread enters and leaves an operator, or a range of the user.
+// To be called when the calling thread enters or leaves an operator, or a range of the user.
 void push_operation(uint64_t id);
 void pop_operation();
 void push_range(uint64_t id);

@@ -1,4 +1,4 @@
-// Kineto's headers need both; PyTorch's declare the plugin only with the first.
+// Kineto's headers need both macros. PyTorch's header declares the plugin only with the first.
 #define USE_KINETO
 #define FMT_HEADER_ONLY
 
@@ -19,23 +19,23 @@
 #include "OpenRegActivityRecorder.h"
 
 // LITERALINCLUDE START: KINETO RULES
-// The device's events in torch.profiler: a plugin of Kineto, the library that writes PyTorch's traces.
+// Adds the device's events to torch.profiler. This is a plugin of Kineto, the library that writes PyTorch's traces.
 //
-// For each profile Kineto makes a session, starts and stops it, and tells it which operator and which range of the user the
-// calling thread enters. At the end the session hands over its events. Rules:
+// For each profile Kineto makes a session, starts it and stops it. It tells the session which operators and which
+// ranges of the user the calling thread enters. At the end the session returns its events. Rules:
 //
-//   1. Times are those of the host's events: see OpenRegActivityRecorder.h.
-//   2. An event of the device is linked to its operator (`linked`), from which PyTorch computes the device time of each
-//      operator. A range on the device's lane is not linked: its kernels would count twice. No event has an `id`, which
-//      PyTorch would take for that of an operator: numbers of calls are metadata.
-//   3. A call and what it started have the same flow: the arrow of the trace. A kernel that ran on the thread of its
-//      operator was not launched, and has no arrow.
-//   4. A kernel's name is not its operator's, or PyTorch's tables would add them up in one row.
-//   5. Kineto draws the rows of devices that it was told of by handleDeviceInfo; it names others "GPU n".
+//   1. The times come from the same clock as those of the host's events: see OpenRegActivityRecorder.h.
+//   2. An event of the device is linked to its operator (`linked`). From these links PyTorch computes the device time
+//      of each operator. A range on the device's lane is not linked, because its kernels would count twice. No event
+//      has an `id`, because PyTorch would take it for the id of an operator; the ids of calls are metadata.
+//   3. A call and the work that it started have the same flow, which is an arrow in the trace. A kernel that ran on the
+//      thread of its operator was not launched, and has no arrow.
+//   4. The name of a kernel differs from that of its operator. Otherwise PyTorch's tables would add both up in one row.
+//   5. Kineto draws the rows of the devices that handleDeviceInfo has described. It names all other rows "GPU n".
 // LITERALINCLUDE END: KINETO RULES
 //
-// Kineto's interface is not stable: this file is compiled for each minor version of PyTorch, and differences between
-// versions belong here.
+// Kineto's interface is not stable. This file is compiled for each minor version of PyTorch, and it is the place for
+// differences between the versions.
 namespace c10::openreg {
 namespace {
 
@@ -43,7 +43,8 @@ using libkineto::ActivityType;
 using libkineto::GenericTraceActivity;
 
 // LITERALINCLUDE START: ACTIVITY TYPES
-// PyTorch takes these for events of the PrivateUse1 device, except for the calls, which are the host's.
+// PyTorch takes events of these types for events of the PrivateUse1 device, except for calls, which it takes for the
+// host's.
 ActivityType type_of(orActivityKind kind) {
   switch (kind) {
     case orActivityKernel:
@@ -62,7 +63,7 @@ bool is_on_device(const ActivityRecord& record) {
   return type_of(record.kind) != ActivityType::PRIVATEUSE1_RUNTIME;
 }
 
-// As CUDA's traces name them: "Memcpy HtoD (Pinned -> Device)".
+// The names of CUDA's traces: "Memcpy HtoD (Pinned -> Device)".
 std::string name_of(const ActivityRecord& record) {
   static constexpr const char* kMemory[] = {"Pageable", "Pinned", "Device"};
   static constexpr char kSide[] = {'H', 'H', 'D'};
@@ -91,7 +92,8 @@ std::string name_of(const ActivityRecord& record) {
   }
 }
 
-// One span on the lane of a stream for each range of the user, from the first kernel launched within it to the last.
+// For each range of the user, a span on the lane of each stream: from the first kernel that was launched within the
+// range to the last one.
 using Lane = std::pair<int, int64_t>; // device, stream
 using Spans = std::map<std::pair<uint64_t, Lane>, std::pair<int64_t, int64_t>>;
 
@@ -189,13 +191,13 @@ class Session final : public libkineto::IActivityProfilerSession {
       }
     }
     for (const auto& [device, streams] : lanes_) {
-      if (device != lanes_.begin()->first) { // Kineto asks for the first one
+      if (device != lanes_.begin()->first) { // Kineto asks for the first device itself: getDeviceInfo()
         logger.handleDeviceInfo(row_of(device), from);
       }
     }
   }
 
-  // Without an answer here Kineto names the rows of devices itself.
+  // Without this function Kineto chooses the names of the devices' rows itself.
   std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
     return lanes_.empty() ? nullptr : std::make_unique<libkineto::DeviceInfo>(row_of(lanes_.begin()->first));
   }
@@ -222,7 +224,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     return {};
   }
 
-  // Kineto puts this into a list: objects with commas between them, by CUDA's names.
+  // JSON objects, separated by commas, with CUDA's names. Kineto puts them into a list.
   std::string getDeviceProperties() override {
     std::string all;
     for (DeviceIndex device = 0; device < device_count(); ++device) {
@@ -256,8 +258,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   ApproximateClockToUnixTimeConverter clock_;
   std::function<time_t(approx_time_t)> to_unix_time_;
   Recording recording_;
-  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_; // what the logger was given lives here
-  std::map<int, std::set<int64_t>> lanes_;            // the streams of each device that did something
+  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_; // owns the events that the logger gets
+  std::map<int, std::set<int64_t>> lanes_;            // by device: the streams that have events
 
   int64_t time_of(approx_time_t time) const {
     return to_unix_time_(time);
@@ -306,8 +308,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     return event;
   }
 
-  // PyTorch converts its operators' times by itself, and two conversions of one clock differ by nanoseconds. What an
-  // operator started begins after the operator, and what ran on its thread also ends before it.
+  // Moves an event into the operator that started it. PyTorch converts the times of its operators itself, and two
+  // conversions of one clock differ by nanoseconds. An event begins after its operator has begun; if it ran on the
+  // operator's thread, it also ends before the operator.
   static void put_within(GenericTraceActivity& event, const libkineto::ITraceActivity& operation, bool same_thread) {
     const int64_t begin = operation.timestamp();
     const int64_t end = begin + operation.duration();
@@ -319,7 +322,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     event.endTime = std::max(event.startTime, event.endTime);
   }
 
-  // What follows from the times that the trace shows, so that a reader who computes it again gets the same figures.
+  // Adds the figures that follow from times. They are computed from the times that the trace shows, so a reader who
+  // computes them again gets the same figures.
   void add_times(GenericTraceActivity& event, const ActivityRecord& record, const ActivityRecord* call) {
     if (!is_on_device(record)) {
       return;
@@ -334,7 +338,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
   }
 
-  // The id of the stream in PyTorch; of a stream that PyTorch did not make, a number above all of those.
+  // The id of the stream in PyTorch. For a stream that PyTorch did not make: a number that is larger than all these
+  // ids.
   int64_t stream_of(const ActivityRecord& record) {
     const auto [it, is_new] = ids_.try_emplace(record.stream, 0);
     if (is_new) {
@@ -372,7 +377,7 @@ class OpenRegProfiler final : public libkineto::IActivityProfiler {
 
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       const std::set<ActivityType>& types, const libkineto::Config&) override {
-    // Calls are among the host's types, too: a profile of the host alone has none of the others.
+    // A profile of the host alone asks for calls too, but for no type of the device.
     const bool has_device = std::any_of(types.begin(), types.end(), [](ActivityType type) {
       return type == ActivityType::CONCURRENT_KERNEL || type == ActivityType::GPU_MEMCPY ||
              type == ActivityType::GPU_MEMSET || type == ActivityType::GPU_USER_ANNOTATION;

@@ -4,8 +4,8 @@
 #include "../runtime/OpenRegFunctions.h"
 #include "../runtime/OpenRegStream.h"
 
-// Device times for torch.autograd.profiler.profile(use_device="openreg"): PyTorch records an event before and after each
-// operator, and asks for the time between them. The counterpart of torch/csrc/profiler/stubs/cuda.cpp.
+// Device times for torch.autograd.profiler.profile(use_device="openreg"). PyTorch records an event before and after
+// each operator, and asks for the time between them. The counterpart of torch/csrc/profiler/stubs/cuda.cpp.
 namespace c10::openreg {
 namespace {
 
@@ -32,7 +32,7 @@ class ProfilerStubs final : public torch::profiler::impl::ProfilerStubs {
     OPENREG_CHECK(orEventRecord(handle_of(event), stream_handle(stream)));
   }
 
-  // Microseconds. Waits for both events.
+  // The time between the events in microseconds. Waits for both.
   float elapsed(const Event* start, const Event* end) const override {
     OPENREG_CHECK(orEventSynchronize(handle_of(start)));
     OPENREG_CHECK(orEventSynchronize(handle_of(end)));
@@ -52,7 +52,7 @@ class ProfilerStubs final : public torch::profiler::impl::ProfilerStubs {
     OPENREG_CHECK(orDeviceSynchronize());
   }
 
-  // Annotations for a vendor's own viewer, which this device does not have.
+  // Annotations for a vendor's own viewer. This device has none.
   void mark(const char*) const override {}
   void rangePush(const char*) const override {}
   void rangePop() const override {}

@@ -7,7 +7,7 @@
 
 namespace c10::openreg::sanitizer {
 
-// A set of bytes, as ranges that do not touch.
+// A set of addresses of bytes. It is kept as ranges that do not touch each other.
 class Bytes {
  public:
   void add(uintptr_t begin, uintptr_t end);
@@ -18,8 +18,9 @@ class Bytes {
   bool empty() const {
     return ranges_.empty();
   }
+  // Whether a byte of [begin, end) is in the set.
   bool meets(uintptr_t begin, uintptr_t end) const;
-  // How many bytes of the extent are in the set.
+  // How many bytes of the extent, or of [begin, end), are in the set.
   size_t count(const Extent& extent) const;
   size_t count(uintptr_t begin, uintptr_t end) const;
 
@@ -31,7 +32,7 @@ class Bytes {
     }
   }
 
-  // What of [begin, end) is in the set, at the same distance from `to`.
+  // Adds the bytes of [begin, end) that are in this set to `other`, moved from `begin` to `to`.
   void copy(uintptr_t begin, uintptr_t end, uintptr_t to, Bytes& other) const;
 
  private:

@@ -7,12 +7,14 @@
 #include <vector>
 
 // LITERALINCLUDE START: CLOCK RULES
-// Who knows of what: a vector clock for each stream and one for the host (Fidge 1988, Mattern 1989).
+// Which actor knows that which work is done: a vector clock for each stream, and one for the host (Fidge 1988, Mattern
+// 1989).
 //
-// Rules: work on a stream is known to a stream that has waited for an event recorded after it, and to the host once the
-// host has waited. What the host knows, everything that it launches later knows. Nothing else orders: that work happened
-// to be done is luck. The threads of the host share one clock, because the locks and queues by which they wait for each
-// other are not seen.
+// Rules: a stream knows the work of another stream if it has waited for an event that was recorded after that work. The
+// host knows work if it has waited for it. All work that the host launches knows what the host knows. Nothing else
+// orders two pieces of work: if the first one happens to be done when the second one begins, that is luck. The threads
+// of the host share one clock, because the sanitizer does not see the locks and queues by which they wait for each
+// other.
 // LITERALINCLUDE END: CLOCK RULES
 namespace c10::openreg::sanitizer {
 
@@ -31,15 +33,15 @@ class Clocks {
     return devices_[actor];
   }
 
-  // The time of something that the actor does now.
+  // Advances the actor's clock for something that it does now, and returns the time.
   uint64_t step(Actor actor);
 
-  // The time of what the actor did last.
+  // The time of the actor's last step().
   uint64_t now(Actor actor) const {
     return knowledge(actor, actor);
   }
 
-  // Whether what `who` did at `time` is over before what `next` does now.
+  // Whether the thing that `who` did at `time` is done before `next` does something now.
   bool is_before(Actor who, uint64_t time, Actor next) const {
     return who == next || time <= knowledge(next, who) || time <= knowledge(kHost, who);
   }
@@ -55,13 +57,13 @@ class Clocks {
   void host_waits_for_device(int device);
 
  private:
-  using Clock = std::vector<uint64_t>; // by actor; what is missing is 0
+  using Clock = std::vector<uint64_t>; // by actor; missing elements are 0
 
   std::vector<Clock> clocks_;
   std::vector<orStream_t> streams_;
   std::vector<int> devices_;
-  std::vector<uint64_t> joined_; // the state of the host's clock that the stream has
-  uint64_t host_state_ = 1;
+  std::vector<uint64_t> joined_; // by actor: the value of host_state_ when the stream last joined the host's clock
+  uint64_t host_state_ = 1;      // counts the changes of the host's clock
   std::unordered_map<orStream_t, Actor> actors_;
   std::unordered_map<orEvent_t, Clock> events_;
   orStream_t last_stream_ = nullptr;

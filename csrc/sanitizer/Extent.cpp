@@ -16,7 +16,7 @@ Extent::Extent(const orOperand& operand) : Extent(operand.data, operand.itemSize
       dims.clear();
       return;
     }
-    if (size == 1 || stride == 0) { // expanded: the same bytes again
+    if (size == 1 || stride == 0) { // stride 0, an expanded dimension: the same bytes again
       continue;
     }
     if (stride < 0) {
@@ -26,7 +26,7 @@ Extent::Extent(const orOperand& operand) : Extent(operand.data, operand.itemSize
     dims.push_back({size, stride});
   }
   std::sort(dims.begin(), dims.end(), [](const Dim& a, const Dim& b) { return a.stride < b.stride; });
-  // Dimensions that continue each other are one.
+  // Merges dimensions that continue each other.
   SmallVector<Dim, 2> merged;
   for (const Dim& dim : dims) {
     if (merged.empty() && static_cast<size_t>(dim.stride) == run) {
@@ -48,7 +48,7 @@ bool Extent::operator==(const Extent& other) const {
          });
 }
 
-// Bytes from the first one to behind the last one of the innermost `depth` dimensions.
+// The bytes between the first byte of the innermost `depth` dimensions and the end of the last one.
 size_t Extent::span(size_t depth) const {
   size_t bytes = run;
   for (size_t i = 0; i < depth; ++i) {
@@ -65,7 +65,8 @@ size_t Extent::count_runs() const {
   return count;
 }
 
-// Whether a byte of the innermost `depth` dimensions, which begin at `base`, lies in [low, high).
+// Whether a byte of the innermost `depth` dimensions lies in [low, high). `base`: the address where these dimensions
+// begin.
 bool Extent::touches(uintptr_t low, uintptr_t high, uintptr_t base, size_t depth) const {
   const auto inner = static_cast<int64_t>(depth == 0 ? run : span(depth - 1));
   const auto from = static_cast<int64_t>(low) - static_cast<int64_t>(base);
@@ -85,7 +86,7 @@ bool Extent::touches(uintptr_t low, uintptr_t high, uintptr_t base, size_t depth
 }
 
 bool Extent::shares_a_byte(const Extent& other) const {
-  // Rows of the same length: two extents that use different columns never meet.
+  // A fast answer for rows of the same length: two extents that use different columns share no byte.
   if (!dims.empty() && !other.dims.empty() && dims.back().stride == other.dims.back().stride) {
     const auto row = static_cast<uintptr_t>(dims.back().stride);
     const size_t mine = span(dims.size() - 1);
@@ -95,7 +96,7 @@ bool Extent::shares_a_byte(const Extent& other) const {
       return false;
     }
   }
-  constexpr size_t kMostRuns = size_t{1} << 20; // about 10 ms
+  constexpr size_t kMostRuns = size_t{1} << 20; // takes about 10 ms
   const bool walk_mine = count_runs() <= other.count_runs();
   const Extent& walked = walk_mine ? *this : other;
   const Extent& asked = walk_mine ? other : *this;

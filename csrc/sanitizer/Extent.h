@@ -7,10 +7,10 @@
 #include <string>
 
 // LITERALINCLUDE START: EXTENT RULES
-// The bytes of one operand: runs of bytes at regular distances.
+// The bytes of one operand: runs of contiguous bytes, at regular distances.
 //
-// Rule: two extents overlap only if they share a byte. Two columns of one matrix, or the even and the odd rows, lie within
-// each other's bounds, and programs use them at the same time on purpose.
+// Rule: two extents overlap only if they share a byte. It is not enough to compare bounds: two columns of a matrix, or
+// its even and its odd rows, lie within each other's bounds, and programs use them at the same time on purpose.
 // LITERALINCLUDE END: EXTENT RULES
 namespace c10::openreg::sanitizer {
 
@@ -21,9 +21,9 @@ struct Extent {
   };
 
   uintptr_t begin = 0;
-  uintptr_t end = 0;        // past the last byte
-  size_t run = 0;           // bytes that are next to each other
-  SmallVector<Dim, 2> dims; // of the runs, the smallest stride first; empty: one run
+  uintptr_t end = 0;        // the address after the last byte
+  size_t run = 0;           // the bytes of one run
+  SmallVector<Dim, 2> dims; // how the runs lie, the smallest stride first; empty: there is one run
 
   Extent() = default;
   Extent(const void* data, size_t size);
@@ -37,7 +37,8 @@ struct Extent {
   }
   bool operator==(const Extent& other) const;
 
-  // Whether every byte of `other` is one of this extent's; false where that takes long to find out.
+  // Whether this extent contains every byte of `other`. May return false although it does, if the answer would take
+  // long.
   bool covers(const Extent& other) const {
     return (is_dense() && begin <= other.begin && other.end <= end) || *this == other;
   }

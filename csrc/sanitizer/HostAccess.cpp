@@ -16,7 +16,7 @@ namespace c10::openreg::sanitizer {
 namespace {
 
 struct Operator {
-  const FunctionSchema* schema = nullptr; // null: it touches no bytes itself
+  const FunctionSchema* schema = nullptr; // null: the operator reads and writes no bytes itself
   const char* name = "";
 };
 
@@ -25,7 +25,7 @@ bool is_view(const FunctionSchema& schema) {
   return std::any_of(schema.returns().begin(), schema.returns().end(), is_alias);
 }
 
-// An operator that has a kernel for the CPU reads and writes; the others are made of those.
+// An operator reads and writes bytes itself if it has a CPU kernel. All other operators call such operators.
 Operator find_operator(const OperatorName& name) {
   const auto handle = Dispatcher::singleton().findSchema(name);
   const bool computes = handle && (handle->hasKernelForDispatchKey(DispatchKey::CPU) || name.name == "aten::copy_") &&
@@ -36,7 +36,7 @@ Operator find_operator(const OperatorName& name) {
 
 Operator operator_of(const OperatorName& name) {
   static auto* const known = new std::unordered_map<OperatorName, Operator>();
-  static ForkSafeMutex mutex; // a leaf: the registry's own lock is below it
+  static ForkSafeMutex mutex; // below it only the lock of PyTorch's registry
   const std::lock_guard lock(mutex);
   const auto [found, is_new] = known->try_emplace(name);
   if (is_new) {
@@ -56,13 +56,13 @@ void for_each_tensor(const IValue& value, const Fn& fn) {
   }
 }
 
-// While a custom operator runs.
+// Exists while a custom operator runs.
 struct CustomCall : at::ObserverContext {
   CustomOperands operands;
   const CustomOperands* outer = nullptr;
 };
 
-// The operator's tensors by its schema's alias annotations.
+// Collects the operator's device tensors. The alias annotations of its schema tell which of them it writes.
 std::unique_ptr<at::ObserverContext> begin_custom(const at::RecordFunction& fn, const OperatorName& name) {
   const auto handle = Dispatcher::singleton().findSchema(name);
   if (!handle) {
@@ -102,7 +102,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
     return nullptr;
   }
   const auto name = fn.operator_name();
-  if (has_device) { // a copy with the device is the device's
+  if (has_device) { // a copy between host and device is an activity of the device
     const bool is_custom = name && name->name.rfind("aten::", 0) != 0 && name->name.rfind("prim", 0) != 0;
     return is_custom ? begin_custom(fn, *name) : nullptr;
   }

@@ -1,9 +1,10 @@
 #pragma once
 
-// What the host does with pinned memory, which passes no kernel of the device: operators of CPU tensors, as PyTorch's
-// RecordFunction tells of them. What reads the memory without an operator (NumPy, C code) is not seen.
+// Accesses of the host to pinned memory, which are no activities of the device. PyTorch's RecordFunction tells of the
+// operators on CPU tensors. Accesses without an operator (NumPy, C code) are not seen.
 namespace c10::openreg::sanitizer {
 
+// Starts to report the accesses to note_host_access(), or stops.
 void watch_host_accesses(bool enabled);
 
 } // namespace c10::openreg::sanitizer

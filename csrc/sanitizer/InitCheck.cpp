@@ -9,15 +9,15 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-// What an operator does with the bytes that it is told to read.
+// What an operator does with the bytes of the operands that it may read.
 enum class Reading {
-  Uses,       // computes with all of them
-  Carries,    // copies them
-  Selects,    // which ones depends on data, such as an index or a mask
-  Overwrites, // with those that it does not write: the argument that it changes is only written, or may be (beta=0)
+  Uses,       // computes with all bytes
+  Carries,    // copies the bytes
+  Selects,    // computes with some bytes, which depend on data such as an index or a mask
+  Overwrites, // as Uses, but does not read the argument that it changes, or may not read it (beta=0)
 };
 
-// Without "aten::", the name of an overload, and the underscore at the end.
+// By the operator's name, without "aten::", the name of the overload, and the underscore at the end.
 const std::unordered_map<std::string_view, Reading>& readings() {
   using enum Reading;
   static const auto* const table = new std::unordered_map<std::string_view, Reading>{
@@ -56,7 +56,7 @@ const std::unordered_map<std::string_view, Reading>& readings() {
       {"masked_scatter", Selects},
       {"where", Selects},
       {"_masked_softmax", Selects},
-      // A cache with a mask, and what has lengths.
+      // Operators with a cache and a mask, or with lengths.
       {"scaled_dot_product_attention", Selects},
       {"_scaled_dot_product_attention_math", Selects},
       {"_scaled_dot_product_flash_attention_for_cpu", Selects},
@@ -92,7 +92,7 @@ const std::unordered_map<std::string_view, Reading>& readings() {
 }
 
 Reading reading_of(const char* name) {
-  static auto* const known = new std::unordered_map<const char*, Reading>(); // under the sanitizer's lock
+  static auto* const known = new std::unordered_map<const char*, Reading>(); // the sanitizer's lock guards it
   const auto [found, is_new] = known->try_emplace(name, Reading::Uses);
   if (is_new) {
     std::string_view base(name);
@@ -118,7 +118,7 @@ Report make_report(const Block& block, const Access& access, size_t bytes) {
   return report;
 }
 
-// The state of `from`, for `to`.
+// Makes exactly those bytes of `to` unwritten that are unwritten in `from`.
 void carry(Shadow& shadow, const Access& from, const Access& to) {
   Block* const target = shadow.find(to.extent.begin);
   const Block* const source = shadow.find(from.extent.begin);
@@ -129,7 +129,7 @@ void carry(Shadow& shadow, const Access& from, const Access& to) {
   if (source && source->unwritten.meets(from.extent.begin, from.extent.end)) {
     const size_t missing = source->unwritten.count(from.extent);
     if (missing == 0) {
-      // written, between other bytes that are not
+      // all bytes of `from` are written; only bytes between them are not
     } else if (
         from.extent.is_dense() && to.extent.is_dense() &&
         from.extent.end - from.extent.begin <= to.extent.end - to.extent.begin) {
@@ -155,13 +155,13 @@ void check_reads(Shadow& shadow, const char* name, const std::vector<Access>& ac
     const size_t bytes = block && !block->unwritten.empty() ? block->unwritten.count(access.extent) : 0;
     if (bytes != 0) {
       found.push_back(make_report(*block, access, bytes));
-      block->unwritten.remove(access.extent); // reported once
+      block->unwritten.remove(access.extent); // so that the bytes are reported only once
     }
   }
 }
 
 void note_writes(Shadow& shadow, const char* name, const std::vector<Access>& accesses) {
-  std::vector<const Access*> sources; // of lists, the first belongs to the first result, and so on
+  std::vector<const Access*> sources; // for lists: the first source belongs to the first result, and so on
   if (reading_of(name) == Reading::Carries) {
     for (const Access& access : accesses) {
       if (!access.writes()) {

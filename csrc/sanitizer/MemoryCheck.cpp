@@ -17,7 +17,7 @@ unsigned char* bytes_of(const Extent& zone) {
 } // namespace
 
 Extent red_zone_of(const Block& block) {
-  constexpr size_t kGranule = 512; // what the allocator rounds to
+  constexpr size_t kGranule = 512; // bytes; the allocator rounds sizes up to a multiple of it
   const size_t taken = (block.size + kRedZone + kGranule - 1) / kGranule * kGranule;
   return {reinterpret_cast<const void*>(block.begin + block.size), taken - block.size};
 }

@@ -6,22 +6,22 @@
 #include "Shadow.h"
 
 // LITERALINCLUDE START: MEMORY RULES
-// The memory check: a kernel writes past the end of a block, or uses a block that was given back.
+// The memory check: a kernel writes past the end of a block, or uses a block that was freed.
 //
-// Rules: behind every block lie bytes that belong to nobody (OpenRegRedZone.h) and hold a pattern, which is looked at when a
-// kernel that may have changed it ends. A write further away is not seen.
+// Rules: the bytes behind every block belong to no tensor (OpenRegRedZone.h) and hold a pattern. When a kernel ends
+// that may have changed the pattern, the pattern is compared. A write further away is not found.
 // LITERALINCLUDE END: MEMORY RULES
 namespace c10::openreg::sanitizer {
 
-constexpr size_t kRedZone = 512; // bytes, at least
+constexpr size_t kRedZone = 512; // the least size of a red zone in bytes
 
-// Where the red zone of a block lies.
+// The red zone of a block.
 Extent red_zone_of(const Block& block);
 
-// Queues the pattern on the block's stream. Not under a lock.
+// Queues a fill of the red zone with the pattern on the block's stream. Do not call it under a lock.
 void fill_red_zone(const Extent& zone, orStream_t stream);
 
-// Whether the block's red zone still has its pattern. If not, it gets the pattern back.
+// Whether the block's red zone still has its pattern. If it has not, restores the pattern.
 bool is_red_zone_whole(const Block& block);
 
 Report make_overrun(const Block& block, const Access& kernel);

@@ -7,7 +7,8 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-// Of one block. A program that writes a buffer piece by piece has more, and the oldest are forgotten: a race may be missed.
+// How many accesses to one block are kept. A program that writes a buffer piece by piece has more. Then the oldest are
+// forgotten, and a race may be missed.
 constexpr size_t kMostAccesses = 256;
 
 std::string who(const Access& access) {
@@ -46,7 +47,7 @@ Report make_race(const Block& block, const Access& now, const Access& before, bo
 void check_access(Block& block, Access access, const Clocks& clocks, std::vector<Report>& found) {
   auto& accesses = block.accesses;
   size_t kept = 0;
-  bool is_known = false; // an equal one is there already
+  bool is_known = false; // an earlier access of the same work covers this one
   for (size_t i = 0; i < accesses.size(); ++i) {
     Access& each = accesses[i];
     const bool is_ordered = clocks.is_before(each.actor, each.time, access.actor);
@@ -55,12 +56,12 @@ void check_access(Block& block, Access access, const Clocks& clocks, std::vector
           each.extent.covers(access.extent)) {
         is_known = true;
       } else if ((access.writes() || !each.writes()) && access.extent.covers(each.extent)) {
-        continue; // whoever comes after this access comes after that one
+        continue; // whoever is ordered after `access` is ordered after `each`
       }
     } else if ((access.writes() || each.writes()) && access.extent.overlaps(each.extent)) {
       found.push_back(make_race(block, access, each, access.actor == kHost));
       if (access.extent.covers(each.extent)) {
-        continue; // reported once
+        continue; // so that the race is reported only once
       }
     }
     if (kept != i) {

@@ -5,22 +5,24 @@
 #include "Shadow.h"
 
 // LITERALINCLUDE START: RACE RULES
-// The race check. Two accesses to one byte, at least one of them a write, by two streams, or by a stream and the host, of
-// which neither is before the other (Clocks.h).
+// The race check. A race is a pair of accesses to the same byte, at least one of them a write, by two streams or by a
+// stream and the host, if neither access is ordered before the other (Clocks.h).
 //
-// Rules: the program's order decides, so a race is found in every execution mode, also where nothing runs at the same
-// time. An access is kept until another one that is ordered after it covers its bytes.
+// Rules: the order in the program decides, and not the times of a run. So a race is found in every execution mode, even
+// if nothing runs at the same time. An access is kept until a later access, which is ordered after it, covers its
+// bytes.
 // LITERALINCLUDE END: RACE RULES
 namespace c10::openreg::sanitizer {
 
-// Compares `access`, which is happening now, with the accesses of the block, and keeps it. Adds what it finds.
+// Compares `access`, which happens now, with the earlier accesses to the block. Adds a report for each race, and keeps
+// `access`.
 void check_access(Block& block, Access access, const Clocks& clocks, std::vector<Report>& found);
 
-// The block goes back to its stream, which may give it to others with the next allocation. Returns the accesses of other
-// streams that are not before this.
+// The block is freed: the next allocation on its stream may reuse it. Returns the accesses of other streams that are
+// not ordered before the free.
 std::vector<Access> find_users(const Block& block, const Access& free, const Clocks& clocks);
 
-// The report about one of these, if the stream has not waited for it by now.
+// The report about an access of find_users(), if the block's stream has still not waited for it.
 Report make_early_free(const Access& free, const Access& user, size_t size, Site allocated);
 
 } // namespace c10::openreg::sanitizer

@@ -37,7 +37,7 @@ std::string name_of_stream(orStream_t stream, int device) {
     const Stream known = stream_of_handle(stream, static_cast<DeviceIndex>(device));
     return known.id() == 0 ? "the default stream of " + name_of_device(device)
                            : c10::str("stream ", known.id(), " of ", name_of_device(device));
-  } catch (const std::exception&) { // made by a library, such as a communication stream
+  } catch (const std::exception&) { // a library made the stream, such as a communication stream
     return c10::str("the library's stream ", static_cast<const void*>(stream), " of ", name_of_device(device));
   }
 }

@@ -8,24 +8,25 @@
 #include "Extent.h"
 #include "Site.h"
 
-// What a check has found. Made of numbers while the sanitizer's lock is held; words come later, when Python may be asked.
+// What a check has found. It is made of numbers while the sanitizer's lock is held. The words are made later, without
+// the lock, because they may need Python.
 namespace c10::openreg::sanitizer {
 
 enum class Kind { Race, Init, Memory, Leak };
 
-// One thing that a program did to memory.
+// One access of the program to memory.
 struct Access {
   enum class Verb { Read, Write, Free } verb = Verb::Read;
-  bool reads = true; // a write that also reads
+  bool reads = true; // whether a write also reads
   Actor actor = kHost;
   uint64_t time = 0;
   Site site = 0;
-  const char* name = ""; // of the operator; stays
+  const char* name = ""; // the operator's name; valid until the process ends
   orStream_t stream = nullptr;
   int device = -1; // -1: the host
   Extent extent{};
-  SmallVector<int64_t, 4> shape{}; // of the tensor; empty if not known
-  size_t item = 0;                 // bytes of an element; 0 if not known
+  SmallVector<int64_t, 4> shape{}; // the tensor's shape; empty if it is not known
+  size_t item = 0;                 // bytes of one element; 0 if they are not known
 
   bool writes() const {
     return verb != Verb::Read;
@@ -35,9 +36,9 @@ struct Access {
 struct Report {
   Kind kind;
   std::string problem{};          // one sentence
-  std::string remedy{};           // what to call
-  std::vector<Access> accesses{}; // the one that revealed it first
-  size_t block = 0;               // bytes of the block
+  std::string remedy{};           // what to change in the program
+  std::vector<Access> accesses{}; // first the access that revealed the problem
+  size_t block = 0;               // the size of the block in bytes
   Site allocated = 0;             // where the block was allocated
   std::string details{};
 };
@@ -46,7 +47,7 @@ const char* name_of(Kind kind);
 std::string name_of_stream(orStream_t stream, int device);
 std::string describe(const Access& access);
 
-// The whole report. May ask Python.
+// The whole report. May take Python's interpreter lock.
 std::string to_text(const Report& report);
 
 } // namespace c10::openreg::sanitizer

@@ -8,26 +8,27 @@
 #include "Report.h"
 
 // LITERALINCLUDE START: SESSION RULES
-// The sanitizer. Between start() and stop() it observes the device (openreg_activity.h) and keeps what it finds.
+// The sanitizer. Between start() and stop() it observes the device (openreg_activity.h), and keeps its findings.
 //
-// Rules: one session at a time. Its lock is a leaf: Python is asked for the line before the lock is taken, and for words
-// after. A finding about work that begins stops that work, if the session raises; a finding about what cannot fail (a free,
-// an access of the host) stops the next work of its thread.
+// Rules: there is one session at a time. Its lock is a leaf: Python is asked for the line of the program before the
+// lock is taken, and for words after it is released. If the session raises, a finding about work that begins stops that
+// work. A free and an access of the host cannot fail, so a finding about them stops the next work of the same thread.
 // LITERALINCLUDE END: SESSION RULES
 namespace c10::openreg::sanitizer {
 
 enum Check : unsigned { kRace = 1, kInit = 2, kMemory = 4, kLeak = 8 };
 
-// Waits for all devices. Memory that is allocated already counts as written, and as no leak.
+// Starts a session. Waits for all devices. Memory that is allocated already counts as written, and never as a leak.
+// Throws if a session runs.
 OPENREG_API void start(unsigned checks, bool raises);
 OPENREG_API void stop();
 
-// A report in words.
+// A report, in words.
 struct Finding {
   std::string kind;
   std::string text;
   struct Part {
-    std::string name;   // of the operator
+    std::string name;   // the name of the operator
     std::string action; // "reads", "writes", "frees"
     std::string stream; // "the default stream of openreg:0", "the host"
     std::string site;   // "train.py:12 in step"
@@ -37,22 +38,22 @@ struct Finding {
   std::vector<Part> parts;
 };
 
-// All findings from number `first` on, of the session that runs or was the last one. `settles`: a tensor whose memory
-// nobody has reused yet counts as freed too early, too.
+// The findings from number `first` on, of the running session or of the last one. `settles`: a tensor that was freed
+// while another stream may use its memory is a finding even if no allocation has reused the memory yet.
 OPENREG_API std::vector<Finding> findings(size_t first, bool settles);
 
-// Memory and handles that were made during the session and are still there.
+// Adds a finding for memory and handles that were made during the session and are not released yet.
 OPENREG_API void look_for_leaks();
 
-// What throws a finding, by its number. Called by the thread whose work was stopped.
+// Sets the function that throws a finding, given by its number. The thread whose work was stopped calls it.
 OPENREG_API void set_raiser(void (*raise)(size_t finding));
 
-// The device tensors of the custom operator that the calling thread is in, for kernels that do not say what they touch; null:
-// none. Returns the previous ones.
-using CustomOperands = std::vector<std::pair<at::Tensor, bool>>; // and whether the operator writes it
+// Sets the device tensors of the custom operator that the calling thread is in: kernels of the operator that do not
+// tell their operands use these. null: the thread is in no custom operator. Returns the previous value.
+using CustomOperands = std::vector<std::pair<at::Tensor, bool>>; // each with whether the operator writes it
 OPENREG_API const CustomOperands* exchange_custom_operands(const CustomOperands* operands);
 
-// For the host's own accesses to pinned memory, which pass no kernel.
+// To be called for accesses of the host to pinned memory, which are no activities of the device. Ignores other memory.
 OPENREG_API void note_host_access(const char* name, const at::Tensor& tensor, bool writes);
 
 } // namespace c10::openreg::sanitizer

@@ -6,7 +6,7 @@ Block& Shadow::add(const void* address, size_t size) {
   last_ = nullptr;
   const auto begin = reinterpret_cast<uintptr_t>(address);
   auto next = blocks_.lower_bound(begin);
-  while (next != blocks_.end() && next->first < begin + size) { // a block whose free nobody told of
+  while (next != blocks_.end() && next->first < begin + size) { // blocks that were freed without an activity
     next = blocks_.erase(next);
   }
   auto freed = freed_.lower_bound(begin);

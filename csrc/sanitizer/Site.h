@@ -5,19 +5,19 @@
 
 #include "../runtime/OpenRegException.h"
 
-// A place in the program, as a number: taken for every kernel, so it must cost next to nothing, and put into words only
-// for a report. There is no Python here: the bindings say how.
+// A line of the program, as a number. It is taken for every kernel, so it must cost little; only a report turns it into
+// words. This file does not know Python: the bindings set the functions.
 namespace c10::openreg::sanitizer {
 
 using Site = uint32_t; // 0: not known
 
 struct SiteSource {
-  Site (*take)();                // of the calling thread, may take Python's interpreter lock
+  Site (*take)();                // the calling thread's line; may take Python's interpreter lock
   std::string (*describe)(Site); // "train.py:12 in step"
 };
 OPENREG_API void set_site_source(SiteSource source);
 
 Site current_site();
-std::string describe(Site site); // "an unknown line" if that is not known
+std::string describe(Site site); // "an unknown line" if it is not known
 
 } // namespace c10::openreg::sanitizer

@@ -243,7 +243,7 @@ REPLACED = (
 )  # fmt: skip
 
 # Mutants that no check of the kit can name, and why. Everything else must be caught.
-_OWN_SWITCH = "a switch of this backend's own, whose name no kit can know; tests/test_openreg_c_api.py sets it"
+_OWN_SWITCH = "a switch of this backend's own, whose name no kit can know; tests/test_openreg_environment.py sets it"
 EXPECTED_SURVIVORS: dict[str, str] = {
     **{f"environment.{name}": _OWN_SWITCH for name in ("OPENREG_DEVICE_COUNT", "OPENREG_DEVICE_MEMORY",
                                                        "OPENREG_VISIBLE_DEVICES", "OPENREG_CHAOS_SEED")},

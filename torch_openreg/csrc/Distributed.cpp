@@ -17,7 +17,7 @@ void init_distributed() {
   py::module_::import("torch._C._distributed_c10d");
   py::class_<ProcessGroupOCCL, c10d::Backend, c10::intrusive_ptr<ProcessGroupOCCL>> group(module, "ProcessGroupOCCL");
   py::class_<ProcessGroupOCCL::Options, c10d::Backend::Options, c10::intrusive_ptr<ProcessGroupOCCL::Options>>(
-      group, "Options", py::dynamic_attr()) // split_from and split_color, which PyTorch sets for the name "nccl"
+      group, "Options", py::dynamic_attr()) // PyTorch sets split_from and split_color for the name "nccl"
       .def(
           py::init([](bool is_high_priority_stream) {
             auto options = c10::make_intrusive<ProcessGroupOCCL::Options>();
@@ -33,7 +33,7 @@ void init_distributed() {
           py::arg("memo"));
   using Options = c10::intrusive_ptr<ProcessGroupOCCL::Options>;
   group
-      // As ProcessGroupNCCL's.
+      // The parameters of ProcessGroupNCCL.
       .def(
           py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const Options& options) {
             auto gloo = ProcessGroupOCCL::make_gloo(store, rank, size, options->timeout);
@@ -70,7 +70,7 @@ void init_distributed() {
           })
       .def_static("_store_prefix", &ProcessGroupOCCL::store_prefix)
       .def_property_readonly("options", &ProcessGroupOCCL::options)
-      // As ProcessGroupNCCL: of those outside the new group, who have nothing to do.
+      // Ranks outside of the new group call it, as with ProcessGroupNCCL. They have nothing to do here.
       .def("perform_nocolor_split", [](ProcessGroupOCCL&, c10::Device) {})
       .def("abort", &ProcessGroupOCCL::abort, py::call_guard<py::gil_scoped_release>())
       .def("_shutdown", &ProcessGroupOCCL::shutdown, py::call_guard<py::gil_scoped_release>());

@@ -2,5 +2,5 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-// torch_openreg._C: faults on demand, for torch_openreg.openreg.faults. Glue only, as Module.cpp.
+// torch_openreg._C: the functions behind torch_openreg.openreg.faults. Glue only: see the rule in Module.cpp.
 void add_faults(pybind11::module_& module);

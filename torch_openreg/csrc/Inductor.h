@@ -2,5 +2,5 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-// What the Python code that torch.compile generates calls.
+// The functions that generated Python code of torch.compile calls.
 void add_inductor(pybind11::module_& module);

@@ -12,7 +12,8 @@
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace torch {
-// Of libtorch_python. The header that declares it needs a library that PyTorch does not ship in every version.
+// A function of libtorch_python. It is declared here because the header that declares it needs a library that not every
+// version of PyTorch ships.
 TORCH_API std::vector<py::object> py_symbolize(std::vector<CapturedTraceback*>& to_symbolize);
 } // namespace torch
 
@@ -50,7 +51,7 @@ py::dict to_dict(const c10::CachingAllocator::DurationStat& stat) {
   return result;
 }
 
-// What torch._C._accelerator_getDeviceStats() leaves out.
+// The statistics that torch._C._accelerator_getDeviceStats() leaves out.
 py::dict more_memory_stats(c10::DeviceIndex device) {
   const auto stats = device_allocator()->getDeviceStats(device);
   py::dict by_pool;
@@ -87,7 +88,7 @@ auto on_this_thread() {
   return [thread = std::this_thread::get_id()](c10::Stream) { return std::this_thread::get_id() == thread; };
 }
 
-// As torch._C._MemPool, which only builds with CUDA have.
+// The same as torch._C._MemPool, which exists only in builds with CUDA.
 class MemPool {
  public:
   MemPool(bool use_on_oom, bool no_split) : device_(c10::openreg::current_device()), id_(0, ++last_id) {
@@ -157,7 +158,7 @@ void record_memory_history(
       options->skipped.push_back(c10::CachingDeviceAllocator::parseTraceEntryAction(action));
     }
     if (stacks == "all") {
-      torch::unwind::unwind(); // the first call is slow
+      torch::unwind::unwind(); // now, because the first call is slow
     }
   }
   device_allocator()->record_history(std::move(options), clear_history);
@@ -179,13 +180,13 @@ const char* action_name(TraceEntry::Action action) {
       return "oom";
     case TraceEntry::SNAPSHOT:
       return "snapshot";
-    default: // the rest belongs to expandable segments
+    default: // the other actions belong to expandable segments
       TORCH_INTERNAL_ASSERT(false, "unexpected action in the memory history");
   }
 }
 
-// Converts a snapshot to the dictionary that torch/cuda/_memory_viz.py reads. Stack traces are filled in at the end,
-// all at once: symbolizing C++ frames starts a process.
+// Converts a snapshot to the dictionary that torch/cuda/_memory_viz.py reads. All stack traces are added together at
+// the end, because the symbols of C++ frames need a process.
 class SnapshotToDict {
  public:
   py::dict convert(const c10::openreg::MemorySnapshot& snapshot) {
@@ -212,7 +213,7 @@ class SnapshotToDict {
 
  private:
   std::vector<torch::CapturedTraceback*> traces_;
-  std::vector<py::dict> owners_; // of the traces
+  std::vector<py::dict> owners_; // by trace: the dictionary that gets the frames
 
   void add_frames(const py::dict& owner, const std::shared_ptr<c10::GatheredContext>& context) {
     owner["frames"] = py::list();
@@ -316,7 +317,7 @@ void attach_out_of_memory_observer(py::function observer) {
 
 void add_memory(py::module_& module) {
   using c10::openreg::check_device_index;
-  // Sizes and devices are checked by the allocator and by torch.openreg.memory; addresses are device addresses.
+  // The allocator and torch.openreg.memory check sizes and devices. Addresses are device addresses.
   module.def("_caching_allocator_alloc", wrap_pybind_function([](size_t size) {
                return reinterpret_cast<uintptr_t>(device_allocator()->raw_allocate(size));
              }));

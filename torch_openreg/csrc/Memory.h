@@ -2,6 +2,6 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-// torch_openreg._C: what torch.openreg.memory needs of the allocators and torch.accelerator does not offer. Glue only, as
-// Module.cpp.
+// torch_openreg._C: the functions of the allocators that torch.openreg.memory needs and torch.accelerator does not
+// have. Glue only: see the rule in Module.cpp.
 void add_memory(pybind11::module_& module);

@@ -15,7 +15,7 @@ using torch::wrap_pybind_function;
 
 namespace {
 
-// A number of orDeviceProp by the name that PyTorch's class has for it.
+// Sets a member of orDeviceProp, if `numbers` has the name that PyTorch's class has for it.
 template <class T>
 void take(const py::dict& numbers, const char* name, T& field) {
   if (numbers.contains(name)) {
@@ -23,7 +23,7 @@ void take(const py::dict& numbers, const char* name, T& field) {
   }
 }
 
-// `numbers`: what the model says of itself; the rest stays openreg's own. None: no model.
+// `numbers`: the properties that the model sets; all others stay those of openreg's own model. None: no model.
 void set_device_model(const std::optional<py::dict>& numbers) {
   if (!numbers) {
     c10::openreg::set_device_model(nullptr);
@@ -67,7 +67,7 @@ void set_device_model(const std::optional<py::dict>& numbers) {
   c10::openreg::set_block_alignment(alignment);
 }
 
-// A list of (argument, dtypes, error, message).
+// Rows of (argument, dtypes, error, message).
 using Rows = std::vector<std::tuple<std::string, std::vector<at::ScalarType>, int, std::string>>;
 
 void refuse(const std::string& op, const Rows& rows) {

@@ -1,8 +1,8 @@
-// torch_openreg._C: what torch.openreg needs and torch.accelerator does not offer.
+// torch_openreg._C: the functions that torch.openreg needs and torch.accelerator does not have.
 //
-// Rule: glue only. A function here converts its arguments, calls one function of csrc or of the device's C API, and
-// converts the result. It goes through wrap_pybind_function, which turns a c10::Error into the Python exception of the
-// same name.
+// Rule: glue only. A function converts its arguments, calls one function of csrc or of the device's C API, and converts
+// the result. It is wrapped by wrap_pybind_function, which turns a c10::Error into the Python exception of the same
+// name.
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
@@ -30,13 +30,13 @@ using torch::wrap_pybind_function_no_gil;
 
 namespace {
 
-// Starts the device. From here on, a forked child cannot use it.
+// Starts the device. After that, a forked child cannot use it.
 void init() {
   at::globalContext().lazyInitDevice(c10::DeviceType::PrivateUse1);
   openreg::device_synchronize();
 }
 
-// Python's integers are wider than a DeviceIndex: checked before they are narrowed.
+// Checks the index before the conversion, because Python's integers are wider than a DeviceIndex.
 c10::DeviceIndex checked_index(int64_t device) {
   openreg::check_device_index(device);
   return static_cast<c10::DeviceIndex>(device);
@@ -64,13 +64,13 @@ orDeviceProp device_properties(int64_t device) {
   return properties;
 }
 
-// What travels between processes, as Python's tuple.
+// The description of shared memory that is sent between processes, as a Python tuple.
 using SharedTuple = std::tuple<int64_t, py::bytes, size_t, size_t, py::bytes, size_t, uint64_t>;
 
 py::tuple share_storage(const c10::Storage& storage, std::optional<openreg::Processes> receivers) {
   openreg::SharedStorage shared;
   {
-    const py::gil_scoped_release without_gil; // it waits for the device
+    const py::gil_scoped_release without_gil; // share_storage() waits for the device
     shared = openreg::share_storage(storage, std::move(receivers));
   }
   return py::cast(SharedTuple(
@@ -107,7 +107,7 @@ void set_fallback_policy(int mode, std::vector<std::string> allowed) {
   at::openreg::set_fallback_policy({static_cast<at::openreg::FallbackMode>(mode), std::move(allowed)});
 }
 
-// The innermost line of Python that is not PyTorch's own, "train.py:12 in step".
+// The innermost line of Python that does not belong to PyTorch: "train.py:12 in step".
 std::string python_line() {
   const py::gil_scoped_acquire gil;
   const auto is_torchs = [](const std::string& file) { return file.find("/torch/") != std::string::npos; };
@@ -129,8 +129,8 @@ std::string python_line() {
   return found;
 }
 
-// Around a wait for the device: what is waited for may be Python code that needs the interpreter. Null: this thread does
-// not have it.
+// Called before a wait for the device: releases Python's interpreter lock, because the work that the thread waits for
+// may be Python code. Returns null if this thread does not hold the lock.
 void* release_interpreter() {
   return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
 }
@@ -164,7 +164,7 @@ void add_device_properties(py::module_& module) {
   const auto name = [](const orDeviceProp& p) { return std::string(p.name); };
   py::class_<orDeviceProp>(module, "_OpenRegDeviceProperties")
       .def_property_readonly("name", name)
-      .def_property_readonly("gcnArchName", name) // ROCm's; a build with CUDA has the name there
+      .def_property_readonly("gcnArchName", name) // of ROCm; in a build with CUDA, PyTorch stores the name there
       .def_readonly("uuid", &orDeviceProp::uuid)
       .def_readonly("major", &orDeviceProp::major)
       .def_readonly("minor", &orDeviceProp::minor)

@@ -18,7 +18,7 @@ namespace {
 // ---- lines of Python
 
 struct Line {
-  PyCodeObject* code; // kept
+  PyCodeObject* code; // a strong reference of Lines
   int number;
 
   bool operator==(const Line&) const = default;
@@ -30,7 +30,7 @@ struct HashLine {
   }
 };
 
-// Guarded by Python's interpreter lock. Code that ran once is kept, so that its address names it.
+// Python's interpreter lock guards it. Lines keeps each code object that was seen, so its address identifies it.
 struct Lines {
   std::unordered_map<PyCodeObject*, bool> is_library;
   std::unordered_map<Line, Site, HashLine> known;
@@ -54,7 +54,7 @@ bool is_library(PyCodeObject* code) {
   return found->second;
 }
 
-// The innermost line that is not PyTorch's own; without such a line, the innermost one.
+// The innermost line that does not belong to PyTorch. If there is none, the innermost line.
 Site take_line() {
   if (!Py_IsInitialized()) {
     return 0;
@@ -64,7 +64,7 @@ Site take_line() {
   Line innermost{nullptr, 0};
   while (frame) {
     PyCodeObject* const code = PyFrame_GetCode(frame);
-    const bool skipped = is_library(code); // keeps the code
+    const bool skipped = is_library(code); // also keeps the code object
     Py_DECREF(code);
     if (!skipped || !innermost.code) {
       innermost = {code, PyFrame_GetLineNumber(frame)};

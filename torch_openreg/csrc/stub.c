@@ -1,5 +1,5 @@
-/* The module that `import torch_openreg._C` loads: only the entry point, so that all code lies in a library that others
- * can link against. */
+/* The module that `import torch_openreg._C` loads. It has only the entry point: all other code is in a library that
+ * others can link against. */
 #include <Python.h>
 
 extern PyObject* openreg_init_module(void);

@@ -13,12 +13,12 @@
 namespace at::openreg {
 namespace {
 
-struct CompiledOperands {
+struct OperandList {
   const CompiledOperand* begin;
   size_t count;
 
   static void visit(void* self, orOperandFn_t visit, void* context) {
-    const auto* operands = static_cast<const CompiledOperands*>(self);
+    const auto* operands = static_cast<const OperandList*>(self);
     for (size_t i = 0; i < operands->count; ++i) {
       const CompiledOperand& each = operands->begin[i];
       if (each.size > 0) {
@@ -35,7 +35,7 @@ bool is_ordinary_host_memory(const void* data) {
   return attributes.type == orMemoryTypeUnregistered;
 }
 
-// A launched kernel, with copies of all that the caller may change or free.
+// A queued kernel, with copies of everything that the caller may change or free after the launch.
 class QueuedCompiledKernel {
  public:
   QueuedCompiledKernel(
@@ -61,8 +61,8 @@ class QueuedCompiledKernel {
   }
 
   void visit_operands(orOperandFn_t visit, void* context) const {
-    CompiledOperands operands{operands_.data(), operands_.size()};
-    CompiledOperands::visit(&operands, visit, context);
+    OperandList operands{operands_.data(), operands_.size()};
+    OperandList::visit(&operands, visit, context);
   }
 
   void run() const {
@@ -126,9 +126,8 @@ void torch_openreg_launch_compiled(
         std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize));
     return;
   }
-  CompiledOperands described{operands, count};
-  const c10::openreg::Kernel kernel(
-      c10::openreg::current_stream_handle(index), name, &CompiledOperands::visit, &described);
+  OperandList described{operands, count};
+  const c10::openreg::Kernel kernel(c10::openreg::current_stream_handle(index), name, &OperandList::visit, &described);
   c10::SmallVector<void*, 32> data;
   for (size_t i = 0; i < count; ++i) {
     data.push_back(orGetKernelPointer(operands[i].data));

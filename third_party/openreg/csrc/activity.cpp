@@ -14,10 +14,12 @@
 
 unsigned int orObservedKinds = 0;
 
-// Never deleted: a thread may be on its way through the list. One that has unsubscribed is used again, since a program that
-// profiles every step subscribes without end, and each activity passes all of them.
+// Subscribers form a list. They are never deleted, because a thread may be walking through the list at any time. A
+// subscriber that has left is used again: a program that profiles every step subscribes without end, and each activity
+// walks the list.
 struct orSubscriber {
-  // Read by threads that count as `running` and have seen `subscribed`; written while it is false and none is running.
+  // Threads read `fn` and `userData` after they have increased `running` and seen `subscribed`. They are written only
+  // while `subscribed` is false and `running` is 0.
   orActivityFn_t fn = nullptr;
   void* userData = nullptr;
   std::atomic<unsigned int> kinds{0};
@@ -30,7 +32,7 @@ namespace openreg {
 namespace {
 
 std::atomic<orSubscriber*> first{nullptr};
-std::mutex subscriptions; // of changes to the list; leaf. A forked child is refused before.
+std::mutex subscriptions; // guards changes of the list; a leaf. A forked child is refused before.
 std::atomic<uint64_t> lastId{0};
 
 void tell(const orActivity& activity) {
@@ -42,7 +44,7 @@ void tell(const orActivity& activity) {
   for (orSubscriber* each = first.load(std::memory_order_acquire); each != nullptr; each = each->next) {
     if (each->subscribed && (each->kinds & activity.kind) != 0) {
       ++each->running;
-      if (each->subscribed) { // still: see `fn`
+      if (each->subscribed) { // it may have changed before `running` was increased
         each->fn(&activity, each->userData);
       }
       --each->running;
@@ -63,7 +65,7 @@ orActivity describe(orActivityKind kind, orActivityPhase phase, int device, orSt
   return activity;
 }
 
-// Of something that happens within the calling thread's call.
+// For an activity that happens within a call of the host.
 void tellWithin(orActivity activity) {
   activity.id = ++lastId;
   activity.correlation = currentCall();
@@ -74,7 +76,7 @@ void visitRange(void* operand, orOperandFn_t visit, void* context) {
   visit(static_cast<const orOperand*>(operand), context);
 }
 
-// Under the lock.
+// To be called with the lock held.
 void publishObservedKinds() {
   unsigned int kinds = faultKinds();
   for (const orSubscriber* each = first; each != nullptr; each = each->next) {
@@ -83,8 +85,8 @@ void publishObservedKinds() {
   __atomic_store_n(&orObservedKinds, kinds, __ATOMIC_RELEASE);
 }
 
-// The first subscriber behind all that are subscribed, so that subscribers are called in the order of their subscription.
-// Under the lock.
+// Returns a free subscriber that comes behind all subscribed ones in the list, so that subscribers are called in the
+// order of their subscription. To be called with the lock held.
 orSubscriber* freeSubscriber() {
   std::atomic<orSubscriber*>* place = &first;
   for (std::atomic<orSubscriber*>* at = &first; *at != nullptr; at = &(*at).load()->next) {
@@ -136,7 +138,7 @@ void tellEnd(
   activity.failed = failed;
   activity.object = object;
   if (failed) {
-    activity.operands = nullptr; // its results may be gone
+    activity.operands = nullptr; // a failed kernel may have deleted its results
   }
   tell(activity);
 }
@@ -209,7 +211,7 @@ orError_t orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, voi
   added->fn = fn;
   added->userData = userData;
   added->kinds = kinds;
-  added->subscribed = true; // from here on it is called
+  added->subscribed = true; // last: from now on it is called
   publishObservedKinds();
   *subscriber = added;
   return orSuccess;

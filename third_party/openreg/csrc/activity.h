@@ -9,16 +9,16 @@ namespace openreg {
 
 struct Stream;
 
-// Nobody subscribes to it.
+// A kind that no subscriber can ask for.
 constexpr orActivityKind kNoActivity{};
 
-// Names one activity from its begin to its end. id 0: nobody was told of the begin.
+// Identifies one activity from its begin to its end. id 0: no subscriber was told of the begin.
 struct ActivityId {
   uint64_t id = 0;
   uint64_t correlation = 0;
 };
 
-// Tell the subscribers. To be asked before: orIsObserved(). tellEnd() takes what tellBegin() returned.
+// Tell the subscribers. The caller asks orIsObserved() first. tellEnd() takes the result of tellBegin().
 ActivityId tellBegin(
     orActivityKind kind,
     int device,
@@ -36,16 +36,18 @@ void tellEnd(
     const void* object = nullptr);
 void tellRange(orActivityKind kind, int device, orStream_t stream, const char* name, const void* data, size_t size);
 
-// Work is about to be queued. An error if a subscriber stops it, which fail() has recorded.
+// Tells the subscribers that work is about to be queued. Returns the error that fail() has recorded if a subscriber
+// stops the work, else orSuccess.
 orError_t tellLaunch(int device, orStream_t stream, const orKernel& what);
 inline orError_t checkLaunch(int device, orStream_t stream, const orKernel& what) {
   return orIsObserved(orActivityLaunch) ? tellLaunch(device, stream, what) : orSuccess;
 }
 
-// What a subscriber made of the begin of this thread's kernel: orSuccess, or the error that fail() has recorded.
+// Whether a subscriber stopped the kernel whose begin this thread has just told: the error that fail() has recorded, or
+// orSuccess.
 orError_t takeStop();
 
-// `object` is made (orActivityBegin) or goes (orActivityEnd), by the function `name`.
+// Tells the subscribers that the function `name` makes `object` (orActivityBegin) or destroys it (orActivityEnd).
 void tellHandle(orActivityPhase phase, const char* name, const void* object, size_t size);
 inline void noteHandle(orActivityPhase phase, const char* name, const void* object, size_t size = 0) {
   if (orIsObserved(orActivityHandle)) {
@@ -53,14 +55,14 @@ inline void noteHandle(orActivityPhase phase, const char* name, const void* obje
   }
 }
 
-// The innermost ObservedCall of the calling thread; 0: none.
+// The id of the calling thread's innermost ObservedCall; 0: there is none.
 uint64_t currentCall();
 
-// Tells of a call of the host from here to the end of the scope. What starts meanwhile has its id as correlation. Not
-// under a lock: subscribers run.
+// Tells the subscribers of a call of the host, which begins here and ends with the scope. Activities that start
+// meanwhile have its id as correlation. Do not make one under a lock: subscribers run.
 class ObservedCall {
  public:
-  // `event`: that the call is about.
+  // `event`: the event that the call records, waits for or queries.
   ObservedCall(
       orActivityKind kind, const char* name, int device, const Stream* stream = nullptr, orEvent_t event = nullptr) {
     if (orIsObserved(kind)) {
@@ -88,7 +90,7 @@ class ObservedCall {
   void end();
 };
 
-// The faults at the points of kernels, copies, fills and allocations have changed.
+// To be called when the faults at the points of kernels, copies, fills and allocations have changed.
 void updateObservedKinds();
 
 } // namespace openreg

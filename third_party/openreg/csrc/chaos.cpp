@@ -28,7 +28,7 @@ Sequence& sequence() {
   return *sequence;
 }
 
-// A range of pinned memory that an operand lies in.
+// The range of addresses from the first to the last byte of an operand in pinned memory.
 struct HostRange {
   uintptr_t begin, end;
   bool isRead;
@@ -51,7 +51,7 @@ HostRange rangeOf(const orOperand& operand) {
   return range;
 }
 
-// An operand that outlives the call that told of it.
+// A copy of an operand. The original is valid only while the work's `operands` function runs.
 struct Strided {
   std::vector<int64_t> sizes, strides;
   orOperand operand;
@@ -61,10 +61,11 @@ struct Strided {
     operand.sizes = sizes.data();
     operand.strides = strides.data();
   }
-  Strided(Strided&&) = default; // a vector's elements stay where they are
+  Strided(Strided&&) = default; // a moved vector keeps the address of its elements
 };
 
-// What queued work uses, by the work's number. A work of which nothing is known may use everything.
+// The pinned memory that queued work uses, by the work's number. nullopt: the work does not describe its operands, and
+// may use all memory.
 struct HostMemory {
   std::mutex mutex;
   uint64_t last = 0;

@@ -14,7 +14,7 @@
 namespace openreg {
 namespace {
 
-// A range must stay within the allocation it begins in; of unregistered host memory nothing is known.
+// A range must stay within the allocation in which it begins. Ranges of unregistered host memory cannot be checked.
 orError_t checkRange(const char* parameter, const void* ptr, const Place& place, size_t size) {
   const auto address = reinterpret_cast<uintptr_t>(ptr);
   if (address == 0) {
@@ -68,7 +68,7 @@ orError_t checkKind(const Place& dst, const Place& src, orMemcpyKind kind) {
       describe(src));
 }
 
-// Bytes of pageable memory that have been read for copies that have not run yet, and how many there may be.
+// How many bytes queued copies have read from pageable memory in advance, and the limit of that number.
 std::atomic<size_t> stagedBytes{0};
 constexpr size_t kMaxStagedBytes = size_t{64} << 20;
 
@@ -79,7 +79,7 @@ struct Copy {
   void* dst;
   const void* src;
   size_t size;
-  std::unique_ptr<char[]> staged{}; // what `src` pointed to, if that is pageable memory
+  std::unique_ptr<char[]> staged{}; // a copy of the source's bytes, if the source is pageable memory
 
   void run() const {
     void* const to = orGetKernelPointer(dst);
@@ -89,7 +89,7 @@ struct Copy {
       std::memset(to, 0xFF, size);
       chaosPause();
     }
-    // Overlapping ranges are undefined in CUDA; here they cost nothing to get right.
+    // In CUDA the result of overlapping ranges is undefined. Here it is right, at no cost.
     std::memmove(to, from, size);
   }
 
@@ -100,7 +100,7 @@ struct Copy {
     visit(&from, context);
   }
 
-  // Reads a pageable source. False if too much has been read already.
+  // Reads a pageable source in advance. False if the limit of stagedBytes is reached.
   bool stage() {
     if (stagedBytes.fetch_add(size) + size > kMaxStagedBytes) {
       stagedBytes -= size;
@@ -153,7 +153,7 @@ Work borrow(Engine engine, Task& task) {
   return makeWork(engine, [](void* data) { static_cast<const Task*>(data)->run(); }, &task);
 }
 
-// Runs `task` now if that is possible, else queues it.
+// Runs `task` on this thread if the mode allows it and nothing is pending. Otherwise queues it.
 template <typename Task>
 orError_t queue(const std::shared_ptr<Stream>& stream, Engine engine, Task& task) {
   if (runNow(stream, borrow(engine, task), false)) {
@@ -163,7 +163,7 @@ orError_t queue(const std::shared_ptr<Stream>& stream, Engine engine, Task& task
   const orHostFn_t run = [](void* data) { std::unique_ptr<Task>(static_cast<Task*>(data))->run(); };
   const orError_t error = launch(stream, makeWork(engine, run, owned.get()), orLaunchDefault);
   if (error == orSuccess) {
-    owned.release(); // the call deletes it
+    owned.release(); // `run` deletes it
   }
   return error;
 }
@@ -187,7 +187,7 @@ orError_t copy(
   if (orError_t error = checkKind(to, from, kind); error != orSuccess) {
     return error;
   }
-  // A copy within one device takes its turn among the kernels, as it does where kernels make such copies.
+  // A copy within one device runs on the thread of the kernels: on a GPU, kernels make such copies.
   const bool isLocal = to.type == orMemoryTypeDevice && from.type == orMemoryTypeDevice && to.device == from.device;
   const Engine engine = isLocal ? Engine::compute : Engine::copy;
   Copy task(dst, src, size);
@@ -226,7 +226,7 @@ orError_t set(void* devPtr, int value, size_t size, const std::shared_ptr<Stream
   return wait ? launchAndWait(stream, borrow(Engine::compute, task)) : queue(stream, Engine::compute, task);
 }
 
-// `queue` on a stream; `wait` also returns the failure of work queued earlier.
+// Calls `queue` with the stream. `wait`: then waits, and returns a failure of earlier work of the stream.
 template <typename Queue>
 orError_t onStream(const char* name, orStream_t stream, bool wait, Queue&& queue) {
   return deviceCall(name, [&]() -> orError_t {

@@ -12,7 +12,7 @@ namespace {
 
 thread_local int current = 0;
 
-// For the functions that need to know the devices, but not the simulator: they also work in a forked child.
+// For the functions that need the list of devices but not the simulator. They work in a forked child too.
 orError_t requireAnyDevice() {
   if (!environment().error.empty()) {
     return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());
@@ -63,7 +63,7 @@ orError_t orGetDeviceCount(int* count) {
   if (!environment().error.empty()) {
     return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());
   }
-  if (!isStarted()) { // a driver that cannot start counts no devices either
+  if (!isStarted()) { // if a driver cannot start, it cannot count its devices either
     if (orError_t error = checkFaults(orFaultAtStart, -1); error != orSuccess) {
       return error;
     }

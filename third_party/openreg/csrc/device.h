@@ -4,13 +4,14 @@
 
 namespace openreg {
 
-// The calling thread's device: a number below the count of visible devices.
+// The calling thread's current device: a number below the count of visible devices.
 int currentDevice();
 
-// Makes `device`, which exists, the calling thread's and returns the one before.
+// Makes `device`, which must exist, the calling thread's current device, and returns the previous one.
 int exchangeDevice(int device);
 
-// orErrorInvalidDevice if there is no such device; `parameter` is the name of what the caller passed.
+// Returns orErrorInvalidDevice if the device does not exist. `parameter`: the name of the caller's parameter, for the
+// message.
 orError_t requireDevice(const char* parameter, int device);
 
 } // namespace openreg

@@ -1,6 +1,5 @@
 #include "device_memory.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,51 +11,19 @@
 #include "activity.h"
 #include "device.h"
 #include "error.h"
-#include "fault.h"
 #include "host_limits.h"
 #include "injection.h"
+#include "memfd.h"
 #include "runtime.h"
 #include "scheduler.h"
+#include "segfault.h"
 #include "windows.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U // since Linux 6.3; missing in older system headers
-#endif
 
 namespace openreg {
 namespace {
 
 // Never deleted: atexit handlers and destructors of other libraries may still free memory.
 std::deque<DeviceMemory>* memories = nullptr;
-
-// -1 with errno after a failure.
-int createMemfd(size_t size) {
-  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  int fd = memfd_create("openreg", kFlags | MFD_NOEXEC_SEAL);
-  if (fd < 0 && errno == EINVAL) {
-    fd = memfd_create("openreg", kFlags);
-  }
-  if (fd >= 0 && (ftruncate(fd, static_cast<off_t>(size)) != 0 || fcntl(fd, F_ADD_SEALS, kMemfdSeals) != 0)) {
-    const int reason = errno;
-    close(fd);
-    errno = reason;
-    return -1;
-  }
-  return fd;
-}
-
-// Writes those pages that hold something, so that memory which was never touched stays uncommitted. Through write(),
-// not a mapping: a lack of memory is then an error, not SIGBUS.
-bool copyToFile(int fd, const char* source, size_t size) {
-  static constexpr char kZeros[kPageSize] = {};
-  for (size_t offset = 0; offset < size; offset += kPageSize) {
-    if (std::memcmp(source + offset, kZeros, kPageSize) != 0 &&
-        pwrite(fd, source + offset, kPageSize, static_cast<off_t>(offset)) != static_cast<ssize_t>(kPageSize)) {
-      return false;
-    }
-  }
-  return true;
-}
 
 } // namespace
 
@@ -68,7 +35,7 @@ DeviceMemory::DeviceMemory(int device, uintptr_t begin, size_t window, size_t ca
     : device_(device), capacity_(capacity), ranges_(begin, window) {}
 
 orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
-  if (size > capacity_) { // also keeps the rounding below from overflowing
+  if (size > capacity_) { // also, the rounding below cannot overflow then
     return fail(
         orErrorMemoryAllocation,
         "tried to allocate %s on device %d, which has a capacity of %s. Ask for less, or set OPENREG_DEVICE_MEMORY "
@@ -105,7 +72,7 @@ orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
     allocations_.emplace(*begin, allocation);
     used_ += reserved;
   }
-  // Outside the lock: no other thread knows the range yet.
+  // Without the lock: no other thread knows the range yet.
   orError_t error = chargeHostMemory(reserved);
   if (error == orSuccess && (error = commit(allocation.begin, reserved)) != orSuccess) {
     unchargeHostMemory(reserved);
@@ -122,7 +89,7 @@ orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
 }
 
 orError_t DeviceMemory::free(uintptr_t begin) {
-  std::map<uintptr_t, Allocation>::node_type node;
+  AllocationMap<Allocation>::node_type node;
   {
     const std::lock_guard lock(mutex_);
     const auto it = allocations_.find(begin);
@@ -141,7 +108,7 @@ orError_t DeviceMemory::free(uintptr_t begin) {
     }
     node = allocations_.extract(it);
   }
-  // Outside the lock: giving back the pages of a large allocation takes milliseconds.
+  // Without the lock: it takes milliseconds to give back the pages of a large allocation.
   const size_t reserved = node.mapped().reserved();
   const bool reusable = giveBack(node.mapped());
   unchargeHostMemory(reserved);
@@ -153,7 +120,7 @@ orError_t DeviceMemory::free(uintptr_t begin) {
   return orSuccess;
 }
 
-// Returns whether the range may be used again.
+// Gives the pages back to the system. Returns whether the range of addresses may be used again.
 bool DeviceMemory::giveBack(const Allocation& allocation) {
   const bool reusable = decommit(allocation.begin, allocation.reserved(), allocation.fd >= 0);
   if (allocation.fd >= 0) {
@@ -162,8 +129,9 @@ bool DeviceMemory::giveBack(const Allocation& allocation) {
   return reusable;
 }
 
-// The allocation that begins there. Null after a failure that fail() recorded.
-Allocation* DeviceMemory::ownLocked(uintptr_t begin) {
+// Returns the allocation that starts at `begin`; null after a failure, which fail() has recorded. To be called with the
+// lock held.
+Allocation* DeviceMemory::allocationAt(uintptr_t begin) {
   const auto it = allocations_.find(begin);
   if (it != allocations_.end()) {
     return &it->second;
@@ -178,7 +146,7 @@ Allocation* DeviceMemory::ownLocked(uintptr_t begin) {
 
 orError_t DeviceMemory::setHostAccess(uintptr_t begin, bool accessible) {
   const std::lock_guard lock(mutex_);
-  Allocation* const allocation = ownLocked(begin);
+  Allocation* const allocation = allocationAt(begin);
   if (allocation == nullptr) {
     return orErrorInvalidValue;
   }
@@ -197,9 +165,9 @@ orError_t DeviceMemory::setHostAccess(uintptr_t begin, bool accessible) {
   return orSuccess;
 }
 
-orError_t DeviceMemory::share(uintptr_t begin, int& fd, uint64_t& size) {
+orError_t DeviceMemory::makeShareable(uintptr_t begin, int& fd, uint64_t& size) {
   const std::lock_guard lock(mutex_);
-  Allocation* const allocation = ownLocked(begin);
+  Allocation* const allocation = allocationAt(begin);
   if (allocation == nullptr) {
     return orErrorInvalidValue;
   }
@@ -219,11 +187,12 @@ orError_t DeviceMemory::share(uintptr_t begin, int& fd, uint64_t& size) {
   return orSuccess;
 }
 
-// Moves an allocation from anonymous memory to a memfd. Other threads may be using it: those that read do not notice,
-// those that write are held up in between, as by a driver that migrates pages.
+// Moves an allocation from anonymous memory to a memfd. Other threads may use the memory meanwhile. Threads that read
+// do not notice; threads that write wait until the move is done, as they do when a driver migrates pages.
 orError_t DeviceMemory::moveToFile(Allocation& allocation) {
   const size_t size = allocation.reserved();
-  if (orError_t error = chargeHostMemory(size); error != orSuccess) { // both copies exist for a moment
+  if (orError_t error = chargeHostMemory(size);
+      error != orSuccess) { // a check only: for a moment the bytes exist twice
     return error;
   }
   unchargeHostMemory(size);
@@ -313,25 +282,16 @@ orError_t DeviceMemory::detach(uintptr_t begin) {
   return orSuccess;
 }
 
-const Allocation* DeviceMemory::findLocked(uintptr_t address) const {
-  auto it = allocations_.upper_bound(address);
-  if (it == allocations_.begin()) {
-    return nullptr;
-  }
-  --it;
-  return address - it->first < it->second.size ? &it->second : nullptr;
-}
-
 std::optional<Allocation> DeviceMemory::find(uintptr_t address) {
   const std::lock_guard lock(mutex_);
-  const Allocation* found = findLocked(address);
+  const Allocation* found = findContaining(allocations_, address);
   return found ? std::optional(*found) : std::nullopt;
 }
 
 bool DeviceMemory::tryFind(uintptr_t address, std::optional<Allocation>& found) {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
-      if (const Allocation* allocation = findLocked(address)) {
+      if (const Allocation* allocation = findContaining(allocations_, address)) {
         found = *allocation;
       }
       return true;

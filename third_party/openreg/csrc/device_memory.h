@@ -1,32 +1,27 @@
 #pragma once
 
-#include <fcntl.h>
-
-#include <map>
 #include <mutex>
 #include <optional>
 
+#include "allocation_map.h"
 #include "openreg.h"
 #include "range_allocator.h"
 
 namespace openreg {
 
-// How /proc shows a descriptor of memory that can be shared, and the seals of that memory: its size is fixed.
-constexpr char kMemfdLink[] = "/memfd:openreg (deleted)";
-constexpr int kMemfdSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
 struct Allocation {
   uintptr_t begin; // in the device window
-  size_t size;     // bytes asked for
-  int fd = -1;     // the memfd that backs it since it was shared or unprotected; -1: anonymous memory
+  size_t size;     // bytes that the caller asked for
+  int fd = -1;     // the memfd that backs the memory, once it was shared or unprotected; -1: anonymous memory
   bool hostAccessible = false;
-  uint64_t inode = 0; // of memory that another process owns
-  int opened = 0;     // how often that memory is open; 0: this process's own
+  uint64_t inode = 0; // identifies memory that another process owns
+  int opened = 0;     // how many handles of that memory are open; 0: this process owns the memory
 
   size_t reserved() const;
 };
 
-// The memory of one device. What describes an allocation is kept outside device memory: the host cannot read it there.
+// The memory of one device. The descriptions of allocations are kept in host memory, because the host cannot read
+// device memory.
 class DeviceMemory {
  public:
   DeviceMemory(int device, uintptr_t begin, size_t window, size_t capacity);
@@ -35,15 +30,16 @@ class DeviceMemory {
   orError_t free(uintptr_t begin);
   orError_t setHostAccess(uintptr_t begin, bool accessible);
 
-  // The memfd behind an allocation, which stays its owner's.
-  orError_t share(uintptr_t begin, int& fd, uint64_t& size);
-  // Maps the memfd of another process, and takes `fd`; the same address again if it is mapped already.
+  // Returns the memfd behind an allocation and moves the bytes there if necessary. The DeviceMemory keeps the
+  // descriptor.
+  orError_t makeShareable(uintptr_t begin, int& fd, uint64_t& size);
+  // Maps the memfd of another process and takes ownership of `fd`. Memory that is mapped already keeps its address.
   orError_t attach(int fd, uint64_t inode, size_t size, void** devPtr);
   orError_t detach(uintptr_t begin);
 
   // The allocation that contains `address`.
   std::optional<Allocation> find(uintptr_t address);
-  // For a signal handler: allocates nothing, and gives up instead of waiting for a lock for long. False if it gave up.
+  // For a signal handler: allocates no memory, and gives up if the lock is not free for long. False if it gave up.
   bool tryFind(uintptr_t address, std::optional<Allocation>& found);
 
   size_t capacity() const {
@@ -52,8 +48,7 @@ class DeviceMemory {
   size_t used();
 
  private:
-  const Allocation* findLocked(uintptr_t address) const;
-  Allocation* ownLocked(uintptr_t begin);
+  Allocation* allocationAt(uintptr_t begin);
   orError_t moveToFile(Allocation& allocation);
   bool giveBack(const Allocation& allocation);
 
@@ -62,7 +57,7 @@ class DeviceMemory {
   std::mutex mutex_; // guards the rest
   size_t used_ = 0;
   RangeAllocator ranges_;
-  std::map<uintptr_t, Allocation> allocations_;
+  AllocationMap<Allocation> allocations_;
 };
 
 void createDeviceMemory(int devices, size_t capacity);

@@ -17,13 +17,14 @@
 namespace openreg {
 namespace {
 
-// How long the exit of the process waits for a kernel or a copy that runs. It is not without limit because that work
-// could itself be waiting for something that the exiting process never does.
+// How long the exit of the process waits for a running kernel or copy. There is a limit because that work may itself
+// wait for something that the exiting process never does.
 constexpr std::chrono::seconds kLongestExit{10};
 
 constexpr std::array<const char*, kEngines> kThreadNames = {"openreg compute", "openreg copy", "openreg host"};
 
-// The most urgent of the streams that are ready, of these the first; in orExecutionChaos any of them.
+// Takes the ready stream with the most urgent priority; if several have it, the first of them. In orExecutionChaos
+// takes any ready stream.
 StreamPtr takeReady(EngineState& engine) {
   auto next = engine.ready.begin();
   if (isChaos()) {
@@ -37,12 +38,12 @@ StreamPtr takeReady(EngineState& engine) {
   return stream;
 }
 
-// How long a nap is, so the longest time that a launch nobody waits for may pass unnoticed, and for how long a thread
-// naps.
+// kNap: how long one nap takes, which is how late a thread may notice a launch that nobody waits for. kNapping: how
+// long an idle thread naps before it sleeps.
 constexpr std::chrono::microseconds kNap{50};
 constexpr std::chrono::microseconds kNapping{1000};
 
-// Sleeps until a stream is ready. `hasWorked`: since the idle callback was last called.
+// Sleeps until a stream is ready. `hasWorked`: whether the thread has had work since it last called the idle callback.
 void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& hasWorked) {
   using Clock = std::chrono::steady_clock;
   using Thread = EngineState::Thread;
@@ -73,7 +74,8 @@ void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& 
 }
 
 void runEngine(EngineState& engine) {
-  // Also when a host function ends its thread, as CPython makes those do that want the interpreter when it is gone.
+  // The destructor also runs if a host function ends its thread. CPython ends threads that ask for the interpreter
+  // after its end.
   struct Thread {
     EngineState& engine;
 
@@ -108,11 +110,11 @@ void runEngine(EngineState& engine) {
         scheduler->stoppedRunning.notify_all();
       }
       waitForWork(engine, lock, hasWorked);
-      if (isChaos()) { // before the choice, so that there is one: more streams become ready meanwhile
+      if (isChaos()) { // before takeReady(): meanwhile more streams become ready to choose from
         lock.unlock();
         chaosPause();
         lock.lock();
-        waitForWork(engine, lock, hasWorked); // for nothing, unless the process exits
+        waitForWork(engine, lock, hasWorked); // returns at once, unless the process exits
       }
       engine.running = true;
       stream = takeReady(engine);
@@ -143,10 +145,10 @@ bool isRunningHere(const Stream& stream) {
 
 namespace {
 
-// Work that another thread completes.
+// Work that another thread will complete (orLaunchDeferred).
 struct Deferred {
   StreamPtr stream;
-  uint64_t count; // its number in the stream
+  uint64_t count; // the number of the work in its stream
   orKernel what;
   ActivityId id;
   uint64_t hostMemory;
@@ -162,12 +164,12 @@ void keepFirstFailure(const StreamPtr& stream, std::exception_ptr&& exception) {
   auto& failures = scheduler->failures;
   const bool isFirst = std::none_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; });
   if (exception && isFirst && !scheduler->stopped) {
-    failures.push_back({stream, std::move(exception)}); // the caller keeps nothing of it
+    failures.push_back({stream, std::move(exception)}); // the caller keeps no reference
   }
 }
 
-// Runs `work` on this thread, as the stream; what throws is the stream's failure. `atEnd(locked)` is called last, also if
-// the thread ends within the work.
+// Runs `work` on this thread, for the stream. An exception that leaves the work is the stream's failure.
+// `atEnd(locked)` is called last, even if the thread ends within the work.
 template <typename AtEnd>
 void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   struct Running {
@@ -200,12 +202,12 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   }
   try {
     const std::optional<FaultyWork> faulty = isTold ? FaultyWork::meet(kind, stream->device, work.what) : std::nullopt;
-    work.fn(work.data); // also if it is to fail, because it deletes its data
+    work.fn(work.data); // even if a fault makes it fail, because the function deletes its data
     if (faulty) {
       faulty->finish();
     }
   } catch (const abi::__forced_unwind&) {
-    throw; // pthread_exit or pthread_cancel: CPython ends threads so at interpreter exit, and it must not be stopped
+    throw; // pthread_exit or pthread_cancel, which must not be stopped. CPython ends threads in this way at its exit
   } catch (...) {
     running.exception = std::current_exception();
   }
@@ -218,7 +220,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   }
 }
 
-// Starts work that another thread completes.
+// Starts work that another thread will complete.
 void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
   ActivityId id;
   if (orIsObserved(orActivityKernel)) {
@@ -226,7 +228,7 @@ void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
   }
   const orCompletion_t completion =
       deferredWork().add(std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.hostMemory}));
-  stream->holder = nullptr; // nobody who waits for the stream waits for this thread
+  stream->holder = nullptr; // whoever waits for the stream does not wait for this thread
   struct Running {
     const Frame frame;
     const int outerDevice;
@@ -263,7 +265,7 @@ bool complete(orCompletion_t completion, std::exception_ptr exception) {
   Locked locked;
   forgetHostMemory(work->hostMemory);
   keepFirstFailure(work->stream, std::move(exception));
-  if (work->stream->completed < work->count) { // else abandoned: the process exits
+  if (work->stream->completed < work->count) { // otherwise the work was abandoned, because the process exits
     completeAndMoveOn(locked, work->stream);
   }
   return true;
@@ -275,7 +277,7 @@ void run(const StreamPtr& stream, const Work& work, uint64_t count) {
   }
   execute(stream, work, [&](Locked& locked) {
     forgetHostMemory(work.hostMemory);
-    if (stream->completed < count) { // else abandoned: the process exits
+    if (stream->completed < count) { // otherwise the work was abandoned, because the process exits
       stream->holder = nullptr;
       completeAndMoveOn(locked, stream);
     }
@@ -290,7 +292,7 @@ void startThread(EngineState& engine) {
   if (engine.started) {
     return;
   }
-  // Signals are for the host's own threads, but for those that a thread causes itself.
+  // Signals are for the host's own threads, except for the signals that a thread causes itself.
   sigset_t blocked;
   sigset_t previous;
   sigfillset(&blocked);
@@ -312,12 +314,13 @@ void stopEngines() {
   Locked locked;
   scheduler->stopped = true;
   setMode(orExecutionInline);
-  if (!isRunningHere()) { // else a function called exit(), and would wait for itself
+  if (!isRunningHere()) { // otherwise a function of a stream called exit(), and would wait for itself
     const auto runs = [](Engine engine) { return scheduler->engines[static_cast<size_t>(engine)].running; };
     scheduler->stoppedRunning.wait_for(
         locked.lock(), kLongestExit, [&] { return !runs(Engine::compute) && !runs(Engine::copy); });
   }
-  static auto* const abandoned = new std::vector<std::deque<Item>>(); // nothing more is to be destroyed now
+  // Never deleted: the items may refer to objects that are gone.
+  static auto* const abandoned = new std::vector<std::deque<Item>>();
   while (!scheduler->active.empty()) {
     const StreamPtr stream = scheduler->active.back();
     abandoned->push_back(std::exchange(stream->queue, {}));

@@ -31,7 +31,7 @@ std::string describe(const char* variable, std::string_view value, const char* a
   return std::string(variable) + "=\"" + std::string(value) + "\" is not valid: expected " + allowed;
 }
 
-// As NVML writes a UUID: "GPU-" and five groups of hexadecimal digits.
+// A UUID in the form of NVML: "GPU-" and five groups of hexadecimal digits.
 std::string uuidText(int index) {
   std::string text = "GPU";
   int position = 0;
@@ -105,8 +105,9 @@ bool isUuid(std::string_view text) {
   return text.substr(0, 4) == "GPU-";
 }
 
-// As CUDA_VISIBLE_DEVICES: an index that does not exist (-1 is the usual one) hides itself and all that follow. Unlike
-// CUDA, which takes what it cannot read as such an index and hides every device when one is repeated, both are errors.
+// As for CUDA_VISIBLE_DEVICES, an index that does not exist (usually -1) hides itself and all indices after it. Two
+// cases that CUDA accepts are errors here: text, which CUDA takes for such an index, and a repeated index, for which
+// CUDA hides every device.
 void readVisibleDevices(std::string_view text, Environment& environment) {
   constexpr const char* kAllowed =
       "different device indices separated by commas (for example 0,1), or an empty value to hide every device";
@@ -127,7 +128,8 @@ void readVisibleDevices(std::string_view text, Environment& environment) {
   }
 }
 
-// The integer that an item of CUDA_VISIBLE_DEVICES begins with, as strtoul reads it: "1gpu" is 1. Negative: none.
+// The integer at the start of an item of CUDA_VISIBLE_DEVICES, as strtoul reads it: "1gpu" is 1. Negative: there is
+// none.
 long long leadingIndex(std::string_view item) {
   item = trimmed(item);
   if (item.substr(0, 1) == "+") {
@@ -138,7 +140,7 @@ long long leadingIndex(std::string_view item) {
   return error == std::errc::result_out_of_range ? std::numeric_limits<long long>::max() : index;
 }
 
-// The device whose UUID is the only one that begins with `item`, or -1.
+// The device whose UUID begins with `item`; -1 if there is none, or more than one.
 int indexOfUuid(std::string_view item, int deviceCount) {
   int found = -1;
   for (int index = 0; index < deviceCount; ++index) {
@@ -152,7 +154,8 @@ int indexOfUuid(std::string_view item, int deviceCount) {
   return found;
 }
 
-// `read` of each item, until the first item that `exists` refuses. Nothing if one is repeated.
+// Returns read(item) for each item, up to the first value for which `exists` is false. Returns no values if one is
+// repeated.
 template <class Items, class Read, class Exists>
 auto readUntil(const Items& items, Read read, Exists exists) {
   std::vector<decltype(read(*items.begin()))> values;
@@ -184,8 +187,8 @@ std::vector<int> readUuids(std::string_view text, int deviceCount) {
       [](int index) { return index >= 0; });
 }
 
-// CUDA's rules, as PyTorch's _parse_visible_devices and _transform_uuid_to_ordinals (torch/cuda/__init__.py) have them:
-// nothing is an error; what is repeated hides every device; the first item that is no device ends the list.
+// CUDA's rules, after PyTorch's _parse_visible_devices and _transform_uuid_to_ordinals (torch/cuda/__init__.py): no
+// value is an error; a repeated item hides every device; the first item that is no device ends the list.
 std::vector<int> readCudaVisibleDevices(std::string_view text, int deviceCount) {
   return isUuid(text) ? readUuids(text, deviceCount) : readIndices(text, deviceCount);
 }
@@ -223,7 +226,7 @@ bool isDeviceMemory(size_t bytes) {
   return bytes >= kMinDeviceMemory && bytes <= kMaxDeviceMemory;
 }
 
-// The numbers of an A100.
+// The numbers are those of an NVIDIA A100.
 const orDeviceModel& ownModel() {
   static constexpr orDeviceModel kOwn{
       .properties =

@@ -13,29 +13,30 @@ namespace openreg {
 
 constexpr int kMaxDevices = 64;
 
-// What the devices stand for when nobody chose a model.
+// The model of the devices if the program chose none.
 const orDeviceModel& ownModel();
 
-// What the environment asks for. It is read once: a program that changes the variables later changes nothing, as with
-// CUDA_VISIBLE_DEVICES.
+// The settings of the environment. They are read once: as with CUDA_VISIBLE_DEVICES, it has no effect if a program
+// changes the variables later.
 struct Environment {
   orDeviceModel model{};
-  int deviceCount = 0;                                     // devices that exist
-  std::vector<int> visible;                                // those that this process may use, by their own indices
-  const char* visibleVariable = "OPENREG_VISIBLE_DEVICES"; // what chose them
-  size_t deviceMemory = 0;                                 // bytes a device
+  int deviceCount = 0;                                     // how many devices exist
+  std::vector<int> visible;                                // the indices of the devices that this process may use
+  const char* visibleVariable = "OPENREG_VISIBLE_DEVICES"; // the variable that chose `visible`
+  size_t deviceMemory = 0;                                 // bytes per device
   orExecutionMode executionMode = orExecutionInline;
   uint64_t chaosSeed = 0;
-  std::string error; // not empty: a variable has a bad value, and this says which and what is allowed
+  std::string error; // not empty: a variable has a bad value. Names the variable and the values that are allowed
 };
 
-// `cudaVariables`: CUDA_VISIBLE_DEVICES selects devices, too. The variables win over the numbers of `model`.
+// `cudaVariables`: CUDA_VISIBLE_DEVICES selects devices too. The variables take precedence over the numbers of `model`.
 Environment readEnvironment(bool cudaVariables, const orDeviceModel& model);
 
-// Whether a device may have this much memory.
+// Whether a device may have so many bytes of memory.
 bool isDeviceMemory(size_t bytes);
 
-// The identity of a device, by its own index: the same in every process, whichever devices are visible.
+// The UUID of a device. `index` counts all devices, not only the visible ones, so the UUID is the same in every
+// process.
 std::array<unsigned char, 16> deviceUuid(int index);
 
 } // namespace openreg

@@ -16,8 +16,8 @@ struct LastError {
   orError_t code;
 };
 
-// What is known of it. Apart and on the heap, because every call writes the thread's LastError: the library's
-// thread-local variables must be few to be found fast.
+// The details of a thread's last failure. They are on the heap, apart from LastError: every call writes LastError, and
+// access to thread-local variables is fast only if the library has few of them.
 struct Details {
   std::array<char, 1024> message{};
   std::exception_ptr launchFailure; // the exception behind an orErrorLaunchFailure
@@ -26,7 +26,8 @@ struct Details {
 thread_local constinit LastError last{};
 thread_local constinit Details* lastDetails = nullptr;
 
-// A failing call in another thread_local's destructor, after this one's, makes them again.
+// The calling thread's Details, deleted when the thread ends. If a call fails in the destructor of another thread_local
+// after that, they are made again.
 Details& details() {
   static thread_local const struct AtThreadExit {
     ~AtThreadExit() {
@@ -42,8 +43,8 @@ Details& details() {
 struct ErrorText {
   orError_t code;
   const char* name;
-  const char* text;               // CUDA's wording
-  const char* cudaText = nullptr; // the same where the devices are told to be CUDA's: CUDA's words
+  const char* text;               // CUDA's text, with OpenReg in place of CUDA
+  const char* cudaText = nullptr; // for orReadCudaVariables(): CUDA's text. NULL: `text` does not name the product
 };
 
 constexpr ErrorText kErrorTexts[] = {

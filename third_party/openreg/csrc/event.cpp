@@ -22,7 +22,7 @@ std::shared_ptr<Event> resolveEvent(orEvent_t event) {
   return found;
 }
 
-// The time of the last record, if the event can tell it.
+// Reads the time of the event's last record. Fails if the event has no timing or was never recorded.
 orError_t readTime(const Event& event, const char* parameter, int64_t& nanoseconds) {
   if (!event.timing) {
     return fail(

@@ -23,7 +23,8 @@ constexpr int64_t kMinCheckInterval = int64_t{64} << 20;
 std::atomic<size_t> granted{0};
 std::atomic<int64_t> untilNextCheck{0};
 
-// The value after `key` in a file of "key value" or "key: value kB" lines, in the file's unit; 0 if there is none.
+// The value after `key` in a file with lines "key value" or "key: value kB", in the unit of the file; 0 if the key is
+// missing.
 uint64_t readKey(const std::string& path, const char* key) {
   std::ifstream file(path);
   std::string word;
@@ -37,19 +38,20 @@ uint64_t readKey(const std::string& path, const char* key) {
   return 0;
 }
 
-// The number in a file; `otherwise` if there is no file, or "max" in it.
+// The number in a file; `otherwise` if there is no file, or if it contains "max".
 uint64_t readNumber(const std::string& path, uint64_t otherwise) {
   std::ifstream file(path);
   uint64_t value = 0;
   return file >> value ? value : otherwise;
 }
 
-// A memory cgroup of this process or one of its ancestors: each has a limit of its own.
+// The memory cgroup of this process, or one of its ancestors. Each has its own limit.
 struct Cgroup {
   std::string path;
   bool v2;
 
-  // Bytes the group may still take; the page cache's inactive part is given back before a group runs out of memory.
+  // How many bytes the group may still take. The inactive part of the page cache counts as free: Linux gives it back
+  // before a group runs out of memory.
   size_t available() const {
     constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
     const uint64_t limit = readNumber(path + (v2 ? "/memory.max" : "/memory.limit_in_bytes"), kUnlimited);
@@ -73,8 +75,8 @@ std::vector<Cgroup> findCgroups() {
     if (!v2 && names != "memory") {
       continue;
     }
-    // In a container the path may be the host's, of which only the root is mounted: a level that is not there has no
-    // files, hence no limit.
+    // In a container the path may be that of the host, and only its root is mounted. A level that is not mounted has no
+    // files, and therefore no limit.
     const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
     for (std::string level = line.substr(path); level.size() > 1; level.resize(level.rfind('/'))) {
       groups.push_back({root + level, v2});
@@ -90,7 +92,7 @@ size_t hostAvailable() {
   return available == 0 ? std::numeric_limits<size_t>::max() : (available + readKey(kMeminfo, "SwapFree:")) * 1024;
 }
 
-// Bytes of anonymous memory that the process has touched.
+// The bytes of anonymous memory that the process has touched.
 size_t residentBytes() {
   std::ifstream file("/proc/self/statm");
   size_t total = 0, resident = 0, shared = 0;
@@ -107,8 +109,8 @@ orError_t chargeHostMemory(size_t bytes) {
   }
   static const std::vector<Cgroup>* const cgroups = new std::vector<Cgroup>(findCgroups());
 
-  // What was granted but not touched yet is in no one's figures. How much of the resident memory is the device's is not
-  // known either; taking all of it errs on the side of granting.
+  // Memory that was granted and not touched yet appears in no file. How much of the resident memory belongs to the
+  // device is not known either. The calculation assumes all of it, and so grants too much rather than too little.
   const size_t untouched = before - std::min(before, residentBytes());
   const size_t needed = bytes + untouched;
   size_t available = hostAvailable();
@@ -132,7 +134,7 @@ orError_t chargeHostMemory(size_t bytes) {
         formatBytes(available).c_str(),
         formatBytes(untouched).c_str());
   }
-  // With plenty of memory left there is no need to look often.
+  // The more memory is left, the later the next check.
   untilNextCheck.store(
       std::max(kMinCheckInterval, static_cast<int64_t>(std::min(available - needed, size_t{1} << 40) / 8)),
       std::memory_order_relaxed);

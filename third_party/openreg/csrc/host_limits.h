@@ -6,10 +6,12 @@
 
 namespace openreg {
 
-// Counts `bytes` of device or pinned memory about to be granted. Memory is committed when it is first touched, and then
-// a host without memory has no answer but the OOM killer: so this asks beforehand whether the host and the cgroup can
-// still back everything granted. If not: orErrorMemoryAllocation, naming the limit, and nothing is counted. It is a
-// forecast, not a guarantee. Reads files only every so many bytes granted.
+// To be called before `bytes` of device or pinned memory are granted; it counts them.
+//
+// Linux commits memory when it is first touched. If the host then has none left, the OOM killer ends a process. So this
+// function checks beforehand whether the host and the cgroup can back all memory that was granted. If they cannot, it
+// returns orErrorMemoryAllocation with a message that names the limit, and counts nothing. The check is a forecast and
+// no guarantee. It reads files, so it happens only once for a certain number of granted bytes.
 orError_t chargeHostMemory(size_t bytes);
 void unchargeHostMemory(size_t bytes);
 

@@ -27,16 +27,16 @@ std::atomic<unsigned int> faultPoints{0};
 
 namespace {
 
-std::mutex mutex; // guards the faults; leaf. A forked child has no device that could fail.
+std::mutex mutex; // guards the faults; a leaf. A forked child never takes it, because it has no device that could fail
 std::vector<std::unique_ptr<orInjectedFault>> faults;
 
-constexpr int kEveryDevice = -2; // of orInjectedFault::lost
+constexpr int kEveryDevice = -2; // a value of orInjectedFault::lost
 
 int64_t now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-// SplitMix64: the same number for the same call in every run.
+// SplitMix64: a random number that depends on the arguments only, so a call gets the same one in every run.
 uint64_t randomOf(uint64_t seed, uint64_t number) {
   uint64_t value = seed + number * 0x9E3779B97F4A7C15u;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -57,7 +57,7 @@ bool isDue(orInjectedFault& fault) {
   return static_cast<double>(randomOf(fault.what.seed, number)) < fault.what.probability * kRange;
 }
 
-// Under the lock.
+// To be called with the lock held.
 void updatePoints() {
   unsigned int points = 0;
   for (const auto& fault : faults) {
@@ -242,7 +242,7 @@ orError_t orFaultInject(orInjectedFault_t* fault, const orFault* what) {
 
 namespace {
 
-// Under the lock. Null after a failure that fail() recorded.
+// To be called with the lock held. Returns null after a failure, which fail() has recorded.
 orInjectedFault* findFault(orInjectedFault_t fault) {
   for (const auto& known : faults) {
     if (known.get() == fault && !known->removed) {

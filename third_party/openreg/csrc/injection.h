@@ -9,56 +9,56 @@
 #include "openreg_activity.h"
 #include "openreg_faults.h"
 
-// Faults that a test has asked for: openreg_faults.h.
+// The faults that a test has injected (openreg_faults.h).
 namespace openreg {
 
-// The points at which a fault may wait.
+// The orFaultPoint values at which a fault waits, joined by |.
 extern std::atomic<unsigned int> faultPoints;
 
-// The kinds of activities (orActivityKind) that must pass the slow way, because a fault may wait for them.
+// The kinds of activities (orActivityKind) at which a fault may wait. They count as observed.
 unsigned int faultKinds();
 
-// What becomes of a call that passes a point. `error` was recorded with fail(), and its sentence is `message`.
+// What the faults do to a call that passes a point. `error` was recorded with fail(), and `message` is its sentence.
 struct Outcome {
   orError_t error = orSuccess;
   std::string message;
   double slowdown = 1;
   bool drops = false;
   bool flips = false;
-  uint64_t seed = 0; // of the flipped bit
+  uint64_t seed = 0; // chooses the bit that is flipped
 };
 
-// Sleeps if a delay waits there.
+// Applies the faults that wait at this point. Sleeps if one of them is a delay.
 Outcome meetFaults(orFaultPoint point, int device, size_t size);
 
-// For calls that fail at once or not at all.
+// The same for calls that can only fail or succeed. Returns the error.
 inline orError_t checkFaults(orFaultPoint point, int device, size_t size = 0) {
   return (faultPoints.load(std::memory_order_relaxed) & point) != 0 ? meetFaults(point, device, size).error : orSuccess;
 }
 
-// Whether the device, or the process, is beyond repair. For calls that wait.
+// For calls that wait: returns an error if the device is lost, or the whole process (orFaultDuration).
 orError_t checkLost(int device);
 
-// A kernel, copy or fill under the faults that it has met, from its begin to its end.
+// A kernel, copy or fill that has met faults, from its begin to its end.
 class FaultyWork {
  public:
-  // nullopt: it met none. Sleeps, if it met a delay.
+  // Returns nullopt if the work met no fault. Sleeps if it met a delay.
   static std::optional<FaultyWork> meet(orActivityKind kind, int device, const orKernel& what);
 
   orError_t error() const {
     return outcome_.error;
   }
 
-  // At the end of the work: throws InjectedFailure, makes it slow, or flips the bit.
+  // To be called at the end of the work. Throws InjectedFailure, sleeps to make the work slow, or flips a bit.
   void finish() const;
 
  private:
   Outcome outcome_;
   int64_t begin_ = 0;
-  orOperand written_{}; // by a copy or a fill
+  orOperand written_{}; // the operand that a copy or fill writes
 };
 
-// How the failure of a kernel, copy or fill is kept until it is reported.
+// The failure of a kernel, copy or fill, until a call reports it.
 struct InjectedFailure : std::exception {
   InjectedFailure(orError_t code, std::string message) : code(code), message(std::move(message)) {}
   const char* what() const noexcept override {

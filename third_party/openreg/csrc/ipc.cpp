@@ -13,6 +13,7 @@
 #include "device_memory.h"
 #include "error.h"
 #include "injection.h"
+#include "memfd.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "windows.h"
@@ -21,15 +22,18 @@ namespace openreg {
 namespace {
 
 // LITERALINCLUDE START: IPC HANDLE
-// What a handle holds. The memory is a memfd of the process that allocated it, and other processes open it through
-// /proc. Rule: a handle comes from outside and is not trusted. The descriptor is opened only if /proc says that it is a
-// memfd of this library; its inode tells whether it is still the same memory; its seals promise that the size, which is
-// compared with the handle's, never changes. Memory that shrinks while it is mapped would end the reader with SIGBUS.
+// The content of a handle. The memory is a memfd of the process that allocated it, and other processes open the memfd
+// through /proc.
+//
+// Rule: a handle comes from outside and is not trusted. Before the descriptor is opened, /proc must say that it is a
+// memfd of this library. The inode must be that of the handle: otherwise it is other memory. The size must be that of
+// the handle, and the seals promise that it never changes: if memory shrank while it is mapped, SIGBUS would end the
+// reader.
 struct MemoryHandle {
   char magic[8];
   int32_t process;
   int32_t fd;
-  uint64_t size; // bytes that were asked for
+  uint64_t size; // the bytes that orMalloc was asked for
   uint64_t device, inode;
 };
 // LITERALINCLUDE END: IPC HANDLE
@@ -49,7 +53,7 @@ orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   MemoryHandle content{};
   std::memcpy(content.magic, kMagic, sizeof(kMagic));
   content.process = getpid();
-  if (orError_t error = deviceMemory(windows.deviceOf(address)).share(address, content.fd, content.size);
+  if (orError_t error = deviceMemory(windows.deviceOf(address)).makeShareable(address, content.fd, content.size);
       error != orSuccess) {
     return error;
   }
@@ -62,7 +66,8 @@ orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   return orSuccess;
 }
 
-// The descriptor that a handle names, or -1 with errno: ENOENT unless it is the memory that the handle describes.
+// Opens the memfd of a handle. Returns -1 with errno after a failure: ENOENT if it is not the memory that the handle
+// describes.
 int openMemfd(const MemoryHandle& handle) {
   char path[64], name[64];
   std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.process, handle.fd);
@@ -71,7 +76,7 @@ int openMemfd(const MemoryHandle& handle) {
     return -1;
   }
   errno = ENOENT;
-  if (std::string_view(name, length) != kMemfdLink) { // before it is opened: to open some files has an effect
+  if (std::string_view(name, length) != kMemfdLink) { // checked before open(), which has side effects on some files
     return -1;
   }
   const int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -82,7 +87,7 @@ int openMemfd(const MemoryHandle& handle) {
   const int seals = fcntl(fd, F_GET_SEALS); // -1 for a file that is no memfd
   if (seals >= 0 && (seals & kMemfdSeals) == kMemfdSeals && fstat(fd, &status) == 0 && status.st_dev == handle.device &&
       status.st_ino == handle.inode && handle.size > 0 &&
-      handle.size <= static_cast<uint64_t>(status.st_size) && // first: the rounding below may overflow
+      handle.size <= static_cast<uint64_t>(status.st_size) && // first, because the rounding below may overflow
       roundUp(handle.size, kPageSize) == static_cast<uint64_t>(status.st_size)) {
     return fd;
   }
@@ -125,7 +130,7 @@ orError_t openHandle(void** devPtr, const orIpcMemHandle_t& handle, unsigned int
         "keep what it shares until it is opened",
         content.process);
   }
-  return deviceMemory(currentDevice()).attach(fd, content.inode, content.size, devPtr); // takes the descriptor
+  return deviceMemory(currentDevice()).attach(fd, content.inode, content.size, devPtr); // owns `fd` from here on
 }
 
 } // namespace

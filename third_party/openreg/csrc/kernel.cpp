@@ -9,15 +9,16 @@
 #include "scheduler.h"
 #include "scheduler_state.h"
 
-// The door that every kernel passes, and the turn of a stream that it needs. To take a turn and to give it back costs one
-// atomic instruction each as long as nobody else wants it; otherwise the scheduler's lock decides.
+// The door that every kernel passes, and the turn of a stream, which a kernel needs. As long as no other thread wants
+// the turn, it costs one atomic instruction to take it and one to give it back. Otherwise the scheduler decides, under
+// its lock.
 
 namespace openreg {
 namespace {
 
-// Whether to wait for the stream would be to wait for this thread. A stream waits for at most one thread, and a thread
-// for at most one stream, so there is one path to follow. It can close without any thread beginning to wait, when queued
-// work becomes ready: therefore whoever waits asks again from time to time.
+// Whether a wait for the stream would be a wait for this thread itself. A stream waits for at most one thread, and a
+// thread for at most one stream, so this function follows a single path. The path can become a circle after a wait has
+// begun, when queued work becomes ready. Therefore a thread that waits asks again from time to time.
 bool leadsHere(const Stream* stream) {
   constexpr int kLongestPath = 256;
   for (int step = 0; stream != nullptr && stream->busy && step < kLongestPath; ++step) {
@@ -41,8 +42,8 @@ bool leadsHere(const Stream* stream) {
   return false;
 }
 
-// Claims the stream and returns true, once `ready()` is true. False, and the stream is claimed: this thread may not wait
-// for that.
+// Claims the stream and waits until `ready()` is true. Returns false, with the stream claimed, if this thread may not
+// wait.
 template <typename Ready>
 bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
   const auto mayWait = [&] { return !isRunningHere() && !scheduler->stopped && !leadsHere(stream.get()); };
@@ -51,7 +52,7 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
     if (ready() || !mayWait()) {
       return ready();
     }
-    if (isIdle(*stream)) { // it is another thread's that waits
+    if (isIdle(*stream)) { // the turn is for another thread that waits
       giveUp(locked, stream);
     }
     ++stream->turnWaiters;
@@ -65,7 +66,7 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
     return;
   }
   Locked locked;
-  if (!ended->busy) { // the process exits, and has let go of all streams
+  if (!ended->busy) { // the process exits, and stopEngines() has released all streams
     ended->turn = Turn::free;
     return;
   }
@@ -86,20 +87,20 @@ void end(orKernelScope* scope) {
   }
 }
 
-// The kernel that this thread has begun while somebody listens: none, or one.
+// The outermost kernel of this thread, if it has met faults: no element, or one.
 std::vector<std::pair<const orKernelScope*, FaultyWork>>& faulty() {
   static thread_local std::vector<std::pair<const orKernelScope*, FaultyWork>> kernels;
   return kernels;
 }
 
-// Fills in what only those who listen need. Out of line, as the others below: what they keep in registers would be saved
-// and restored by every kernel.
+// Fills in the members that only subscribers need, and tells them. This function and those below are not inlined:
+// otherwise every kernel would save and restore the registers that they use.
 [[gnu::noinline]] orError_t tellKernelBegin(orKernelScope* scope, const Stream& stream, const orKernel* kernel) {
   scope->stream = stream.handle;
   scope->device = stream.device;
-  if (scope->outer == nullptr && !isRunningHere()) { // else it is part of a kernel that has met its faults
+  if (scope->outer == nullptr && !isRunningHere()) { // otherwise it is part of a kernel that has passed its fault point
     if (const auto work = FaultyWork::meet(orActivityKernel, stream.device, *kernel)) {
-      if (work->error() != orSuccess) { // recorded
+      if (work->error() != orSuccess) { // fail() has recorded it
         end(scope);
         return work->error();
       }
@@ -135,7 +136,7 @@ std::vector<std::pair<const orKernelScope*, FaultyWork>>& faulty() {
       hasTurn = claimWhen(locked, stream, [&] { return isIdle(*stream); });
       --stream->kernelsWaiting;
       if (stream->turnWaiters > 0) {
-        locked.wakeLater(stream); // a launch that waited because this kernel did
+        locked.wakeLater(stream); // launches that wait until no kernel waits
       }
       if (hasTurn) {
         if (scheduler->mode != orExecutionInline) {
@@ -176,7 +177,7 @@ bool isIdle(const Stream& stream) {
 
 void giveUp(Locked& locked, const StreamPtr& stream) {
   setBusy(stream, false);
-  // After a failure the next kernel asks the scheduler, and so is told.
+  // After a failure the turn stays `scheduled`, so the next kernel comes to the scheduler and gets the failure.
   const auto& failures = scheduler->failures;
   const bool failed = std::any_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; });
   stream->turn.store(failed ? Turn::scheduled : Turn::free, std::memory_order_release);
@@ -227,7 +228,7 @@ namespace {
 } // namespace
 
 orError_t orKernelBegin(orKernelScope* scope, orStream_t handle, const orKernel* kernel) {
-  Stream* const stream = findPersistent(handle); // none in a forked child
+  Stream* const stream = findPersistent(handle); // null in a forked child
   Turn expected = Turn::free;
   if (stream == nullptr || !stream->turn.compare_exchange_strong(expected, Turn::taken, std::memory_order_acquire))
       [[unlikely]] {

@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <mutex>
 
 #include "activity.h"
+#include "allocation_map.h"
 #include "device.h"
 #include "error.h"
 #include "host_limits.h"
@@ -24,7 +24,7 @@ namespace {
 // Never deleted: atexit handlers and destructors of other libraries may still free memory.
 struct PinnedMemory {
   std::mutex mutex;
-  std::map<uintptr_t, PinnedAllocation> allocations;
+  AllocationMap<PinnedAllocation> allocations;
 };
 
 PinnedMemory& pinned() {
@@ -33,7 +33,7 @@ PinnedMemory& pinned() {
 }
 
 orError_t allocate(size_t size, void** ptr) {
-  if (size > std::numeric_limits<size_t>::max() / 2) { // keeps the rounding below from overflowing
+  if (size > std::numeric_limits<size_t>::max() / 2) { // the rounding below cannot overflow then
     return fail(orErrorMemoryAllocation, "cannot allocate %s of host memory", formatBytes(size).c_str());
   }
   const size_t reserved = roundUp(size, kPageSize);
@@ -65,12 +65,8 @@ orError_t allocate(size_t size, void** ptr) {
 
 std::optional<PinnedAllocation> findPinned(uintptr_t address) {
   const std::lock_guard lock(pinned().mutex);
-  auto it = pinned().allocations.upper_bound(address);
-  if (it == pinned().allocations.begin()) {
-    return std::nullopt;
-  }
-  --it;
-  return address - it->first < it->second.size ? std::optional(it->second) : std::nullopt;
+  const PinnedAllocation* const found = findContaining(pinned().allocations, address);
+  return found ? std::optional(*found) : std::nullopt;
 }
 
 } // namespace openreg
@@ -107,7 +103,7 @@ orError_t orFreeHost(void* ptr) {
     if (orError_t error = waitForAllDevices(); error != orSuccess) {
       return error;
     }
-    std::map<uintptr_t, PinnedAllocation>::node_type node;
+    AllocationMap<PinnedAllocation>::node_type node;
     {
       const std::lock_guard lock(pinned().mutex);
       node = pinned().allocations.extract(reinterpret_cast<uintptr_t>(ptr));

@@ -8,8 +8,8 @@ namespace openreg {
 
 struct PinnedAllocation {
   uintptr_t begin;
-  size_t size; // bytes asked for
-  int device;  // current when it was allocated
+  size_t size; // bytes that the caller asked for
+  int device;  // the device that was current in orMallocHost
 };
 
 // The pinned allocation that contains `address`.

@@ -7,11 +7,11 @@
 
 namespace openreg {
 
-// Where a pointer leads.
+// The memory that a pointer points to.
 struct Place {
-  orMemoryType type; // by the address alone: device memory also where nothing is allocated
+  orMemoryType type; // decided by the address alone: device memory even if nothing is allocated there
   int device;        // -1 for unregistered memory
-  uintptr_t begin;   // of the allocation; 0 if the pointer lies in none
+  uintptr_t begin;   // the start of the allocation; 0 if the pointer lies in none
   size_t size;       // bytes of the allocation
   bool hostAccessible;
 };

@@ -31,7 +31,7 @@ void setTime(Event& event) {
 
 namespace {
 
-// Counts one more item as done. Adds the streams that waited for it to `released`.
+// Counts one more item of the stream as done, and adds the streams that waited for it to `released`.
 void complete(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& released) {
   const uint64_t done = ++stream->completed;
   if (done >= stream->progressAt) {
@@ -47,10 +47,11 @@ void complete(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& r
   });
 }
 
-// Takes a stream, none of whose work runs, as far as it goes without running any.
+// Removes items from the queue of a stream of which nothing runs, until an item must run or must wait for another
+// stream. Adds the streams that waited for the removed items to `released`.
 void moveOnAlone(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& released) {
   if (stream->hostKernel) {
-    return; // its end does this
+    return; // the end of that kernel calls moveOn()
   }
   while (!stream->queue.empty()) {
     Item& item = stream->queue.front();

@@ -9,13 +9,13 @@
 
 namespace openreg {
 
-// Hands out ranges of addresses, best fit, and merges them again when they come back. It never touches the memory that
-// the addresses name. Not synchronised.
+// Hands out ranges of addresses by best fit, and merges free neighbours. It never reads or writes the memory at the
+// addresses. Not synchronised.
 class RangeAllocator {
  public:
   RangeAllocator(uintptr_t begin, size_t size);
 
-  // Nothing if no free range holds `size` bytes at a multiple of `alignment`.
+  // Returns nullopt if no free range has `size` bytes at a multiple of `alignment`.
   std::optional<uintptr_t> take(size_t size, size_t alignment);
   void give(uintptr_t begin, size_t size);
 

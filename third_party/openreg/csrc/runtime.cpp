@@ -6,9 +6,9 @@
 #include <mutex>
 
 #include "device_memory.h"
-#include "fault.h"
 #include "injection.h"
 #include "scheduler.h"
+#include "segfault.h"
 #include "stream.h"
 #include "windows.h"
 
@@ -19,12 +19,12 @@ enum class State { notStarted, started, badFork };
 
 std::atomic<State> state{State::notStarted};
 std::atomic<const Environment*> theEnvironment{nullptr};
-std::atomic<bool> cudaVariables{false}; // see orReadCudaVariables
+std::atomic<bool> cudaVariables{false}; // whether orReadCudaVariables() was called
 orDeviceModel theModel = ownModel();    // guarded by startMutex
-std::mutex startMutex;                  // guards the two changes from "not yet" to "done" above
+std::mutex startMutex;                  // guards the start, and the first read of the environment
 
-// fork() waits for a start that is under way in another thread, so that a child finds the simulator either started or
-// not, never half, and startMutex free. No other lock is ever taken in a child of a started process.
+// If another thread is starting the simulator, fork() waits for it. So a child finds the simulator either started or
+// not started, and startMutex free. A child of a process that has started never takes any other lock.
 [[gnu::constructor]] void registerForkHandlers() {
   pthread_atfork(
       [] { startMutex.lock(); },
@@ -48,7 +48,7 @@ const Environment& environment() {
     const std::lock_guard lock(startMutex);
     known = theEnvironment.load(std::memory_order_relaxed);
     if (known == nullptr) {
-      // Never deleted: atexit handlers and destructors may still call.
+      // Never deleted: atexit handlers and destructors may still use it.
       known = new Environment(readEnvironment(cudaVariables, theModel));
       theEnvironment.store(known, std::memory_order_release);
     }
@@ -92,7 +92,7 @@ orError_t start() {
   createDeviceMemory(visibleCount, asked.deviceMemory);
   createDefaultStreams(visibleCount);
   startScheduler(asked.executionMode, asked.chaosSeed);
-  installFaultHandler();
+  installSegfaultHandler();
   state.store(State::started, std::memory_order_release);
   return orSuccess;
 }

@@ -8,12 +8,13 @@
 
 namespace openreg {
 
-// The environment, read at the first call. Maps no memory, works in a forked child.
+// The settings of the environment, which the first call reads. Maps no memory, and works in a forked child.
 const Environment& environment();
 
-// Starts the simulator if it has not been started: reserves the windows, installs the fault handler. Fails with
-// orErrorInvalidConfiguration, orErrorNoDevice, orErrorMemoryAllocation (address space; the next call tries again) or,
-// in a child forked after the start, orErrorInitializationError. A few nanoseconds once it has succeeded.
+// Starts the simulator, unless it has started: reserves the windows and installs the fault handler. Returns
+// orErrorInvalidConfiguration, orErrorNoDevice, orErrorMemoryAllocation (no address space; the next call tries again),
+// or orErrorInitializationError in a child that was forked after the start. Once it has succeeded, a call takes a few
+// nanoseconds.
 orError_t start();
 
 // Whether orReadCudaVariables was called.
@@ -22,12 +23,14 @@ bool isCalledCuda();
 // Whether start() has succeeded in this process.
 bool isStarted();
 
-// True in a child that was forked after the simulator started (in it or in an ancestor). Such a process has none of the
-// device's memory and none of its threads, and may not wait for a lock that another thread held when it was forked. So
-// functions that give something back do nothing there, and all others that need a device fail in start().
+// True in a process that was forked, directly or through other forks, from one in which the simulator had started. Such
+// a process has no device memory and no threads of the device. It may not wait for a lock, because another thread may
+// have held the lock at the fork. So functions that release something do nothing there, and all other functions that
+// need a device fail in start().
 bool isInBadFork();
 
-// The body of a public function that needs a device.
+// Runs the body of a public function that needs a device: starts the simulator first, and turns std::bad_alloc into an
+// error.
 template <typename Body>
 orError_t deviceCall(const char* name, Body&& body) {
   enter(name);
@@ -39,7 +42,7 @@ orError_t deviceCall(const char* name, Body&& body) {
   }
 }
 
-// As deviceCall, for functions that give something back.
+// As deviceCall, for functions that release something.
 template <typename Body>
 orError_t releaseCall(const char* name, Body&& body) {
   return isInBadFork() ? orSuccess : deviceCall(name, body);

@@ -14,41 +14,42 @@
 #include "openreg.h"
 #include "stream.h"
 
-// What scheduler.cpp, kernel.cpp, queue.cpp and engine.cpp share. Everybody else includes scheduler.h.
+// What scheduler.cpp, launch.cpp, wait.cpp, failure.cpp, kernel.cpp, queue.cpp and engine.cpp share. All other files
+// include scheduler.h.
 
 namespace openreg {
 
 using StreamPtr = std::shared_ptr<Stream>;
 
-// A function of a stream that a thread is in.
+// A function that a stream runs, on the stack of the thread that runs it.
 struct Frame {
   const Stream* stream;
   const Frame* outer;
-  const char* name; // NULL: it has none
+  const char* name; // NULL: the function has no name
 };
 
-// What a thread is in: the innermost function that a stream runs, and the innermost kernel that has a turn.
+// The state of a thread.
 struct HostThread {
-  const Frame* function = nullptr;
-  orKernelScope* kernel = nullptr;
-  bool tells = false;         // a subscriber's function runs
-  uint64_t call = 0;          // the innermost call that subscribers are told of
-  orError_t stop = orSuccess; // what a subscriber wants the work that begins to fail with
-  Stream* waitsFor = nullptr; // guarded by the scheduler's lock
+  const Frame* function = nullptr; // the innermost function that the thread runs for a stream
+  orKernelScope* kernel = nullptr; // the innermost kernel that the thread has begun
+  bool tells = false;              // a function of a subscriber runs
+  uint64_t call = 0;               // the id of the innermost ObservedCall
+  orError_t stop = orSuccess;      // the error of orActivityStop() for the work that begins
+  Stream* waitsFor = nullptr;      // the stream that the thread waits for; guarded by the scheduler's lock
 };
 inline thread_local constinit HostThread thisThread{};
 
-// One thread, and the streams whose next item it is to run.
+// One thread that runs work, and the streams whose next item is for this thread.
 //
-// To wake a thread costs the one that launches several times what a launch costs otherwise. So a thread that has had work
-// naps for a while before it sleeps, and looks for more itself; it is woken out of a nap only when somebody waits.
+// A launch that wakes a thread costs several times as much as one that does not. So after its work a thread naps for a
+// while before it sleeps, and looks for more work itself. It is woken from a nap only if somebody waits.
 struct EngineState {
   std::vector<StreamPtr> ready;
   std::condition_variable changed;
   bool started = false;
   enum class Thread { awake, naps, sleeps } thread = Thread::awake;
   bool running = false;
-  HostThread* self = nullptr; // while started
+  HostThread* self = nullptr; // null unless `started`
 };
 
 struct IdleCallback {
@@ -57,8 +58,8 @@ struct IdleCallback {
   std::chrono::microseconds delay{0};
 };
 
-// The first failure of a stream since the last one that was reported. It holds the stream: the device still reports it
-// when the stream is gone.
+// The first failure of a stream since the last report. It keeps the stream alive, because the device still reports the
+// failure when the stream was destroyed.
 struct Failure {
   StreamPtr stream;
   std::exception_ptr exception;
@@ -68,19 +69,19 @@ struct Scheduler {
   std::mutex mutex;                                     // guards everything here and the queues of all streams
   std::atomic<orExecutionMode> mode{orExecutionInline}; // changes only while nothing is pending
   std::array<EngineState, kEngines> engines;
-  std::vector<StreamPtr> active; // the streams that are busy; also keeps destroyed ones until they are done
-  std::vector<Failure> failures; // in the order in which they happened
-  int waiting = 0;               // threads of the host that wait for a stream
+  std::vector<StreamPtr> active; // the busy streams; keeps destroyed ones alive until they are done
+  std::vector<Failure> failures; // in the order of time
+  int waiting = 0;               // how many threads of the host wait for a stream
   IdleCallback idleCallback;
   bool stopped = false; // the process exits
   std::condition_variable stoppedRunning;
 };
 
-// Never deleted: engines, and destructors of other libraries, use it until the process is gone.
+// Never deleted: engines and destructors of other libraries use it until the process has ended.
 extern Scheduler* scheduler;
 
-// The scheduler's lock, and whom to wake once it is released: a thread that is woken earlier sleeps again at once, to
-// wait for the lock.
+// Holds the scheduler's lock, and wakes threads when the lock is released. If a thread were woken earlier, it would
+// sleep again at once, to wait for the lock.
 class Locked {
  public:
   Locked() : lock_(scheduler->mutex) {}
@@ -107,7 +108,7 @@ class Locked {
   void wakeLater(EngineState& engine) {
     using Thread = EngineState::Thread;
     if (engine.thread == Thread::sleeps || (engine.thread == Thread::naps && scheduler->waiting > 0)) {
-      engine.thread = Thread::awake; // soon
+      engine.thread = Thread::awake; // as soon as the lock is released
       engines_[&engine - scheduler->engines.data()] = true;
     }
   }
@@ -135,44 +136,60 @@ class Locked {
   std::vector<StreamPtr> streams_;
 };
 
-// ---- scheduler.cpp: failures ----------------------------------------------------------------------------------------
+// ---- wait.cpp: threads of the host that wait ------------------------------------------------------------------------
 
-// The stream's failure that nobody was told of.
+// Records that the calling thread may not wait, because a stream runs the function that it is in. Returns the code.
+orError_t notPermitted();
+
+// Waits until the stream has completed `count` items. orErrorNotPermitted where the thread may not wait.
+orError_t waitFor(Locked& locked, Stream& stream, uint64_t count);
+
+// Waits for what has been submitted to the streams of one device; without `device`, to the streams of all devices.
+orError_t waitForDevice(Locked& locked, std::optional<int> device);
+
+// ---- failure.cpp: failures of queued work ---------------------------------------------------------------------------
+
+// Removes the first unreported failure of the stream, or of any stream of the device, and returns it.
 std::optional<Failure> takeFailure(const Stream& stream);
+std::optional<Failure> takeFailureOfDevice(int device);
 
-// Records it for the calling thread, as fail() does; orSuccess if there is none. Outside the lock: an exception may run
-// anything when it goes.
+// Records the failure for the calling thread, as fail() does; orSuccess if there is none. To be called without the
+// lock: the destructor of an exception may run any code.
 orError_t report(std::optional<Failure> failure);
 
-// ---- kernel.cpp: who may run on a stream -----------------------------------------------------------------------------
+// The same. If the device is lost (openreg_faults.h), the error is that instead of `failure`.
+orError_t reportOrLost(std::optional<Failure> failure, int device);
 
-// Makes the turn the scheduler's, and the stream busy.
+// ---- kernel.cpp: the turn of a stream -------------------------------------------------------------------------------
+
+// Gives the turn to the scheduler, and makes the stream busy.
 void claim(const StreamPtr& stream);
 
-// Whether a claimed stream has nothing to run, and nobody who runs: the caller goes on with it, before it lets go of the
-// lock.
+// Whether a claimed stream has no pending item and no kernel. If so, the caller must use the stream or give its turn up
+// before it releases the lock.
 bool isIdle(const Stream& stream);
 
-// Gives a claimed stream's turn back, to whoever comes first.
+// Gives the turn of a claimed stream up. The first thread that asks for it gets it.
 void giveUp(Locked& locked, const StreamPtr& stream);
 
-// Claims the stream when no kernel of another thread of the host has its turn or waits for it. Claims it all the same if
-// this thread may not wait for that.
+// Waits until no kernel of another thread of the host has the stream's turn or waits for it, and claims the stream. If
+// this thread may not wait, claims it at once.
 void claimBetweenKernels(Locked& locked, const StreamPtr& stream);
 
-// Whether a kernel of this thread has the stream's turn, so that what the thread starts there runs at once.
+// Whether a kernel of this thread has the stream's turn. If so, work that the thread starts there runs at once.
 bool hasTurnHere(const Stream& stream);
 
-// orSetWaitCallbacks(): around a wait, without the lock.
+// Call the functions of orSetWaitCallbacks() before and after a wait. To be called without the lock.
 void* beforeWait();
-void afterWait(void* token); // may end the thread
+void afterWait(void* token); // CPython may end the thread in it
 
-// As good as no limit. GCC 12 makes of condition_variable::wait() a symbol that systems older than it do not have, and
-// compiles wait_for() into its caller.
+// A time limit that is never reached. The reason for it: with GCC 12, condition_variable::wait() needs a symbol that
+// older systems do not have, and wait_for() is compiled into its caller.
 constexpr std::chrono::hours kLong{24};
 
-// Sleeps until `done()`, which is asked under the lock when somebody notifies `stream.progress`. `poll`: also from time
-// to time. The lock is given up meanwhile, also after `done()` was true for the last time.
+// Sleeps until `done()` is true. `done()` is called with the lock held, each time when `stream.progress` is notified;
+// with `poll`, also from time to time. The lock is released meanwhile, and may be released once more after `done()` was
+// true.
 template <typename Done>
 void sleepUntil(Locked& locked, Stream& stream, bool poll, const Done& done) {
   constexpr std::chrono::milliseconds kPoll{10};
@@ -191,38 +208,40 @@ void sleepUntil(Locked& locked, Stream& stream, bool poll, const Done& done) {
   }
 }
 
-// ---- queue.cpp: what can be decided without running anything -------------------------------------------------------
+// ---- queue.cpp: what can be decided without running work ------------------------------------------------------------
 
-// Puts the stream on the list of active ones, or takes it off.
+// Adds the stream to the list of active ones, or removes it.
 void setBusy(const StreamPtr& stream, bool busy);
 
-// The device reaches the event's record now.
+// Notes that the device reaches the event's record now.
 void setTime(Event& event);
 
-// Takes a claimed stream, none of whose work runs, as far as it goes, and those that waited for it.
+// Removes items from the queue of a claimed stream of which no work runs, until an item must run or wait. Does the same
+// for the streams that waited for the removed items.
 void moveOn(Locked& locked, const StreamPtr& stream);
 
-// Counts one more item of the stream as done, and takes the stream and those that waited for it as far as they go.
+// Counts one more item of the stream as done, and calls moveOn() for the stream and for those that waited for the item.
 void completeAndMoveOn(Locked& locked, const StreamPtr& stream);
 
+// Claims the stream and queues the item.
 void push(Locked& locked, const StreamPtr& stream, Item&& item);
 
-// ---- engine.cpp: the threads that run work -------------------------------------------------------------------------
+// ---- engine.cpp: the threads that run work --------------------------------------------------------------------------
 
-// Runs item number `count` of the stream on this thread, and completes it, also when the thread ends within it.
+// Runs item number `count` of the stream on this thread, and completes it, even if the thread ends within the work.
 void run(const StreamPtr& stream, const Work& work, uint64_t count);
 
-// Runs `work` on this thread within the turn that it has.
+// Runs `work` on this thread, whose kernel has the stream's turn.
 void runWithin(const StreamPtr& stream, const Work& work);
 
-// Whether this thread is in a function that a stream, or this one, runs.
+// Whether this thread is in a function that any stream runs, or that this stream runs.
 bool isRunningHere();
 bool isRunningHere(const Stream& stream);
 
-// Starts the engine's thread, if it has none. Throws std::system_error.
+// Starts the engine's thread, unless it is started. Throws std::system_error.
 void startThread(EngineState& engine);
 
-// The process exits: finishes what runs, abandons what is queued.
+// To be called when the process exits: waits for running work, and abandons queued work.
 void stopEngines();
 
 } // namespace openreg

@@ -19,13 +19,13 @@ constexpr int kGreatestPriority = -3;
 // Never deleted: atexit handlers and destructors of other libraries may still use streams.
 struct Streams {
   HandleTable<Stream, orStream_t> table;
-  std::vector<Stream*> defaults; // one a device
+  std::vector<Stream*> defaults; // one for each device
   std::atomic<size_t> persistent{0};
 };
 
 Streams* streams = nullptr;
 
-// Null if there are too many.
+// Returns null if there are too many.
 Stream* createPersistent(int device, int priority) {
   const size_t index = streams->persistent++;
   if (index >= kMaxPersistent) {
@@ -38,7 +38,7 @@ Stream* createPersistent(int device, int priority) {
   return stream;
 }
 
-// A reference that counts nothing.
+// A shared_ptr without a count: persistent streams are never deleted.
 std::shared_ptr<Stream> refer(Stream* persistent) {
   return {std::shared_ptr<Stream>(), persistent};
 }
@@ -148,7 +148,7 @@ orError_t orDeviceSynchronize(void) {
 
 orError_t orDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
   return deviceCall(__func__, [&] {
-    // As in CUDA, either may be left out.
+    // As in CUDA, either pointer may be NULL.
     if (leastPriority != nullptr) {
       *leastPriority = kLeastPriority;
     }

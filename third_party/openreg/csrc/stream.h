@@ -29,10 +29,10 @@ struct Work {
   Engine engine;
   orHostFn_t fn;
   void* data;
-  unsigned int kind = 0;             // orActivityKind; 0: a host function
-  orKernel what{};                   // for those who are told of it
-  uint64_t call = 0;                 // which one started it, if anybody is told of calls
-  uint64_t hostMemory = 0;           // in orExecutionChaos: names the host memory that it uses, see chaos.h
+  unsigned int kind = 0;             // an orActivityKind; 0: a host function, which is no activity
+  orKernel what{};                   // the description for subscribers
+  uint64_t call = 0;                 // the id of the call that started it; 0 if no subscriber is told of calls
+  uint64_t hostMemory = 0;           // in orExecutionChaos: the result of noteHostMemory()
   orDeferredFn_t deferred = nullptr; // instead of `fn`
 };
 
@@ -40,21 +40,21 @@ struct Record {
   std::shared_ptr<Event> event;
 };
 
-// A point of a stream: reached when the stream has completed that many items.
+// A point of a stream. It is reached when the stream has completed `count` items.
 struct Mark {
-  std::shared_ptr<Stream> stream; // null: reached
+  std::shared_ptr<Stream> stream; // null: the mark is reached
   uint64_t count = 0;
 
   bool reached() const;
 };
 
-// What a queue holds. Only Work takes time; a Mark is waited for.
+// An item of a queue. Work runs on a thread, a Record takes no time, and a Mark makes the stream wait.
 using Item = std::variant<Work, Record, Mark>;
 
 struct HostThread;
 
-// Who runs on a stream. `taken`: a kernel on a thread of the host, which took the turn without the scheduler's lock and
-// will give it back so. `scheduled`: the scheduler decides, under its lock; the stream is busy.
+// Who has the turn of a stream. `taken`: a kernel on a thread of the host, which took the turn without the scheduler's
+// lock and gives it back without the lock. `scheduled`: the stream is busy, and the scheduler decides under its lock.
 enum class Turn { free, taken, scheduled };
 
 struct Stream {
@@ -65,20 +65,21 @@ struct Stream {
   orStream_t handle = nullptr;
 
   std::atomic<Turn> turn{Turn::free};
-  std::atomic<HostThread*> holder{nullptr}; // the thread whose kernel has the turn, or that runs an item
+  std::atomic<HostThread*> holder{nullptr}; // the thread whose kernel has the turn, or which runs an item
 
-  // The rest is the scheduler's, guarded by its lock.
-  std::deque<Item> queue;  // what has not begun
-  uint64_t submitted = 0;  // items ever queued
-  uint64_t completed = 0;  // of these, the ones done: they complete in order
-  bool busy = false;       // the turn is `scheduled`; if not, the queue is empty
+  // The scheduler's lock guards the other members.
+  std::deque<Item> queue;  // the items that have not begun
+  uint64_t submitted = 0;  // how many items were ever queued
+  uint64_t completed = 0;  // how many of them are done: they complete in order
+  bool busy = false;       // whether the turn is `scheduled`; if it is not, the queue is empty
   bool hostKernel = false; // while busy: a kernel on a thread of the host has the turn
-  int kernelsWaiting = 0;  // threads of the host whose kernels want the turn
-  int turnWaiters = 0;     // these, and threads whose launches wait for kernels: all of them sleep
-  size_t activeIndex = 0;  // while busy: its place in the scheduler's list
-  std::vector<std::pair<uint64_t, std::shared_ptr<Stream>>> blocked; // streams that wait for a mark here, and which
-  std::condition_variable progress;                                  // host threads that wait ...
-  uint64_t progressAt = std::numeric_limits<uint64_t>::max();        // ... and the nearest mark one of them waits for
+  int kernelsWaiting = 0;  // how many threads of the host wait with a kernel for the turn
+  int turnWaiters = 0;     // how many threads sleep: these, and those whose launches wait for kernels
+  size_t activeIndex = 0;  // while busy: the index in Scheduler::active
+  std::vector<std::pair<uint64_t, std::shared_ptr<Stream>>>
+      blocked;                                                // streams that wait for a mark here, with its count
+  std::condition_variable progress;                           // wakes the host threads that wait for this stream
+  uint64_t progressAt = std::numeric_limits<uint64_t>::max(); // the smallest count that one of them waits for
 };
 
 inline bool Mark::reached() const {
@@ -91,15 +92,16 @@ struct Event {
   const int device;
   const bool timing;
 
-  // The rest is the scheduler's, guarded by its lock.
-  Mark mark;               // of the last record; no stream: never recorded
-  int64_t nanoseconds = 0; // when the device reached it
+  // The scheduler's lock guards the other members.
+  Mark mark;               // the last record; without a stream: never recorded
+  int64_t nanoseconds = 0; // the time when the device reached the mark
 };
 
 inline std::atomic<uintptr_t> lastHandle{0};
 
-// The live objects behind handles. A handle is a number that is never used again, not an address: a stale one, or one
-// of the other kind, is told from a live one, and an object lives until the last call that uses it returns.
+// The objects behind handles. A handle is a number, not an address, and no number is used twice. So a handle that was
+// destroyed, or that belongs to another kind of object, is recognised. An object lives until the last call that uses it
+// has returned.
 template <typename T, typename Handle>
 class HandleTable {
  public:
@@ -126,7 +128,8 @@ class HandleTable {
   std::unordered_map<uintptr_t, std::shared_ptr<T>> objects_;
 };
 
-// Streams that live as long as the process. Their handles are told from the others' by a bit, and found without a lock.
+// Streams that live as long as the process. A bit distinguishes their handles from all others, and they are found
+// without a lock.
 constexpr uintptr_t kPersistentBit = 8;
 constexpr size_t kMaxPersistent = 16384;
 inline std::array<std::atomic<Stream*>, kMaxPersistent> persistentStreams{};
@@ -141,10 +144,12 @@ inline Stream* findPersistent(orStream_t handle) {
 
 void createDefaultStreams(int devices);
 
-// In a forked child: no handle of a persistent stream is found any more, so that every call asks start(), which refuses.
+// To be called in a forked child. From then on no persistent stream is found, so every call comes to start(), which
+// returns the error.
 void forgetStreams();
 
-// The stream behind a handle; NULL is the current device's default stream. Null after a failure that fail() recorded.
+// The stream behind a handle; NULL is the current device's default stream. Returns null after a failure, which fail()
+// has recorded.
 std::shared_ptr<Stream> resolveStream(orStream_t stream);
 
 } // namespace openreg

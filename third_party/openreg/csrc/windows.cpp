@@ -20,8 +20,8 @@ void* pointer(uintptr_t address) {
   return reinterpret_cast<void*>(address);
 }
 
-// Every mapping of the windows carries MADV_DONTFORK: as with CUDA a child has no device memory, and a fork does not
-// copy page tables of gigabytes.
+// Every mapping of the windows has MADV_DONTFORK. As with CUDA, a child then has no device memory; and fork() does not
+// copy the page tables of gigabytes.
 bool reserveFixed(uintptr_t address, size_t size) {
   return mmap(pointer(address), size, PROT_NONE, kReserved | MAP_FIXED, -1, 0) != MAP_FAILED &&
          madvise(pointer(address), size, MADV_DONTFORK) == 0;
@@ -35,7 +35,7 @@ bool mapFixed(uintptr_t address, size_t size, int fd) {
 } // namespace
 
 orError_t reserveWindows(int devices, size_t capacity) {
-  // Twice the capacity leaves room for fragmentation, and for memory imported from other processes.
+  // Twice the capacity: there must be room for fragmentation, and for memory of other processes.
   const size_t window = roundUp(2 * capacity, kHugePageSize);
   const size_t span = window * devices;
   const size_t total = 2 * span;
@@ -68,21 +68,22 @@ void forgetWindows() {
   windows.base = 0;
 }
 
-// What backs device memory: private anonymous pages, which become a memfd only when the same bytes are needed at
-// two addresses: orMemoryUnprotect, orIpcGetMemHandle. Milliseconds to write 64 MiB for the first time, and to give it
-// back (Linux 6.18, virtual machine, 2 cores, transparent huge pages in "madvise" mode, median of nine; writing it
-// again takes 2.4 in all rows):
+// Private anonymous pages back device memory. They are replaced by a memfd only when the same bytes are needed at two
+// addresses (orMemoryUnprotect, orIpcGetMemHandle). The table shows the milliseconds to write 64 MiB for the first
+// time, and to give them back. To write them again takes 2.4 in all rows. (Linux 6.18, virtual machine, 2 cores,
+// transparent huge pages in "madvise" mode, median of nine.)
 //
 //                                      first write           free
 //     malloc (the CPU device)               32.1              3.3
 //     anonymous                             32.0              3.2    <- this
-//     anonymous, MADV_POPULATE_WRITE        20.6              3.3    would commit memory that nobody touches
-//     anonymous, MADV_HUGEPAGE         7.0 or 142             0.1    142: pages the hypervisor has to supply first
+//     anonymous, MADV_POPULATE_WRITE        20.6              3.3    commits memory that nobody touches
+//     anonymous, MADV_HUGEPAGE         7.0 or 142             0.1    142: the hypervisor must supply the pages first
 //     memfd                                 47.7              9.2
-//     memfd, MADV_HUGEPAGE                  47.7              9.2    the usual shmem setting ignores the advice
+//     memfd, MADV_HUGEPAGE                  47.7              9.2    the usual setting of shmem ignores the advice
 //     memfd, MADV_POPULATE_WRITE            36.0             11.3
 //
-// Huge pages are thus left to the host's own setting; large allocations are aligned so that "always" can use them.
+// For these reasons the library leaves huge pages to the host's setting. Large allocations are aligned, so the setting
+// "always" can use huge pages.
 orError_t commit(uintptr_t devAddress, size_t size) {
   if (mprotect(pointer(windows.toKernel(devAddress)), size, PROT_READ | PROT_WRITE) == 0) {
     return orSuccess;
@@ -104,8 +105,8 @@ bool decommit(uintptr_t devAddress, size_t size, bool shared) {
   if (madvise(pointer(kernelAddress), size, MADV_DONTNEED) != 0) {
     return false;
   }
-  // May fail when a hole would take the process over vm.max_map_count mappings. The pages are gone, and the range is
-  // usable again as it is; only a kernel that uses it after the free goes unnoticed.
+  // May fail if another hole would exceed vm.max_map_count. That does no harm: the pages are gone, and the range can be
+  // used again. Only a kernel that uses the memory after the free is not noticed.
   mprotect(pointer(kernelAddress), size, PROT_NONE);
   return true;
 }

@@ -8,22 +8,22 @@
 
 namespace openreg {
 
-// The address space of all devices, reserved once:
+// The address space of all devices. It is reserved once:
 //
 //     base                     base + span                base + 2 * span
 //     | device 0 | device 1 |..| device 0 | device 1 |....|
 //       device windows            kernel windows
 //
-// Device windows are never accessible (orMemoryUnprotect aside). A kernel window is accessible exactly where the device
-// has an allocation, so that a kernel that uses freed memory faults too.
+// A device window is not accessible, except after orMemoryUnprotect. A kernel window is accessible exactly where the
+// device has an allocation. So a kernel that uses freed memory faults too.
 //
-// Before the start and in a forked child there are no windows: every question below is then answered "no", and
-// pointers come back unchanged.
+// Before the start, and in a forked child, there are no windows. Then contains...() returns false, and to...() returns
+// the address unchanged.
 struct Windows {
   std::atomic<uintptr_t> base;
-  std::atomic<size_t> span; // set after base, and read before it: 0 until there are windows
-  size_t window;            // bytes of one device's window
-  uintptr_t inherited;      // in a forked child: the base before the fork, for the fault handler
+  std::atomic<size_t> span; // set after `base` and read before it; 0 while there are no windows
+  size_t window;            // bytes of the window of one device
+  uintptr_t inherited;      // in a forked child: `base` before the fork, for the fault handler
   size_t inheritedSpan;
 
   size_t offsetIfDevice(uintptr_t address, size_t& distance) const {
@@ -41,7 +41,7 @@ struct Windows {
     return offsetIfDevice(address, distance) - distance < distance;
   }
 
-  // Of an address in either kind of window.
+  // The device of an address in a device window or a kernel window.
   int deviceOf(uintptr_t address) const {
     size_t distance;
     const size_t offset = offsetIfDevice(address, distance);
@@ -68,23 +68,24 @@ constexpr size_t roundUp(size_t size, size_t multiple) {
   return (size + multiple - 1) / multiple * multiple;
 }
 
-// Reserves the windows of `devices` devices. On failure the message names RLIMIT_AS and OPENREG_DEVICE_MEMORY.
+// Reserves the windows of `devices` devices. The message of a failure names RLIMIT_AS and OPENREG_DEVICE_MEMORY.
 orError_t reserveWindows(int devices, size_t capacity);
 
-// In a forked child: MADV_DONTFORK left none of the windows there, and the child's own mappings may take their place.
+// To be called in a forked child. Because of MADV_DONTFORK the child does not have the windows, and may map other
+// memory at their addresses.
 void forgetWindows();
 
-// Makes a page-aligned range of a device accessible to kernels. On failure the message names the system's limits.
+// Makes a page-aligned range of a device accessible to kernels. The message of a failure names the system's limits.
 orError_t commit(uintptr_t devAddress, size_t size);
 
-// The opposite: gives the pages back, and makes the range inaccessible. `shared` if mapShared() was used on it. Returns
-// false if the system refused, in which case the range must not be used again.
+// The opposite: gives the pages back, and makes the range inaccessible. `shared`: whether mapShared() was called for
+// the range. Returns false if the system refused; then the range must not be used again.
 bool decommit(uintptr_t devAddress, size_t size, bool shared);
 
-// Backs a range by the file `fd`, for kernels. What backed it before is gone.
+// Makes the file `fd` back a range for kernels. The bytes that backed the range before are lost.
 bool mapShared(uintptr_t devAddress, size_t size, int fd);
 
-// Makes the device window of a range that the file `fd` backs accessible or not.
+// Makes the device window of a range accessible to the host, or inaccessible. The file `fd` backs the range.
 bool setHostAccess(uintptr_t devAddress, size_t size, int fd, bool accessible);
 
 // Makes a committed range read-only for kernels, or writable again.

@@ -1,28 +1,37 @@
 /*
  * openreg: a CUDA-like accelerator simulated on the host's CPU.
  *
- * This header stands where a vendor's SDK would stand. It knows nothing of PyTorch, is plain C, and reads top to
- * bottom: version and errors, devices, memory, execution, streams, events, kernels, launches. Names and meaning follow CUDA's runtime API
- * with `or` in place of `cuda`; a difference is stated where it occurs.
+ * This header stands in the place of a vendor's SDK. It is plain C and knows nothing of PyTorch. Its sections, from top
+ * to bottom: version and errors, devices, memory, execution, streams, events, kernels, launches. Names and meanings
+ * follow CUDA's runtime API, with `or` in place of `cuda`. Every difference from CUDA is stated at the function that
+ * differs.
  *
- * Rules that hold for every function:
- *   - It returns an orError. Nothing aborts the process, except a host access to device memory (see orMalloc).
- *   - A failure leaves the device usable. The calling thread can ask for a sentence with orGetLastErrorMessage().
- *   - It may be called from any host thread. The current device belongs to the calling thread and starts as 0.
- *   - Inside a function that a stream runs (see Launches) a call that would have to wait for queued work returns
- *     orErrorNotPermitted and does nothing: that work may be waiting for the function itself.
- *   - The simulator starts at the first call that needs a device (not orGetApiVersion, not the error functions, not
- *     orGetDeviceCount, orSetDevice or orGetDevice, which read the environment but map no memory). It then reads
- *     OPENREG_DEVICE_COUNT (1..64, default 2), OPENREG_DEVICE_MEMORY (bytes a device, 1M..16384G, suffixes K, M, G;
- *     default 16G) and OPENREG_VISIBLE_DEVICES (indices, comma separated, as CUDA_VISIBLE_DEVICES: an empty value hides
- *     all, an index that does not exist hides itself and those after it; unlike there, text and repeated indices are
- *     errors), OPENREG_EXECUTION (inline, async or chaos; default inline: see orExecutionMode) and OPENREG_CHAOS_SEED (0
- *     to 2^64-1, default 0). A value that makes no sense is orErrorInvalidConfiguration from this and every later call, with a
- *     message that names the variable, its value and what is allowed.
- *   - In a child forked after the simulator started, every function that needs a device returns
- *     orErrorInitializationError, and orFree/orStreamDestroy/orEventDestroy/orFreeHost/orIpcCloseMemHandle succeed without
- *     doing anything.
- *     orIsInBadFork() tells.
+ * Rules for every function:
+ *   - It returns an orError, unless its entry says otherwise. Nothing ends the process, except a host access to device
+ *     memory (see orMalloc).
+ *   - After a failure the device is usable, and orGetLastErrorMessage() returns a sentence about the failure. A NULL in
+ *     the place of a result is orErrorInvalidValue, unless the entry allows NULL.
+ *   - It may be called from any host thread. Each host thread has its own current device, which starts as 0.
+ *   - It waits for nothing, unless its entry says so. Inside a function that a stream runs (see Launches), a call that
+ *     would have to wait for queued work returns orErrorNotPermitted and does nothing: the queued work may itself be
+ *     waiting for that function.
+ *   - The first call that needs a device starts the simulator: it reads the environment and maps the memory. These
+ *     calls do not start it: orGetApiVersion, the error functions, and orGetDeviceCount, orSetDevice and orGetDevice,
+ *     which read the environment but map no memory.
+ *   - In a child that was forked after the start, every function that needs a device returns
+ *     orErrorInitializationError. orFree, orFreeHost, orIpcCloseMemHandle, orStreamDestroy and orEventDestroy return
+ *     orSuccess there and do nothing. orIsInBadFork() tells whether the process is such a child.
+ *
+ * The environment:
+ *   OPENREG_DEVICE_COUNT     1 to 64; default 2
+ *   OPENREG_DEVICE_MEMORY    bytes per device, 1M to 16384G, with an optional suffix K, M or G; default 16G
+ *   OPENREG_VISIBLE_DEVICES  device indices, separated by commas. As for CUDA_VISIBLE_DEVICES, an empty value hides all
+ *                            devices, and an index that does not exist hides itself and all indices after it. Unlike
+ *                            there, text and repeated indices are errors.
+ *   OPENREG_EXECUTION        inline, async or chaos; default inline: see orExecutionMode
+ *   OPENREG_CHAOS_SEED       0 to 2^64-1; default 0
+ * If a value is not valid, this call and every later one return orErrorInvalidConfiguration, with a message that names
+ * the variable, its value and the values that are allowed.
  */
 #ifndef OPENREG_H
 #define OPENREG_H
@@ -39,7 +48,8 @@ extern "C" {
 
 /* ---- Version and errors ------------------------------------------------------------------------------------------ */
 
-/* Increased when a function changes meaning or disappears. A user compares it with orGetApiVersion() at start. */
+/* Grows when a function changes its meaning or disappears. A program compares this number, with which it was compiled,
+ * to orGetApiVersion(), the number of the library that it has loaded. */
 #define OPENREG_API_VERSION 1
 
 /* Codes have the values of their CUDA namesakes. */
@@ -50,34 +60,37 @@ typedef enum orError {
   orErrorInitializationError = 3,  /* used in a child forked after the simulator started */
   orErrorInvalidConfiguration = 9, /* an environment variable has a bad value */
   orErrorInvalidMemcpyDirection = 21,
-  orErrorInsufficientDriver = 35, /* of injected faults only, as the others that say so */
+  orErrorInsufficientDriver = 35, /* "injected": only a fault of openreg_faults.h causes it */
   orErrorDevicesUnavailable = 46, /* injected */
   orErrorNoDevice = 100,
   orErrorInvalidDevice = 101,
-  orErrorDeviceUninitialized = 201,   /* a handle of this process's own memory was opened in it */
+  orErrorDeviceUninitialized = 201,   /* a process opened a handle of its own memory */
   orErrorECCUncorrectable = 214,      /* injected */
-  orErrorOperatingSystem = 304,       /* the system refused a thread */
-  orErrorInvalidResourceHandle = 400, /* a stream or event that was destroyed, or is of another device */
-  orErrorNotReady = 600,              /* not a failure: the work asked about is still pending */
-  orErrorIllegalAddress = 700,
-  orErrorAssert = 710,        /* injected */
-  orErrorLaunchFailure = 719, /* a kernel or host function threw */
-  orErrorNotPermitted = 800,  /* called inside a function that a stream runs, where it would have to wait */
+  orErrorOperatingSystem = 304,       /* the system refused to start a thread */
+  orErrorInvalidResourceHandle = 400, /* the stream or event was destroyed, or belongs to another device */
+  orErrorNotReady = 600,              /* not a failure: the work is still pending */
+  orErrorIllegalAddress = 700, /* no function here returns it; an integration raises it for memory that is gone */
+  orErrorAssert = 710,         /* injected */
+  orErrorLaunchFailure = 719,  /* a kernel or host function threw */
+  orErrorNotPermitted = 800,   /* the call would wait inside a function that a stream runs */
   orErrorNotSupported = 801,
 } orError_t;
 
+/* The version of the library that is loaded. */
 OPENREG_EXPORT orError_t orGetApiVersion(int* version);
 
-/* "orErrorMemoryAllocation" and "out of memory"; a code that does not exist gives "unrecognized error code". */
+/* The name of a code ("orErrorMemoryAllocation"), and CUDA's text for it ("out of memory"). A code that does not exist
+ * gives "unrecognized error code". The strings are valid until the process ends. */
 OPENREG_EXPORT const char* orGetErrorName(orError_t error);
 OPENREG_EXPORT const char* orGetErrorString(orError_t error);
 
-/* The calling thread's last failure; orGetLastError also resets it to orSuccess. orErrorNotReady is not recorded. */
+/* The code of the calling thread's last failure; orSuccess if there was none. orGetLastError also resets it to
+ * orSuccess. orErrorNotReady is not recorded. */
 OPENREG_EXPORT orError_t orGetLastError(void);
 OPENREG_EXPORT orError_t orPeekAtLastError(void);
 
-/* A sentence about the calling thread's last failure: the call, the value, the limit, the way out. "" if there was
- * none. Valid until the thread's next failing call. */
+/* A sentence about the calling thread's last failure. It names the call, the value, the limit and the way out. "" if
+ * there was no failure. Valid until the thread's next call that fails. */
 OPENREG_EXPORT const char* orGetLastErrorMessage(void);
 
 /* ---- Devices ----------------------------------------------------------------------------------------------------- */
@@ -86,8 +99,8 @@ typedef struct orUuid {
   unsigned char bytes[16];
 } orUuid_t;
 
-/* Capacity and behaviour are this device's. The other numbers are those of the GPU that it stands for (an NVIDIA A100
- * with 40 GB, unless openreg_model.h chose another); nothing here behaves by them. */
+/* The capacity and the flags describe the simulated device. The other numbers are those of the GPU that it stands for:
+ * an NVIDIA A100 with 40 GB, unless openreg_model.h chose another model. They change nothing in the behaviour. */
 typedef struct orDeviceProp {
   char name[64];         /* "OpenReg simulated accelerator" */
   orUuid_t uuid;         /* the same in every process */
@@ -99,44 +112,55 @@ typedef struct orDeviceProp {
   int maxThreadsPerMultiProcessor;
   int regsPerMultiprocessor;
   size_t sharedMemPerBlock;          /* bytes */
-  size_t sharedMemPerBlockOptin;     /* bytes, for a kernel that asks for more than sharedMemPerBlock */
+  size_t sharedMemPerBlockOptin;     /* bytes: the limit for a kernel that asks for more than sharedMemPerBlock */
   size_t sharedMemPerMultiprocessor; /* bytes */
   int l2CacheSize;                   /* bytes */
   int clockRate, memoryClockRate;    /* kHz */
   int memoryBusWidth;                /* bits */
   int pciDomainID, pciBusID, pciDeviceID;
-  bool integrated;                /* part of the host, with which it shares memory */
-  bool isMultiGpuBoard;           /* one of several devices on a board */
-  int asyncEngineCount;           /* copies that may overlap kernels and other streams' copies: 1 */
-  bool unifiedAddressing;         /* a pointer tells its device: true */
+  bool integrated;                /* the device is part of the host and shares its memory */
+  bool isMultiGpuBoard;           /* the device is one of several on a board */
+  int asyncEngineCount;           /* how many copies may run beside kernels: 1 */
+  bool unifiedAddressing;         /* the device follows from a pointer: true */
   bool canMapHostMemory;          /* kernels may dereference pinned host memory: true */
   bool concurrentKernels;         /* kernels of different streams may overlap: false */
   bool streamPrioritiesSupported; /* true */
 } orDeviceProp;
 
-/* For a user who calls the devices CUDA's: CUDA_VISIBLE_DEVICES selects devices, too, by CUDA's own rules: indices, or
- * beginnings of UUIDs ("GPU-..."); what is repeated hides every device, and what is no device ends the list. Where
- * OPENREG_VISIBLE_DEVICES is set as well and selects others, every call is orErrorInvalidConfiguration. Error texts say
- * CUDA in place of OpenReg. Comes before any call that reads the environment. */
+/* For a caller who presents the devices as CUDA's. To be called before any call that reads the environment.
+ *
+ * From then on CUDA_VISIBLE_DEVICES selects devices as well, by CUDA's rules: it lists indices or beginnings of UUIDs
+ * ("GPU-..."); a repeated entry hides every device, and an entry that is no device ends the list. If
+ * OPENREG_VISIBLE_DEVICES is set too and selects other devices, every call returns orErrorInvalidConfiguration.
+ * Error texts say CUDA in place of OpenReg. */
 OPENREG_EXPORT void orReadCudaVariables(void);
 
-/* The number of visible devices; 0 is orSuccess here. */
+/* The number of visible devices. 0 devices are orSuccess here, and orErrorNoDevice in every function that needs a
+ * device. */
 OPENREG_EXPORT orError_t orGetDeviceCount(int* count);
+
+/* The calling thread's current device. orErrorInvalidDevice if there is no device of this number. */
 OPENREG_EXPORT orError_t orSetDevice(int device);
 OPENREG_EXPORT orError_t orGetDevice(int* device);
+
+/* orErrorInvalidDevice if there is no device of this number. */
 OPENREG_EXPORT orError_t orGetDeviceProperties(orDeviceProp* prop, int device);
 
-/* Waits for all work of the current device; returns the first failure of a stream that was not reported yet. */
+/* Waits for all work of the current device. Returns the first failure of its streams that no call has returned yet. */
 OPENREG_EXPORT orError_t orDeviceSynchronize(void);
 
-/* Lower numbers are more urgent: least = 0, greatest = -3. */
+/* The range of stream priorities: least = 0, greatest = -3. A lower number is more urgent. Either pointer may be
+ * NULL. */
 OPENREG_EXPORT orError_t orDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority);
 
-/* True in a child that was forked after the simulator started: see the rules at the top. Starts nothing. */
+/* Returns true in a child that was forked after the simulator started: see the rules at the top. Never starts the
+ * simulator. */
 OPENREG_EXPORT bool orIsInBadFork(void);
 
-/* 1 for two different valid devices: any device reads and writes any other's memory. Nothing needs to be enabled.
- * 0 for a model without peer access (openreg_model.h): copies between devices work all the same, as CUDA's do. */
+/* Sets `canAccess` to 1 for two different devices: each device reads and writes the memory of every other, and nothing
+ * needs to be enabled. Sets it to 0 for a device and itself, and for all devices of a model without peer access
+ * (openreg_model.h). Copies between devices work in both cases, as CUDA's do. orErrorInvalidDevice if one of the
+ * devices does not exist. */
 OPENREG_EXPORT orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peer);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
@@ -146,7 +170,7 @@ typedef enum orMemcpyKind {
   orMemcpyHostToDevice = 1,
   orMemcpyDeviceToHost = 2,
   orMemcpyDeviceToDevice = 3, /* also between two devices */
-  orMemcpyDefault = 4,        /* taken from the pointers */
+  orMemcpyDefault = 4,        /* the direction follows from the pointers */
 } orMemcpyKind;
 
 typedef enum orMemoryType {
@@ -157,70 +181,80 @@ typedef enum orMemoryType {
 
 typedef struct orPointerAttributes {
   orMemoryType type;
-  int device;          /* of device memory; the device current at orMallocHost for pinned memory; -1 otherwise */
-  void* devicePointer; /* the pointer, if kernels may use it, else NULL */
-  void* hostPointer;   /* the pointer, if the host may use it, else NULL */
-  void* base;          /* start of the allocation, NULL if the pointer lies in none */
+  int device;          /* the device of device memory; for pinned memory the current device of orMallocHost; else -1 */
+  void* devicePointer; /* the pointer if kernels may use it, else NULL */
+  void* hostPointer;   /* the pointer if the host may use it, else NULL */
+  void* base;          /* the start of the allocation; NULL if the pointer lies in no allocation */
   size_t size;         /* bytes of the allocation */
 } orPointerAttributes;
 
 /*
  * Device memory: a separate address space that costs nothing.
  *
- * Each device has two windows at a constant distance. Addresses that orMalloc returns lie in the *device window*, which
- * is mapped PROT_NONE: a host that dereferences one gets SIGSEGV, and is told in words (on stderr) which allocation of
- * which device it touched and what to do, before whatever SIGSEGV handler was there before takes over. Kernels reach
- * the same bytes through the *kernel window*; orGetKernelPointer() makes the step. Nothing else may assume the
- * distance.
+ * Each device has two windows of addresses, at a constant distance from each other. The addresses that orMalloc returns
+ * lie in the *device window*, which is mapped PROT_NONE. A host that dereferences such an address gets SIGSEGV. A
+ * sentence on stderr then says which allocation of which device the host touched, and what to do instead; after that
+ * the SIGSEGV handler runs that was installed before. Kernels reach the same bytes through the *kernel window*.
+ * orGetKernelPointer() translates an address; no other code may assume the distance.
  *
- * orMalloc: `size` 0 gives NULL and orSuccess. The address is a multiple of 4096, from 2 MiB on a multiple of 2 MiB.
- * orErrorMemoryAllocation when the device's capacity, RLIMIT_AS, the cgroup's limit or the host's memory does not
- * suffice; the message names which, and OPENREG_DEVICE_MEMORY. The contents are undefined. Waits for nothing.
- * orFree: waits for all devices, since each reaches the memory of every other, then gives the pages back to the system.
- * NULL is fine; orErrorInvalidValue if `devPtr` is not the start of an allocation.
+ * orMalloc: `size` 0 gives NULL and orSuccess. The address is a multiple of 4096, and of 2 MiB if `size` is at least 2
+ * MiB. The contents are undefined. Returns orErrorMemoryAllocation if the device's capacity, RLIMIT_AS, the cgroup's
+ * limit or the host's memory does not suffice. The message names the limit, and OPENREG_DEVICE_MEMORY.
+ *
+ * orFree: waits for the work of all devices, because each device reaches the memory of every other, and then gives the
+ * pages back to the system. NULL is orSuccess. Returns orErrorInvalidValue if `devPtr` is not the start of an
+ * allocation.
  */
 OPENREG_EXPORT orError_t orMalloc(void** devPtr, size_t size);
 OPENREG_EXPORT orError_t orFree(void* devPtr);
 
-/* Pinned host memory, page aligned: addressable by the host and by kernels, inherited by forked children. orFreeHost
- * waits as orFree does. */
+/* Pinned host memory: the host and kernels use it through the same address, and forked children inherit it. The address
+ * is a multiple of 4096. Sizes and errors are those of orMalloc and orFree, and orFreeHost waits as orFree does. */
 OPENREG_EXPORT orError_t orMallocHost(void** ptr, size_t size);
 OPENREG_EXPORT orError_t orFreeHost(void* ptr);
 
 /* Free and total bytes of the current device. */
 OPENREG_EXPORT orError_t orMemGetInfo(size_t* free, size_t* total);
 
-/* What a pointer is. An unknown pointer is orSuccess with orMemoryTypeUnregistered. */
+/* Describes a pointer. For a pointer that no function here returned, the result is orSuccess and
+ * orMemoryTypeUnregistered. */
 OPENREG_EXPORT orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* ptr);
 
-/* The address at which a kernel may read and write what `devPtr` names. Pinned and ordinary host addresses, and NULL,
- * come back unchanged. The only way from a device address to memory: custom, stub and compiled kernels use nothing
- * else. Never fails, takes a few nanoseconds. */
+/* Returns the address at which a kernel may read and write the bytes of `devPtr`. Pinned and ordinary host addresses,
+ * and NULL, come back unchanged. This is the only way from a device address to its bytes, for custom, stub and compiled
+ * kernels alike. Never fails, and takes a few nanoseconds. */
 OPENREG_EXPORT void* orGetKernelPointer(const void* devPtr);
 
-/* The inverse, for allocators that carve kernel memory: an address outside the kernel windows comes back unchanged. */
+/* The inverse of orGetKernelPointer, for allocators that divide kernel memory into blocks. An address outside the
+ * kernel windows comes back unchanged. */
 OPENREG_EXPORT void* orGetDevicePointer(const void* kernelPtr);
 
-/* Lets the host read and write one allocation through its device address, for debugging, until orMemoryProtect. The
- * device window then shows the same bytes as the kernel window. `devPtr` is the start of an allocation. Both wait as
- * orFree does. */
+/* For debugging: orMemoryUnprotect lets the host read and write one allocation through its device address, until
+ * orMemoryProtect. The device window then shows the same bytes as the kernel window. Both wait as orFree does. Both
+ * return orErrorInvalidValue if `devPtr` is not the start of an allocation. */
 OPENREG_EXPORT orError_t orMemoryUnprotect(void* devPtr);
 OPENREG_EXPORT orError_t orMemoryProtect(void* devPtr);
 
 /*
- * Device memory that several processes share. One makes a handle of it, 64 bytes that it sends to others by any means;
- * they open it, and have the same bytes at an address of their own, on their current device.
+ * Device memory that several processes share. The process that allocated the memory makes a handle, 64 bytes that it
+ * sends to other processes by any means. Another process opens the handle and reaches the same bytes at an address of
+ * its own, on its current device.
  *
- * The memory counts against the capacity of the process that allocated it, not of those that open it. It stays valid
- * where it is opened until it is closed, also (unlike in CUDA) when its owner frees it or ends; a handle cannot be opened
- * after that. Nothing here waits for work: whoever sends a handle makes sure that the bytes are there.
+ * The memory counts against the capacity of the process that allocated it, and not of the processes that open it. An
+ * opened handle stays valid until it is closed, even if the owner frees the memory or ends (in CUDA the memory is gone
+ * then). After that, the handle cannot be opened any more. orIpcGetMemHandle does not wait for queued work: the sender
+ * of a handle makes sure that the bytes have been written.
  *
- * orIpcGetMemHandle: `devPtr` is what orMalloc returned. The first handle moves the bytes to memory that can be shared,
- * which takes as long as a copy; threads that write to them meanwhile are held up.
- * orIpcOpenMemHandle: a handle that is open already gives the same address again, and is closed once more. `flags` is 0.
- * orErrorDeviceUninitialized in the process that made the handle, orErrorInvalidResourceHandle if the memory is gone
- * or the handle is damaged: a handle is checked, and no damaged one opens other files or maps more than the memory has.
- * orIpcCloseMemHandle: waits as orFree does.
+ * orIpcGetMemHandle: returns orErrorInvalidValue if `devPtr` is not the start of an allocation of this process. The
+ * first handle of an allocation moves the bytes to memory that can be shared. That takes as long as a copy, and delays
+ * threads that write to the bytes meanwhile.
+ *
+ * orIpcOpenMemHandle: a handle that is open already gives the same address again, and must be closed once more. `flags`
+ * is 0. Returns orErrorDeviceUninitialized in the process that made the handle, and orErrorInvalidResourceHandle if the
+ * memory is gone or the handle is damaged. Handles are checked: a damaged one never opens other files, and never maps
+ * more bytes than the memory has.
+ *
+ * orIpcCloseMemHandle: waits as orFree does. Returns orErrorInvalidValue if orIpcOpenMemHandle did not return `devPtr`.
  */
 typedef struct orIpcMemHandle {
   char reserved[64];
@@ -229,9 +263,12 @@ OPENREG_EXPORT orError_t orIpcGetMemHandle(orIpcMemHandle_t* handle, void* devPt
 OPENREG_EXPORT orError_t orIpcOpenMemHandle(void** devPtr, orIpcMemHandle_t handle, unsigned int flags);
 OPENREG_EXPORT orError_t orIpcCloseMemHandle(void* devPtr);
 
-/* Copies `size` bytes after the work already queued on the current device's default stream, and waits for the copy.
- * orErrorInvalidMemcpyDirection when `kind` contradicts the pointers; orErrorInvalidValue when a range leaves its
- * allocation. As every call that waits for a stream, both return an unreported failure of its work, after the copy. */
+/* Copies `size` bytes, or sets them to the low byte of `value`. Both come after the work that is already queued on the
+ * current device's default stream, and wait for that work and for the copy.
+ *
+ * They return orErrorInvalidMemcpyDirection if `kind` contradicts the pointers, and orErrorInvalidValue if a range
+ * leaves its allocation or if orMemset gets ordinary host memory. As every call that waits for a stream, they return a
+ * failure of its work that no call has returned yet; the copy is done all the same. */
 OPENREG_EXPORT orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind);
 OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
 
@@ -240,134 +277,170 @@ OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
 /*
  * When queued work runs. The rules of streams and events hold in every mode.
  *
- * One thread runs the kernels of all streams and all devices, so that the process keeps one OpenMP team beside that of
- * the host's own computations; a second thread runs copies between the host and a device or between two devices,
- * and a third one host functions. Each is started by the first work that is queued for it, and sleeps while there is
- * none. Of several streams with something to run, the one with the most urgent priority comes first.
+ * Three threads run queued work. The first runs the kernels of all streams and all devices, so the process has one
+ * OpenMP team for them, besides that of the host's own computations. The second runs copies between the host and a
+ * device, and between two devices. The third runs host functions. The first work that is queued for a thread starts it,
+ * and the thread sleeps when it has no work. If several streams have work for a thread, the stream with the most urgent
+ * priority comes first.
  *
- * When the process exits, what runs is finished, what is queued is abandoned, and calls from later exit handlers
- * execute inline.
+ * When the process exits, running work is finished and queued work is abandoned. Calls from later exit handlers execute
+ * inline.
  */
 typedef enum orExecutionMode {
-  orExecutionInline = 0, /* in the launching call, on its thread, if nothing is pending on the stream; else queued */
-  orExecutionAsync = 1,  /* queued, except for what may run inline: see orLaunchMayRunInline */
-  /* To make missing synchronisation show: everything is queued, streams take turns at random whatever their priority,
-   * each piece of work is delayed before it starts and before it counts as done (at random; half of the delays are 0,
-   * the others at most 0.5 ms), and what a copy will write is filled with 0xFF bytes (NaN for floating point) before: when
-   * the copy starts, which then waits once more. Pinned memory that work will only write, a copy or a kernel, is filled
-   * already in the call that queues the work, unless other pending work may use that memory. */
+  orExecutionInline = 0, /* work runs in the launching call; it is queued if its stream has pending work */
+  orExecutionAsync = 1,  /* work is queued, except for kernels with orLaunchMayRunInline */
+  /* All work is queued, and a program that misses a synchronisation gets wrong results:
+   *   - Streams take turns at random, whatever their priority.
+   *   - Each piece of work is delayed before it starts and again before it counts as done. Half of the delays are 0,
+   *     the others are at most 0.5 ms.
+   *   - The destination of a copy is filled with 0xFF bytes (NaN for floating point) when the copy starts; then the
+   *     copy is delayed once more.
+   *   - Pinned memory that a copy or kernel will write and not read is filled earlier, in the call that queues the
+   *     work. This does not happen if other pending work may use the memory. */
   orExecutionChaos = 2,
 } orExecutionMode;
 
-/* Waits for all devices, then switches; failures stay for the next synchronising call. `seed` starts the sequence of
- * delays and turns of orExecutionChaos, and is ignored otherwise. */
+/* Waits for the work of all devices, then switches. Failures of that work stay for the next call that waits. `seed`
+ * starts the random sequence of orExecutionChaos; the other modes ignore it. orErrorInvalidValue if the mode does not
+ * exist. */
 OPENREG_EXPORT orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed);
-/* Whether kernels run when they are launched, on the launching thread (orExecutionInline). Asked before every one, so it
- * cannot fail: false also before the first call that needs a device and in a forked child, where a launch says what is
- * wrong. */
+
+/* Returns whether the mode is orExecutionInline. Callers ask before every kernel, so this function cannot fail: it
+ * returns false before the simulator has started and in a forked child, and the launch that follows returns the
+ * error. */
 OPENREG_EXPORT bool orExecutesInline(void);
-/* The same, without a call. Read it with __atomic_load_n; never write it. */
+
+/* The result of orExecutesInline, without a call. Read it with __atomic_load_n; never write it. */
 OPENREG_EXPORT extern bool orInlineFlag;
-/* Either may be NULL. */
+
+/* The mode and the seed. Either pointer may be NULL. */
 OPENREG_EXPORT orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed);
 
-/* (optional) What a thread calls before it goes to sleep for other threads' work, in any function of this header that
- * waits, and after: the place to give up a lock of the program's that the other threads may need, such as Python's
- * interpreter lock, and to take it back. `before` returns what `after` gets; if it returns NULL, `after` is not called.
- * Both NULL, the default: nothing is called. No lock of this library is held during the calls. */
+/* (optional) Sets the functions that a thread calls before and after it sleeps in a function of this header. Other
+ * threads may need a lock that the sleeping thread holds, such as Python's interpreter lock: `before` releases the
+ * lock, and `after` takes it again. `before` returns the argument of `after`; if it returns NULL, `after` is not
+ * called. No lock of this library is held during the calls.
+ *
+ * Both NULL, the default: nothing is called. orErrorInvalidValue if only one is NULL. */
 typedef void* (*orBeforeWaitFn_t)(void);
 typedef void (*orAfterWaitFn_t)(void* token);
 OPENREG_EXPORT orError_t orSetWaitCallbacks(orBeforeWaitFn_t before, orAfterWaitFn_t after);
 
-/* (optional) `fn(userData)` is called on the thread that runs kernels, each time when it has had nothing to run for
- * `delayMicroseconds`: the place to give up what kernels keep for that thread, such as its OpenMP team. NULL, the
- * default: nothing is called. Work that is queued meanwhile waits for `fn`. */
+/* (optional) Sets the function that the thread of the kernels calls each time when it has had no work for
+ * `delayMicroseconds`. `fn(userData)` may release what kernels keep for that thread, such as its OpenMP team. Work that
+ * is queued meanwhile waits for `fn`. NULL, the default: nothing is called. */
 typedef void (*orHostFn_t)(void* userData);
 OPENREG_EXPORT orError_t orSetIdleCallback(orHostFn_t fn, void* userData, unsigned int delayMicroseconds);
 
 /* ---- Streams ----------------------------------------------------------------------------------------------------- */
 
-/* A queue of work in order, of the device that was current when it was made. NULL is the current device's default
- * stream. */
+/* A stream runs its work in the order of the calls. It belongs to the device that was current when it was made. NULL is
+ * the default stream of the current device.
+ *
+ * Every function that takes a stream or an event returns orErrorInvalidResourceHandle if it does not exist: it was
+ * destroyed, or the value never was a handle. */
 typedef struct orStream* orStream_t;
 typedef struct orEvent* orEvent_t;
 
-/* The default stream of any device as a handle, which unlike NULL names it whatever the current device. Never
- * destroyed. */
+/* The default stream of a device, as a handle. The handle means this device, whichever device is current (NULL does
+ * not). A default stream is never destroyed. orErrorInvalidDevice if the device does not exist. */
 OPENREG_EXPORT orError_t orDeviceGetDefaultStream(orStream_t* stream, int device);
+
+/* Makes a stream of the current device, of priority 0 or of the given one. A priority outside of
+ * orDeviceGetStreamPriorityRange() is moved into the range, as CUDA does. `flags` is 0 or orStreamPersistent; other
+ * flags are orErrorInvalidValue. */
 OPENREG_EXPORT orError_t orStreamCreate(orStream_t* stream);
-/* The stream lives as long as the process: orStreamDestroy refuses it, and its handle is found without a lock. For the
- * streams of a framework's pool. A process can make 16384 of them. */
-#define orStreamPersistent 0x1u
-/* A priority outside orDeviceGetStreamPriorityRange() is moved into it, as CUDA does. `flags` is 0 or
- * orStreamPersistent. */
 OPENREG_EXPORT orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned int flags, int priority);
+/* For the streams of a framework's pool. The stream lives as long as the process: orStreamDestroy refuses it, and its
+ * handle is looked up without a lock. A process can make 16384 of them. */
+#define orStreamPersistent 0x1u
+
 OPENREG_EXPORT orError_t orStreamGetPriority(orStream_t stream, int* priority);
 OPENREG_EXPORT orError_t orStreamGetDevice(orStream_t stream, int* device);
-/* Returns at once; what is queued still runs, then the stream goes. */
+
+/* Makes the handle invalid and returns at once. Queued work still runs; then the stream is deleted. Returns
+ * orErrorInvalidResourceHandle for a default stream and for a persistent one. */
 OPENREG_EXPORT orError_t orStreamDestroy(orStream_t stream);
-/* orSuccess: everything queued has run. orErrorNotReady: not yet. Leaves a failure of the stream's work to the next call
- * that waits. */
+
+/* Returns orSuccess if all queued work has run, otherwise orErrorNotReady. A failure of the work stays for the next
+ * call that waits. */
 OPENREG_EXPORT orError_t orStreamQuery(orStream_t stream);
-/* Waits. A failure of the stream's work is returned once, then cleared. */
+
+/* Waits for all queued work. A failure of the work is returned once, and cleared. */
 OPENREG_EXPORT orError_t orStreamSynchronize(orStream_t stream);
-/* Later work of `stream` waits for the event's last record before this call (nothing if it was never recorded), also if
- * the event is recorded again or destroyed meanwhile. Any device. `flags` is 0. */
+
+/* Later work of `stream` waits for the last record of the event before this call. Nothing waits if the event was never
+ * recorded. It makes no difference if the event is recorded again or destroyed meanwhile. The event may belong to
+ * another device. `flags` is 0. The host does not wait, unless the calling thread has the turn of `stream` (see
+ * Kernels). */
 OPENREG_EXPORT orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int flags);
 
-/* As orMemcpy and orMemset, queued on `stream`. A copy from pageable memory has read its source when the call returns,
- * a copy to pageable memory has written its destination when the call returns; with pinned memory on the host's side,
- * and between devices, the call does not wait. From pageable memory it waits only if 64 MiB of such copies are queued
- * already. */
+/* As orMemcpy and orMemset, but queued on `stream`. Whether the call waits depends on the memory:
+ *   - With pinned memory, and between devices, it does not wait.
+ *   - A copy to pageable memory has written its destination when the call returns. The call waits for the stream.
+ *   - A copy from pageable memory has read its source when the call returns. The call waits only if 64 MiB of such
+ *     copies are queued already. */
 OPENREG_EXPORT orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
-/* As orMemcpyAsync followed by orStreamSynchronize, without waking another thread for the copy (HIP has it, CUDA does
- * not). */
+/* The same as orMemcpyAsync followed by orStreamSynchronize, but the calling thread copies where it can, instead of
+ * waking another thread. HIP has this function, CUDA has not. */
 OPENREG_EXPORT orError_t
 orMemcpyWithStream(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
 OPENREG_EXPORT orError_t orMemsetAsync(void* devPtr, int value, size_t size, orStream_t stream);
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
 
-#define orEventDisableTiming 0x0u /* the default here: PyTorch's default; CUDA's default records times */
-#define orEventEnableTiming 0x1u
-
+/* Makes an event of the current device; orEventCreate makes it without timing. Other flags than the two are
+ * orErrorInvalidValue. */
 OPENREG_EXPORT orError_t orEventCreate(orEvent_t* event);
 OPENREG_EXPORT orError_t orEventCreateWithFlags(orEvent_t* event, unsigned int flags);
+#define orEventDisableTiming 0x0u /* the default here and in PyTorch; in CUDA the default records times */
+#define orEventEnableTiming 0x1u
+
+/* Makes the handle invalid. Streams that wait for the event still wait for its record. */
 OPENREG_EXPORT orError_t orEventDestroy(orEvent_t event);
-/* Marks this point of `stream`, which must be of the event's device. Recording again moves the mark. */
+
+/* Records the event: from now on it stands for this point of `stream`, and no longer for an earlier one. Returns
+ * orErrorInvalidResourceHandle if the stream belongs to another device than the event. */
 OPENREG_EXPORT orError_t orEventRecord(orEvent_t event, orStream_t stream);
-/* orSuccess (also if never recorded) or orErrorNotReady. Leaves a failure to the next call that waits. */
+
+/* Returns orSuccess if the device has reached the last record, or if the event was never recorded; otherwise
+ * orErrorNotReady. A failure of the stream's work stays for the next call that waits. */
 OPENREG_EXPORT orError_t orEventQuery(orEvent_t event);
-/* Waits for the last record, and returns an unreported failure of its stream as orStreamSynchronize does. */
+
+/* Waits for the last record. Returns a failure of its stream's work as orStreamSynchronize does. */
 OPENREG_EXPORT orError_t orEventSynchronize(orEvent_t event);
-/* Milliseconds between the moments when the device reached two records. orErrorInvalidResourceHandle if one was made without timing or never
- * recorded, orErrorNotReady if one is pending. */
+
+/* The milliseconds between the moments when the device reached the last records of two events. Returns
+ * orErrorInvalidResourceHandle if one of the events was made without timing or never recorded, and orErrorNotReady if
+ * one is pending. */
 OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end);
 
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Every kernel passes one door, whatever starts it: a kernel that the host computes on the calling thread passes
- * orKernelBegin and orKernelEnd; a kernel that is launched (see Launches) passes the same door when its turn comes.
+ * Every kernel passes one door. A kernel that the host computes on the calling thread passes orKernelBegin and
+ * orKernelEnd. A kernel that is launched (see Launches) passes the same door when a stream runs it.
  *
- * A stream runs one thing at a time, so a kernel needs the *turn* of its stream. orKernelBegin waits until everything
- * that is queued on the stream has run and no other thread's kernel has the turn, then takes it. Until orKernelEnd
- * other threads' launches, copies and kernels on this stream wait; events that they record there are queued. What the
- * thread that has the turn starts on the same stream runs at once, within the turn, and waits for nothing.
+ * A stream runs one piece of work at a time, so a kernel needs the *turn* of its stream. orKernelBegin waits until all
+ * queued work of the stream has run and no kernel of another thread has the turn; then it takes the turn. Until
+ * orKernelEnd, launches, copies and kernels of other threads on this stream wait, and events that other threads record
+ * there are queued. Work that the thread with the turn starts on the same stream runs at once, and waits for nothing.
  *
- * Two threads whose kernels each want the turn that the other has would wait for ever. The second one to ask goes on
- * without a turn. So does a kernel that begins inside a function that a stream runs.
+ * There are two cases in which a kernel begins without a turn. If two threads each want the turn that the other one
+ * has, both would wait for ever; so the second thread to ask goes on without it. And a kernel that begins inside a
+ * function that a stream runs may not wait.
  *
- * Whoever listens (openreg_activity.h) is told of each kernel's begin and end. If nobody does, that costs one branch.
+ * Subscribers (openreg_activity.h) are told of the begin and the end of each kernel. Without a subscriber this costs
+ * one branch.
  */
 
-/* Bytes that a kernel reads or writes: an array of `dims` dimensions whose elements are `itemSize` bytes long. dims 0: one
+/* An array that a kernel reads or writes. It has `dims` dimensions, and elements of `itemSize` bytes. dims 0: one
  * element. */
 typedef struct orOperand {
-  const void* data; /* the address of the first element, as the device knows it; or pinned memory */
+  const void* data; /* the first element: a device address, or pinned memory */
   size_t itemSize;
   int dims;
-  const int64_t* sizes;   /* elements a dimension */
+  const int64_t* sizes;   /* elements of each dimension */
   const int64_t* strides; /* bytes from one element to the next */
   unsigned int access;    /* orAccessRead, orAccessWrite, or both */
 } orOperand;
@@ -377,16 +450,16 @@ typedef struct orOperand {
 /* Receives one operand, valid during the call. */
 typedef void (*orOperandFn_t)(const orOperand* operand, void* context);
 
-/* What is known of a kernel. */
+/* The description of a kernel. */
 typedef struct orKernel {
-  const char* name; /* of the operator, or of the kernel itself; valid until the process ends */
-  /* (optional) Calls `visit(operand, context)` for each operand. Asked for only if somebody listens. NULL: not known; the
-   * kernel may read and write anything. */
+  const char* name; /* the name of the operator or of the kernel; valid until the process ends */
+  /* (optional) Calls `visit(operand, context)` for each operand. It is called only if there is a subscriber. NULL: the
+   * operands are not known, and the kernel may read and write any memory. */
   void (*operands)(void* data, orOperandFn_t visit, void* context);
-  void* data; /* for `operands` */
+  void* data; /* the first argument of `operands` */
 } orKernel;
 
-/* A kernel on the calling thread. The caller provides the memory; the contents are the library's. */
+/* A kernel on the calling thread. The caller provides the memory; only the library reads and writes the members. */
 typedef struct orKernelScope {
   struct orKernelScope* outer;
   void* turn;
@@ -396,67 +469,77 @@ typedef struct orKernelScope {
   int device;
 } orKernelScope;
 
-/* `kernel` must stay valid until orKernelEnd, which the same thread calls, also if the kernel failed. Kernels of a thread
- * end in the reverse order of their begin. May wait, see above; then, as every call that waits, it may return a failure of
- * earlier work, and no kernel has begun. In orExecutionInline it returns none. */
+/* Begins a kernel on the calling thread. `kernel` must stay valid until orKernelEnd.
+ *
+ * Waits for the turn, see above. As every call that waits, it may return a failure of earlier work; then no kernel has
+ * begun. In orExecutionInline it never returns such a failure. */
 OPENREG_EXPORT orError_t orKernelBegin(orKernelScope* scope, orStream_t stream, const orKernel* kernel);
-/* `failed`: the kernel threw. At this moment `operands` tells of what the kernel wrote, which may be more than was known
- * at its begin: results. Waits for nothing. */
+
+/* Ends the kernel. The same thread calls it, even if the kernel failed; kernels of a thread end in the reverse order of
+ * their begin. `failed`: an exception left the kernel. `operands` is called once more, and may now name memory that was
+ * not known when the kernel began: its results. */
 OPENREG_EXPORT void orKernelEnd(orKernelScope* scope, bool failed);
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Queues a call of `fn(userData)` on `stream`: orLaunch for a kernel (openreg_launch.h has the C++ form), which turns
- * device addresses into usable ones with orGetKernelPointer(), orLaunchHostFunc for a function of the host, which does
- * not hold up the kernels of other streams. `fn` runs on any thread, with the stream's device current. It may queue
- * further work, which on its own stream runs after it.
+ * Each function below queues a call of `fn(userData)` on `stream`. orLaunch queues a kernel, which translates device
+ * addresses with orGetKernelPointer() (openreg_launch.h has the C++ form). orLaunchHostFunc queues a function of the
+ * host, which does not delay the kernels of other streams.
  *
- * As in CUDA, a launch behind 1024 pending items of its stream waits until half of them are done, unless it is made by
- * queued work.
+ * `fn` may run on any thread. The stream's device is current in it. `fn` may queue further work; on its own stream that
+ * work runs after `fn`.
  *
- * A C++ exception that leaves `fn` is the stream's failure: the next call that waits for the stream returns
- * orErrorLaunchFailure, once. Of several failures since the last report the first is kept. Later work still runs.
+ * As in CUDA, a launch waits if 1024 items of its stream are pending, until half of them are done. A launch by queued
+ * work never waits for this reason.
  *
- * After orSuccess `fn` runs exactly once (never, if the process exits before its turn); after an error it does not run.
+ * If a C++ exception leaves `fn`, the stream has failed: the next call that waits for the stream returns
+ * orErrorLaunchFailure, once. If there are several failures, the first is returned. Later work still runs.
+ *
+ * After orSuccess `fn` runs exactly once, or never if the process exits before. After an error `fn` does not run.
  */
-#define orLaunchDefault 0x0u
-/* The kernel is small: in orExecutionAsync it runs in the launching call, on its thread, if nothing is pending on the
- * stream. That is cheaper than waking another thread. A kernel that uses OpenMP should not ask for it. */
-#define orLaunchMayRunInline 0x1u
-/* A launch that would have to wait (for a kernel that has the turn, or because of the stream's length) returns
- * orErrorNotReady and does nothing. orStreamAwaitLaunch waits until it would not. */
-#define orLaunchNoWait 0x2u
 OPENREG_EXPORT orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags);
-/* As orLaunch, with what is known of the kernel, which is copied. `kernel->operands` is called before `fn`, never after:
- * `kernel->data` may be `userData`. */
+#define orLaunchDefault 0x0u
+/* The kernel is small: in orExecutionAsync it runs in the launching call if nothing is pending on the stream, which
+ * costs less than waking another thread. Do not set the flag for a kernel that uses OpenMP. */
+#define orLaunchMayRunInline 0x1u
+/* A launch that would have to wait, for another thread's kernel or for room in the queue, returns orErrorNotReady and
+ * does nothing. */
+#define orLaunchNoWait 0x2u
+
+/* As orLaunch, with a description of the kernel, which is copied. `kernel->operands` is called before `fn` and never
+ * after it, so `kernel->data` may be `userData`. */
 OPENREG_EXPORT orError_t
 orLaunchDescribed(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags, const orKernel* kernel);
+
+/* Waits until a launch on the stream would not have to wait. */
 OPENREG_EXPORT orError_t orStreamAwaitLaunch(orStream_t stream);
+
 OPENREG_EXPORT orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData);
 
 /*
- * Work that a library does on threads of its own, such as the transfer of a network. When its turn comes,
- * `fn(userData, completion)` is called as a host function is; it starts the work and returns. The stream goes on when
- * any thread calls orCompletionSignal(completion), which may happen before `fn` has returned. Other host functions, and
- * the work of other streams, run meanwhile. In orExecutionInline the launch returns when `fn` has, and what is launched
- * on the stream afterwards is queued until the completion.
+ * Queues work that a library does on its own threads, such as a network transfer.
  *
- * `kernel` says what is told of the work (openreg_activity.h): its begin before `fn` is called, its end at the completion.
- * It is copied, and may be NULL; what it points to stays valid as for orLaunchDescribed. orErrorNotPermitted from a
- * thread whose kernel has the turn of the stream.
+ * When the stream comes to the work, `fn(userData, completion)` is called in the way of a host function. `fn` starts
+ * the work and returns. The stream goes on when any thread calls orCompletionSignal(completion), which may be before
+ * `fn` has returned. Other host functions and the work of other streams run meanwhile. In orExecutionInline the launch
+ * returns as soon as `fn` has returned, and later launches on the stream are queued until the completion.
+ *
+ * `kernel` describes the work for subscribers (openreg_activity.h): it begins before `fn` is called, and ends at the
+ * completion. The description is copied, and may be NULL. Returns orErrorNotPermitted from a thread whose kernel has
+ * the turn of the stream.
  *
  * orCompletionSignal: `exception` is NULL, or points to a C++ std::exception_ptr, which becomes the stream's failure.
- * An exception that leaves `fn` completes the work with this failure. orErrorInvalidResourceHandle if the work has
- * completed already. Waits for nothing.
+ * An exception that leaves `fn` completes the work with that exception. Returns orErrorInvalidResourceHandle if the
+ * work was completed before.
  */
 typedef struct orCompletion* orCompletion_t;
 typedef void (*orDeferredFn_t)(void* userData, orCompletion_t completion);
 OPENREG_EXPORT orError_t orLaunchDeferred(orStream_t stream, orDeferredFn_t fn, void* userData, const orKernel* kernel);
 OPENREG_EXPORT orError_t orCompletionSignal(orCompletion_t completion, const void* exception);
 
-/* (optional, for C++) If the calling thread's last failing call returned orErrorLaunchFailure: throws the exception that
- * left `fn`, once. Returns if there is none. */
+/* (optional, for C++) Throws the exception that left `fn`, if the last failure of the calling thread was
+ * orErrorLaunchFailure. Throws it once; without such an exception the function returns. */
 OPENREG_EXPORT void orRethrowLaunchFailure(void);
 
 #if defined(__cplusplus)

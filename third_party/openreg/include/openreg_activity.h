@@ -1,12 +1,13 @@
 /*
- * openreg_activity: what the device does, told while it happens. A profiler, a sanitizer or a test subscribes.
+ * openreg_activity: tells subscribers what the device does, while it happens. Profilers, sanitizers and tests
+ * subscribe.
  *
- * Modelled on CUPTI's callback API. Everything that reaches device memory passes here: kernels (orKernelBegin, orLaunch),
- * copies, fills, and the allocation and freeing of memory; and the calls of the host that start such work, or wait for it.
- * Without a subscriber each of them costs one branch.
+ * The interface follows CUPTI's callback API. Everything that reaches device memory is an activity: kernels
+ * (orKernelBegin, orLaunch), copies, fills, and the allocation and freeing of memory. The calls of the host that start
+ * such work or wait for it are activities too. Without a subscriber each activity costs one branch.
  *
- * No activity has a time: `fn` is called when the activity begins and ends, so a subscriber reads the clock that the rest of
- * its report uses.
+ * An activity carries no time. A subscriber is called when the activity begins and when it ends, and reads the clock
+ * that the rest of its report uses.
  */
 #ifndef OPENREG_ACTIVITY_H
 #define OPENREG_ACTIVITY_H
@@ -18,47 +19,49 @@ extern "C" {
 #endif
 
 typedef enum orActivityKind {
-  orActivityKernel = 1,     /* a computation, or a collective */
-  orActivityCopy = 2,       /* orMemcpy and its like; the operands are the destination and the source */
-  orActivityFill = 4,       /* orMemset and its like; the operand is the destination */
-  orActivityAllocation = 8, /* memory is handed out: orMalloc, or a block by orNoteAllocation */
-  orActivityFree = 16,      /* memory is given back: orFree, or a block by orNoteFree */
-  orActivityCall = 32, /* on the calling thread: a function that launches, copies, fills, records, or takes memory */
-  orActivitySynchronization =
-      64, /* on the calling thread: a function that waits for the device, or lets a stream wait */
-  /* On the calling thread, in the order of the program: a kernel, copy or fill is about to be queued, with its name and
-   * operands. Not told of a kernel that its own thread begins (orKernelBegin), whose orActivityKernel says the same. */
+  orActivityKernel = 1,           /* a computation, or a collective */
+  orActivityCopy = 2,             /* orMemcpy and the other copies; the operands are the destination and the source */
+  orActivityFill = 4,             /* orMemset and orMemsetAsync; the operand is the destination */
+  orActivityAllocation = 8,       /* memory is allocated: by orMalloc, or a block by orNoteAllocation */
+  orActivityFree = 16,            /* memory is freed: by orFree, or a block by orNoteFree */
+  orActivityCall = 32,            /* on the calling thread: a function launches, copies, fills, records, or allocates */
+  orActivitySynchronization = 64, /* on the calling thread: a function waits for the device, or makes a stream wait */
+  /* On the calling thread, in the order of the program: a kernel, copy or fill is about to be queued. The name and the
+   * operands are those of the work. A kernel of orKernelBegin has no such activity, because its orActivityKernel comes
+   * on the calling thread already. */
   orActivityLaunch = 128,
-  orActivityHandle = 256, /* an event, a stream, pinned memory or a foreign allocation is made (begin) or goes (end) */
-  orActivityUse = 512,    /* a block may be in use on `stream` when it is freed: orNoteUse */
+  orActivityHandle = 256, /* an event, a stream, pinned or opened memory is made (begin) or destroyed (end) */
+  orActivityUse = 512,    /* a block is used on `stream` too: orNoteUse */
 } orActivityKind;
 #define orActivityAll 0x3FFu
 
 typedef enum orActivityPhase {
   orActivityBegin = 0,
   orActivityEnd = 1,
-  orActivityPoint = 2, /* of what has no length: allocations, frees, launches, uses */
+  orActivityPoint = 2, /* the activity has no length: allocations, frees, launches, uses */
 } orActivityPhase;
 
 typedef struct orActivity {
   orActivityKind kind;
   orActivityPhase phase;
-  uint64_t id; /* the same number at the begin and the end of one activity; never used again */
+  uint64_t id; /* the begin and the end of one activity have the same number, and no other activity has it */
   int device;
-  orStream_t stream; /* NULL where no single stream is meant: memory, orDeviceSynchronize */
-  const char* name;  /* of a kernel: orKernel.name, or "kernel" if it has none; otherwise that of the function */
-  /* The id of the orActivityCall that started this activity, as CUPTI's correlation id. 0: no call started it, which is a
-   * kernel that its own thread began (orKernelBegin), or a call itself. */
+  orStream_t stream; /* NULL if the activity belongs to no single stream: memory, orDeviceSynchronize */
+  const char* name;  /* for a kernel orKernel.name, or "kernel" if that is NULL; otherwise the name of the function */
+  /* The id of the orActivityCall that started this activity, as CUPTI's correlation id. 0 if no call started it: the
+   * activity is a kernel of orKernelBegin, or a call itself. */
   uint64_t correlation;
-  bool failed; /* at the end: an exception left the kernel */
-  /* What it reads and writes; NULL: not known, or told at the begin already, or failed. See orActivityVisitOperands. */
+  bool failed; /* at the end of a kernel: an exception left it */
+  /* Visits the memory that the activity reads and writes; call it through orActivityVisitOperands. NULL: the operands
+   * are not known, or were told at the begin, or the activity failed. */
   void (*operands)(void* data, orOperandFn_t visit, void* context);
   void* data;
-  /* Of a call that records, waits for or asks about an event: that event. Of orActivityHandle: what is made or goes. */
+  /* The event, for a call that records, waits for or queries one. The object that is made or destroyed, for
+   * orActivityHandle. */
   const void* object;
 } orActivity;
 
-/* Calls `visit(operand, context)` for each operand. Only during the callback that got `activity`. */
+/* Calls `visit(operand, context)` for each operand. Valid only during the callback that received `activity`. */
 static inline void orActivityVisitOperands(const orActivity* activity, orOperandFn_t visit, void* context) {
   if (activity->operands) {
     activity->operands(activity->data, visit, context);
@@ -66,12 +69,16 @@ static inline void orActivityVisitOperands(const orActivity* activity, orOperand
 }
 
 /*
- * Calls `fn(activity, userData)` for each activity whose kind is in `kinds` (orActivityKind values, joined by |), on the
- * thread that computes: a kernel's begin is told before its first byte is read, its end after its last byte is written,
- * with the stream's turn held. So `fn` must not wait for the device. It must not throw either; what it starts on the
- * device itself is not told. Several subscribers are called in the order of their subscription.
+ * orActivitySubscribe: from now on, `fn(activity, userData)` is called for each activity whose kind is in `kinds`,
+ * which are orActivityKind values joined by |. Several subscribers are called in the order of their subscription.
  *
- * orActivityUnsubscribe returns when `fn` runs nowhere any more, unless it is called from `fn`. Handles are used again.
+ * `fn` runs on the thread that does the work, which has the stream's turn: the begin of a kernel is told before its
+ * first byte is read, and the end after its last byte is written. Therefore `fn` must not wait for the device. It must
+ * not throw. Work that `fn` itself starts on the device is not told. Returns orErrorInvalidValue for `kinds` that are
+ * not valid.
+ *
+ * orActivityUnsubscribe: waits until no thread is in `fn` any more, unless it is called from `fn`. The handle may then
+ * be given to another subscriber. Returns orErrorInvalidResourceHandle if the subscriber does not exist.
  */
 typedef struct orSubscriber* orSubscriber_t;
 typedef void (*orActivityFn_t)(const orActivity* activity, void* userData);
@@ -79,26 +86,28 @@ OPENREG_EXPORT orError_t
 orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, void* userData, unsigned int kinds);
 OPENREG_EXPORT orError_t orActivityUnsubscribe(orSubscriber_t subscriber);
 
-/* For `fn`, while it is told of the launch of work, or of the begin of a kernel that its own thread begins: the call that
- * launches, or orKernelBegin, does nothing and returns `error`. Ignored in every other activity. */
+/* Stops the work that is about to begin: the launching call, or orKernelBegin, does nothing and returns `error`. To be
+ * called by `fn` during an orActivityLaunch, or during the begin of a kernel of orKernelBegin. Ignored in every other
+ * activity. */
 OPENREG_EXPORT void orActivityStop(orError_t error);
 
-/* The kinds that any subscriber wants. Read it through orIsObserved(). */
+/* The kinds of all subscribers together. Read it through orIsObserved(). */
 OPENREG_EXPORT extern unsigned int orObservedKinds;
 static inline bool orIsObserved(orActivityKind kind) {
   return __builtin_expect((__atomic_load_n(&orObservedKinds, __ATOMIC_RELAXED) & (unsigned int)kind) != 0, 0);
 }
 
-/* For allocators that carve blocks out of what orMalloc gave: tells of a block that is handed out for use on `stream`, or
- * given back. Nothing else follows from it. */
+/* For allocators that divide memory of orMalloc into blocks: tells subscribers that a block is allocated for use on
+ * `stream`, or freed. The functions have no other effect. */
 OPENREG_EXPORT void orNoteAllocation(const void* devPtr, size_t size, orStream_t stream);
 OPENREG_EXPORT void orNoteFree(const void* devPtr, size_t size, orStream_t stream);
-/* The block that begins at `devPtr` is used on `stream` too: when it is given back, the allocator keeps it until what is
- * queued there by then has run. */
+/* Tells subscribers that the block at `devPtr` is used on `stream` too. When such a block is freed, its allocator does
+ * not reuse it before the work that is then queued on `stream` has run. */
 OPENREG_EXPORT void orNoteUse(const void* devPtr, orStream_t stream);
-/* The host knows that the work of `stream`, or what came before the last record of `event`, is done, although no function
- * of openreg.h has waited: a kernel computed on the calling thread and the host reads its result, or a query said so. An
- * orActivitySynchronization, as a point. Either may be NULL. */
+/* Tells subscribers that the host knows that work is done, although no function of openreg.h has waited for it: a
+ * kernel computed on the calling thread and the host reads its result, or a query returned orSuccess. The work is that
+ * of `stream`, or all work before the last record of `event`; either may be NULL. The activity is an
+ * orActivitySynchronization, as a point. */
 OPENREG_EXPORT void orNoteWait(orStream_t stream, orEvent_t event);
 
 #if defined(__cplusplus)

@@ -1,9 +1,10 @@
 /*
- * openreg_faults: what goes wrong on purpose. A test makes an allocation fail, a copy late, a device disappear, and looks
- * at what the program does then.
+ * openreg_faults: makes calls of the device fail on purpose. A test lets an allocation fail, delays a copy, or loses a
+ * device, and looks at what the program does then.
  *
- * A fault waits at one or more points. Every call of the device passes its point, in every execution mode; without a fault
- * that costs nothing, because the points of kernels, copies, fills and allocations are those of openreg_activity.h.
+ * A fault waits at one or more points. Every call of the device passes its point, in every execution mode. Without a
+ * fault the points cost nothing: those of kernels, copies, fills and allocations are the activities of
+ * openreg_activity.h.
  */
 #ifndef OPENREG_FAULTS_H
 #define OPENREG_FAULTS_H
@@ -20,65 +21,66 @@ typedef enum orFaultPoint {
   orFaultAtHostAllocation = 4, /* orMallocHost */
   orFaultAtKernel = 8,         /* a kernel begins: orKernelBegin, orLaunch */
   orFaultAtCopy = 16,          /* a copy begins to run */
-  orFaultAtFill = 32,          /* orMemset and its like */
-  orFaultAtStream = 64,        /* orStreamCreate and its like */
-  orFaultAtEvent = 128,        /* orEventCreate and its like */
+  orFaultAtFill = 32,          /* orMemset or orMemsetAsync begins to run */
+  orFaultAtStream = 64,        /* a stream is made */
+  orFaultAtEvent = 128,        /* an event is made */
   orFaultAtIpc = 256,          /* orIpcOpenMemHandle */
-  orFaultAtStart = 512,        /* the simulator starts, or counts its devices before */
+  orFaultAtStart = 512,        /* the simulator starts, or counts its devices before it starts */
   orFaultAtMessage = 1024,     /* a transfer to other processes begins: orRequestMessage */
 } orFaultPoint;
 #define orFaultAnywhere 0x7FFu
 
 typedef enum orFaultAction {
-  /* The call returns `error`. A kernel, copy or fill that runs in the queue runs, and then `error` is the failure of its
-   * stream: nobody may trust what it wrote. */
+  /* The call returns `error`. A queued kernel, copy or fill still runs; afterwards `error` is the failure of its
+   * stream, and nobody may rely on what it wrote. */
   orFaultFails = 0,
-  orFaultDelays = 1, /* the call, or the stream, sleeps for `amount` nanoseconds before */
-  orFaultSlows = 2,  /* of a kernel, copy or fill: it takes `amount` times its time, with `amount` of at least 1 */
-  orFaultFlips = 3,  /* of a copy: one bit of what it wrote is wrong */
-  orFaultDrops = 4,  /* of a message: it is never sent, and nobody is told */
+  orFaultDelays = 1, /* the call, or the stream, sleeps for `amount` nanoseconds first */
+  orFaultSlows = 2,  /* a kernel, copy or fill takes `amount` times as long; `amount` is at least 1 */
+  orFaultFlips = 3,  /* a copy inverts one bit of what it wrote */
+  orFaultDrops = 4,  /* a message is never sent, and no rank gets an error */
   orFaultKills = 5,  /* the process ends with SIGKILL */
 } orFaultAction;
 
 typedef enum orFaultDuration {
-  orFaultOnce = 0,      /* the call that met the fault */
-  orFaultUntilRemoved,  /* then every call for that call's device fails as well, and so does waiting for it */
-  orFaultForTheProcess, /* then every call fails as well, also after orFaultRemove: a sticky error of CUDA */
+  orFaultOnce = 0,      /* only the call that met the fault fails */
+  orFaultUntilRemoved,  /* every later call for the same device fails, and so does waiting for it: the device is lost */
+  orFaultForTheProcess, /* every later call fails, even after orFaultRemove: a sticky error of CUDA */
 } orFaultDuration;
 
 typedef struct orFault {
   unsigned int points;  /* orFaultPoint values, joined by | */
-  int device;           /* -1: any */
-  uint64_t first, last; /* which of the calls that match, counted from 1 */
-  size_t minSize;       /* bytes; 0: any. Kernels, streams and events have no size, and match 0 only */
-  double probability;   /* of each of these calls; 1: all. Follows from `seed` and the number of the call */
-  uint64_t seed;        /* also of the bit that is flipped */
+  int device;           /* -1: any device */
+  uint64_t first, last; /* the range of matching calls that the fault changes, counted from 1 */
+  size_t minSize;       /* bytes; a smaller call does not match. Kernels, streams and events have size 0 */
+  double probability;   /* that such a call is changed; 1: always. Depends on `seed` and the call's number only */
+  uint64_t seed;        /* of `probability`, and of the bit that is inverted */
   orFaultAction action;
   orError_t error;
   orFaultDuration duration;
   double amount;
-  const char* text; /* how the user wrote it, for messages; copied */
+  const char* text; /* the fault in the user's words, for messages; copied */
 } orFault;
 
-/* The fault waits from here on until orFaultRemove. May be called before the simulator starts. orErrorInvalidValue for a
- * field that makes no sense. */
+/* Adds a fault, until orFaultRemove. May be called before the simulator starts. Returns orErrorInvalidValue if a member
+ * is not valid. */
 typedef struct orInjectedFault* orInjectedFault_t;
 OPENREG_EXPORT orError_t orFaultInject(orInjectedFault_t* fault, const orFault* what);
 
-/* How many calls have matched so far, and how many of these the fault has changed. Either may be NULL. */
+/* Counts the calls that have matched so far (`seen`), and those among them that the fault has changed (`fired`). Either
+ * may be NULL. */
 OPENREG_EXPORT orError_t orFaultCount(orInjectedFault_t fault, uint64_t* seen, uint64_t* fired);
 
-/* The handle is invalid afterwards. */
+/* Removes the fault. Its handle is not valid any more. */
 OPENREG_EXPORT orError_t orFaultRemove(orInjectedFault_t fault);
 
-/* For allocators that carve blocks out of what orMalloc gave: to be called before a block of `size` bytes is handed out. A
- * failure is a fault's; orErrorMemoryAllocation means: behave as if the device were full. Needed only if
- * orIsObserved(orActivityAllocation). */
+/* For allocators that divide memory of orMalloc into blocks: to be called before a block of `size` bytes is allocated.
+ * A failure comes from a fault; for orErrorMemoryAllocation the allocator behaves as if the device were full. The call
+ * may be left out unless orIsObserved(orActivityAllocation). */
 OPENREG_EXPORT orError_t orRequestAllocation(int device, size_t size);
 
-/* For libraries of collectives: to be called before a transfer of `size` bytes between this process and others begins. A
- * failure is a fault's, and the transfer's. `*dropped` is set to true for a message that is to be dropped: the library does
- * not begin the transfer, and calls it complete. */
+/* For libraries of collectives: to be called before a transfer of `size` bytes between this process and others. A
+ * failure comes from a fault, and the transfer fails with it. `*dropped` is set to true if the message is to be
+ * dropped: then the library does not begin the transfer, and reports it as complete. */
 OPENREG_EXPORT orError_t orRequestMessage(int device, size_t size, bool* dropped);
 
 #if defined(__cplusplus)

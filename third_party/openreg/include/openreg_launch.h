@@ -1,6 +1,5 @@
 /*
- * orLaunchKernel: queues a call of any C++ callable on a stream of openreg, as `kernel<<<..., stream>>>(args...)` does
- * in CUDA.
+ * orLaunchKernel: queues the call of a C++ function on a stream, as `kernel<<<..., stream>>>(args...)` does in CUDA.
  *
  *     void scale(const float* from, float* to, size_t count, float factor) {
  *       from = static_cast<const float*>(orGetKernelPointer(from));
@@ -40,9 +39,10 @@ orRange orUpdates(T* data, size_t count) {
   return {data, count * sizeof(T), orAccessRead | orAccessWrite};
 }
 
-/* What profilers, sanitizers and the like are told of a kernel. All ranges that it touches belong here. */
+/* What subscribers (openreg_activity.h) are told of a kernel. `ranges` must name all memory that the kernel reads or
+ * writes. */
 struct orKernelInfo {
-  const char* name; /* a literal */
+  const char* name; /* a string literal */
   std::vector<orRange> ranges;
 };
 
@@ -70,10 +70,10 @@ struct Call {
 
 } // namespace openreg_launch_detail
 
-/* Copies or moves `fn` and `args` as std::thread does (std::ref keeps a reference) and calls them once, on the device's
- * time. An exception that leaves the call is the stream's failure: the next synchronising call returns
- * orErrorLaunchFailure, once, with the exception's text in orGetLastErrorMessage(), and orRethrowLaunchFailure() throws
- * it. */
+/* Copies or moves `fn` and `args` as std::thread does (std::ref keeps a reference), and calls fn(args...) once, when
+ * the stream comes to it. If an exception leaves the call, the stream has failed: the next call that waits for the
+ * stream returns orErrorLaunchFailure, once. Then orGetLastErrorMessage() has the exception's text, and
+ * orRethrowLaunchFailure() throws it. Errors and waits are those of orLaunch. */
 template <typename Fn, typename... Args>
 orError_t orLaunchKernel(orStream_t stream, orKernelInfo info, Fn&& fn, Args&&... args) {
   using Call = openreg_launch_detail::Call<std::decay_t<Fn>, std::decay_t<Args>...>;
@@ -87,7 +87,7 @@ orError_t orLaunchKernel(orStream_t stream, orKernelInfo info, Fn&& fn, Args&&..
   return openreg_launch_detail::launch(stream, std::move(call), {info.name, operands, nullptr});
 }
 
-/* The same for a kernel of which nothing is told: it may read and write anything. */
+/* The same, without a description: subscribers assume that the kernel may read and write any memory. */
 template <typename Fn, typename... Args, typename = std::enable_if_t<!std::is_same_v<std::decay_t<Fn>, orKernelInfo>>>
 orError_t orLaunchKernel(orStream_t stream, Fn&& fn, Args&&... args) {
   using Call = openreg_launch_detail::Call<std::decay_t<Fn>, std::decay_t<Args>...>;

@@ -1,6 +1,7 @@
 /*
- * openreg_model: which accelerator the devices stand for. The numbers of its properties, how many devices there are, how
- * much memory each has and whether one reads another's memory. Without a model the devices are openreg's own.
+ * openreg_model: chooses the accelerator that the devices stand for. A model sets the properties, the number of
+ * devices, the memory of each device, and whether devices have peer access. Without a model the devices are openreg's
+ * own.
  */
 #ifndef OPENREG_MODEL_H
 #define OPENREG_MODEL_H
@@ -12,17 +13,17 @@ extern "C" {
 #endif
 
 typedef struct orDeviceModel {
-  orDeviceProp properties; /* uuid and pci numbers are each device's own, and ignored here */
-  int deviceCount;         /* 1 to 64; OPENREG_DEVICE_COUNT wins over it */
-  bool peerAccess;         /* what orDeviceCanAccessPeer says of two devices */
+  orDeviceProp properties; /* `uuid` and the PCI numbers are ignored: each device has its own */
+  int deviceCount;         /* 1 to 64; OPENREG_DEVICE_COUNT takes precedence */
+  bool peerAccess;         /* the result of orDeviceCanAccessPeer for two devices */
 } orDeviceModel;
 
-/* openreg's own: what to change a copy of. */
+/* The model of openreg's own devices. A caller copies it and changes members. */
 OPENREG_EXPORT orError_t orGetOwnDeviceModel(orDeviceModel* model);
 
-/* The model from here on, copied; NULL: openreg's own. `properties.totalGlobalMem`, at least 1 MiB, is the capacity, and
- * OPENREG_DEVICE_MEMORY wins over it. The environment is read again at the next call that needs it.
- * orErrorNotPermitted if the simulator has started. orErrorInvalidValue for a number that makes no sense. */
+/* Sets the model, which is copied. NULL: openreg's own. The capacity is `properties.totalGlobalMem`, at least 1 MiB;
+ * OPENREG_DEVICE_MEMORY takes precedence. The environment is read again at the next call that needs it. Returns
+ * orErrorNotPermitted if the simulator has started, and orErrorInvalidValue if a number is not valid. */
 OPENREG_EXPORT orError_t orSetDeviceModel(const orDeviceModel* model);
 
 #if defined(__cplusplus)

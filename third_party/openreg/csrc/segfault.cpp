@@ -1,4 +1,4 @@
-#include "fault.h"
+#include "segfault.h"
 
 #include <signal.h>
 #include <ucontext.h>
@@ -15,7 +15,7 @@
 #include "scheduler.h"
 #include "windows.h"
 
-// Everything here runs in a signal handler: no allocation, no stdio, no lock that is waited for.
+// All code here runs in a signal handler. It must not allocate memory, use stdio, or wait for a lock.
 
 namespace openreg {
 namespace {
@@ -65,10 +65,10 @@ const void* pointer(uintptr_t address) {
   return reinterpret_cast<const void*>(address);
 }
 
-// The address of the fault behind this signal; 0 if it has none.
+// The address of the fault that caused this signal; 0 if there is none.
 //
-// A handler that was installed over ours and puts ours back when it is done (Python's faulthandler) passes the signal
-// on with raise(), which carries no address. The interrupted context still has the address of the thread's last fault.
+// Python's faulthandler may have been installed over our handler. It restores ours and sends the signal again with
+// raise(), which carries no address. The interrupted context still holds the address of the thread's last fault.
 uintptr_t faultAddress(const siginfo_t& info, const ucontext_t& context) {
   if (info.si_code == SEGV_MAPERR || info.si_code == SEGV_ACCERR) {
     return reinterpret_cast<uintptr_t>(info.si_addr);
@@ -102,8 +102,8 @@ void explainHostAccess(uintptr_t address) {
   sentence.write();
 }
 
-// Whether the access that failed succeeds now. Within an allocation a kernel's access fails only if the memory is being
-// moved (HeldWriters): the mover has the lock that this waits for.
+// Whether the access that failed would succeed now. A kernel's access within an allocation fails only while the memory
+// is moved (HeldWriters). The thread that moves the memory holds the lock that tryFind() waits for.
 bool wasHeld(uintptr_t address) {
   std::optional<Allocation> allocation;
   return windows.containsKernel(address) &&
@@ -111,7 +111,7 @@ bool wasHeld(uintptr_t address) {
 }
 
 void explain(uintptr_t address) {
-  // A handler that returns without a remedy makes the access fault again and again: once is enough.
+  // If the previous handler returns without a remedy, the access faults again and again. The sentence is written once.
   static std::atomic<uintptr_t> last{0};
   if (windows.containsDevice(address)) {
     if (last.exchange(address) != address) {
@@ -120,7 +120,7 @@ void explain(uintptr_t address) {
   } else if (windows.containsKernel(address)) {
     if (last.exchange(address) != address) {
       Sentence sentence;
-      const char* const name = nameOfRunningKernel(); // none on a thread that helps a kernel (OpenMP)
+      const char* const name = nameOfRunningKernel(); // NULL on a thread that helps a kernel (OpenMP)
       sentence << "openreg: " << (name ? "the kernel " : "a kernel") << (name ? name : "")
                << " accessed memory of device " << size_t(windows.deviceOf(address)) << " at "
                << pointer(windows.toDevice(address))
@@ -148,10 +148,11 @@ void passOn(const struct sigaction& next, int signal, siginfo_t* info, void* con
     return;
   }
   if (info->si_code <= 0 && next.sa_handler == SIG_IGN) {
-    return; // sent by raise() or kill(), which can be ignored
+    return; // raise() or kill() sent the signal, so it can be ignored
   }
-  // The default action, or SIG_IGN for a fault, which the kernel treats alike: it happens when this returns, because
-  // the access faults again, or because the signal that was sent again was held back until then.
+  // The default action, or SIG_IGN for a fault, which Linux treats alike. The action follows when this function
+  // returns: either the access faults again, or the signal that is raised below, which is blocked until then, is
+  // delivered.
   sigaction(SIGSEGV, &next, nullptr);
   if (info->si_code <= 0) {
     raise(signal);
@@ -171,8 +172,8 @@ void handle(int signal, siginfo_t* info, void* context) {
   }
 }
 
-// The handler that HeldWriters found, which may have been installed over ours (Python's faulthandler), and would report a
-// crash before it asks ours.
+// The handler that HeldWriters replaced. It may be Python's faulthandler, installed over ours, which would report a
+// crash before our handler runs.
 struct sigaction displaced;
 
 void handleFirst(int signal, siginfo_t* info, void* context) {
@@ -200,12 +201,13 @@ HeldWriters::~HeldWriters() {
   mutex_.unlock();
 }
 
-void installFaultHandler() {
+void installSegfaultHandler() {
   struct sigaction action{};
   action.sa_sigaction = handle;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  // `previous` is read before ours can run, except by a fault in another thread in between.
+  // `previous` is set before our handler can run. (A fault of another thread between the two calls is harmless for this
+  // reason.)
   sigaction(SIGSEGV, nullptr, &previous);
   sigaction(SIGSEGV, &action, &previous);
 }

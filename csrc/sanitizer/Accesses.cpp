@@ -1,0 +1,33 @@
+#include "Accesses.h"
+
+namespace c10::openreg::sanitizer {
+namespace {
+
+Access to_access(const orOperand& operand) {
+  Access access;
+  access.extent = Extent(operand);
+  access.verb = operand.access & orAccessWrite ? Access::Verb::Write : Access::Verb::Read;
+  access.reads = operand.access & orAccessRead;
+  access.shape.assign(operand.sizes, operand.sizes + operand.dims);
+  access.item = operand.itemSize;
+  return access;
+}
+
+} // namespace
+
+void collect_operand(const orOperand* operand, void* context) {
+  auto* const accesses = static_cast<std::vector<Access>*>(context);
+  accesses->push_back(to_access(*operand));
+  if (accesses->back().extent.empty()) {
+    accesses->pop_back();
+  }
+}
+
+std::vector<Access>& collect(const orActivity& activity) {
+  thread_local std::vector<Access> accesses;
+  accesses.clear();
+  orActivityVisitOperands(&activity, collect_operand, &accesses);
+  return accesses;
+}
+
+} // namespace c10::openreg::sanitizer

@@ -1,0 +1,334 @@
+#include "Observer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "../runtime/OpenRegKept.h"
+#include "../runtime/OpenRegKernel.h"
+#include "../runtime/OpenRegRedZone.h"
+#include "Accesses.h"
+#include "InitCheck.h"
+#include "MemoryCheck.h"
+#include "RaceCheck.h"
+#include "RedZoneWatch.h"
+#include "Session.h"
+#include "SessionState.h"
+
+namespace c10::openreg::sanitizer {
+namespace {
+
+void stamp(std::vector<Access>& accesses, const orActivity& activity, Actor actor, uint64_t time, Site site) {
+  for (Access& access : accesses) {
+    access.actor = actor;
+    access.time = time;
+    access.site = site;
+    access.name = activity.name;
+    access.stream = activity.stream;
+    access.device = activity.device;
+  }
+}
+
+thread_local int kernels_within = 0; // how many kernels this thread is in
+thread_local const CustomOperands* custom_operands = nullptr;
+thread_local Site kernel_site = 0; // the line of the last work that this thread has begun
+
+bool is_on_this_thread(const orActivity& activity) {
+  return activity.kind == orActivityKernel && activity.correlation == 0;
+}
+
+void stop_if_pending() {
+  if (has_pending()) {
+    orActivityStop(orErrorAssert);
+  }
+}
+
+// A copy to pageable memory is done when the call returns, even if the call was asked not to wait.
+bool is_copy_to_pageable_memory(const orActivity& activity, const std::vector<Access>& accesses) {
+  if (std::strcmp(activity.name, "memcpy") != 0) {
+    return false;
+  }
+  return std::any_of(accesses.begin(), accesses.end(), [](const Access& access) {
+    orPointerAttributes attributes{};
+    orPointerGetAttributes(&attributes, reinterpret_cast<const void*>(access.extent.begin));
+    return access.writes() && attributes.type == orMemoryTypeUnregistered;
+  });
+}
+
+// Work begins: it is about to be launched, or it is a kernel that begins on this thread. Activities of both kinds come
+// in the order of the program. `tells_results`: the operands contain the results already (a launch).
+void begin_work(const orActivity& activity, bool tells_results) {
+  const Site site = kernel_site = current_site();
+  std::vector<Access>& accesses = collect(activity);
+  if (!activity.operands && custom_operands) {
+    for (const auto& [tensor, is_written] : *custom_operands) {
+      const unsigned access = is_written ? orAccessRead | orAccessWrite : orAccessRead;
+      visit_tensor(*tensor.unsafeGetTensorImpl(), access, collect_operand, &accesses);
+    }
+  }
+  {
+    const std::lock_guard lock(session_mutex);
+    if (!session) {
+      return;
+    }
+    std::vector<Report> found;
+    if (session->checks & kMemory && tells_results) {
+      session->launches[activity.correlation] = {site, session->order};
+    }
+    const Actor actor = session->clocks.actor_of(activity.stream);
+    stamp(accesses, activity, actor, session->clocks.step(actor), site);
+    if (session->checks & kInit) {
+      if (activity.operands) {
+        check_reads(session->shadow, activity.name, accesses, found);
+        if (tells_results) {
+          note_writes(session->shadow, activity.name, accesses);
+        }
+      } else {
+        forget_unwritten(session->shadow);
+      }
+    }
+    if (session->checks & kMemory) {
+      for (const Access& access : accesses) {
+        if (session->shadow.find(access.extent.begin)) {
+          continue;
+        }
+        if (const auto* const freed = session->shadow.find_freed(access.extent.begin)) {
+          found.push_back(make_use_after_free(access, freed->size, freed->allocated, freed->freed));
+        }
+      }
+    }
+    const bool waits = is_copy_to_pageable_memory(activity, accesses);
+    if (session->checks & kRace) {
+      for (Access& access : accesses) {
+        if (Block* const block = session->shadow.find(access.extent.begin)) {
+          check_access(*block, std::move(access), session->clocks, found);
+        }
+      }
+    }
+    if (waits) {
+      session->clocks.host_waits(actor);
+    }
+    keep(found);
+  }
+  stop_if_pending();
+}
+
+// A kernel that began on this thread has ended, and tells its results.
+void end_work(const orActivity& activity) {
+  if (!activity.operands) {
+    return;
+  }
+  std::vector<Access>& accesses = collect(activity);
+  const std::lock_guard lock(session_mutex);
+  if (!session) {
+    return;
+  }
+  std::vector<Report> found;
+  const Actor actor = session->clocks.actor_of(activity.stream);
+  stamp(accesses, activity, actor, session->clocks.now(actor), kernel_site);
+  if (session->checks & kInit) {
+    note_writes(session->shadow, activity.name, accesses);
+  }
+  if (session->checks & kRace) {
+    for (Access& access : accesses) {
+      if (access.writes()) {
+        if (Block* const block = session->shadow.find(access.extent.begin)) {
+          check_access(*block, std::move(access), session->clocks, found);
+        }
+      }
+    }
+  }
+  keep(found);
+}
+
+void allocate(const orActivity& activity) {
+  if (std::strcmp(activity.name, "orMalloc") == 0) { // memory for the allocator, which tells its blocks itself
+    return;
+  }
+  const Site site = current_site();
+  const std::vector<Access>& memory = collect(activity);
+  if (memory.empty()) {
+    return;
+  }
+  const Extent& extent = memory.front().extent;
+  const bool has_red_zone = red_zone.load(std::memory_order_relaxed) != 0 && activity.stream;
+  if (has_red_zone) {
+    Block block;
+    block.begin = extent.begin;
+    block.size = extent.run;
+    fill_red_zone(red_zone_of(block), activity.stream);
+  }
+  const std::lock_guard lock(session_mutex);
+  if (!session) {
+    return;
+  }
+  if (session->checks & kRace && activity.stream) {
+    std::vector<Report> found;
+    settle_early_frees(session->clocks.actor_of(activity.stream), found);
+    keep(found);
+  }
+  Block& block = session->shadow.add(reinterpret_cast<const void*>(extent.begin), extent.run);
+  block.stream = activity.stream;
+  block.device = activity.device;
+  block.site = site;
+  block.order = ++session->order;
+  block.has_red_zone = has_red_zone;
+  if (session->checks & kInit && activity.device >= 0) {
+    block.unwritten.add(extent);
+  }
+}
+
+void free(const orActivity& activity) {
+  if (std::strcmp(activity.name, "orFree") == 0) {
+    return;
+  }
+  const Site site = red_zone.load(std::memory_order_relaxed) != 0 ? current_site() : 0;
+  const std::vector<Access>& memory = collect(activity);
+  std::vector<EarlyFree> early;
+  {
+    const std::lock_guard lock(session_mutex);
+    Block* const block = session && !memory.empty() ? session->shadow.find(memory.front().extent.begin) : nullptr;
+    if (!block) {
+      return;
+    }
+    if (session->checks & kRace && block->stream) {
+      Access access{.verb = Access::Verb::Free, .name = "the last reference", .stream = block->stream};
+      access.actor = session->clocks.actor_of(block->stream);
+      access.device = block->device;
+      access.extent = Extent(reinterpret_cast<const void*>(block->begin), block->size);
+      for (Access& user : find_users(*block, access, session->clocks)) {
+        early.push_back({access, std::move(user), block->size, block->site});
+      }
+    }
+    session->shadow.remove(*block, site);
+  }
+  if (!early.empty()) { // rare, so the line is taken only here
+    const Site line = current_site();
+    const std::lock_guard lock(session_mutex);
+    for (EarlyFree& each : early) {
+      each.free.site = line;
+      if (session) {
+        session->early_frees.push_back(std::move(each));
+      }
+    }
+  }
+}
+
+void note_use(const orActivity& activity) {
+  const std::vector<Access>& memory = collect(activity);
+  const std::lock_guard lock(session_mutex);
+  if (session && !memory.empty()) {
+    if (Block* const block = session->shadow.find(memory.front().extent.begin)) {
+      block->users.push_back(session->clocks.actor_of(activity.stream));
+    }
+  }
+}
+
+void synchronize(const orActivity& activity) {
+  const std::string_view name(activity.name);
+  const auto event = static_cast<orEvent_t>(const_cast<void*>(activity.object));
+  const std::lock_guard lock(session_mutex);
+  if (!session) {
+    return;
+  }
+  Clocks& clocks = session->clocks;
+  if (name == "orEventRecord") {
+    clocks.record(event, clocks.actor_of(activity.stream));
+  } else if (name == "orStreamWaitEvent") {
+    clocks.wait(clocks.actor_of(activity.stream), event);
+  } else if (name == "orDeviceSynchronize") {
+    clocks.host_waits_for_device(activity.device);
+  } else if (event) { // orEventSynchronize, orNoteWait
+    clocks.wait(kHost, event);
+  } else if (activity.stream) { // orStreamSynchronize, orNoteWait, and copies that wait
+    clocks.host_waits(clocks.actor_of(activity.stream));
+  }
+}
+
+void note_handle(const orActivity& activity) {
+  const Site site = activity.phase == orActivityBegin ? current_site() : 0;
+  const std::lock_guard lock(session_mutex);
+  if (!session) {
+    return;
+  }
+  if (activity.phase == orActivityBegin) {
+    if (makes_kept_handle) {
+      return;
+    }
+    session->handles[activity.object] = {activity.name, site};
+    return;
+  }
+  session->handles.erase(activity.object);
+  session->clocks.forget(static_cast<orEvent_t>(const_cast<void*>(activity.object)));
+}
+
+bool is_wait(std::string_view name) {
+  return name == "orStreamSynchronize" || name == "orDeviceSynchronize" || name == "orEventSynchronize" ||
+         name == "orMemcpy" || name == "orMemset" || name == "orMemcpyWithStream";
+}
+
+// Whether the clocks change at this activity. An order between streams holds for work that is launched after the call,
+// so it counts at the begin of the call. The host knows the work after its wait, so a wait counts at its end.
+bool orders(const orActivity& activity) {
+  if (activity.phase == orActivityPoint) {
+    return true;
+  }
+  return is_wait(activity.name) ? activity.phase == orActivityEnd
+                                : activity.phase == orActivityBegin && activity.object != nullptr;
+}
+
+} // namespace
+
+void observe(const orActivity* activity, void*) {
+  switch (activity->kind) {
+    case orActivityLaunch:
+      return begin_work(*activity, true);
+    case orActivityKernel:
+      if (activity->phase == orActivityBegin) {
+        ++kernels_within;
+        if (red_zone.load(std::memory_order_relaxed) != 0) {
+          begin_watch(*activity, kernels_within == 1);
+        }
+        if (is_on_this_thread(*activity)) {
+          begin_work(*activity, false);
+        }
+      } else {
+        kernels_within -= kernels_within > 0;
+        if (red_zone.load(std::memory_order_relaxed) != 0) {
+          end_watch(*activity, kernel_site);
+        }
+        if (is_on_this_thread(*activity)) {
+          end_work(*activity);
+        }
+      }
+      return;
+    case orActivityAllocation:
+      return allocate(*activity);
+    case orActivityFree:
+      return free(*activity);
+    case orActivityUse:
+      return note_use(*activity);
+    case orActivityHandle:
+      return note_handle(*activity);
+    case orActivityCall:
+    case orActivitySynchronization:
+      if (orders(*activity)) {
+        synchronize(*activity);
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+bool is_in_kernel() {
+  return kernels_within > 0;
+}
+
+const CustomOperands* exchange_custom_operands(const CustomOperands* operands) {
+  return std::exchange(custom_operands, operands);
+}
+
+} // namespace c10::openreg::sanitizer

@@ -1,0 +1,78 @@
+#include "RedZoneWatch.h"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "Accesses.h"
+#include "MemoryCheck.h"
+#include "SessionState.h"
+
+namespace c10::openreg::sanitizer {
+namespace {
+
+// The blocks whose red zones are checked when a kernel ends.
+struct Suspects {
+  std::vector<uintptr_t> addresses; // an address in each block
+  bool all = false;                 // all blocks: the kernel did not tell its operands
+};
+thread_local std::vector<Suspects> suspects; // one element for each kernel that this thread is in
+
+} // namespace
+
+void begin_watch(const orActivity& activity, bool is_outermost) {
+  if (is_outermost) {
+    suspects.clear(); // left from a session that ended within a kernel
+  }
+  Suspects& mine = suspects.emplace_back();
+  mine.all = !activity.operands;
+  for (const Access& access : collect(activity)) {
+    mine.addresses.push_back(access.extent.begin);
+  }
+}
+
+void end_watch(const orActivity& activity, Site site) {
+  if (suspects.empty()) { // the kernel began before the session
+    return;
+  }
+  const Suspects mine = std::move(suspects.back());
+  suspects.pop_back();
+  const std::lock_guard lock(session_mutex);
+  if (!session) {
+    return;
+  }
+  const auto launch = session->launches.find(activity.correlation);
+  Access kernel{
+      .verb = Access::Verb::Write, .name = activity.name, .stream = activity.stream, .device = activity.device};
+  kernel.site = site;
+  uint64_t order = session->order;
+  if (launch != session->launches.end()) {
+    kernel.site = launch->second.site;
+    order = launch->second.order;
+    session->launches.erase(launch);
+  }
+  std::vector<Report> found;
+  const auto look = [&](Block& block) {
+    if (block.order > order) { // allocated after the launch, from the same memory: its pattern is not written yet
+      return;
+    }
+    block.is_armed |= block.stream == activity.stream;
+    if (block.has_red_zone && block.is_armed && !is_red_zone_whole(block)) {
+      kernel.extent = red_zone_of(block);
+      found.push_back(make_overrun(block, kernel));
+    }
+  };
+  if (mine.all) {
+    for (auto& [begin, block] : session->shadow.blocks()) {
+      look(block);
+    }
+  }
+  for (const uintptr_t address : mine.addresses) {
+    if (Block* const block = session->shadow.find(address)) {
+      look(*block);
+    }
+  }
+  keep(found);
+}
+
+} // namespace c10::openreg::sanitizer

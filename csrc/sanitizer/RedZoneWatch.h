@@ -1,0 +1,17 @@
+#pragma once
+
+#include <openreg_activity.h>
+
+#include "Site.h"
+
+// Looks after each kernel whether the red zones (MemoryCheck.h) behind the blocks that the kernel used are whole. A
+// kernel that does not tell its operands may have used any block, so all red zones are looked at.
+namespace c10::openreg::sanitizer {
+
+// A kernel begins on this thread. `is_outermost`: the thread is in no other kernel.
+void begin_watch(const orActivity& activity, bool is_outermost);
+
+// The kernel ends. `site`: the place to report if the kernel was not launched, but began on this thread.
+void end_watch(const orActivity& activity, Site site);
+
+} // namespace c10::openreg::sanitizer

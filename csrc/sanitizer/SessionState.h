@@ -1,0 +1,69 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "../runtime/OpenRegMutex.h"
+#include "LeakCheck.h"
+#include "Shadow.h"
+
+// What the sanitizer knows while it runs, and the lock that guards it. Session.cpp starts and stops it, Observer.cpp
+// and RedZoneWatch.cpp change it as the device tells what happens.
+namespace c10::openreg::sanitizer {
+
+// A free of memory that another stream may use. It is a race unless the block's stream waits for `user` before it
+// allocates again.
+struct EarlyFree {
+  Access free;
+  Access user;
+  size_t size;
+  Site allocated;
+};
+
+// A kernel that was launched and has not ended.
+struct Launch {
+  Site site;
+  uint64_t order; // the number of the last allocation before the launch
+};
+
+struct SessionState {
+  unsigned checks = 0; // Check values, joined by |
+  bool raises = false; // a finding stops the work that it is about
+  Clocks clocks;
+  Shadow shadow;
+  std::deque<Report> reports;
+  std::set<std::tuple<Site, Site, const void*, const void*>> known; // the places and names of `reports`
+  std::map<const void*, Handle> handles;
+  std::vector<EarlyFree> early_frees;
+  std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
+  uint64_t order = 0;                  // the number of allocations so far
+};
+
+extern ForkSafeMutex session_mutex;           // a leaf; guards `session`
+extern std::unique_ptr<SessionState> session; // the running session or the last one; null: there was none
+
+// To be called with the lock held.
+//
+// Moves the reports to those of the session, except for those that it has already. If the session raises, the first new
+// one stops the next work of the calling thread.
+void keep(std::vector<Report>& found);
+
+// To be called with the lock held.
+//
+// Decides about the early frees of the stream `actor`; without `actor`, about those of all streams. Adds a report for
+// each one whose stream has still not waited for the user, and forgets them all.
+void settle_early_frees(std::optional<Actor> actor, std::vector<Report>& found);
+
+// A new session begins: findings of the previous one stop no work any more.
+void forget_pending();
+// Whether the calling thread's next work is to be stopped with a finding.
+bool has_pending();
+// Throws this finding, through the function of set_raiser(). Returns if no finding is pending.
+void raise_pending();
+
+} // namespace c10::openreg::sanitizer

@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "error.h"
+#include "injection.h"
+#include "scheduler_state.h"
+
+// The failures of queued work, from the moment when the work fails until a call that waits returns them.
+
+namespace openreg {
+namespace {
+
+std::string reasonOf(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "unknown exception";
+  }
+}
+
+// Removes the first failure whose stream matches, and returns it.
+template <typename Matches>
+std::optional<Failure> takeFailureIf(Matches&& matches) {
+  auto& failures = scheduler->failures;
+  const auto it = std::find_if(failures.begin(), failures.end(), [&](const Failure& f) { return matches(*f.stream); });
+  if (it == failures.end()) {
+    return std::nullopt;
+  }
+  std::optional<Failure> failure(std::move(*it));
+  failures.erase(it);
+  return failure;
+}
+
+} // namespace
+
+std::optional<Failure> takeFailure(const Stream& stream) {
+  return takeFailureIf([&](const Stream& failed) { return &failed == &stream; });
+}
+
+std::optional<Failure> takeFailureOfDevice(int device) {
+  return takeFailureIf([&](const Stream& failed) { return failed.device == device; });
+}
+
+orError_t report(std::optional<Failure> failure) {
+  if (!failure) {
+    return orSuccess;
+  }
+  try {
+    std::rethrow_exception(failure->exception);
+  } catch (const InjectedFailure& injected) {
+    return failVerbatim(injected.code, injected.what());
+  } catch (...) {
+  }
+  const std::string reason = reasonOf(failure->exception);
+  setLaunchFailure(std::move(failure->exception));
+  return fail(
+      orErrorLaunchFailure,
+      "a function launched earlier on a stream of device %d failed: %s. The device is usable; what the function should "
+      "have written is not",
+      failure->stream->device,
+      reason.c_str());
+}
+
+orError_t reportOrLost(std::optional<Failure> failure, int device) {
+  const orError_t lost = checkLost(device);
+  return lost != orSuccess ? lost : report(std::move(failure));
+}
+
+} // namespace openreg

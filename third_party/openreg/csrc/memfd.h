@@ -1,0 +1,23 @@
+#pragma once
+
+#include <fcntl.h>
+
+#include <cstddef>
+
+// Files without a name (memfd): what backs device memory that another process, or the host, maps as well.
+namespace openreg {
+
+// How /proc shows the descriptor of such a file, and the seals that all of them have: their size is fixed.
+constexpr char kMemfdLink[] = "/memfd:openreg (deleted)";
+constexpr int kMemfdSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// The descriptor of a new file of `size` bytes; -1 with errno after a failure.
+int createMemfd(size_t size);
+
+// Copies `size` bytes, a multiple of the page's size, to the file. False with errno after a failure.
+//
+// Pages of zeros are left out: memory that was never touched stays uncommitted. The bytes go through pwrite(), not
+// through a mapping, so a lack of memory is an error and not SIGBUS.
+bool copyToFile(int fd, const char* source, size_t size);
+
+} // namespace openreg

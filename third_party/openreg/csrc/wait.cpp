@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "error.h"
+#include "runtime.h"
+#include "scheduler.h"
+#include "scheduler_state.h"
+
+// Threads of the host wait for streams, marks and devices.
+
+namespace openreg {
+namespace {
+
+std::atomic<orBeforeWaitFn_t> waitCallbackBefore{nullptr};
+std::atomic<orAfterWaitFn_t> waitCallbackAfter{nullptr};
+
+} // namespace
+
+orError_t notPermitted() {
+  return fail(
+      orErrorNotPermitted,
+      "called inside a function that a stream runs, it would have to wait for queued work, which may be waiting for "
+      "that function; call it on a thread of the host");
+}
+
+orError_t waitFor(Locked& locked, Stream& stream, uint64_t count) {
+  if (stream.completed >= count || hasTurnHere(stream)) { // a kernel gets the turn when all earlier items are done
+    return orSuccess;
+  }
+  if (isRunningHere()) {
+    return stream.completed + (isRunningHere(stream) ? 1 : 0) >= count ? orSuccess : notPermitted();
+  }
+  ++scheduler->waiting;
+  for (EngineState& engine : scheduler->engines) {
+    if (engine.thread == EngineState::Thread::naps && !engine.ready.empty()) {
+      engine.changed.notify_one();
+    }
+  }
+  sleepUntil(locked, stream, false, [&] {
+    const bool done = stream.completed >= count;
+    scheduler->waiting -= done ? 1 : 0;
+    stream.progressAt = done ? stream.progressAt : std::min(stream.progressAt, count);
+    return done;
+  });
+  return orSuccess;
+}
+
+orError_t waitForDevice(Locked& locked, std::optional<int> device) {
+  std::vector<Mark> marks;
+  for (const StreamPtr& stream : scheduler->active) {
+    if (!device || stream->device == *device) {
+      marks.push_back({stream, stream->submitted});
+    }
+  }
+  for (const Mark& mark : marks) {
+    if (orError_t error = waitFor(locked, *mark.stream, mark.count); error != orSuccess) {
+      return error;
+    }
+  }
+  return orSuccess;
+}
+
+void* beforeWait() {
+  const orBeforeWaitFn_t before = waitCallbackBefore;
+  return before != nullptr ? before() : nullptr;
+}
+
+void afterWait(void* token) {
+  waitCallbackAfter.load()(token);
+}
+
+bool isPending(const Stream& stream) {
+  const Locked locked;
+  return stream.submitted != stream.completed && !hasTurnHere(stream);
+}
+
+orError_t synchronize(const StreamPtr& stream) {
+  std::optional<Failure> failure;
+  {
+    Locked locked;
+    if (orError_t error = waitFor(locked, *stream, stream->submitted); error != orSuccess) {
+      return error;
+    }
+    failure = takeFailure(*stream);
+  }
+  return reportOrLost(std::move(failure), stream->device);
+}
+
+orError_t synchronize(const Mark& mark) {
+  std::optional<Failure> failure;
+  {
+    Locked locked;
+    if (orError_t error = waitFor(locked, *mark.stream, mark.count); error != orSuccess) {
+      return error;
+    }
+    failure = takeFailure(*mark.stream);
+  }
+  return reportOrLost(std::move(failure), mark.stream->device);
+}
+
+orError_t synchronizeDevice(int device) {
+  std::optional<Failure> failure;
+  {
+    Locked locked;
+    if (orError_t error = waitForDevice(locked, device); error != orSuccess) {
+      return error;
+    }
+    failure = takeFailureOfDevice(device);
+  }
+  return reportOrLost(std::move(failure), device);
+}
+
+orError_t waitForAllDevices() {
+  Locked locked;
+  return waitForDevice(locked, std::nullopt);
+}
+
+} // namespace openreg
+
+using namespace openreg;
+
+orError_t orSetWaitCallbacks(orBeforeWaitFn_t before, orAfterWaitFn_t after) {
+  enter(__func__);
+  if (isInBadFork()) {
+    return start(); // refuses
+  }
+  if ((before == nullptr) != (after == nullptr)) {
+    return fail(orErrorInvalidValue, "%s is NULL; pass both, or neither", before == nullptr ? "before" : "after");
+  }
+  if (after != nullptr) {
+    waitCallbackAfter = after; // first, because a wait that has called `before` calls `after`
+  }
+  waitCallbackBefore = before;
+  return orSuccess;
+}
