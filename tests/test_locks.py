@@ -26,7 +26,11 @@ LOCKS = {
         "below it only the device's own locks; Python is asked outside",
         "ForkSafeMutex",
     ),
-    ("csrc/runtime/memory/OpenRegDeviceAllocator.cpp", "mutex_"): (
+    ("csrc/runtime/memory/OpenRegDeviceAllocator.h", "init_mutex_"): (
+        "reads settings, and makes the allocators of the devices",
+        "ForkSafeMutex",
+    ),
+    ("csrc/runtime/memory/OpenRegDeviceBlockCache.h", "mutex_"): (
         "below it only the device's own locks; waits, Python's observers and subscribers come after unlock()",
         "mutex() refuses; freeing does nothing",
     ),

@@ -17,13 +17,15 @@
 
 #include "OpenRegStorage.h"
 #include "OpenRegStream.h"
+#include "memory/OpenRegFreeMemoryCallback.h"
 
 namespace c10::openreg {
 namespace {
 
 // ---- processes
 
-// When a process started, in clock ticks after the system did; 0 if that cannot be read. nullopt: the process is gone.
+// When a process started, in clock ticks since the system started. 0 if that cannot be read; nullopt if the process does
+// not exist any more.
 std::optional<uint64_t> start_time(int64_t process) {
   const int fd = open(c10::str("/proc/", process, "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   char text[1024];
@@ -41,7 +43,7 @@ std::optional<uint64_t> start_time(int64_t process) {
   std::istringstream fields(std::string(stat.substr(stat.rfind(')') + 1)));
   char state = 0;
   fields >> state;
-  if (state == 'Z' || state == 'X') { // its memory is gone, only its exit status is still there
+  if (state == 'Z' || state == 'X') { // the process has ended; only its exit status is kept
     return std::nullopt;
   }
   std::string skipped;
@@ -60,7 +62,7 @@ uint64_t now_in_ticks() {
   return now.tv_sec * ticks_per_second + now.tv_nsec * ticks_per_second / 1'000'000'000;
 }
 
-// What start_time() says, asked once for each process: a sender may wait for many messages of few receivers.
+// Caches start_time(): a sender may have many messages for few receivers.
 class StartTimes {
  public:
   std::optional<uint64_t> operator()(int64_t process) {
@@ -78,8 +80,10 @@ class StartTimes {
 // ---- slots
 
 // LITERALINCLUDE START: SLOT
-// A slot is one word, so that each of its changes is one compare-and-swap: 0 if nobody uses the memory (any more), a bit
-// and the message's number while it is in flight, else the process that has opened it, and when that process started.
+// A slot is one 64-bit word, so that each change of it is one compare-and-swap:
+//   0                             nobody uses the memory
+//   kInFlight | number            the message with this number is in flight
+//   start time << 22 | process    this process has opened the message
 using Slot = std::atomic_ref<uint64_t>;
 
 constexpr uint64_t kInFlight = uint64_t{1} << 63;
@@ -132,7 +136,7 @@ struct SlotPlace {
   }
 };
 
-// A storage's memory, while it is sent: what its DataPtr has in the place of the allocator's.
+// The context of a sent storage's DataPtr. It owns the allocator's DataPtr, and keeps it until no process uses the memory.
 struct Sent {
   DataPtr original;
   SlotPlace place;
@@ -144,10 +148,10 @@ struct Sent {
     return word != 0 && ((word & kInFlight) || opener_still_runs(word, start_times));
   }
 
-  // Gives the message up if it is in flight, and nobody is left who could open it.
+  // Gives the message up if it is in flight and no process is left that could open it.
   void give_up(const Processes& others, StartTimes& start_times) const {
     const auto runs = [&](int64_t process) { return start_times(process).has_value(); };
-    // A process that started after the message was sent has only got the id of one that could receive it.
+    // A process that started after the message was sent cannot receive it: the system has given it a receiver's old id.
     const auto still_runs = [&](int64_t process) { return runs(process) && *start_times(process) <= time; };
     uint64_t word = place.slot().load(std::memory_order_acquire);
     if ((word & kInFlight) && receivers && std::none_of(receivers->begin(), receivers->end(), still_runs) &&
@@ -160,7 +164,7 @@ struct Sent {
 struct Sender {
   std::mutex mutex;
   std::vector<std::vector<SlotPlace>> free_slots; // by device
-  std::vector<std::unique_ptr<Sent>> limbo;       // freed here, but in use elsewhere
+  std::vector<std::unique_ptr<Sent>> limbo;       // freed in this process, but still used by another
   uint64_t messages = 0;
 };
 
@@ -169,7 +173,7 @@ Sender& sender() {
   return *sender;
 }
 
-// A slot, and the number of the message that it is for.
+// Returns a slot, which is now in flight, and the number of its message.
 std::pair<SlotPlace, uint64_t> take_slot(DeviceIndex device) {
   const std::lock_guard lock(sender().mutex);
   auto& by_device = sender().free_slots;
@@ -188,7 +192,7 @@ std::pair<SlotPlace, uint64_t> take_slot(DeviceIndex device) {
   return {place, number};
 }
 
-// Without the lock: the memory goes back to the allocator, which has its own.
+// Called without the lock, because the allocator takes its own.
 void free_sent(std::unique_ptr<Sent> sent) {
   const DeviceIndex device = sent->original.device().index();
   const SlotPlace place = sent->place;
@@ -240,8 +244,8 @@ class OpenMemory {
     return attributes.size;
   }
 
-  // Waits for the kernels that use the memory. False, and the memory stays, where nothing may wait: in a function that a
-  // stream runs.
+  // Waits for the kernels that use the memory, then closes it. A function that a stream runs may not wait: there the memory
+  // stays open, and the result is false.
   bool close() {
     if (address_ && orIpcCloseMemHandle(address_) == orSuccess) {
       address_ = nullptr;
@@ -270,7 +274,8 @@ class OpenSlot {
         "A message can be opened once: send the tensor in a message of its own to each process.");
   }
 
-  // Not if the sender believed that this process was gone, and uses the slot for another message.
+  // Changes nothing if the slot is not this process's: the sender believed that the process had ended, and may use the slot
+  // for another message.
   void release() const {
     uint64_t word = opened_by_this_process();
     slot().compare_exchange_strong(word, 0, std::memory_order_acq_rel);
@@ -312,6 +317,16 @@ struct Received {
   }
 };
 // LITERALINCLUDE END: RECEIVED STORAGE
+
+// CUDA has the same callback (CudaIPCCollectCallback).
+class CollectSharedCallback final : public FreeMemoryCallback {
+ public:
+  void Execute() override {
+    collect_shared();
+  }
+};
+
+REGISTER_FREE_MEMORY_CALLBACK("collect_shared", CollectSharedCallback);
 
 } // namespace
 

@@ -108,32 +108,33 @@ GENERATOR = {
     "c10::DeviceType OpenRegGeneratorImpl::device_type() {": "return DeviceType::CPU;",
 }  # fmt: skip
 DEVICE_ALLOCATOR = {
-    "  DataPtr allocate(size_t size) override {": "return allocate_on(size, 0);",
-    "  DeleterFnPtr raw_deleter() const override {": "return nullptr;",
-    "  void copy_data(void* destination, const void* source, size_t size) const override {": "return;",
-    "  bool initialized() override {": "return false;",
-    "  void emptyCache(MempoolId_t pool) override {": "return;",
-    "  void recordStream(const DataPtr& data, c10::Stream stream) override {": "return;",
-    "  DeviceStats getDeviceStats(DeviceIndex device) override {": "return {};",
-    "  void resetAccumulatedStats(DeviceIndex device) override {": "return;",
-    "  void resetPeakStats(DeviceIndex device) override {": "return;",
-    "  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {":
+    "DataPtr OpenRegDeviceAllocator::allocate(size_t size) {": "return allocate_on(size, 0);",
+    "DeleterFnPtr OpenRegDeviceAllocator::raw_deleter() const {": "return nullptr;",
+    "void OpenRegDeviceAllocator::copy_data(void* destination, const void* source, size_t size) const {": "return;",
+    "bool OpenRegDeviceAllocator::initialized() {": "return false;",
+    "void OpenRegDeviceAllocator::emptyCache(MempoolId_t pool) {": "return;",
+    "void OpenRegDeviceAllocator::recordStream(const DataPtr& data, c10::Stream stream) {": "return;",
+    "CachingDeviceAllocator::DeviceStats OpenRegDeviceAllocator::getDeviceStats(DeviceIndex device) {": "return {};",
+    "void OpenRegDeviceAllocator::resetAccumulatedStats(DeviceIndex device) {": "return;",
+    "void OpenRegDeviceAllocator::resetPeakStats(DeviceIndex device) {": "return;",
+    "std::pair<size_t, size_t> OpenRegDeviceAllocator::getMemoryInfo(DeviceIndex device) {":
         "return {size_t{1} << 34, size_t{1} << 34};",
-    "  double memory_fraction(DeviceIndex device) override {": "return 1;",
-    "  void set_memory_fraction(double fraction, DeviceIndex device) override {": "return;",
-    "  void use_pool(DeviceIndex device, MempoolId_t id) override {": "return;",
-    "  void release_pool(DeviceIndex device, MempoolId_t id) override {": "return;",
-    "  int pool_use_count(DeviceIndex device, MempoolId_t id) override {": "return 1;",
-    "  void set_pool_policy(DeviceIndex device, MempoolId_t id, bool use_on_oom, bool no_split) override {": "return;",
-    "  void begin_allocate_to_pool(DeviceIndex device, MempoolId_t id, std::function<bool(Stream)> filter) override {":
+    "double OpenRegDeviceAllocator::memory_fraction(DeviceIndex device) {": "return 1;",
+    "void OpenRegDeviceAllocator::set_memory_fraction(double fraction, DeviceIndex device) {": "return;",
+    "void OpenRegDeviceAllocator::use_pool(DeviceIndex device, MempoolId_t id) {": "return;",
+    "void OpenRegDeviceAllocator::release_pool(DeviceIndex device, MempoolId_t id) {": "return;",
+    "int OpenRegDeviceAllocator::pool_use_count(DeviceIndex device, MempoolId_t id) {": "return 1;",
+    "void OpenRegDeviceAllocator::set_pool_policy(DeviceIndex device, MempoolId_t id, bool use_on_oom, bool no_split) {":
         "return;",
-    "  void end_allocate_to_pool(DeviceIndex device, MempoolId_t id) override {": "return;",
-    "  void record_history(std::optional<HistoryOptions> options, bool clear) override {": "return;",
-    "  bool history_enabled() override {": "return false;",
-    "  MemorySnapshot snapshot(MempoolId_t pool, bool traces) override {":
+    "void OpenRegDeviceAllocator::begin_allocate_to_pool(\n    DeviceIndex device, MempoolId_t id, std::function<bool(Stream)> filter) {":
+        "return;",
+    "void OpenRegDeviceAllocator::end_allocate_to_pool(DeviceIndex device, MempoolId_t id) {": "return;",
+    "void OpenRegDeviceAllocator::record_history(std::optional<HistoryOptions> options, bool clear) {": "return;",
+    "bool OpenRegDeviceAllocator::history_enabled() {": "return false;",
+    "MemorySnapshot OpenRegDeviceAllocator::snapshot(MempoolId_t pool, bool traces) {":
         "{ MemorySnapshot none; none.device_traces.resize(device_count()); return none; }",
-    "  std::shared_ptr<GatheredContext> context_of(const void* address) override {": "return nullptr;",
-    "  void attach_out_of_memory_observer(OutOfMemoryObserver observer) override {": "return;",
+    "std::shared_ptr<GatheredContext> OpenRegDeviceAllocator::context_of(const void* address) {": "return nullptr;",
+    "void OpenRegDeviceAllocator::attach_out_of_memory_observer(OutOfMemoryObserver observer) {": "return;",
 }  # fmt: skip
 HOST_ALLOCATOR = {
     "  void copy_data(void* destination, const void* source, size_t size) const override {": "return;",

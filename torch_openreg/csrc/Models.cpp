@@ -9,7 +9,6 @@
 #include "aten/native/Refusals.h"
 #include "runtime/OpenRegModel.h"
 #include "runtime/memory/OpenRegAllocatorConfig.h"
-#include "runtime/memory/OpenRegBlockPool.h"
 
 namespace py = pybind11;
 using torch::wrap_pybind_function;
@@ -28,7 +27,7 @@ void take(const py::dict& numbers, const char* name, T& field) {
 void set_device_model(const std::optional<py::dict>& numbers) {
   if (!numbers) {
     c10::openreg::set_device_model(nullptr);
-    c10::openreg::set_block_alignment(c10::openreg::kMinBlock);
+    c10::openreg::set_block_alignment(c10::openreg::kMinBlockSize);
     return;
   }
   orDeviceModel model{};
@@ -62,7 +61,7 @@ void set_device_model(const std::optional<py::dict>& numbers) {
   take(*numbers, "is_multi_gpu_board", properties.isMultiGpuBoard);
   take(*numbers, "device_count", model.deviceCount);
   take(*numbers, "peer_access", model.peerAccess);
-  size_t alignment = c10::openreg::kMinBlock;
+  size_t alignment = c10::openreg::kMinBlockSize;
   take(*numbers, "allocation_alignment", alignment);
   c10::openreg::set_device_model(&model);
   c10::openreg::set_block_alignment(alignment);

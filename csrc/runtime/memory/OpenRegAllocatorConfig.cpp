@@ -1,26 +1,23 @@
 #include "OpenRegAllocatorConfig.h"
 
-#include <c10/core/AllocatorConfig.h>
 #include <c10/util/env.h>
 
 #include <algorithm>
 #include <bit>
 #include <unordered_set>
 
-#include "OpenRegBlockPool.h"
-
 namespace c10::openreg {
 namespace {
 
 using c10::CachingAllocator::AcceleratorAllocatorConfig;
 
-// Read at every allocation, so kept apart from the divisions themselves.
+// Whether roundup_power2_divisions has any effect. Every allocation reads this flag instead of the divisions.
 std::atomic<bool> divides_powers_of_two{false};
 
-std::atomic<size_t> block_alignment{kMinBlock};
+std::atomic<size_t> block_alignment{kMinBlockSize};
 
-// Keys of CUDA's allocator that decide about speed only. They are accepted, without effect, because PyTorch reads
-// PYTORCH_CUDA_ALLOC_CONF for every accelerator.
+// Settings of CUDA's allocator that only influence speed. They are accepted and have no effect: PyTorch reads
+// PYTORCH_CUDA_ALLOC_CONF for every accelerator, so a program for CUDA may set them.
 const std::unordered_set<std::string> kKeysOfCuda{
     "backend",
     "graph_capture_record_stream_reuse",
@@ -46,10 +43,10 @@ void after_settings_changed(const std::string& settings) {
       std::any_of(divisions.begin(), divisions.end(), [](size_t n) { return n > 1; }), std::memory_order_relaxed);
 }
 
-// With a hook there, PyTorch refuses keys that neither it nor the hook knows.
+// Once a hook is registered, PyTorch refuses settings that neither it nor the hook knows.
 const bool registered = [] {
   std::unordered_set<std::string> keys = kKeysOfCuda;
-  // Registering a key that PyTorch has made a shared one would throw.
+  // A key that PyTorch itself knows must not be registered: that would throw.
   std::erase_if(keys, [](const std::string& key) { return AcceleratorAllocatorConfig::getKeys().count(key) != 0; });
   AcceleratorAllocatorConfig::registerDeviceConfigParserHook(&after_settings_changed, keys);
   return true;
@@ -67,32 +64,27 @@ void read_allocator_settings() {
 
 void set_block_alignment(size_t bytes) {
   TORCH_CHECK_VALUE(
-      std::has_single_bit(bytes) && bytes >= kMinBlock && bytes <= kSmallLimit,
+      std::has_single_bit(bytes) && bytes >= kMinBlockSize && bytes <= kSmallSize,
       "The alignment of allocations is ",
       bytes,
       " bytes, but must be a power of two from ",
-      kMinBlock,
+      kMinBlockSize,
       " to ",
-      kSmallLimit,
+      kSmallSize,
       ".");
   block_alignment = bytes;
 }
 
-size_t rounded_size(size_t size) {
+size_t round_size(size_t size) {
   if (C10_UNLIKELY(divides_powers_of_two.load(std::memory_order_relaxed))) {
     const size_t divisions = AcceleratorAllocatorConfig::roundup_power2_divisions(size);
-    if (divisions > 1 && size > kMinBlock * divisions) {
+    if (divisions > 1 && size > kMinBlockSize * divisions) {
       const size_t step = std::bit_floor(size) / divisions;
       size = (size + step - 1) / step * step;
     }
   }
   const size_t alignment = block_alignment.load(std::memory_order_relaxed);
   return std::max((size + alignment - 1) & ~(alignment - 1), alignment);
-}
-
-bool poison_is_on() {
-  static const bool on = c10::utils::check_env("OPENREG_POISON").value_or(false);
-  return on;
 }
 
 } // namespace c10::openreg

@@ -1,28 +1,43 @@
 #pragma once
 
-#include <cstddef>
+#include <c10/core/AllocatorConfig.h>
 
 #include "../OpenRegException.h"
 
-// What PYTORCH_ALLOC_CONF, OPENREG_ALLOC_CONF and torch._C._accelerator_setAllocatorSettings() say about device memory.
+// What PYTORCH_ALLOC_CONF, OPENREG_ALLOC_CONF and torch._C._accelerator_setAllocatorSettings() say about device memory,
+// and the sizes that follow from it.
 //
-// PyTorch parses and keeps the keys that all accelerators share (c10::CachingAllocator::AcceleratorAllocatorConfig);
-// they are read from there where they are needed. The device has no keys of its own; it accepts those of CUDA's allocator,
-// reads its environment variable, and says which setting has no effect on it.
+// PyTorch parses and keeps the settings that all accelerators share (c10::CachingAllocator::AcceleratorAllocatorConfig);
+// the allocator reads them there where it needs them. The device has no settings of its own. It accepts those of CUDA's
+// allocator, reads its own environment variable, and warns of settings that have no effect on it.
 namespace c10::openreg {
 
-// Reads OPENREG_ALLOC_CONF, whose keys go before those of PYTORCH_ALLOC_CONF. Throws ValueError for what makes no sense.
+using c10::CachingAllocator::kMinBlockSize;
+using c10::CachingAllocator::kSmallSize;
+
+// Reads OPENREG_ALLOC_CONF, whose settings override those of PYTORCH_ALLOC_CONF. Throws ValueError for a setting that is
+// unknown or out of range.
 void read_allocator_settings();
 
-// Every block starts at a multiple of this many bytes: 512, as with CUDA's allocator, or another power of two up to 1 MiB.
-// To be set before the device starts. Throws ValueError for anything else.
+// Sets the alignment of blocks in bytes: 512, as with CUDA's allocator, or another power of two up to 1 MiB. Must be called
+// before the device starts. Throws ValueError for any other number.
 OPENREG_API void set_block_alignment(size_t bytes);
 
-// The size of the block for a request of `size` bytes: a multiple of the alignment, from the next step between two powers
-// of two with roundup_power2_divisions.
-size_t rounded_size(size_t size);
+// The size of the block for a request of `size` bytes: a multiple of the alignment. With roundup_power2_divisions the size
+// is first rounded up to the next step between two powers of two.
+size_t round_size(size_t size);
 
-// OPENREG_POISON.
-bool poison_is_on();
+// The size of a new segment in which a block of `size` bytes fits.
+inline size_t get_allocation_size(bool is_small, size_t size) {
+  using namespace c10::CachingAllocator;
+  return is_small                ? kSmallBuffer
+         : size < kMinLargeAlloc ? AcceleratorAllocatorConfig::large_segment_size()
+                                 : (size + kRoundLarge - 1) / kRoundLarge * kRoundLarge;
+}
+
+// Whether max_split_size_mb forbids to split a block of this size.
+inline bool is_oversize(size_t size) {
+  return size > kSmallSize && size >= c10::CachingAllocator::AcceleratorAllocatorConfig::max_split_size();
+}
 
 } // namespace c10::openreg

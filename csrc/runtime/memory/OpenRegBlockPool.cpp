@@ -1,14 +1,12 @@
 #include "OpenRegBlockPool.h"
 
-#include <c10/core/AllocatorConfig.h>
-
 namespace c10::openreg {
 
 using c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 Block* BlockPool::find_merged(size_t size) {
-  // As CUDA does with max_split_size_mb: a block above the limit is never cut, so it goes only to a request of that
-  // size, and one that wastes too much stays where it is.
+  // max_split_size_mb works as in CUDA's allocator: a block above the limit is never split. So only a request above the
+  // limit gets such a block, and only if little of it is wasted.
   const size_t limit = AcceleratorAllocatorConfig::max_split_size();
   for (;;) {
     Block key(nullptr, size, 0, this);
@@ -22,7 +20,7 @@ Block* BlockPool::find_merged(size_t size) {
         return nullptr;
       }
       merged_.erase(fit);
-      leave(block);
+      count_as_active(block);
       return block;
     }
     if (binned_ == 0) {
@@ -40,7 +38,7 @@ void BlockPool::merge_bins() {
     while (Block* block = bin) {
       bin = block->next_in_bin;
       block->binned = false;
-      leave(block);
+      count_as_active(block);
       merge(block);
     }
   }
@@ -60,10 +58,10 @@ void BlockPool::merge(Block* block) {
     return left;
   };
   const auto take_out = [&](Block* other) {
-    if (!other || other->allocated || other->binned || other->pending_events > 0) {
+    if (!other || other->allocated || other->binned || other->event_count > 0) {
       return false;
     }
-    leave(other);
+    count_as_active(other);
     merged_.erase(other);
     return true;
   };
@@ -74,7 +72,7 @@ void BlockPool::merge(Block* block) {
     block = absorb(block->previous, block);
   }
   merged_.insert(block);
-  enter(block);
+  count_as_inactive(block);
 }
 
 void BlockPool::split(Block* block, size_t size) {
@@ -89,7 +87,7 @@ void BlockPool::split(Block* block, size_t size) {
   block->size = size;
   blocks_->emplace(rest->address, rest);
   merged_.insert(rest);
-  enter(rest);
+  count_as_inactive(rest);
 }
 
 } // namespace c10::openreg

@@ -1,126 +1,75 @@
 #pragma once
 
-#include <c10/core/CachingDeviceAllocator.h>
-
 #include <array>
-#include <memory>
 #include <set>
-#include <vector>
 
-// The free blocks of the device allocator: how they are kept, found, split and merged. Nothing here takes memory from the
-// device or gives it back, and nothing is locked: the allocator does both.
+#include "OpenRegAllocatorConfig.h"
+#include "OpenRegBlock.h"
+#include "OpenRegMemoryStats.h"
+
 namespace c10::openreg {
 
-using c10::CachingAllocator::StatArray;
-using c10::CachingAllocator::StatType;
-using c10::CachingDeviceAllocator::DeviceStats;
-
-// CUDACachingAllocator's sizes, in bytes.
-constexpr size_t kMinBlock = 512;
-constexpr size_t kSmallLimit = 1 << 20; // the largest block of a small segment
-
-C10_ALWAYS_INLINE void increase(StatArray& stat, StatType pool, size_t amount) {
-  stat[static_cast<size_t>(StatType::AGGREGATE)].increase(amount);
-  stat[static_cast<size_t>(pool)].increase(amount);
-}
-
-C10_ALWAYS_INLINE void decrease(StatArray& stat, StatType pool, size_t amount) {
-  stat[static_cast<size_t>(StatType::AGGREGATE)].decrease(amount);
-  stat[static_cast<size_t>(pool)].decrease(amount);
-}
-
-class BlockPool;
-
-// A piece of a segment. The blocks of a segment form a list in address order.
-struct Block {
-  char* address; // in the device window
-  size_t size;
-  DeviceIndex device;
-  BlockPool* pool;
-  size_t requested = 0;
-  uint64_t freed_at = 0; // the pool's count of searches, for its age
-  bool allocated = false;
-  bool binned = false;
-  bool poisoned = false;  // only while it waits for that
-  int pending_events = 0; // freed, but other streams may still use it
-  Block* previous = nullptr;
-  Block* next = nullptr;
-  Block* next_in_bin = nullptr;
-  std::vector<Stream> other_streams;                // from recordStream()
-  std::shared_ptr<GatheredContext> context;         // where it was allocated, if that is recorded
-  std::shared_ptr<GatheredContext> segment_context; // a segment's first block: where the segment was
-
-  Block(char* address, size_t size, DeviceIndex device, BlockPool* pool)
-      : address(address), size(size), device(device), pool(pool) {}
-
-  bool is_split() const {
-    return previous || next;
-  }
-};
-
-struct BySizeThenAddress {
-  bool operator()(const Block* a, const Block* b) const {
-    return a->size != b->size ? a->size < b->size : a->address < b->address;
-  }
-};
-
-using BlockTable = ska::flat_hash_map<char*, Block*>; // every block by its address, allocated or not
 struct PoolSet;
 
-// The free blocks of one stream and size class. A freed small block first goes to the bin of its exact size, unmerged,
-// and comes back from there in a few nanoseconds: training allocates the same sizes again and again. When no block
-// fits, the bins are emptied, neighbours merged, and the search repeated before the allocator makes a new segment.
+// The free blocks of one stream and one size class: how they are kept, found, split and merged. A BlockPool takes no
+// memory from the device and gives none back, and it locks nothing: DeviceCachingAllocator does both.
 //
-// Every free block is in a bin or in `merged_`, and counted as inactive if it is part of a split segment.
+// A small block that is freed goes to the bin of its exact size, unmerged, and comes back from there in a few
+// nanoseconds: training allocates the same sizes again and again. If no block fits a request, the bins are emptied,
+// neighbours are merged, and the search is repeated before the allocator makes a new segment. CUDA's allocator merges
+// at once instead.
+//
+// Every free block is either in a bin or in `merged_`. It counts as inactive if it is part of a split segment.
 class BlockPool {
  public:
-  BlockPool(StreamId stream, bool small, PoolSet* owner, DeviceStats* stats, BlockTable* blocks)
-      : stream(stream), small(small), owner(owner), stats_(stats), blocks_(blocks) {}
+  BlockPool(StreamId stream, bool is_small, PoolSet* owner, DeviceStats* stats, BlockTable* blocks)
+      : stream(stream), is_small(is_small), owner(owner), stats_(stats), blocks_(blocks) {}
 
   const StreamId stream;
-  const bool small;
+  const bool is_small;
   PoolSet* const owner;
 
   StatType stat_type() const {
-    return small ? StatType::SMALL_POOL : StatType::LARGE_POOL;
+    return is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL;
   }
 
-  // The smallest free block of at least `size` bytes, taken out; null if there is none.
+  // Removes the smallest free block of at least `size` bytes, and returns it. Null if there is none.
   Block* find(size_t size) {
     ++searches_;
-    if (C10_LIKELY(small)) {
-      Block*& bin = bins_[size / kMinBlock];
+    if (C10_LIKELY(is_small)) {
+      Block*& bin = bins_[size / kMinBlockSize];
       if (C10_LIKELY(bin != nullptr)) {
         Block* block = bin;
         bin = block->next_in_bin;
         block->binned = false;
         --binned_;
-        leave(block);
+        count_as_active(block);
         return block;
       }
     }
     return find_merged(size);
   }
 
-  // A block that nobody uses any more.
+  // Adds a block that nobody uses any more.
   void put(Block* block) {
     block->freed_at = searches_;
-    if (C10_UNLIKELY(!small || block->size > kSmallLimit)) {
+    if (C10_UNLIKELY(!is_small || block->size > kSmallSize)) {
       merge(block);
       return;
     }
-    Block*& bin = bins_[block->size / kMinBlock];
+    Block*& bin = bins_[block->size / kMinBlockSize];
     block->next_in_bin = bin;
     block->binned = true;
     bin = block;
     ++binned_;
-    enter(block);
+    count_as_inactive(block);
   }
 
-  // Cuts `block`, which is in use, to `size` bytes; the rest is free.
+  // Cuts `block`, which find() has returned, to `size` bytes, and adds the remainder as a free block.
   void split(Block* block, size_t size);
 
-  // Takes out, and forgets, the free blocks that are whole segments and that `chosen` wants.
+  // Removes those free blocks that are whole segments and for which `chosen(block)` is true, and forgets their addresses.
+  // `chosen` keeps the pointer: the block is then its caller's to delete.
   template <class Chosen>
   void take_segments(const Chosen& chosen) {
     merge_bins();
@@ -135,7 +84,7 @@ class BlockPool {
     }
   }
 
-  // Searches since the block became free.
+  // The number of searches in this pool since the block became free.
   uint64_t age(const Block* block) const {
     return searches_ - block->freed_at;
   }
@@ -145,17 +94,17 @@ class BlockPool {
   BlockTable* const blocks_;
   uint64_t searches_ = 0;
   size_t binned_ = 0;
-  std::set<Block*, BySizeThenAddress> merged_;
-  std::array<Block*, kSmallLimit / kMinBlock + 1> bins_{};
+  std::set<Block*, BlockComparatorSize> merged_;
+  std::array<Block*, kSmallSize / kMinBlockSize + 1> bins_{};
 
-  void enter(const Block* block) {
+  void count_as_inactive(const Block* block) {
     if (block->is_split()) {
       increase(stats_->inactive_split, stat_type(), 1);
       increase(stats_->inactive_split_bytes, stat_type(), block->size);
     }
   }
 
-  void leave(const Block* block) {
+  void count_as_active(const Block* block) {
     if (block->is_split()) {
       decrease(stats_->inactive_split, stat_type(), 1);
       decrease(stats_->inactive_split_bytes, stat_type(), block->size);
@@ -165,36 +114,6 @@ class BlockPool {
   Block* find_merged(size_t size);
   void merge_bins();
   void merge(Block* block);
-};
-
-struct StreamPools {
-  BlockPool large, small;
-
-  StreamPools(StreamId stream, PoolSet* owner, DeviceStats* stats, BlockTable* blocks)
-      : large(stream, false, owner, stats, blocks), small(stream, true, owner, stats, blocks) {}
-};
-
-// The pools of all streams of one device: the ones that everybody allocates from, or those of a torch.openreg.MemPool.
-struct PoolSet {
-  MempoolId_t id{0, 0};
-  int use_count = 0;       // of a MemPool: the object itself and who allocates from it now
-  bool use_on_oom = false; // others may take its free blocks before they run out of memory
-  bool no_split = false;
-  bool of_temporaries = false; // those of queued kernels: of one stream, 0, which stands for none
-  size_t segments = 0;
-  std::vector<std::unique_ptr<StreamPools>> streams; // by stream id
-
-  bool is_private() const {
-    return id != MempoolId_t{0, 0};
-  }
-
-  void append_to(std::vector<BlockPool*>& pools) {
-    for (auto& of_stream : streams) {
-      if (of_stream) {
-        pools.insert(pools.end(), {&of_stream->small, &of_stream->large});
-      }
-    }
-  }
 };
 
 } // namespace c10::openreg

@@ -2,75 +2,96 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include <functional>
-
-#include "../OpenRegException.h"
+#include "../OpenRegMutex.h"
 #include "OpenRegMemoryHistory.h"
+#include "OpenRegMemorySnapshot.h"
+#include "OpenRegOutOfMemory.h"
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR RULES
-// The caching allocator of device memory: what c10::cuda::CUDACachingAllocator is to CUDA.
+// The caching allocator of device memory, as c10::cuda::CUDACachingAllocator. This class is what PyTorch knows; it passes
+// each call to the DeviceCachingAllocator of the device that the call is about.
 //
 // Rules:
-//   - A block belongs to the stream it was allocated on. Freed, it is handed out again on that stream at once, because the
-//     stream runs in order: whatever still reads the block runs before what the new owner queues. Used on another stream,
-//     it must be announced with recordStream(), or the other stream may read the new owner's bytes.
-//   - Sizes are rounded to 512 bytes, segments of 2 MiB (blocks up to 1 MiB), 20 MiB, or the request's own size (from
-//     10 MiB) come from orMalloc, as on CUDA, so that memory_allocated() and memory_reserved() say what CUDA's would.
-//   - Its own tables never lie in device memory: after fork() the pages are gone in the child, and it must still be able to
-//     drop its tensors.
-//   - Whatever may wait for the device, for Python's GIL or for a stream's queue happens without the allocator's lock:
-//     what it waits for may be freeing memory.
+//   - A block belongs to the stream from which it was allocated. When it is freed, the same stream may get it again at once:
+//     a stream runs in order, so work that still reads the block runs before the work of its new owner. If another stream
+//     uses the block, recordStream() must say so, or that stream may read the new owner's bytes.
+//   - Sizes are CUDA's, so that memory_allocated() and memory_reserved() return what CUDA's would: blocks are multiples of
+//     512 bytes; segments from orMalloc() are 2 MiB for blocks up to 1 MiB, 20 MiB for larger ones, and as large as the
+//     request from 10 MiB on.
+//   - The allocator's own tables never lie in device memory. After fork() the child does not have that memory, and must still
+//     be able to drop its tensors.
+//   - Each device has a lock of its own. Nothing waits for the device, for Python's GIL or for a stream's queue while it holds
+//     the lock, because what it waits for may be freeing memory. No thread holds the locks of two devices.
 // LITERALINCLUDE END: DEVICE ALLOCATOR RULES
 namespace c10::openreg {
 
-struct MemorySnapshot {
-  std::vector<CachingDeviceAllocator::SegmentInfo> segments;
-  std::vector<std::vector<TraceEntry>> device_traces;
-};
+class DeviceCachingAllocator;
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR CLASS
-class OPENREG_API OpenRegDeviceAllocator : public c10::DeviceAllocator {
+class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
  public:
-  // On the current device and its current stream. Throws torch.OutOfMemoryError.
-  DataPtr allocate(size_t size) override = 0;
+  OpenRegDeviceAllocator();
+  ~OpenRegDeviceAllocator() override;
 
-  virtual DataPtr allocate_on(size_t size, DeviceIndex device) = 0;
+  // Allocates on the current device, for its current stream. Throws torch.OutOfMemoryError.
+  DataPtr allocate(size_t size) override;
+  DataPtr allocate_on(size_t size, DeviceIndex device);
 
-  // The same bytes as a kernel sees them: an address in the kernel window, labelled CPU. For the outputs and
-  // temporaries of a kernel that runs on `device`; the memory returns to the device whoever frees it. Without room:
-  // throws, or, if it is not `required`, gives null.
-  virtual DataPtr allocate_for_kernel(size_t size, DeviceIndex device, bool required = true) = 0;
+  // Allocates for a kernel that runs on this thread, on `device`: its outputs and temporaries. The result is the address
+  // of the memory in the kernel window, with the label CPU. Whoever frees it, the memory returns to the device. Without
+  // room throws if the memory is `required`, else returns null.
+  DataPtr allocate_for_kernel(size_t size, DeviceIndex device, bool required = true);
 
-  // The same for what a queued kernel makes for itself, on the current device: null for what is small, which the host
-  // gives as fast, and without room. Belongs to no stream: what the host has freed, earlier kernels may still use.
-  // Counts as reserved only, so that the host does not see how far the device has come.
-  virtual DataPtr allocate_temporary(size_t size) = 0;
+  // Allocates a temporary of a queued kernel, on the current device. Null if there is no room, and for small sizes, which
+  // the host gives as fast. The memory belongs to no stream: earlier kernels may still use what the host has freed. It counts
+  // as reserved, not as allocated, so that statistics do not depend on how far the device has come.
+  DataPtr allocate_temporary(size_t size);
 
-  // How much of the device's memory this process may reserve, 0 to 1.
-  virtual double memory_fraction(DeviceIndex device) = 0;
-  virtual void set_memory_fraction(double fraction, DeviceIndex device) = 0;
+  DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* destination, const void* source, size_t size) const override;
+  bool initialized() override;
+  void emptyCache(MempoolId_t pool) override;
+  // Ignores memory of other owners, such as an imported DLPack tensor: the owner keeps that alive.
+  void recordStream(const DataPtr& data, c10::Stream stream) override;
+  CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;
+  void resetAccumulatedStats(DeviceIndex device) override;
+  void resetPeakStats(DeviceIndex device) override;
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override;
 
-  // ---- Memory pools: blocks that are kept apart. What the current stream's filter sends there is allocated from the
-  // pool.
-  // A pool lives while somebody uses it. What is free of it then goes back, without waiting for the device, and the
-  // rest with emptyCache().
-  virtual void use_pool(DeviceIndex device, MempoolId_t pool) = 0; // makes it at the first use
-  virtual void release_pool(DeviceIndex device, MempoolId_t pool) = 0;
-  virtual int pool_use_count(DeviceIndex device, MempoolId_t pool) = 0;
-  virtual void set_pool_policy(DeviceIndex device, MempoolId_t pool, bool use_on_oom, bool no_split) = 0;
-  // Uses the pool too.
-  virtual void begin_allocate_to_pool(DeviceIndex device, MempoolId_t pool, std::function<bool(Stream)> filter) = 0;
-  virtual void end_allocate_to_pool(DeviceIndex device, MempoolId_t pool) = 0;
+  // How much of the device's memory this process may reserve: a number from 0 to 1.
+  double memory_fraction(DeviceIndex device);
+  void set_memory_fraction(double fraction, DeviceIndex device);
 
-  // ---- What it holds and did
-  virtual void record_history(std::optional<HistoryOptions> options, bool clear) = 0; // none: stop
-  virtual bool history_enabled() = 0;
-  virtual MemorySnapshot snapshot(MempoolId_t pool = {0, 0}, bool traces = true) = 0; // {0, 0}: everything
+  // ---- Memory pools: blocks that are kept apart. A pool exists while somebody uses it. When the last user has gone, its
+  // free memory returns to the device at once, without waiting for other streams; the rest returns with emptyCache().
+  void use_pool(DeviceIndex device, MempoolId_t pool); // makes the pool at its first use
+  void release_pool(DeviceIndex device, MempoolId_t pool);
+  int pool_use_count(DeviceIndex device, MempoolId_t pool);
+  void set_pool_policy(DeviceIndex device, MempoolId_t pool, bool use_on_oom, bool no_split);
+  // Until end_allocate_to_pool() requests are served from the pool if filter(current stream) is true. Uses the pool too.
+  void begin_allocate_to_pool(DeviceIndex device, MempoolId_t pool, std::function<bool(Stream)> filter);
+  void end_allocate_to_pool(DeviceIndex device, MempoolId_t pool);
+
+  // ---- What the allocator holds and what it did
+  void record_history(std::optional<HistoryOptions> options, bool clear); // nullopt: stops the recording
+  bool history_enabled();
+  // `pool` {0, 0}: everything. Each device is locked in turn, so that the result is of one moment for each device.
+  MemorySnapshot snapshot(MempoolId_t pool = {0, 0}, bool traces = true);
   // Where the block at `address` was allocated; null if that is unknown.
-  virtual std::shared_ptr<GatheredContext> context_of(const void* address) = 0;
-  // Called before an allocation fails, with the device, the bytes asked for, and the device's total and free bytes.
-  using OutOfMemoryObserver = std::function<void(int64_t device, size_t size, size_t total, size_t free)>;
-  virtual void attach_out_of_memory_observer(OutOfMemoryObserver observer) = 0;
+  std::shared_ptr<GatheredContext> context_of(const void* address);
+  void attach_out_of_memory_observer(OutOfMemoryObserver observer);
+
+ private:
+  std::vector<std::unique_ptr<DeviceCachingAllocator>> devices_; // empty before the first use
+  std::atomic<bool> initialized_{false};
+  ForkSafeMutex init_mutex_;
+
+  void init();
+  DeviceCachingAllocator& at(DeviceIndex device);
+  DeviceCachingAllocator& checked(DeviceIndex device);
+  DeviceCachingAllocator* owner_of(const void* pointer);
+  char* malloc(size_t size, DeviceIndex device, bool required = true, bool for_kernel = false);
+  static void free_raw(void* address);
 };
 // LITERALINCLUDE END: DEVICE ALLOCATOR CLASS
 

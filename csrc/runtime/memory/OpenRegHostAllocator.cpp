@@ -6,13 +6,13 @@
 
 #include "../OpenRegStream.h"
 
-// Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl: a freed block is handed out again once every
-// stream that record_event() named has passed it. What a backend adds is how to allocate, how to mark a stream and how
-// to ask.
+// Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl. A block that is freed is reused when every stream
+// that record_event() named has passed the block's event. The backend supplies the allocation, the recording of events and
+// their query.
 namespace c10::openreg {
 namespace {
 
-// An event that goes with its handle.
+// Owns an event of the device.
 struct HostEvent {
   orEvent_t handle;
 
@@ -31,7 +31,7 @@ struct HostEvent {
   }
 };
 
-// Adds the microseconds of its life to a statistic.
+// Adds the microseconds between its construction and its destruction to a statistic.
 class Timer {
  public:
   Timer(std::mutex& mutex, at::DurationStat& stat) : mutex_(mutex), stat_(stat) {}
@@ -80,8 +80,8 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
 
 void release(void* context);
 
-// A forked child may read pinned memory, and drop it. PyTorch's allocator would lock what another thread may have held at
-// the fork, and record events on a device that is not there.
+// A forked child may read pinned memory and free it. There PyTorch's allocator must not be called: another thread of the
+// parent may have held its locks at the fork, and it would record events on a device that the child does not have.
 struct OpenRegHostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl, &release> {
   using Base = at::CachingHostAllocatorInterface<HostAllocatorImpl, &release>;
 

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "OpenRegDeviceBlockCache.h"
+#include "OpenRegOutOfMemory.h"
+
+namespace c10::openreg {
+
+// LITERALINCLUDE START: ALLOC PARAMS
+// One request, on its way through the allocator.
+struct AllocParams {
+  const Stream stream;
+  const size_t requested_size;
+  const bool required;   // false: without room the result is null, and nothing is thrown
+  const bool for_kernel; // the memory is for a kernel that runs on this thread
+  const std::shared_ptr<GatheredContext> context;
+  size_t size = 0;       // of the block: rounded, with the red zone
+  size_t alloc_size = 0; // of a new segment
+  BlockPool* pool = nullptr;
+  Block* block = nullptr; // the result
+};
+// LITERALINCLUDE END: ALLOC PARAMS
+
+// LITERALINCLUDE START: DEVICE CACHING ALLOCATOR
+// The caching allocator of one device, as c10::cuda::CUDACachingAllocator's DeviceCachingAllocator, whose names the
+// functions have: how a request gets a block, and what happens without room. For threads and the lock see DeviceBlockCache.
+class DeviceCachingAllocator : public DeviceBlockCache {
+ public:
+  using DeviceBlockCache::DeviceBlockCache;
+
+  // Memory for work on the current stream of the device, as a device address. Throws torch.OutOfMemoryError. For
+  // `required` and `for_kernel` see AllocParams. `size` is not 0.
+  char* malloc(size_t size, bool required = true, bool for_kernel = false);
+  void free(const void* pointer);
+
+  // Memory for a queued kernel, called on the thread that runs the kernel. That thread is the device, so nothing here may
+  // wait for the device. Null without room.
+  char* malloc_temporary(size_t size);
+  void free_temporary(const void* pointer);
+
+  void recordStream(const void* pointer, Stream stream);
+  void attach_out_of_memory_observer(OutOfMemoryObserver observer);
+
+ private:
+  std::vector<OutOfMemoryObserver> observers_;
+
+  bool get_free_block(AllocParams& params) {
+    params.block = params.pool->find(params.size);
+    return params.block != nullptr;
+  }
+  bool get_new_block(std::unique_lock<Mutex>& lock, AllocParams& params);
+  bool alloc_block(AllocParams& params);
+  bool try_mempool_fallback(AllocParams& params);
+  C10_ALWAYS_INLINE void alloc_found_block(const AllocParams& params);
+  [[noreturn]] void throw_out_of_memory(std::unique_lock<Mutex>& lock, const AllocParams& params);
+
+  bool release_available_cached_blocks(std::unique_lock<Mutex>& lock, const AllocParams& params);
+  void note_free(const void* pointer);
+  void report(const Block* block, int64_t bytes) const;
+};
+// LITERALINCLUDE END: DEVICE CACHING ALLOCATOR
+
+} // namespace c10::openreg

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <c10/util/Registry.h>
+
+// What the device allocator calls when it has no free block and the device has no room for another segment, and in
+// emptyCache(): code that holds blocks without need gives them back. CUDA's allocator has the same registry
+// (c10::FreeMemoryCallback), and the same reason: the allocator calls code that lies above it, such as the sharing of
+// memory between processes, without including it.
+//
+// Rule: a callback runs on the thread that allocates, without the allocator's lock, and may free device memory.
+namespace c10::openreg {
+
+class FreeMemoryCallback {
+ public:
+  virtual ~FreeMemoryCallback() = default;
+  virtual void Execute() = 0;
+};
+
+C10_DECLARE_REGISTRY(FreeMemoryCallbacksRegistry, FreeMemoryCallback);
+#define REGISTER_FREE_MEMORY_CALLBACK(name, ...) C10_REGISTER_CLASS(FreeMemoryCallbacksRegistry, name, __VA_ARGS__)
+
+// Runs all of them.
+void trigger_free_memory_callbacks();
+
+} // namespace c10::openreg

@@ -1,0 +1,31 @@
+#include "OpenRegMemorySnapshot.h"
+
+#include "OpenRegPoolSet.h"
+
+namespace c10::openreg {
+
+SegmentInfo segment_info(const Block* first) {
+  SegmentInfo info;
+  info.device = first->device;
+  info.address = reinterpret_cast<size_t>(first->address);
+  info.stream = reinterpret_cast<void*>(first->pool->stream);
+  info.is_large = !first->pool->is_small;
+  info.owner_private_pool_id = first->pool->owner->id;
+  info.context_when_allocated = first->context_when_segment_allocated;
+  for (const Block* block = first; block; block = block->next) {
+    auto& part = info.blocks.emplace_back();
+    part.size = block->size;
+    part.requested_size = block->allocated ? block->requested_size : 0;
+    part.gc_counter = static_cast<int32_t>(block->pool->age(block));
+    part.allocated = block->allocated;
+    part.active = block->allocated || block->event_count > 0;
+    part.context_when_allocated = block->context_when_allocated;
+    info.total_size += block->size;
+    info.requested_size += part.requested_size;
+    info.allocated_size += part.allocated ? block->size : 0;
+    info.active_size += part.active ? block->size : 0;
+  }
+  return info;
+}
+
+} // namespace c10::openreg

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "OpenRegBlockPool.h"
+
+namespace c10::openreg {
+
+// The pools of one stream.
+struct StreamPools {
+  BlockPool large, small;
+
+  StreamPools(StreamId stream, PoolSet* owner, DeviceStats* stats, BlockTable* blocks)
+      : large(stream, false, owner, stats, blocks), small(stream, true, owner, stats, blocks) {}
+};
+
+// The pools of all streams of one device from which the same requests are served: those of everybody, or those of one
+// torch.openreg.MemPool (CUDA's PrivatePool).
+struct PoolSet {
+  MempoolId_t id{0, 0};    // {0, 0}: not a MemPool's
+  int use_count = 0;       // how many use a MemPool: the object itself, and each who allocates from it now
+  bool use_on_oom = false; // other requests may take free blocks from here before they run out of memory
+  bool no_split = false;   // blocks are never split
+  bool of_temporaries =
+      false; // The temporaries of queued kernels. Their pools belong to no stream; the id 0 stands for that.
+  size_t segments = 0;
+  std::vector<std::unique_ptr<StreamPools>> streams; // by stream id
+
+  bool is_private() const {
+    return id != MempoolId_t{0, 0};
+  }
+
+  void append_to(std::vector<BlockPool*>& pools) {
+    for (auto& of_stream : streams) {
+      if (of_stream) {
+        pools.insert(pools.end(), {&of_stream->small, &of_stream->large});
+      }
+    }
+  }
+};
+
+} // namespace c10::openreg
