@@ -30,7 +30,7 @@ LOCKS = {
         "reads settings, and makes the allocators of the devices",
         "ForkSafeMutex",
     ),
-    ("csrc/runtime/memory/OpenRegDeviceCachingAllocator.h", "mutex_"): (
+    ("csrc/runtime/memory/OpenRegDeviceBlockCache.h", "mutex_"): (
         "below it only the device's own locks; waits, Python's observers and subscribers come after unlock()",
         "mutex() refuses; freeing does nothing",
     ),

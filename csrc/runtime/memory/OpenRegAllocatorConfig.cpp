@@ -87,9 +87,4 @@ size_t round_size(size_t size) {
   return std::max((size + alignment - 1) & ~(alignment - 1), alignment);
 }
 
-bool poison_is_on() {
-  static const bool on = c10::utils::check_env("OPENREG_POISON").value_or(false);
-  return on;
-}
-
 } // namespace c10::openreg

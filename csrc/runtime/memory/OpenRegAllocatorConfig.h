@@ -40,7 +40,4 @@ inline bool is_oversize(size_t size) {
   return size > kSmallSize && size >= c10::CachingAllocator::AcceleratorAllocatorConfig::max_split_size();
 }
 
-// Whether OPENREG_POISON is on: the allocator fills free memory with NaN.
-bool poison_is_on();
-
 } // namespace c10::openreg

@@ -5,11 +5,11 @@
 #include <openreg_faults.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "OpenRegAllocatorConfig.h"
 #include "OpenRegFreeMemoryCallback.h"
 #include "OpenRegOutOfMemory.h"
+#include "OpenRegPoison.h"
 #include "OpenRegRedZone.h"
 
 namespace c10::openreg {
@@ -19,8 +19,6 @@ std::atomic<size_t> red_zone{0};
 namespace {
 
 using c10::CachingAllocator::AcceleratorAllocatorConfig;
-
-constexpr int kPoison = 0xFF; // NaN in every floating point type, -1 in the signed integers
 
 bool should_split(const BlockPool& pool, size_t size, size_t remaining) {
   if (pool.owner->no_split) {
@@ -52,39 +50,7 @@ bool meets_fault(DeviceIndex device, size_t size) {
   }
   return error == orErrorMemoryAllocation;
 }
-
-// OPENREG_POISON: free memory holds nothing but NaN. The fill is queued on the block's stream, as a kernel would be. If
-// the calling thread's kernel has the turn of that stream, the fill runs at once.
-void queue_poison(const Block* block) {
-  OPENREG_CHECK(orMemsetAsync(block->address, kPoison, block->size, stream_handle(stream_of(block))));
-}
-
 } // namespace
-
-DeviceCachingAllocator::DeviceCachingAllocator(DeviceIndex device) : device_(device), poison_(poison_is_on()) {}
-
-// For every function that a forked child may call: another thread of the parent may have held the lock at the fork, so
-// that it is never free in the child; and what it guards describes memory that the child does not have.
-Mutex& DeviceCachingAllocator::mutex() {
-  check_not_forked();
-  return mutex_;
-}
-
-Block* DeviceCachingAllocator::block_at(const void* pointer) const {
-  const auto found = blocks_.find(static_cast<char*>(orGetDevicePointer(pointer)));
-  return found == blocks_.end() ? nullptr : found->second;
-}
-
-// The same for all functions but free(). Out of line, because the compiler inlines the search into free() only if nobody
-// else inlines it.
-C10_NOINLINE Block* DeviceCachingAllocator::find_block(const void* pointer) const {
-  return block_at(pointer);
-}
-
-bool DeviceCachingAllocator::owns(const void* pointer) {
-  const std::lock_guard lock(mutex());
-  return find_block(pointer) != nullptr;
-}
 
 // ---- allocating
 
@@ -162,7 +128,7 @@ C10_NOINLINE bool DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>&
   if (C10_UNLIKELY(poison_) && found) {
     lock.unlock();           // no other thread can find the block yet
     if (params.for_kernel) { // its memory must be poisoned before the kernel goes on
-      std::memset(orGetKernelPointer(params.block->address), kPoison, params.block->size);
+      poison_now(params.block->address, params.block->size);
     } else {
       queue_poison(params.block);
     }
@@ -234,7 +200,7 @@ char* DeviceCachingAllocator::malloc_temporary(size_t requested_size) {
     orNoteAllocation(address, size, nullptr);
   }
   if (C10_UNLIKELY(poison_)) {
-    std::memset(orGetKernelPointer(address), kPoison, size);
+    poison_now(address, size);
   }
   return address;
 }
@@ -276,17 +242,6 @@ void DeviceCachingAllocator::free(const void* pointer) {
   }
 }
 
-// Nobody uses the block any more: it may be handed out again.
-C10_ALWAYS_INLINE void DeviceCachingAllocator::free_block(
-    Block* block, const std::shared_ptr<GatheredContext>& context) {
-  decrease(stats_.active, block->pool->stat_type(), 1);
-  decrease(stats_.active_bytes, block->pool->stat_type(), block->size);
-  record_trace(
-      TraceEntry::FREE_COMPLETED, block, block->requested_size, context ? context : block->context_when_allocated);
-  block->context_when_allocated.reset();
-  block->pool->put(block);
-}
-
 void DeviceCachingAllocator::free_temporary(const void* pointer) {
   if (C10_UNLIKELY(orIsObserved(orActivityFree))) {
     note_free(pointer);
@@ -307,150 +262,11 @@ void DeviceCachingAllocator::recordStream(const void* pointer, Stream stream) {
   }
 }
 
-void DeviceCachingAllocator::process_events(
-    std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context) {
-  for (Block* block : events_.take_finished()) {
-    if (C10_UNLIKELY(poison_) && !poison_before_reuse(lock, block)) {
-      continue;
-    }
-    block->event_count = 0;
-    free_block(block, context);
-  }
-}
-
-// Returns whether the block is filled with poison. If it is not yet, the block waits for the fill as for another stream:
-// a kernel that runs on its launching thread must not get the block before.
-bool DeviceCachingAllocator::poison_before_reuse(std::unique_lock<Mutex>& lock, Block* block) {
-  if (block->poison_queued) {
-    block->poison_queued = false;
-    return true;
-  }
-  block->event_count = 1; // so that no neighbour merges with the block
-  lock.unlock();
-  queue_poison(block);
-  const Stream stream = stream_of(block);
-  const orEvent_t event = create_event(stream);
-  OPENREG_CHECK(orEventRecord(event, stream_handle(stream)));
-  const bool done = orEventQuery(event) == orSuccess;
-  lock.lock();
-  if (done) {
-    orEventDestroy(event);
-    block->event_count = 0;
-  } else {
-    block->poison_queued = true;
-    events_.insert(event, block);
-  }
-  return done;
-}
-
-// ---- giving segments back to the device
-
-void DeviceCachingAllocator::emptyCache(MempoolId_t id) {
-  const auto context = history_.gather(RecordContext::ALL);
-  std::unique_lock lock(mutex());
-  release_cached_blocks(lock, context, id);
-}
-
-// Without the lock: the device is waited for.
-void DeviceCachingAllocator::release_blocks(std::unique_lock<Mutex>& lock, const DeviceSegments::Segments& segments) {
-  lock.unlock();
-  DeviceSegments::free(segments);
-  lock.lock();
-}
-
-// Gives back all free segments of the pools that `id` stands for; see DevicePools::releasable_pools().
-void DeviceCachingAllocator::release_cached_blocks(
-    std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context, MempoolId_t id) {
-  synchronize_and_free_events(lock, context);
-  release_blocks(lock, segments_.take_all(pools_.releasable_pools(id), context));
-  pools_.forget_empty_pools();
-}
-
-void DeviceCachingAllocator::synchronize_and_free_events(
-    std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context) {
-  ++stats_.num_sync_all_streams;
-  // With poison a block may wait twice: for the other streams, and then for its fill.
-  for (int pass = 0; pass < (poison_ ? 2 : 1) && !events_.empty(); ++pass) {
-    lock.unlock();
-    device_synchronize(device_);
-    lock.lock();
-    process_events(lock, context);
-  }
-}
-
 // max_split_size_mb: blocks above this size are used by requests of that size only, so they are given back first.
 bool DeviceCachingAllocator::release_available_cached_blocks(std::unique_lock<Mutex>& lock, const AllocParams& params) {
   const auto segments = segments_.take_oversize(*params.pool, params.alloc_size, params.context);
   release_blocks(lock, segments);
   return !segments.empty();
-}
-
-// garbage_collection_threshold: if more than this share of what the process may have is reserved, gives back the large
-// segments that have been free for longest. Does not wait for blocks that other streams still use.
-void DeviceCachingAllocator::garbage_collect_cached_blocks(
-    std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context) {
-  const size_t capacity = std::min(segments_.allowed_memory(), memory_info(device_).second);
-  const double threshold = AcceleratorAllocatorConfig::garbage_collection_threshold() * static_cast<double>(capacity);
-  const double excess = static_cast<double>(current(stats_.reserved_bytes)) - threshold;
-  if (excess > 0) {
-    release_blocks(lock, segments_.take_oldest(pools_.large_pools(), excess, context));
-  }
-}
-
-// ---- memory pools
-
-void DeviceCachingAllocator::release_pool(MempoolId_t id) {
-  std::unique_lock lock(mutex());
-  PoolSet& set = pools_.private_pools(id);
-  TORCH_INTERNAL_ASSERT(set.use_count > 0);
-  if (--set.use_count == 0) {
-    std::vector<BlockPool*> pools;
-    set.append_to(pools);
-    release_blocks(lock, segments_.take_all(pools, nullptr));
-    pools_.forget_empty_pools();
-  }
-}
-
-// ---- history
-
-void DeviceCachingAllocator::record_history(const std::optional<HistoryOptions>& options, bool clear) {
-  const std::lock_guard lock(mutex());
-  if (clear) {
-    history_.clear();
-  }
-  if (options) {
-    history_.start(*options);
-  } else {
-    history_.stop();
-  }
-}
-
-std::vector<SegmentInfo> DeviceCachingAllocator::snapshot(MempoolId_t id) {
-  const std::lock_guard lock(mutex());
-  std::vector<SegmentInfo> segments;
-  for (const auto& [address, block] : blocks_) {
-    if (!block->previous && (id == MempoolId_t{0, 0} || block->pool->owner->id == id)) {
-      segments.push_back(segment_info(block));
-    }
-  }
-  history_.record(TraceEntry::SNAPSHOT, nullptr, current(stats_.active_bytes), 0, {0, 0}, nullptr);
-  return segments;
-}
-
-std::vector<TraceEntry> DeviceCachingAllocator::trace(const std::function<time_t(approx_time_t)>& to_nanoseconds) {
-  const std::lock_guard lock(mutex());
-  return history_.entries(to_nanoseconds);
-}
-
-std::shared_ptr<GatheredContext> DeviceCachingAllocator::context_of(const void* pointer) {
-  const std::lock_guard lock(mutex());
-  const Block* block = find_block(pointer);
-  return block && block->allocated ? block->context_when_allocated : nullptr;
-}
-
-C10_ALWAYS_INLINE void DeviceCachingAllocator::record_trace(
-    TraceEntry::Action action, const Block* block, size_t size, const std::shared_ptr<GatheredContext>& context) {
-  history_.record(action, block->address, size, block->pool->stream, block->pool->owner->id, context);
 }
 
 // ---- telling others

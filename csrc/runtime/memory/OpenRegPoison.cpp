@@ -1,0 +1,29 @@
+#include "OpenRegPoison.h"
+
+#include <c10/util/env.h>
+
+#include <cstring>
+
+#include "OpenRegBlockEvents.h"
+
+namespace c10::openreg {
+namespace {
+
+constexpr int kPoison = 0xFF; // NaN in every floating point type, -1 in the signed integers
+
+} // namespace
+
+bool poison_is_on() {
+  static const bool on = c10::utils::check_env("OPENREG_POISON").value_or(false);
+  return on;
+}
+
+void poison_now(const char* address, size_t size) {
+  std::memset(orGetKernelPointer(address), kPoison, size);
+}
+
+void queue_poison(const Block* block) {
+  OPENREG_CHECK(orMemsetAsync(block->address, kPoison, block->size, stream_handle(stream_of(block))));
+}
+
+} // namespace c10::openreg
