@@ -161,8 +161,8 @@ def merge(wheels: Mapping[str, Path], output: Path, date: int, tag: str | None =
     """Makes one wheel from the wheels of several minor versions of PyTorch: {minor: wheel of that pair}.
 
     The binaries of each version are in a folder such as ``torch_openreg/torch2.14/``, where torch_openreg._loader finds
-    them. Files are sorted and carry ``date`` (seconds since 1970), so that the same pairs give the same bytes. ``tag`` is
-    the platform tag; None keeps the tag of the pairs.
+    them. Files are sorted and carry ``date`` (seconds since 1970), so that the same pairs give the same bytes. ``tag``
+    is the platform tag; None keeps the tag of the pairs.
     """
     files: dict[str, bytes] = {}
     executable = set()

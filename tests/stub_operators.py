@@ -128,8 +128,8 @@ with the CPU's kernel. That is correct only if the kernel takes its addresses fr
 SECTIONS = {
     "filled here": (
         "Filled by this backend",
-        "These stubs are tested at 4M elements on two threads (`tests/test_registrations.py`). The operators are those of\n"
-        "`OpenRegStructured.cpp` that fail without the kernel.",
+        "These stubs are tested at 4M elements on two threads (`tests/test_registrations.py`). The operators are\n"
+        "those of `OpenRegStructured.cpp` that fail without the kernel.",
     ),
     "its type allows it": (
         "The type of the CPU's kernel allows it",
