@@ -122,7 +122,7 @@ that fills its slot in a stub gets the operator's checks, promotion, broadcastin
 with the CPU's kernel. That is correct only if the kernel takes its addresses from the iterator and from nothing else
 (`csrc/aten/native/Stub.h`). The sections of this page follow from this rule.
 
-`make stubs` writes this page. The stubs are those in the headers of PyTorch 2.13, relative to `ATen/native`.
+`make stubs` writes this page from PyTorch 2.13: the stubs are those in its headers, relative to `ATen/native`.
 """
 # Verdict -> the title of its section, and what the section says.
 SECTIONS = {
