@@ -39,7 +39,7 @@ class Benchmark:
         execution: str = "inline",
         path: str = "",
     ) -> Any:
-        """The result of a job that a fresh process runs. ``path``: a folder that it also finds distributions in."""
+        """The result of a job, which a new process runs. ``path``: a folder in which it also finds distributions."""
         command = [sys.executable, "-m", "benchmarks.worker", job, "--device", device or self.device]
         command += ["--threads", str(threads)] + ["--quick"] * self.quick
         environment = {
@@ -54,7 +54,7 @@ class Benchmark:
         return json.loads(done.stdout)
 
     def interleaved(self, job: str, threads: int) -> list[Row]:
-        """A job that measures both devices in one process, in turns."""
+        """A job that measures both devices in one process, by turns."""
         return [Row(**row) for row in self.worker(job, threads)]
 
     def training(self, threads: int, execution: str = "inline") -> list[Row]:
@@ -98,7 +98,7 @@ class Benchmark:
         return rows
 
     def imports(self, threads: int) -> list[Row]:
-        """Here, and where many distributions are installed: finding the backends takes a look at each of them."""
+        """The time of `import torch` here, and where many distributions are installed, because each is looked at."""
         more = 100
         with tempfile.TemporaryDirectory() as folder:
             for number in range(more):
@@ -124,14 +124,14 @@ class Benchmark:
         here, cpu = (self.worker("idle", threads, device=device) for device in (self.device, "cpu"))
         return [
             Row("threads more than the CPU, used", here["used"] - cpu["used"], limit=targets.IDLE_THREADS),
-            # Autograd starts one for each device at the first backward, as it does for CUDA: no target.
+            # Autograd starts a thread for each device at the first backward, as for CUDA, so there is no target.
             Row("threads more than the CPU, trained", here["trained"] - cpu["trained"]),
             Row("CPU ms more in an idle second", here["cpu_ms"] - cpu["cpu_ms"], limit=targets.IDLE_CPU_MS, unit="ms"),
         ]
 
 
 class Section(NamedTuple):
-    """`reference` names what ratios divide by; `each`: measured for each number of threads, not once with the most."""
+    """`reference`: the name of the ratios' divisor. `each`: measured for each number of threads, or only the most."""
 
     title: str
     reference: str
@@ -161,7 +161,7 @@ SECTIONS = {
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on, for the heading."""
+    """The facts on which the figures depend, for the heading."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -198,7 +198,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_arguments()
-    # Without a terminal (a log, a file) no line is broken.
+    # If the output is no terminal (a log, a file), no line is broken.
     console = Console() if sys.stdout.isatty() else Console(width=120)
     facts = machine()
     console.rule(f"{args.device} against the CPU device")

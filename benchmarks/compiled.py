@@ -1,4 +1,4 @@
-"""Compiled training steps, the call of a compiled kernel, and the time to compile, in a process for each device."""
+"""Compiled training steps, the call of a compiled kernel, and the time to compile, in a separate process per device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS = ("MLP", "transformer", "tiny MLP", "convolution, 64 MB activations")
 
 
 def measure(device: str, quick: bool) -> dict[str, float]:
-    """Seconds by name. Nothing is found in a cache. ``quick``: one model only, since each is compiled."""
+    """Seconds by name. The cache is empty. ``quick``: only one model, because each model is compiled."""
     from torch._inductor.utils import fresh_cache
 
     with tempfile.TemporaryDirectory() as folder, fresh_cache(dir=folder):
@@ -31,7 +31,7 @@ def measure(device: str, quick: bool) -> dict[str, float]:
 
 
 def seconds_a_call(device: str) -> float:
-    """Of one kernel of C++, by the Python code of its graph."""
+    """The seconds of one call of a C++ kernel, by the Python code of its graph."""
     from torch._inductor.codecache import PyCodeCache
 
     x, result = torch.ones(16, device=device), torch.empty(16, device=device)

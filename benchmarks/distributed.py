@@ -52,7 +52,7 @@ def _measure(rank: int, world: int, port: int, results: Any) -> None:
         for operator in kinds["cpu"]:
             times: dict[str, list[float]] = {kind: [] for kind in kinds}
             for repeat in range(REPEATS[name] + 3):
-                for kind, operations in kinds.items():  # in turn: what else the machine does hits all
+                for kind, operations in kinds.items():  # by turns, so that other load of the machine affects all
                     dist.barrier(device_ids=[0])
                     begin = time.perf_counter()
                     operations[operator]()

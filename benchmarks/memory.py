@@ -1,4 +1,4 @@
-"""Copies, allocation, and the calls that ought to cost next to nothing."""
+"""Copies, allocation, and calls that should cost nearly nothing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KB, MB = 1 << 10, 1 << 20
 def measure_copies(device: str, effort: Effort) -> Iterator[Row]:
     """Blocking copies between host and device against C's memcpy, and at 4 KB against the CPU's own `copy_`.
 
-    At 4 KB the time of either is that of PyTorch's call, of which memcpy knows nothing.
+    At 4 KB both times are mostly that of PyTorch's call, which memcpy does not need.
     """
     for label, size in (("4 KB", 4 * KB), ("1 MB", MB), ("256 MB", 256 * MB)):
-        # Written once, so that no first touch of a page is timed.
+        # Written once before, so that the first access to a page is not timed.
         host, other = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
         pinned = host.clone() if device == "cpu" else host.pin_memory()
         there, peer = (torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2))
@@ -44,7 +44,7 @@ def measure_copies(device: str, effort: Effort) -> Iterator[Row]:
 
 
 def measure_allocation(device: str, effort: Effort) -> Iterator[Row]:
-    """`torch.empty` and free against the CPU's time for 1 KB, and what filling 64 MB costs, in use before and cold."""
+    """`torch.empty` and its free against the CPU's time for 1 KB; filling 64 MB of memory, used before and new."""
 
     def side(size: int, place: str, statement: str = "empty(size, dtype=kind, device=device)") -> Side:
         names = {"empty": torch.empty, "size": size, "kind": torch.uint8, "device": torch.device(place)}
@@ -74,7 +74,7 @@ def measure_allocation(device: str, effort: Effort) -> Iterator[Row]:
 
 
 def measure_latency(device: str, effort: Effort) -> Iterator[Row]:
-    """`.item()` against the CPU's; events and waits in microseconds."""
+    """`.item()` against the CPU's time; events and waits in microseconds."""
     sides = [Side("number.item()", {"number": torch.ones((), device=place)}, place) for place in (device, "cpu")]
     yield ratio(".item() of a 0-dim tensor", alternate(sides, effort), targets.ITEM)
     if device == "cpu":
@@ -98,7 +98,7 @@ def measure_latency(device: str, effort: Effort) -> Iterator[Row]:
 
 
 def _seconds_a_launch(device: str, mode: str, effort: Effort) -> float:
-    """Median time of a call of `a + b` that the device's queue has room for."""
+    """The median time of a call of `a + b`, while the device's queue has room for it."""
     burst = 500
     with torch.get_device_module(device).execution_mode(mode):
         a, b = torch.ones(16, device=device), torch.ones(16, device=device)

@@ -15,14 +15,14 @@ from benchmarks.timing import Effort, Side, alternate
 
 
 class Operator(NamedTuple):
-    """A statement over the names of `operands`. `grows`: its work grows with the number of elements."""
+    """A statement over the names of `operands`. `grows`: whether its work grows with the number of elements."""
 
     name: str
     statement: str
     grows: bool = True
 
 
-# The list is fixed: figures of different days are comparable only while it stays.
+# The list does not change, because figures of different days can be compared only with the same list.
 OPERATORS = {
     "elementwise": (
         Operator("add", "torch.add(x, y)"),
@@ -86,7 +86,7 @@ OPERATORS = {
     ),
 }
 
-# A step of 20 parameters, of 16 elements each, or of 1M together. The flags are the same on both devices.
+# One step for 20 parameters, with 16 elements each or with 1M together. Both devices have the same flags.
 OPTIMIZERS = {
     "SGD, foreach": lambda p: torch.optim.SGD(p, lr=1e-6, momentum=0.9, foreach=True),
     "Adam, foreach": lambda p: torch.optim.Adam(p, lr=1e-6, foreach=True),
@@ -94,7 +94,7 @@ OPTIMIZERS = {
     "AdamW, fused": lambda p: torch.optim.AdamW(p, lr=1e-6, fused=True),
 }
 
-# The case of a table -> elements, and the shapes of what is not a square matrix.
+# The case of a table -> the number of elements, and the shapes of operands that are not square matrices.
 SIZES = {
     "16": {"elements": 16, "batch": (4, 2, 2), "image": (1, 1, 4, 4), "kernel": (1, 1, 3, 3), "query": (1, 1, 4, 4)},
     "1M": {
@@ -108,7 +108,7 @@ SIZES = {
 
 
 def operands(size: str, device: str) -> dict[str, Any]:
-    """The names that statements use: the same values on every device, all between 0.5 and 1.5."""
+    """The names in the statements. The values are the same on every device, all between 0.5 and 1.5."""
     shapes = SIZES[size]
     elements = shapes["elements"]
     assert isinstance(elements, int)
@@ -137,7 +137,7 @@ def operands(size: str, device: str) -> dict[str, Any]:
 
 
 def measure_operators(device: str, effort: Effort) -> Iterator[Row]:
-    """Every operator, then the medians."""
+    """Measures every operator, and then gives the medians."""
     for size in SIZES:
         names = [operands(size, side) for side in (device, "cpu")]
         by_group: dict[str, list[Row]] = {}
@@ -154,7 +154,7 @@ def measure_operators(device: str, effort: Effort) -> Iterator[Row]:
 
 
 def measure_optimizers(device: str, effort: Effort) -> Iterator[Row]:
-    """One step of each optimizer."""
+    """Measures one step of each optimizer."""
     for size, elements in {"16": 16, "1M": (1 << 20) // 20}.items():
         for name, make in OPTIMIZERS.items():
             sides = []

@@ -1,4 +1,4 @@
-"""What the package does to the process it lives in: the CPU's speed after training, idle threads, idle CPU time."""
+"""The effects of the package on its process: the CPU's speed after training, idle threads, and their CPU time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from benchmarks.training import make_step
 
 
 def cpu_forward_around_training(device: str, effort: Effort) -> tuple[float, float]:
-    """Seconds of a small forward on the CPU, after and before training steps on the device, in this process.
+    """The seconds of a small forward on the CPU, after and before training steps on the device, in this process.
 
-    A backward that computes on a thread of its own leaves a second OpenMP team behind: then the CPU slows down too.
+    A backward on a separate thread leaves a second OpenMP team behind, and then the CPU slows down too.
     """
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).requires_grad_(False)
     forward = Side("model(data)", {"model": model, "data": torch.rand(64, 64)}, "cpu")
@@ -35,15 +35,17 @@ def cpu_forward_around_training(device: str, effort: Effort) -> tuple[float, flo
 
 
 def idle(device: str, seconds: float) -> dict[str, float]:
-    """Threads of the process after its first operators and after training, and then, while nothing happens, the CPU
-    time in milliseconds that it uses in a second."""
+    """The threads of the process after its first operators and after training, and the CPU time of the idle process.
+
+    The CPU time is in milliseconds for each second.
+    """
     (torch.ones(4, device=device) + 1).sum().item()
     used = len(os.listdir("/proc/self/task"))
     step = make_step("MLP", device)
     for _ in range(3):
         step()
     trained = len(os.listdir("/proc/self/task"))
-    # OpenMP's threads look for more work for a while before they sleep.
+    # OpenMP's threads look for work for a while before they sleep.
     time.sleep(0.2)
     start = time.process_time()
     time.sleep(seconds)

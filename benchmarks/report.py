@@ -14,15 +14,15 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Row:
-    """One measured value beside its target.
+    """One measured value and its target.
 
     Attributes:
-        name: what was measured.
-        value: device time divided by reference time, or a value in `unit`.
-        case: the circumstances; the cases of one name stand side by side in a table.
-        limit: the target, at most; None if there is none.
-        unit: of `value` and `limit`; "" for a ratio.
-        device, reference: the times in seconds that a ratio is made of.
+        name: the name of the measurement.
+        value: the device's time divided by the reference's time, or a value in `unit`.
+        case: the circumstances. A table shows the cases of one name side by side.
+        limit: the largest value that meets the target; None if there is no target.
+        unit: the unit of `value` and `limit`; "" for a ratio.
+        device, reference: the times of a ratio, in seconds.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Row:
 
     @property
     def missed(self) -> bool:
-        # What is shown decides: 1.304 against a target of 1.30 is not a miss.
+        # The rounded value decides: 1.304 meets a target of 1.30.
         return self.limit is not None and round(self.value, 2) > round(self.limit, 2)
 
 
@@ -45,12 +45,12 @@ def ratio(name: str, times: tuple[float, float], limit: float | None = None, cas
 
 
 def summary(rows: Sequence[Row], name: str, limit: float | None, case: str) -> list[Row]:
-    """The median of some rows as a row; none if there are none."""
+    """The median of some rows as a row; no row if there are none."""
     return [Row(name, statistics.median(row.value for row in rows), case, limit)] if rows else []
 
 
 def print_table(console: Console, title: str, reference: str, rows: Sequence[Row]) -> None:
-    """Prints rows with their cases side by side. `reference` names what the times are divided by."""
+    """Prints rows with their cases side by side. `reference` names the divisor of the times."""
     by_case: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_case.setdefault(row.case, {})[row.name] = row

@@ -1,20 +1,20 @@
-"""What the benchmark holds the measurements against: one table, so that a tightened target is one changed number.
+"""The targets of the benchmark, in one table, so that a tighter target is one changed number.
 
-Ratios are the device's time divided by the reference's, at most; other units are in the name.
+A ratio is at most the device's time divided by the reference's time. Other units are in the name.
 """
 
 OPERATOR_MEDIAN = {"16": {"elementwise": 0.92, "all": 1.0}, "1M": {"all": 1.02}}
 OPERATOR_WORST = {"16": 1.2, "1M": 1.25}
 OPTIMIZER = 1.0
 ITEM = 2.0
-# At least 0.95 of memcpy's bandwidth. A copy of 4 KB is a call of an operator, with little to do.
+# At least 0.95 of memcpy's bandwidth. A copy of 4 KB is mostly the call of an operator.
 COPY = {"4 KB": OPERATOR_WORST["16"], "1 MB": 1 / 0.95, "256 MB": 1 / 0.95}
-# Allocating and freeing, at any size, against the CPU's time for 1 KB.
+# Allocating and freeing at any size, against the CPU's time for 1 KB.
 ALLOCATION = 1.0
 ALLOCATE_FILL_FREE = 0.12
 COLD_FILL = 1.0
 EVENT_RECORD_US = 1.0
-# What a launch on a stream costs the host more than running a kernel of 16 elements itself.
+# The additional time of a launch on a stream for the host, compared with running a kernel of 16 elements itself.
 LAUNCH_US = 3.0
 SYNCHRONIZE_US = 1.0
 IMPORT_MS = 15.0
@@ -27,10 +27,10 @@ TRAINING = {
 }
 CPU_AFTER_TRAINING = 1.05
 IDLE_THREADS = 0.0
-# A poll at 10 Hz costs more.
+# A thread that polls at 10 Hz costs more than this.
 IDLE_CPU_MS = 0.5
 
-# torch.compile: the names of benchmarks.compiled.
+# torch.compile, with the names of benchmarks.compiled.
 COMPILED = {
     "cold compilation of the MLP": 1.1,
     "MLP": 1.03,

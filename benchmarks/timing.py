@@ -1,4 +1,4 @@
-"""Timing two devices against each other in one process: the same loop on both, in turns."""
+"""Compares the times of two devices in one process: the same loop runs on both, by turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 class Effort(NamedTuple):
-    """How long a measurement may take: `seconds` for one loop, and how often the sides take turns."""
+    """The length of a measurement: `seconds` for one loop, and how often the two sides take turns."""
 
     seconds: float
     turns: int
@@ -23,10 +23,10 @@ QUICK = Effort(seconds=0.002, turns=3)
 
 
 class Side:
-    """What one side of a comparison runs: a statement, and the names that it uses.
+    """One side of a comparison: a statement, and the names that it uses.
 
-    Statements are compiled into `timeit`'s loop, so that no call of a wrapper is timed with them, and the loop ends
-    with one wait for the device (on the CPU, with a call that does nothing).
+    Statements are compiled into `timeit`'s loop, so that no call of a wrapper is timed. The loop ends with one wait for
+    the device. On the CPU it ends with a call that does nothing.
     """
 
     def __init__(self, statement: str, names: dict[str, Any], device: str) -> None:
@@ -34,7 +34,7 @@ class Side:
         self._wait = synchronizer(device)
 
     def seconds(self, number: int) -> float:
-        """Seconds that one of `number` executions takes. Waits for the device."""
+        """The seconds of one execution, measured over `number` executions. Waits for the device."""
         self._wait()
         start = time.perf_counter()
         self._loop.timeit(number)
@@ -43,14 +43,14 @@ class Side:
 
 
 def synchronizer(device: str) -> Callable[[], object]:
-    """The call that waits for a device."""
+    """The function that waits for a device."""
     if torch.device(device).type == "cpu":
         return lambda: None
     return torch.accelerator.synchronize
 
 
 def alternate(sides: Sequence[Side], effort: Effort) -> tuple[float, float]:
-    """Median seconds of one execution on the device and on the reference, which take turns with the same number."""
+    """The median seconds of one execution on the device and on the reference, which take turns with the same number."""
     device, reference = sides
     device.seconds(1)
     number, took = 1, reference.seconds(1)
@@ -59,12 +59,12 @@ def alternate(sides: Sequence[Side], effort: Effort) -> tuple[float, float]:
         took = reference.seconds(number)
     times: tuple[list[float], list[float]] = ([], [])
     for turn in range(effort.turns):
-        # Who goes first changes: it finds the caches as the other left them.
+        # The first side changes, because it finds the caches as the other side has left them.
         for side in (0, 1) if turn % 2 else (1, 0):
             times[side].append(sides[side].seconds(number))
     return statistics.median(times[0]), statistics.median(times[1])
 
 
 def absolute(side: Side, effort: Effort) -> float:
-    """Median seconds of one execution."""
+    """The median seconds of one execution."""
     return alternate((side, side), effort)[0]

@@ -1,4 +1,4 @@
-"""Training steps. One process trains on one device only; the benchmark runs such processes in turns."""
+"""Training steps. A process trains on one device only; the benchmark runs such processes by turns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ RECIPES: dict[str, Recipe] = {
         torch.optim.AdamW,
         {"lr": 1e-4, "fused": True},
     ),
-    # About 160 operators a step, none of which has work to do: the cost of a call.
+    # About 160 operators in a step, each with little work, so the step measures the cost of a call.
     "tiny MLP": (
         lambda: _mlp([16, 16, 16, 16, 16, 16, 16, 10]),
         lambda: torch.rand(8, 16),
@@ -85,7 +85,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def make_step(name: str, device: str, compiled: bool = False) -> Callable[[], None]:
-    """A function that makes one training step of the recipe; ``compiled``: forward and backward by torch.compile."""
+    """A function for one training step of the recipe. ``compiled``: torch.compile compiles forward and backward."""
     torch.manual_seed(0)
     build, make_input, make_labels, optimizer_type, flags = RECIPES[name]
     model, data, labels = build().to(device), make_input().to(device), make_labels().to(device)
@@ -108,7 +108,7 @@ def make_step(name: str, device: str, compiled: bool = False) -> Callable[[], No
 
 
 def seconds_a_step(name: str, device: str, seconds: float, compiled: bool = False) -> float:
-    """Time of a step of one recipe, averaged over about `seconds`, after a warm-up. Waits for the device."""
+    """The time of one step of a recipe: an average over about `seconds`, after a warm-up. Waits for the device."""
     step, wait = make_step(name, device, compiled), synchronizer(device)
     for _ in range(3):
         start = time.perf_counter()

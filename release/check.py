@@ -1,8 +1,8 @@
-"""Everything that is checked before a release: `make release-check`. It takes hours, most of them for the tests.
+"""Runs everything that is checked before a release: `make release-check`. It takes hours, most of them for the tests.
 
-    python release/check.py --only agree links         # the checks that take no build, in a second
+    python release/check.py --only agree links         # the checks that need no build take a second
 
-Each check writes what it printed to build/release/NAME.log. The exit status is 1 if one of them failed.
+Each check writes its output to build/release/NAME.log. The exit status is 1 if a check failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)[^)]*\)")
 
 
 def disagreements(root: Path = ROOT, tag: str | None = None) -> list[str]:
-    """What the files of a checkout say differently about one release; ``tag``: the tag that it is made from."""
+    """The differences between files of a checkout about one release. ``tag``: the tag of the release."""
     project = tomllib.loads((root / "pyproject.toml").read_text())
     version, supported = project["project"]["version"], project["tool"]["torch_openreg"]["torch"]
     found = []
@@ -62,7 +62,7 @@ def disagreements(root: Path = ROOT, tag: str | None = None) -> list[str]:
 
 
 def broken_links(root: Path = ROOT) -> list[str]:
-    """Links of the Markdown files to files that do not exist. Links to other sites are not followed."""
+    """The links of the Markdown files to files that do not exist. Links to other sites are not followed."""
     names = subprocess.run(["git", "ls-files", "*.md"], cwd=root, capture_output=True, text=True, check=True).stdout
     found = []
     for name in names.splitlines():
@@ -75,7 +75,7 @@ def broken_links(root: Path = ROOT) -> list[str]:
 
 
 class Check:
-    """The checks: the methods without an underscore, in this order. Each raises SystemExit with what is wrong."""
+    """The checks are the methods without an underscore, in this order. Each raises SystemExit with what is wrong."""
 
     def __init__(self, tag: str | None) -> None:
         self._tag = tag
@@ -90,17 +90,17 @@ class Check:
             raise SystemExit(f"{' '.join(map(str, command))} failed with status {result.returncode}: {self._log}")
 
     def agree(self) -> None:
-        """Version, change log, supported versions and workflows say the same."""
+        """Version, change log, supported versions and workflows agree."""
         if found := disagreements(tag=self._tag):
             raise SystemExit("\n".join(found))
 
     def links(self) -> None:
-        """No Markdown file links to a file that is not there."""
+        """No Markdown file links to a missing file."""
         if found := broken_links():
             raise SystemExit("\n".join(found))
 
     def lint(self) -> None:
-        """Sources and workflows."""
+        """The sources and the workflows are clean."""
         self._run("make", "lint")
 
     def docs(self) -> None:
@@ -108,16 +108,16 @@ class Check:
         self._run("make", "docs")
 
     def wheels(self) -> None:
-        """One for each Python of this machine."""
+        """There is a wheel for each Python of this machine."""
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
         self._run("make", "wheels")
 
     def users(self) -> None:
-        """Each wheel, installed as a user does, with each PyTorch."""
+        """Each wheel works when it is installed as a user does, with each PyTorch."""
         self._run("make", "try-wheels")
 
     def reproduce(self) -> None:
-        """A clone in another folder gives the same bytes: of the first Python, with the first PyTorch."""
+        """A clone in another folder gives the same bytes, for the first Python with the first PyTorch."""
         from wheels import BUILD, SUPPORTED, interpreters
 
         python, minor = next(iter(interpreters())), next(iter(SUPPORTED))
@@ -136,7 +136,7 @@ class Check:
             raise SystemExit("The same commit gave two different wheels.")
 
     def sdist(self) -> None:
-        """The source distribution holds all that it is built from."""
+        """The source distribution has everything that the build needs."""
         folder = LOGS / "sdist"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -151,12 +151,12 @@ class Check:
         )
 
     def tests(self) -> None:
-        """The whole suite, with each supported PyTorch."""
+        """The whole suite passes with each supported PyTorch."""
         for release in self._releases():
             self._run("make", "test", f"TORCH={release}")
 
     def figures(self) -> None:
-        """Prints the figures of README.md anew; whether they are the same is for a person to say."""
+        """Prints the figures of README.md anew. A person compares them."""
         self._run("make", "bench")
 
     @staticmethod

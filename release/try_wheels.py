@@ -1,11 +1,11 @@
 """Tries wheels as a user installs them: in a new environment, without a compiler, CMake or this checkout.
 
-    make try-wheels                                    # all of dist, with each PyTorch that they have a build for
+    make try-wheels                                    # all wheels of dist, with each PyTorch that they support
     python release/try_wheels.py dist/*cp311*.whl --torch 2.13 --index https://download.pytorch.org/whl/cpu
 
-For each wheel and each PyTorch: `pip install`, the first lines of README.md, both faces, `torch-openreg doctor`, the
-demo, and tests, of which only the folder tests/ is copied. Prints a table, as Markdown; the exit status is 1 if
-anything failed.
+The steps for each wheel and each PyTorch are: `pip install`, the first lines of README.md, both faces, `torch-openreg
+doctor`, the demo, and tests, for which only the folder tests/ is copied. Prints a table in Markdown. The exit status is
+1 if a step failed.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from pathlib import Path
 
 from wheels import ROOT, SUPPORTED, interpreters, numbers, platform_tag
 
-# What needs neither a compiler nor the sources, and takes a minute or two.
+# Tests that need neither a compiler nor the sources, and that take a minute or two.
 TESTS = ("copy", "device_module", "dlpack", "generator", "memory_limits", "serialization", "storage", "streams_events")
 FIRST = "import torch; print(torch.ones(2, device='openreg'))"
 ONES = "tensor([1., 1.], device='openreg:0')\n"
-# The face cuda: a device where PyTorch is a CPU build, and one sentence where it has CUDA itself.
+# The face cuda: a device in a CPU build of PyTorch, and one sentence in a build with CUDA.
 FACE = "import torch; print(torch.ones(2, device='cuda') if torch.version.cuda is None else 'torch has CUDA')"
 FACE_ONES = "tensor([1., 1.], device='cuda:0')\n"
 FACE_REFUSED = "where the name cuda belongs to real GPUs. Install a CPU build with `pip install torch=="
 
 
 class Failed(Exception):
-    """A step did not do what it should: its command and what it printed."""
+    """A step failed. The message has the command and its output."""
 
 
 @dataclass
 class User:
-    """Somebody with a folder of their own, one Python environment, and nothing else on the PATH."""
+    """A user with a separate folder, one Python environment, and nothing else on the PATH."""
 
     folder: Path
 
@@ -63,14 +63,14 @@ class User:
 
 
 def minors_of(wheel: Path) -> list[str]:
-    """The minor versions of PyTorch that a wheel has builds for."""
+    """The minor versions of PyTorch for which a wheel has builds."""
     with zipfile.ZipFile(wheel) as archive:
         folders = {name.split("/")[1] for name in archive.namelist() if name.startswith("torch_openreg/torch")}
     return sorted((folder.removeprefix("torch") for folder in folders), key=numbers)
 
 
 def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: Sequence[str]) -> list[str]:
-    """The cells of a row: PyTorch, time of installing, what the face, the demo and the tests said. Raises Failed."""
+    """The cells of a row: PyTorch, the time to install, the results of face, demo and tests. Raises Failed."""
     with tempfile.TemporaryDirectory(prefix="try-wheel-") as place:
         user = User(Path(place))
         user.run(python, "-m", "venv", "env")

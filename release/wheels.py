@@ -1,15 +1,15 @@
 """Builds the wheels of a release: one for each Python, with a build for each supported minor version of PyTorch inside.
 
-    make wheels                                        # what the interpreters of this machine allow
+    make wheels                                        # a wheel for each Python of this machine
     python release/wheels.py --python python3.12 --torch 2.14
 
-Which versions there are stands in pyproject.toml, in the table tool.torch_openreg. PyTorch is not installed: its wheel
-is unpacked, one for each minor version, because only its headers and three libraries are needed. They are the same for
-every Python, and a CUDA build of PyTorch serves as well as a CPU build: the libraries of this package name neither.
+The table tool.torch_openreg in pyproject.toml has the versions. PyTorch is not installed: for each minor version one
+wheel is unpacked, because only its headers and three libraries are needed. They are the same for every Python. A CUDA
+build of PyTorch works as well as a CPU build, because the libraries of this package name nothing of CUDA.
 
-The steps, each of which keeps what it made in build/wheels:
+The steps are the following. Each keeps its result in build/wheels:
   1. torch-2.14.1/          PyTorch, unpacked
-  2. python-3.11/           an environment with what the build needs
+  2. python-3.11/           an environment with the packages that the build needs
   3. pairs/2.14-3.11/       the wheel of one pair, which `pip wheel` makes from this checkout
   4. dist/                  the pairs of one Python, merged, with the platform tag that auditwheel finds
 """
@@ -37,23 +37,23 @@ ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "wheels"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SUPPORTED: Mapping[str, Mapping[str, object]] = PROJECT["tool"]["torch_openreg"]["torch"]
-# Pinned: they write into the wheel.
+# Pinned, because these packages write into the wheel.
 TOOLS = ("scikit-build-core==1.1.2", "pyyaml", "cmake", "ninja")
 AUDITWHEEL = "auditwheel==6.8.2"
 UNPACKED = re.compile(
     r"torch/(include/.*|lib/lib(c10|torch_cpu|torch_python)\.so|__init__\.py|version\.py)|torchgen/.*"
 )
-# What belongs to one minor version of PyTorch, of the files of a pair's wheel. The rest is the same in all of them.
+# The files of a pair's wheel that depend on the minor version of PyTorch. All other files are the same in all pairs.
 BINARY = re.compile(r"torch_openreg/((_build_info\.py|_C\w*\.so)$|(lib|include|share)/)")
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Every supported (minor version of PyTorch, version of Python)."""
+    """Every supported pair (minor version of PyTorch, version of Python)."""
     return [(minor, python) for minor, entry in SUPPORTED.items() for python in entry["python"]]  # type: ignore[attr-defined]
 
 
 def run(command: Sequence[str | Path], **environment: str) -> str:
-    """Runs a command in the checkout; its output is returned, and printed if it fails."""
+    """Runs a command in the checkout and returns its output. If the command fails, the output is printed."""
     result = subprocess.run(
         command,
         cwd=ROOT,
@@ -68,9 +68,9 @@ def run(command: Sequence[str | Path], **environment: str) -> str:
 
 
 def interpreters() -> dict[str, Path]:
-    """The interpreters of this machine that extensions can be compiled for: version -> executable.
+    """The interpreters of this machine for which extensions can be compiled: version -> executable.
 
-    Looked for on the PATH, where the manylinux containers have them, and where pyenv has them.
+    They are looked for on the PATH, in the folders of the manylinux containers, and in the folders of pyenv.
     """
     found = {}
     for version in sorted({python for _, python in pairs()}, key=numbers):
@@ -99,7 +99,7 @@ def unpack_torch(minor: str) -> Path:
     if not (folder / "torch" / "version.py").exists():
         python = str(SUPPORTED[minor]["python"][0])  # type: ignore[index]
         download = BUILD / "download" / release
-        # Headers and libraries are the same for every Python, but the index has no wheel without one.
+        # Headers and libraries are the same for every Python, but the index has only wheels for one Python each.
         run([sys.executable, "-m", "pip", "download", f"torch=={release}", "--no-deps", "--only-binary=:all:",
              "--python-version", python, "--dest", download])  # fmt: skip
         (wheel,) = download.glob("torch-*.whl")
@@ -107,13 +107,13 @@ def unpack_torch(minor: str) -> Path:
             for name in archive.namelist():
                 if UNPACKED.fullmatch(name) and name != "torch/version.py":
                     archive.extract(name, folder)
-            archive.extract("torch/version.py", folder)  # last: it says that the folder is whole
+            archive.extract("torch/version.py", folder)  # last, as the sign that the folder is complete
         shutil.rmtree(download)
     return folder
 
 
 def prepare_python(version: str, python: Path) -> Path:
-    """An environment of that Python with what the build needs; returns its interpreter."""
+    """Makes an environment of that Python with the packages that the build needs. Returns its interpreter."""
     folder = BUILD / f"python-{version}"
     if not (folder / "ready").exists():
         run([python, "-m", "venv", "--clear", folder])
@@ -123,22 +123,22 @@ def prepare_python(version: str, python: Path) -> Path:
 
 
 def source_date() -> str:
-    """The time that the files of a wheel carry: that of the commit, in seconds since 1970."""
+    """The time of the files in a wheel: that of the commit, in seconds since 1970."""
     return os.environ.get("SOURCE_DATE_EPOCH") or run(["git", "log", "-1", "--format=%ct"]).strip()
 
 
 def reproducible_flags(*folders: Path) -> str:
-    """What the compiler is told so that the same sources give the same bytes, wherever these folders lie.
+    """Options for the compiler with which the same sources give the same bytes, wherever these folders are.
 
-    Without it the texts of failed checks name the files of the machine that built the wheel.
+    Without them, the texts of failed checks contain the paths of the machine that built the wheel.
     """
     return " ".join(f"-ffile-prefix-map={folder}/=" for folder in folders)
 
 
 def build_pair(minor: str, torch: Path, version: str, python: Path) -> Path:
-    """The wheel of one pair, which `pip wheel` builds from this checkout as a user does.
+    """The wheel of one pair. `pip wheel` builds it from this checkout, as for a user.
 
-    The Pythons of one minor version share a build folder, so that only the bindings are compiled for each of them.
+    The Pythons of one minor version share a build folder, so that only the bindings are compiled for each Python.
     """
     folder = BUILD / "pairs" / f"{minor}-{version}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -158,11 +158,11 @@ def build_pair(minor: str, torch: Path, version: str, python: Path) -> Path:
 
 
 def merge(wheels: Mapping[str, Path], output: Path, date: int, tag: str | None = None) -> Path:
-    """One wheel from those of several minor versions of PyTorch: {minor: wheel of that pair}.
+    """Makes one wheel from the wheels of several minor versions of PyTorch: {minor: wheel of that pair}.
 
-    The binaries of each lie in ``torch_openreg/torch2.14/``, where torch_openreg._loader finds them. Files are sorted,
-    and carry ``date`` (seconds since 1970), so that the same pairs give the same bytes. ``tag`` is the platform
-    tag; None keeps that of the pairs.
+    The binaries of each version are in a folder such as ``torch_openreg/torch2.14/``, where torch_openreg._loader finds
+    them. Files are sorted and carry ``date`` (seconds since 1970), so that the same pairs give the same bytes. ``tag``
+    is the platform tag; None keeps the tag of the pairs.
     """
     files: dict[str, bytes] = {}
     executable = set()
@@ -207,14 +207,14 @@ def merge(wheels: Mapping[str, Path], output: Path, date: int, tag: str | None =
 
 
 def date_time(seconds: int) -> tuple[int, int, int, int, int, int]:
-    """The form in which a zip file has a time: UTC here, and not before 1980."""
+    """A time as a zip file stores it: in UTC here, and not before 1980."""
     import time
 
     return time.gmtime(max(seconds, 315532800))[:6]
 
 
 def for_all(metadata: str, minors: Iterable[str]) -> str:
-    """The metadata of one pair's wheel, made to require any of these minor versions of PyTorch."""
+    """The metadata of one pair's wheel, changed so that it requires any of these minor versions of PyTorch."""
     known = sorted(minors, key=numbers)
     major, newest = known[-1].split(".")
     missing = [f"{major}.{n}" for n in range(int(known[0].split(".")[1]), int(newest)) if f"{major}.{n}" not in known]
@@ -227,8 +227,8 @@ def for_all(metadata: str, minors: Iterable[str]) -> str:
     return changed
 
 
-# auditwheel as a library: its command line cannot be told that PyTorch's libraries come from another wheel, and
-# stops at a module that links no libc of its own, such as _C.so.
+# auditwheel is used as a library. Its command line cannot be told that PyTorch's libraries come from another wheel. It
+# also stops at a module that does not link libc itself, such as _C.so.
 AUDIT = """
 import json, pathlib, sys
 from auditwheel.libc import Libc

@@ -176,10 +176,9 @@ def page() -> str:
     lines = [
         "# torch.cuda, name by name",
         "",
-        f"This page lists all public names of `torch.cuda` and its public submodules in PyTorch {version}. It says which "
-        "of them",
-        "the device has under its own name, in `torch.openreg`. Under the name cuda (`TORCH_OPENREG_AS=cuda`) it has all "
-        "of them.",
+        f"This page lists all public names of `torch.cuda` and its public submodules in PyTorch {version}. It says",
+        "which of them the device has under its own name, in `torch.openreg`. Under the name cuda",
+        "(`TORCH_OPENREG_AS=cuda`) it has all of them.",
         "`python -m tests.cuda_surface` writes this page; a test compares the page with both modules.",
         "",
         "| | names |",

@@ -122,14 +122,14 @@ that fills its slot in a stub gets the operator's checks, promotion, broadcastin
 with the CPU's kernel. That is correct only if the kernel takes its addresses from the iterator and from nothing else
 (`csrc/borrowed/Stub.h`). The sections of this page follow from this rule.
 
-`make stubs` writes this page. The stubs are those in the headers of PyTorch 2.13, relative to `ATen/native`.
+`make stubs` writes this page from PyTorch 2.13: the stubs are those in its headers, relative to `ATen/native`.
 """
 # Verdict -> the title of its section, and what the section says.
 SECTIONS = {
     "filled here": (
         "Filled by this backend",
-        "These stubs are tested at 4M elements on two threads (`tests/test_registrations.py`). The operators are those of\n"
-        "`OpenRegStructured.cpp` that fail without the kernel.",
+        "These stubs are tested at 4M elements on two threads (`tests/test_registrations.py`). The operators are\n"
+        "those of `OpenRegStructured.cpp` that fail without the kernel.",
     ),
     "its type allows it": (
         "The type of the CPU's kernel allows it",
