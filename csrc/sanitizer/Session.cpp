@@ -16,10 +16,10 @@
 #include <tuple>
 #include <utility>
 
+#include "../runtime/OpenRegException.h"
 #include "../runtime/OpenRegKept.h"
 #include "../runtime/OpenRegKernel.h"
 #include "../runtime/OpenRegMutex.h"
-#include "../runtime/OpenRegStop.h"
 #include "../runtime/OpenRegStream.h"
 #include "../runtime/memory/OpenRegDeviceAllocator.h"
 #include "../runtime/memory/OpenRegRedZone.h"
