@@ -33,7 +33,7 @@ DeviceIndex OpenRegHooks::deviceCount() const {
 }
 
 DeviceIndex OpenRegHooks::getCurrentDevice() const {
-  return openreg::current_device(); // qualified: on the face cuda the base class has a function of this name
+  return openreg::current_device(); // qualified: a base class may have a function of this name
 }
 
 void OpenRegHooks::setCurrentDevice(DeviceIndex device) const {
