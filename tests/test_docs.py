@@ -31,6 +31,7 @@ from sybil import Example, Sybil
 from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
 
 import torch_openreg
+from torch_openreg._environment import VARIABLES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -332,12 +333,25 @@ def test_what_a_page_names_in_code_exists(page: Path) -> None:
     assert [name for name in names if not is_known(name, page)] == []
 
 
-def test_the_page_of_environment_variables_has_them_all() -> None:
-    folders = ("csrc", "third_party", "torch_openreg")
-    files = [file for folder in folders for pattern in ("*.py", "*.cpp") for file in (ROOT / folder).rglob(pattern)]
-    read = {name for file in files for name in re.findall(r'"((?:TORCH_)?OPENREG_[A-Z_]+)"', file.read_text())}
-    written = re.findall(r"^\| `((?:TORCH_)?OPENREG_\w+)`", (DOCS / "test/environment.md").read_text(), re.MULTILINE)
-    assert read == {*written, "OPENREG_ALLOC_CONF"}  # in the row of PYTORCH_ALLOC_CONF
+def test_the_page_of_environment_variables_is_the_table_of_them() -> None:
+    page = (DOCS / "test/environment.md").read_text().partition("## As options")[0]
+    written = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\|", page, re.MULTILINE)
+    table = {variable.name: variable.default for variable in VARIABLES}
+    del table["OPENREG_ALLOC_CONF"]  # in the row of PYTORCH_ALLOC_CONF
+    assert dict(written) == table
+    assert len(written) == len(table)
+
+
+def test_the_table_of_environment_variables_has_every_variable_that_a_file_reads_and_no_other() -> None:
+    reads = r"""(?:get_?env|check_env|environ\.get)\(\s*"(\w+)"|environ\["(\w+)"\]|"(\w+)" (?:not )?in os\.environ"""
+    folders = ("csrc", "third_party/openreg", "torch_openreg")
+    files = [ROOT / "torch_openreg_autoload.py"]
+    files += [file for name in folders for file in (ROOT / name).rglob("*") if file.suffix in (".py", ".cpp", ".h")]
+    read = {"".join(found) for file in files for found in re.findall(reads, file.read_text())}
+    of_others = {"CUDA_LAUNCH_BLOCKING", "NO_COLOR", "RANK", "TORCHELASTIC_RESTART_COUNT"}
+    assert read - of_others == {variable.name for variable in VARIABLES if variable.reader}
+    for variable in VARIABLES:
+        assert not variable.reader or f'"{variable.name}"' in (ROOT / variable.reader).read_text()
 
 
 @every_page

@@ -211,7 +211,7 @@ def test_a_face_that_fails_is_a_backend_that_finds_no_device(clinic: Environment
     assert result.stdout.startswith("Device: none of torch_openreg, which ")
     assert (
         'loads, but finds no device: The device "openreg" is not available: torch_openreg failed in check_environment: '
-        "ValueError: TORCH_OPENREG_AS is 'gpu'. Set it to cuda, or to openreg (the default), or unset it\n"
+        "ValueError: TORCH_OPENREG_AS is 'gpu'. Set it to openreg (the default) or cuda, or unset it\n"
     ) in result.stdout
 
 

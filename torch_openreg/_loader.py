@@ -123,14 +123,9 @@ def check_platform() -> None:
 
 def check_environment() -> None:
     """Checks that the environment variables have values that we know."""
-    value = os.environ.get("TORCH_OPENREG_AUTOLOAD", "1")
-    if value not in ("0", "1", "strict"):
-        raise ValueError(f"TORCH_OPENREG_AUTOLOAD is {value!r}. Set it to 1 (the default), 0 or strict, or unset it.")
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    value = os.environ.get("TORCH_OPENREG_AS", "")
-    if value not in ("", "openreg", "cuda"):
-        raise ValueError(f"TORCH_OPENREG_AS is {value!r}. Set it to cuda, or to openreg (the default), or unset it.")
-    # LEFT OUT OF A NEW BACKEND END
+    from torch_openreg import _environment
+
+    _environment.check()
     value = os.environ.get("TORCH_OPENREG_FALLBACK", "silent")
     if value.split(",")[0] not in ("silent", "warn", "error"):
         raise ValueError(
@@ -151,9 +146,6 @@ def check_environment() -> None:
             find(model)
         except ValueError as error:
             raise ValueError(f"OPENREG_MODEL cannot be obeyed. {error}") from None
-    value = os.environ.get("TORCH_OPENREG_LAUNCH_TRACEBACK", "0")
-    if value not in ("0", "1"):
-        raise ValueError(f"TORCH_OPENREG_LAUNCH_TRACEBACK is {value!r}. Set it to 0 (the default) or 1, or unset it.")
 
 
 def builds() -> list[str]:

@@ -8,14 +8,14 @@ namespace {
 using Flags = OpenRegBackendMeta::Flags;
 
 // LITERALINCLUDE START: BACKEND META SERIALIZATION
-// torch.save() adds what this adds to `metadata`, beside PyTorch's own "conj" and "neg".
+// torch.save() calls this function and saves `metadata`, which also holds PyTorch's own entries "conj" and "neg".
 void save(const at::Tensor& tensor, Flags& metadata) {
   if (const auto* meta = dynamic_cast<OpenRegBackendMeta*>(tensor.unsafeGetTensorImpl()->get_backend_meta())) {
     metadata.insert(meta->flags.begin(), meta->flags.end());
   }
 }
 
-// torch.load() gives it back, to tensors that are loaded onto the device.
+// torch.load() calls this function with what save() added, for tensors that are loaded onto the device.
 void load(const at::Tensor& tensor, Flags& metadata) {
   Flags flags;
   save(tensor, flags);

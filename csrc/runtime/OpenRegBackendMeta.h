@@ -7,17 +7,16 @@
 
 #include "OpenRegException.h"
 
-// What a device knows of a tensor's memory and PyTorch does not: the format of a tile, a version of it. PyTorch keeps it
-// for the backend on the tensor (c10::BackendMeta), and saves and loads it. The simulated device has no use for it: it
-// carries two flags, to show how.
+// A backend's own metadata of a tensor's memory, such as the format of its tiles. PyTorch keeps the metadata on the tensor
+// (c10::BackendMeta), and saves and loads it. The simulated device does not need any: two flags show how it is done.
 //
-// Rule: it describes bytes. Whoever has the same bytes has the same description: views (the backend's own kernels pass it
-// on, PyTorch does not), detach() and .data (PyTorch does), copy.deepcopy() and torch.load(). What an operator computes
-// has none, and neither has a copy in other memory.
+// Rule: the metadata describes bytes, so all tensors over the same bytes have the same metadata. The backend's own kernels
+// pass it on to views, because PyTorch does not. PyTorch passes it on in detach(), .data, copy.deepcopy() and torch.load().
+// Results of operators, and copies in other memory, have no metadata.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: BACKEND META
-// Never changed once a tensor has it, so tensors may share it; what can be changed must override clone().
+// Immutable, so several tensors may share one object. A class whose objects can be changed must override clone().
 struct OPENREG_API OpenRegBackendMeta final : c10::BackendMeta {
   using Flags = std::unordered_map<std::string, bool>; // "version_number", "format_number"
 
@@ -27,7 +26,7 @@ struct OPENREG_API OpenRegBackendMeta final : c10::BackendMeta {
 };
 // LITERALINCLUDE END: BACKEND META
 
-// Gives `to`, over the same memory, the description of `from`, or of none.
+// Gives `to` the metadata of `from`, or removes that of `to` if `from` has none. Both are tensors over the same memory.
 inline void carry_backend_meta(const TensorImpl& from, TensorImpl& to) {
   auto meta = from.get_backend_meta_intrusive_ptr();
   if (C10_UNLIKELY(meta || to.get_backend_meta())) {

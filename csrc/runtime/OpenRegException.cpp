@@ -2,8 +2,6 @@
 
 #include <atomic>
 
-#include "OpenRegStop.h"
-
 namespace c10::openreg {
 namespace {
 
@@ -21,15 +19,15 @@ void throw_error(orError_t error, const char* call) {
   }
   if (error == orErrorLaunchFailure) {
     try {
-      orRethrowLaunchFailure(); // what the kernel threw, with its own type
+      orRethrowLaunchFailure(); // throws the kernel's exception, with its own type
     } catch (...) {
-      orGetLastError(); // reported, once
+      orGetLastError(); // clears the error: it is reported now, and only once
       throw;
     }
   }
-  // An error that no call of the C API returned has no sentence of its own.
+  // Only an error that a call of the C API returned has a message.
   const std::string message = orPeekAtLastError() == error ? orGetLastErrorMessage() : orGetErrorString(error);
-  orGetLastError(); // reported here, once
+  orGetLastError(); // clears the error: it is reported now, and only once
   switch (error) {
     case orErrorMemoryAllocation:
       TORCH_CHECK_WITH(OutOfMemoryError, false, message);

@@ -47,7 +47,7 @@ DeviceIndex current_device() {
   return static_cast<DeviceIndex>(device);
 }
 
-// Asked at every allocation: the sentence is made out of line.
+// Out of line, because every allocation makes this check.
 C10_NOINLINE static void throw_index_error(int64_t device) {
   TORCH_CHECK(
       false,

@@ -12,27 +12,31 @@
 // disagree with it as soon as C code calls orSetDevice.
 namespace c10::openreg {
 
-// The number of visible devices; 0, with a warning once, when the device cannot be used. Never throws: PyTorch asks
-// from places that cannot handle an exception.
+// The number of visible devices. If the device cannot be used, the result is 0, and the first call warns. Never throws:
+// PyTorch asks from places that cannot handle an exception.
 OPENREG_API DeviceIndex device_count() noexcept;
 
 OPENREG_API DeviceIndex current_device();
 
+// The largest number of devices that a process may have: OPENREG_DEVICE_COUNT's limit.
+constexpr int kMaxDevices = 64;
+
 // Throws when `device` is not in [0, device_count()).
 OPENREG_API void set_device(DeviceIndex device);
 
-// Both return the previous device; a negative `device` changes nothing and returns -1. A device here is a simulated one
-// without a context to create, so "maybe" has nothing to save: it exists because torch.accelerator asks for it.
+// Make `device` current, and return the device that was current before. A negative `device` changes nothing; the result
+// is then -1. CUDA's "maybe" form does not create a context on the device. A simulated device has no context, so here both
+// do the same; torch.accelerator calls the second.
 OPENREG_API DeviceIndex exchange_device(DeviceIndex device);
 OPENREG_API DeviceIndex maybe_exchange_device(DeviceIndex device);
 
-// Makes `device` current for a scope; a negative one changes nothing.
+// Makes `device` current until the end of the scope. A negative `device` changes nothing.
 class CurrentDevice {
  public:
   explicit CurrentDevice(DeviceIndex device) : previous_(exchange_device(device)) {}
   ~CurrentDevice() {
     if (previous_ >= 0) {
-      orSetDevice(previous_); // a destructor has nowhere to report to
+      orSetDevice(previous_); // a destructor cannot report an error
     }
   }
   CurrentDevice(const CurrentDevice&) = delete;
@@ -42,11 +46,11 @@ class CurrentDevice {
   DeviceIndex previous_;
 };
 
-// Waits for all work of `device` (default: the current one).
+// Waits for all work of `device`, by default of the current device.
 OPENREG_API void device_synchronize(DeviceIndex device = -1);
 
-// What `import torch` need not pay for: `fn` runs once, before the first memory of a device exists or when PyTorch asks
-// for the device to be initialised, whichever comes first. To be called while the library loads.
+// Postpones work that `import torch` should not pay for. `fn` runs once, when the device starts: before its first memory
+// is allocated, or when PyTorch initialises the device (torch.openreg.init()). Must be called while the library loads.
 void on_start(void (*fn)());
 
 namespace detail {
@@ -60,21 +64,23 @@ inline void start() {
   }
 }
 
-// torch.openreg.set_sync_debug_mode(): whether the host may wait for the device without being told of it.
+// torch.openreg.set_sync_debug_mode(): what happens if an operation makes the host wait for the device.
 enum class SyncDebugMode { Default, Warn, Error };
 OPENREG_API extern std::atomic<SyncDebugMode> sync_debug_mode;
 OPENREG_API void warn_or_error_on_sync();
 
-// To be called where CUDA calls its own: before the host waits for a stream's work inside of another operation, and in
-// Stream.synchronize(), but not where a program asks for nothing but to wait (events, devices).
+// Warns or throws, as set_sync_debug_mode() chose. Is called in the places where CUDA calls its own function: before the
+// host waits for a stream inside another operation, and in Stream.synchronize(). Event.synchronize() and
+// torch.openreg.synchronize() do not call it.
 inline void note_synchronization() {
   if (C10_UNLIKELY(sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::Default)) {
     warn_or_error_on_sync();
   }
 }
 
-// Throws CUDA's sentence in a child that was forked after the device was used: its memory is not there. Whatever touches
-// memory without a call to the device, which would refuse by itself, must ask first.
+// Throws CUDA's error in a child that was forked after the device was used: the child does not have the device's memory.
+// Functions of the device's C API refuse such a child themselves. Code that touches memory without calling them must call
+// this function first.
 inline void check_not_forked() {
   if (C10_UNLIKELY(orIsInBadFork())) {
     device_synchronize();
@@ -84,7 +90,7 @@ inline void check_not_forked() {
 // Throws "The device index is out of range. ..." unless `device` is in [0, device_count()).
 OPENREG_API void check_device_index(int64_t device);
 
-// `device` with an index: the current device where it has none.
+// `device` itself if it has an index, else the current device.
 OPENREG_API Device with_index(Device device);
 
 } // namespace c10::openreg

@@ -79,7 +79,7 @@ uint64_t OpenRegGeneratorImpl::seed() {
   return engine_->cpu.seed();
 }
 
-// A Mersenne twister has no offset: the CPU generator's own refusal.
+// A Mersenne twister has no offset, so the CPU generator throws.
 void OpenRegGeneratorImpl::set_offset(uint64_t offset) {
   engine_->cpu.set_offset(offset);
 }
@@ -117,7 +117,7 @@ c10::DeviceType OpenRegGeneratorImpl::device_type() {
 }
 
 const at::Generator& default_generator(DeviceIndex device) {
-  // Made together, so that torch.manual_seed() reaches the devices that were not used yet.
+  // All at once, so that torch.manual_seed() also seeds devices that are not used yet.
   static const auto* generators = [] {
     auto* all = new std::vector<at::Generator>;
     for (DeviceIndex i = 0; i < device_count(); ++i) {

@@ -11,10 +11,10 @@
 
 // Random numbers of the device.
 //
-// Rule: the kernels are the CPU's, so the device's generator *is* a CPU generator (Mersenne twister) with the device's
-// label. The same seed gives the same numbers as on the CPU, and a kernel draws from cpu_generator(), never from the
-// CPU's own default generator. Kernels draw in the order in which they were launched, on whatever stream: each waits
-// for the last one that was queued, and so does the host before it looks at the state.
+// Rule: the device runs the CPU's kernels, so its generator is a CPU generator (Mersenne twister) that is labelled as the
+// device's. The same seed gives the same numbers as on the CPU. A kernel draws from cpu_generator(), never from the default
+// generator of the CPU. Kernels draw in the order of their launches, whatever their streams: each kernel waits for the one
+// that was launched before it, and the host waits for the last one before it reads the state.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: GENERATOR IMPL
@@ -33,25 +33,26 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
 
   static c10::DeviceType device_type();
 
-  // What a CPU kernel draws from. Shared by generators that share a state. Waits for queued kernels that draw from it.
+  // The CPU generator from which kernels draw. Generators that share a state share it. Waits for queued kernels that draw
+  // from it.
   const at::Generator& cpu_generator() const;
   // LITERALINCLUDE END: GENERATOR IMPL
 
-  // Launches a kernel that will draw from queued_generator() on `stream`. `launch` may not wait: it returns false where it
-  // would have to, and is called again later.
+  // Launches a kernel on `stream` that will draw from queued_generator(). `launch` must not wait: if it would have to, it
+  // returns false, and is called again later.
   void launch_on(Stream stream, const std::function<bool()>& launch);
   const at::Generator& queued_generator() const {
     return engine_->cpu;
   }
 
  private:
-  // A Mersenne twister, and a mark in the stream where the last kernel that draws from it was queued.
+  // A Mersenne twister, and the event after the last queued kernel that draws from it.
   struct Engine {
     at::Generator cpu;
-    std::mutex mutex{}; // of what follows; leaf. A forked child is refused before
+    std::mutex mutex{}; // Guards what follows. A leaf lock; a forked child is refused before it is taken.
     Stream stream{Stream::DEFAULT, Device(DeviceType::PrivateUse1, 0)};
     orEvent_t last_use = nullptr;              // one of `events`
-    std::map<DeviceIndex, orEvent_t> events{}; // an event is of one device
+    std::map<DeviceIndex, orEvent_t> events{}; // One for each device: an event belongs to one device.
 
     explicit Engine(at::Generator cpu) : cpu(std::move(cpu)) {}
     ~Engine();
@@ -60,17 +61,17 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<Engine> engine);
   OpenRegGeneratorImpl* clone_impl() const override;
 
-  // Also takes the lock that kernels hold while they draw.
+  // Waits as cpu_generator() does, then takes the lock that kernels hold while they draw.
   std::unique_lock<std::mutex> wait_and_lock() const;
 
   std::shared_ptr<Engine> engine_;
 };
 
-// The generator that an operator on `device` draws from: the one it was given, or the device's. Throws for another
-// device's.
+// The generator from which an operator on `device` draws: `given`, or the default generator of `device`. Throws if `given`
+// is a generator of another device type.
 OPENREG_API OpenRegGeneratorImpl& generator_of(const std::optional<at::Generator>& given, DeviceIndex device);
 
-// The generator that `device` uses when none is given (default: the current device).
+// The default generator of `device`; -1 means the current device.
 OPENREG_API const at::Generator& default_generator(DeviceIndex device = -1);
 
 } // namespace c10::openreg

@@ -43,7 +43,7 @@ void OpenRegGuardImpl::setDevice(Device device) const {
 }
 
 void OpenRegGuardImpl::uncheckedSetDevice(Device device) const noexcept {
-  orSetDevice(device.index()); // from a destructor: an error has nowhere to go
+  orSetDevice(device.index()); // called from destructors, which cannot report an error
 }
 
 DeviceIndex OpenRegGuardImpl::deviceCount() const noexcept {
@@ -51,7 +51,7 @@ DeviceIndex OpenRegGuardImpl::deviceCount() const noexcept {
 }
 
 DeviceCapability OpenRegGuardImpl::getDeviceCapability(Device) const {
-  return DeviceCapability(); // by default every dtype, which is true here: the kernels are the CPU's
+  return DeviceCapability(); // The default names every dtype. That is true here, because the kernels are the CPU's.
 }
 
 void OpenRegGuardImpl::synchronizeDevice(const DeviceIndex device) const {
@@ -127,7 +127,7 @@ void OpenRegGuardImpl::record(
 }
 
 void OpenRegGuardImpl::block(void* event, const Stream& stream) const {
-  if (event) { // an event that was never recorded holds nothing back
+  if (event) { // nothing waits for an event that was never recorded
     const orStream_t queue = stream_handle(stream);
     OPENREG_CHECK(orStreamWaitEvent(queue, static_cast<orEvent_t>(event), 0));
     trace([&](const auto& tracer) {

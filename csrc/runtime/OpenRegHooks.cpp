@@ -16,14 +16,14 @@ bool OpenRegHooks::isAvailable() const {
   return device_count() > 0;
 }
 
-// No device has a context that would cost anything to create: it exists as soon as the device does.
+// A simulated device has no context, so nothing remains to be created once the device exists.
 bool OpenRegHooks::hasPrimaryContext(DeviceIndex device) const {
   return 0 <= device && device < device_count();
 }
 
 void OpenRegHooks::init() const {
   int count = 0;
-  OPENREG_CHECK(orGetDeviceCount(&count)); // raises what device_count() may only warn of
+  OPENREG_CHECK(orGetDeviceCount(&count)); // throws the error of which device_count() only warns
   start();
 }
 // LITERALINCLUDE END: HOOKS AVAILABILITY
@@ -33,7 +33,7 @@ DeviceIndex OpenRegHooks::deviceCount() const {
 }
 
 DeviceIndex OpenRegHooks::getCurrentDevice() const {
-  return openreg::current_device(); // CUDA's hooks have a function of that name, which calls this one
+  return openreg::current_device(); // qualified: a base class may have a function of this name
 }
 
 void OpenRegHooks::setCurrentDevice(DeviceIndex device) const {

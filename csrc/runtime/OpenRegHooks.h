@@ -2,8 +2,8 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
-// What PyTorch asks of a backend as a whole, where no tensor or device guard is at hand: is it there, its generators, its
-// pinned memory, and the resizing of a storage.
+// What PyTorch asks of a backend where it has no tensor and no device guard: whether the backend is available, its
+// generators, its pinned memory, and the resizing of a storage.
 namespace c10::openreg {
 
 struct OpenRegHooks final : public at::PrivateUse1HooksInterface {

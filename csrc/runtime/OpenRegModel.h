@@ -6,8 +6,8 @@
 
 namespace c10::openreg {
 
-// What the devices stand for, from here on; null: openreg's own. Throws once the device has started. The devices are counted
-// again: a model has a number of them.
+// Chooses the accelerator that the devices stand for; null chooses openreg's own. Must be called before the device starts,
+// and throws afterwards. device_count() changes to the model's number of devices.
 OPENREG_API void set_device_model(const orDeviceModel* model);
 
 } // namespace c10::openreg

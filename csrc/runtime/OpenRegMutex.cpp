@@ -7,7 +7,7 @@
 namespace c10::openreg {
 namespace {
 
-// Made while the library loads, by one thread, and never destroyed.
+// All ForkSafeMutexes. One thread fills the list while the library loads; it is never destroyed.
 std::vector<ForkSafeMutex*>& held_across_fork() {
   static auto* all = [] {
     pthread_atfork(

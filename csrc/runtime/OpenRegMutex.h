@@ -8,18 +8,18 @@
 // LITERALINCLUDE START: LOCK RULES
 // Rule for every lock of this project, in csrc and in third_party/openreg:
 //
-//   1. It is a leaf: while it is held, nothing is waited for. Not the device, not Python's interpreter, and no function of
-//      somebody else's is called that could. Below the allocator's lock, and only there, the device's own locks are
-//      taken. What a thread may hold while it waits is the turn of a stream, which is no lock: whoever waits for a turn
-//      gives the interpreter up first (orSetWaitCallbacks).
-//   2. A forked child never waits for it: either what takes the lock refuses before (check_not_forked() here,
-//      deviceCall() in the device library), or the lock is a ForkSafeMutex.
+//   1. The lock is a leaf: a thread that holds it waits for nothing. It does not wait for the device or for Python's
+//      interpreter, and it calls no foreign function that could. One exception: a thread that holds a lock of the device
+//      allocator may take the device library's own locks. The turn of a stream is not a lock. A thread that has a turn may
+//      wait for another, and gives the interpreter up before it waits (orSetWaitCallbacks).
+//   2. A forked child never waits for the lock. Either the function that takes the lock throws before (check_not_forked()
+//      here, deviceCall() in the device library), or the lock is a ForkSafeMutex.
 //
-// tests/test_locks.py has the list of all locks and of their answers.
+// tests/test_locks.py lists all locks, and says for each how it keeps the two rules.
 // LITERALINCLUDE END: LOCK RULES
 namespace c10::openreg {
 
-// A mutex that a child finds free: fork() waits until no other thread holds it.
+// A mutex that is free in a forked child: fork() waits until no other thread holds it.
 class ForkSafeMutex {
  public:
   ForkSafeMutex();
@@ -37,8 +37,8 @@ class ForkSafeMutex {
   std::mutex mutex_;
 };
 
-// For what is locked at every operator: one atomic instruction to take it and one to leave it, inline, where std::mutex
-// calls the C library twice, which two dozen nanoseconds of an operator went to. Who has to wait sleeps.
+// A mutex for paths that every operator takes. To lock and to unlock is one inline atomic instruction each. std::mutex
+// calls the C library instead, which cost an operator about 24 ns. A thread that has to wait sleeps.
 //
 // Follows U. Drepper, "Futexes Are Tricky", the second mutex.
 class Mutex {
@@ -57,7 +57,7 @@ class Mutex {
   }
 
  private:
-  static constexpr int kFree = 0, kHeld = 1, kAwaited = 2; // awaited: held, and somebody may be asleep
+  static constexpr int kFree = 0, kHeld = 1, kAwaited = 2; // kAwaited: held, and a waiting thread may sleep
 
   std::atomic<int> state_{kFree};
 

@@ -17,12 +17,11 @@ namespace {
 constexpr int kStreamsPerPool = 32;
 constexpr int kPriorities = 4; // 0, -1, -2, -3: what orDeviceGetStreamPriorityRange() reports
 constexpr int kStreams = 1 + kPriorities * kStreamsPerPool; // id 0 is the default stream
-constexpr int kMaxDevices = 64;                             // OPENREG_DEVICE_COUNT's limit
 
 struct DeviceStreams {
   std::array<std::atomic<orStream_t>, kStreams> handles{};
   std::array<std::atomic<uint32_t>, kPriorities> next{};
-  std::mutex create; // leaf; a forked child is refused before
+  std::mutex create; // A leaf lock. create() throws in a forked child before it takes the lock.
 };
 
 DeviceStreams& streams_of(DeviceIndex device) {
@@ -31,8 +30,9 @@ DeviceStreams& streams_of(DeviceIndex device) {
   return all[device];
 }
 
-// Bytes, so that all the library's thread-local variables fit into the room that the loader keeps for libraries that are
-// loaded late. There they are found in two instructions, outside in seventeen.
+// The current stream's id on each device, in one byte. The loader reserves a little static thread-local storage for
+// libraries that are loaded late. If all thread-local variables of the library fit there, an access takes two instructions,
+// otherwise seventeen.
 thread_local std::array<uint8_t, kMaxDevices> current_ids{};
 static_assert(kStreams - 1 <= std::numeric_limits<uint8_t>::max());
 
@@ -85,7 +85,7 @@ Stream current_stream(DeviceIndex device) {
 }
 
 Stream exchange_stream(Stream stream) {
-  stream_handle(stream); // refuses an id that was never given out
+  stream_handle(stream); // throws for an id that no function has returned
   const DeviceIndex device = stream.device_index();
   const Stream previous = make_stream(device, current_ids[device]);
   current_ids[device] = static_cast<uint8_t>(stream.id());

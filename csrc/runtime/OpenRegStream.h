@@ -20,35 +20,39 @@ OPENREG_API Stream current_stream(DeviceIndex device);
 // Makes `stream` the calling thread's current stream of its own device; returns the previous one.
 OPENREG_API Stream exchange_stream(Stream stream);
 
-// A stream of the pool. Lower numbers are more urgent; the priority is moved into the device's range.
+// A stream of the pool. A lower `priority` is more urgent. A priority outside the device's range becomes the nearest
+// priority inside.
 OPENREG_API Stream stream_from_pool(DeviceIndex device, int priority = 0);
 
-// The device's own handle, made at first use. Throws for an id that no function above has given out.
+// The device's handle of `stream`. The handle is made at its first use. Throws if no function above has returned the
+// stream's id.
 OPENREG_API orStream_t stream_handle(Stream stream);
 
-// The stream that has this handle; null is the default stream. Throws if it is none of the streams above: PyTorch can use
-// no other.
+// The stream that has this handle; null means the default stream. Throws if no function above has made the stream:
+// PyTorch can use no other.
 OPENREG_API Stream stream_of_handle(orStream_t handle, DeviceIndex device);
 
-// A new event of the stream's device, not yet recorded; the caller destroys it. `flags` as orEventCreateWithFlags().
+// A new event of the stream's device, which is not recorded yet. The caller destroys it. For `flags` see
+// orEventCreateWithFlags().
 OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDisableTiming);
 
-// What the device runs on `stream` from now on, waits for what is queued on the current stream of `device`. A null
-// `stream` is the default one.
+// Later work of `stream` waits for the work that is now queued on the current stream of `device`. Null means the default
+// stream.
 OPENREG_API void order_after_current_stream(orStream_t stream, DeviceIndex device);
 // LITERALINCLUDE END: STREAMS
 
-// Whether kernels run at their launch, on the launching thread (orExecutionInline). Refuses a forked child. Asked at
-// every operator, so what starts the device or refuses is apart.
+// Whether a kernel runs during its launch, on the launching thread (orExecutionInline). Throws in a forked child.
+// executes_inline() is called by every operator, so the case in which the device has to be started is out of line, in
+// starts_inline().
 OPENREG_API bool starts_inline();
 inline bool executes_inline() {
   return C10_LIKELY(__atomic_load_n(&orInlineFlag, __ATOMIC_ACQUIRE)) || starts_inline();
 }
 
-// Later work of `waiting` waits for what is queued on `other` now.
+// Later work of `waiting` waits for the work that is now queued on `other`.
 OPENREG_API void wait_for_stream(Stream waiting, Stream other);
 
-// The handle of the calling thread's current stream of `device`, which exists.
+// The handle of the calling thread's current stream of `device`. `device` is not checked.
 OPENREG_API orStream_t current_stream_handle(DeviceIndex device);
 
 } // namespace c10::openreg

@@ -3,9 +3,9 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/GPUTrace.h>
 
-// Tells PyTorch's tracer, on which tools such as a race detector are built (torch/cuda/_sanitizer.py), what the host
-// asks of the device. Its callbacks are registered with torch.openreg._gpu_trace; until one activates it, this is one
-// look at a variable.
+// Calls PyTorch's tracer at each call that the host makes to the device. Tools such as the race detector
+// torch/cuda/_sanitizer.py are built on the tracer; torch.openreg._gpu_trace registers their callbacks. While the tracer is
+// off, trace() costs one load of a variable.
 namespace c10::openreg {
 
 template <class Fn>
@@ -19,7 +19,7 @@ inline uintptr_t trace_id(const void* handle) {
   return reinterpret_cast<uintptr_t>(handle);
 }
 
-// The default stream is 0, as on CUDA: PyTorch's sanitizer takes it as known.
+// The default stream's id is 0, as on CUDA, because PyTorch's sanitizer expects that number.
 inline uintptr_t trace_id(const Stream& stream, const void* handle) {
   return stream.id() == 0 ? 0 : trace_id(handle);
 }

@@ -12,7 +12,8 @@ void tell_wait(orStream_t stream) {
     OPENREG_CHECK(orStreamGetDevice(stream, &device));
     OPENREG_CHECK(orDeviceGetDefaultStream(&main, device));
     tracer.trace_gpu_stream_synchronization(
-        DeviceType::PrivateUse1, stream == main ? 0 : trace_id(stream)); // the default stream is 0, as on CUDA
+        DeviceType::PrivateUse1,
+        stream == main ? 0 : trace_id(stream)); // tracers know the default stream as 0, as on CUDA
   });
   orNoteWait(stream, nullptr);
 }

@@ -5,18 +5,18 @@
 
 #include "OpenRegFunctions.h"
 
-// The waits of the host that no call of the device's API shows: an operator whose result the host reads, a copy that
-// blocks. CUDA's kernels wait for the stream there.
+// Tells observers that the host has waited for the device where no call of the device's API shows it: in an operator whose
+// result the host reads, and in a blocking copy. With CUDA the host synchronises with the stream there.
 namespace c10::openreg {
 
-// Whether anybody wants to know.
+// Whether an observer wants to be told.
 inline bool wait_is_told() {
   return sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::Default ||
          orIsObserved(orActivitySynchronization) || c10::impl::GPUTrace::get_trace() != nullptr;
 }
 
-// Tells PyTorch's tracer and the device's observers that the host has waited for all work of the stream, that of a kernel
-// which this thread has begun included.
+// Tells PyTorch's tracer and the device's observers that the host has waited for all work of `stream`, including a kernel
+// that this thread has begun.
 void tell_wait(orStream_t stream);
 
 } // namespace c10::openreg

@@ -25,8 +25,6 @@ REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());
 
 // ---- deleters
 
-constexpr size_t kMaxDevices = 64; // OPENREG_DEVICE_COUNT's limit
-
 // A deleter gets an address and nothing else. One deleter for each device saves the search for the address's device.
 std::array<DeviceCachingAllocator*, kMaxDevices> device_allocators{};
 

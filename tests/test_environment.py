@@ -1,0 +1,45 @@
+"""Environment variables that have a bad value."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from torch_openreg import _environment
+from torch_openreg._environment import VARIABLES, Variable
+
+CHOICES = [variable for variable in VARIABLES if variable.choices]
+
+
+@pytest.mark.parametrize("variable", CHOICES, ids=lambda variable: variable.name)
+def test_a_bad_value_is_named_with_all_that_are_allowed(variable: Variable) -> None:
+    for value in variable.choices:
+        variable.check(value)
+    with pytest.raises(ValueError, match=f"^{variable.name} is 'many'. Set it to .*, or unset it.$") as caught:
+        variable.check("many")
+    allowed = str(caught.value).partition("Set it to ")[2].removesuffix(", or unset it.")
+    assert re.split(r", | or ", allowed.replace(" (the default)", "")) == list(variable.choices)
+
+
+def test_the_default_is_the_first_choice_and_empty_means_unset() -> None:
+    assert [variable.default for variable in CHOICES] == [variable.choices[0] for variable in CHOICES]
+    _environment.check({variable.name: "" for variable in VARIABLES})
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("TORCH_OPENREG_AUTOGRAD_THREADS", "0 (the default) or 1"),
+        ("TORCH_OPENREG_LAUNCH_TRACEBACK", "0 (the default) or 1"),
+        ("OPENREG_POISON", "0 (the default) or 1"),
+    ],
+)
+def test_the_first_use_of_the_device_says_so(
+    name: str, allowed: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    result = run_python("import torch\ntorch.ones(1, device='openreg')", **{name: "yes"})
+    assert result.returncode == 1
+    assert f"ValueError: {name} is 'yes'. Set it to {allowed}, or unset it." in result.stderr

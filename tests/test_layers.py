@@ -1,0 +1,61 @@
+"""The files of csrc/runtime depend on each other in one direction.
+
+A header and its source are one module. A module depends on what either of them includes. If two modules need each
+other, nobody can read, replace or build one without the other.
+"""
+
+from __future__ import annotations
+
+import re
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CSRC = ROOT / "csrc"
+RUNTIME = CSRC / "runtime"
+
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
+
+
+def module(path: Path) -> str:
+    return path.relative_to(CSRC).with_suffix("").as_posix()
+
+
+def dependencies(folder: Path) -> dict[str, set[str]]:
+    """The modules of this project that each module of ``folder`` includes."""
+    graph: dict[str, set[str]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".h", ".cpp"):
+            included = graph.setdefault(module(path), set())
+            for name in INCLUDE.findall(path.read_text()):
+                target = next(found for base in (path.parent, CSRC) if (found := (base / name).resolve()).exists())
+                included.add(module(target))
+            included.discard(module(path))
+    return graph
+
+
+def loop(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]  # type: ignore[no-any-return]
+    return []
+
+
+def test_no_two_files_of_the_runtime_need_each_other() -> None:
+    graph = dependencies(RUNTIME)
+    assert len(graph) > 20
+    assert loop(graph) == []
+
+
+def test_the_memory_of_a_device_needs_neither_storages_nor_the_sharing_of_them() -> None:
+    graph = dependencies(RUNTIME)
+    needed, new = set(), {name for name in graph if name.startswith("runtime/memory/")}
+    while new:
+        needed |= new
+        new = {name for each in new for name in graph.get(each, ())} - needed
+    assert needed & {"runtime/OpenRegStorage", "runtime/OpenRegSharing", "runtime/OpenRegKernel"} == set()
+
+
+def test_a_loop_would_be_found(tmp_path: Path) -> None:
+    assert loop({"allocator": {"sharing"}, "sharing": {"storage"}, "storage": {"allocator"}})

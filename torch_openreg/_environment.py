@@ -1,0 +1,115 @@
+"""Every environment variable that the project reads, in one table.
+
+A variable of the package that has a few possible values is checked here, at ``import torch``: a bad value of any of
+them gives the same error. The other variables are checked by the files that read them, which the table names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable.
+
+    Args:
+        name: of the variable.
+        kind: ``choice`` if `choices` are all its values, else what its values are.
+        default: what an unset variable means; empty if that is nothing.
+        meaning: one line.
+        reader: the file that reads it, from the root of the project; empty if PyTorch reads it.
+        choices: of the kind ``choice``, the default first.
+    """
+
+    name: str
+    kind: str
+    default: str
+    meaning: str
+    reader: str
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: str) -> None:
+        """Raises ValueError if `value` is not one of the choices. Other kinds are checked by their readers."""
+        if self.choices and value not in self.choices:
+            first, *others = self.choices
+            *some, last = [f"{first} (the default)", *others]
+            raise ValueError(f"{self.name} is {value!r}. Set it to {', '.join(some)} or {last}, or unset it.")
+
+
+def _choice(name: str, choices: tuple[str, ...], meaning: str, reader: str) -> Variable:
+    return Variable(name, "choice", choices[0], meaning, reader, choices)
+
+
+_DEVICE = "third_party/openreg/csrc/environment.cpp"
+_ALLOCATOR = "csrc/runtime/memory/OpenRegAllocatorConfig.cpp"
+
+VARIABLES: tuple[Variable, ...] = (
+    # The device.
+    Variable(
+        "OPENREG_MODEL", "name", "", "the accelerator that the devices stand for", "torch_openreg/openreg/models.py"
+    ),
+    Variable("OPENREG_DEVICE_COUNT", "number", "2, or the model's", "the number of devices", _DEVICE),
+    Variable("OPENREG_DEVICE_MEMORY", "size", "16G, or the model's", "the bytes of each device", _DEVICE),
+    Variable("OPENREG_VISIBLE_DEVICES", "list", "all", "the devices that the process may use", _DEVICE),
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
+    Variable("CUDA_VISIBLE_DEVICES", "list", "all", "the same, for devices of the type cuda", _DEVICE),
+    # LEFT OUT OF A NEW BACKEND END
+    _choice("OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued work runs", _DEVICE),
+    Variable("OPENREG_CHAOS_SEED", "number", "0", "the delays of the mode chaos", _DEVICE),
+    _choice("OPENREG_POISON", ("0", "1"), "whether free memory holds NaN", "csrc/runtime/memory/OpenRegPoison.cpp"),
+    Variable("OPENREG_FAULTS", "program", "", "what goes wrong on purpose", "torch_openreg/openreg/faults.py"),
+    Variable("OPENREG_SANITIZER", "list", "", "what the sanitizer looks for", "torch_openreg/openreg/sanitizer.py"),
+    Variable("PYTORCH_ALLOC_CONF", "settings", "", "settings of all caching allocators", ""),
+    Variable("OPENREG_ALLOC_CONF", "settings", "", "settings of this device's allocator", _ALLOCATOR),
+    # The package.
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
+    _choice("TORCH_OPENREG_AS", ("openreg", "cuda"), "the type of the devices", "torch_openreg/_loader.py"),
+    # LEFT OUT OF A NEW BACKEND END
+    _choice("TORCH_OPENREG_AUTOLOAD", ("1", "0", "strict"), "when the package is loaded", "torch_openreg/_loader.py"),
+    Variable(
+        "TORCH_OPENREG_FALLBACK",
+        "policy",
+        "silent",
+        "what becomes of operators without a kernel of the device's own",
+        "torch_openreg/openreg/fallback.py",
+    ),
+    _choice(
+        "TORCH_OPENREG_LAUNCH_TRACEBACK",
+        ("0", "1"),
+        "whether a failure of queued work names the line of its launch",
+        "torch_openreg/csrc/Module.cpp",
+    ),
+    Variable("TORCH_OPENREG_TRACE", "file", "", "where a trace is written", "torch_openreg/openreg/profiler.py"),
+    _choice(
+        "TORCH_OPENREG_AUTOGRAD_THREADS",
+        ("0", "1"),
+        "whether backward runs on autograd's threads",
+        "csrc/aten/native/KernelScope.cpp",
+    ),
+    _choice(
+        "OCCL_TRANSPORT",
+        ("auto", "gloo", "shm"),
+        "what collectives use",
+        "csrc/distributed/ProcessGroupOCCL.cpp",
+    ),
+    _choice("OCCL_CHECK", ("1", "0"), "whether ranks compare what they call", "csrc/distributed/Header.cpp"),
+    Variable("TORCH_DEVICE_BACKEND_AUTOLOAD", "switch", "1", "whether PyTorch loads any backend at import", ""),
+)
+
+# Those that are checked at import. The device checks its own when it starts, and a process group its own when it is
+# made: a program may set them until then.
+_AT_IMPORT = tuple(
+    variable
+    for variable in VARIABLES
+    if variable.choices and not variable.reader.startswith(("third_party", "csrc/distributed"))
+)
+
+
+def check(environment: Mapping[str, str] = os.environ) -> None:
+    """Raises ValueError for the first variable of the package that has a value it cannot have. Empty means unset."""
+    for variable in _AT_IMPORT:
+        if value := environment.get(variable.name):
+            variable.check(value)
