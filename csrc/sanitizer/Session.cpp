@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "../runtime/OpenRegKernel.h"
-#include "../runtime/OpenRegStop.h"
+#include "../runtime/OpenRegException.h"
 #include "../runtime/OpenRegStream.h"
 #include "../runtime/memory/OpenRegDeviceAllocator.h"
 #include "../runtime/memory/OpenRegRedZone.h"
