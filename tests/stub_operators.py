@@ -118,9 +118,9 @@ HEAD = """# Operators that can be registered through a stub
 
 PyTorch's operators compute their inner loop through a *stub*, a table with one kernel for each device type. A backend
 that fills its slot in a stub gets the operator's checks, promotion, broadcasting and iteration from PyTorch
-(`csrc/borrowed/routes/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This backend fills a slot
-with the CPU's kernel. That is correct only if the kernel takes its addresses from the iterator and from nothing else
-(`csrc/borrowed/Stub.h`). The sections of this page follow from this rule.
+(`csrc/borrowed/routes/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This backend
+fills a slot with the CPU's kernel. That is correct only if the kernel takes its addresses from the iterator and from
+nothing else (`csrc/borrowed/Stub.h`). The sections of this page follow from this rule.
 
 `make stubs` writes this page from PyTorch 2.13: the stubs are those in its headers, relative to `ATen/native`.
 """

@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "../runtime/OpenRegKernel.h"
 #include "../runtime/OpenRegException.h"
+#include "../runtime/OpenRegKernel.h"
 #include "../runtime/OpenRegStream.h"
 #include "../runtime/memory/OpenRegDeviceAllocator.h"
 #include "../runtime/memory/OpenRegRedZone.h"

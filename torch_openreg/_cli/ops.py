@@ -72,6 +72,7 @@ def stated_route(source: str) -> tuple[str, str]:
 
 def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
     """The route of an operator for tensors of a layout, and the source of its kernel."""
+    _C._init()  # kernels for other layouts are registered when the device starts
     table = torch._C._dispatch_dump_table(name)
     device, cpu = KEYS[layout]
     source, kind = entry(table, device)
@@ -88,14 +89,13 @@ def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
     source, kind = entry(table, "AutogradPrivateUse1")
     if kind and "VariableType" not in source and kind not in ("backend fallback", "fallthrough"):
         return "autograd", source
-    if any(entry(table, other)[1] == "kernel" for _, other in KEYS.values()):
+    if any(entry(table, theirs)[1] == "kernel" and entry(table, ours)[1] for ours, theirs in KEYS.values()):
         return "other layouts", ""
     return "missing", ""
 
 
 def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Operator]:
     """Every operator of the namespaces that is defined in this process, by name. Without a namespace: all operators."""
-    _C._init()  # kernels for other layouts are registered when the device starts
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         namespace, _, rest = name.partition("::")
         if (namespaces and namespace not in namespaces) or not torch._C._dispatch_has_kernel(name):
@@ -268,10 +268,10 @@ def main(argv: Sequence[str]) -> int:
         if (not options.route or row.route in options.route)
         and (not options.patterns or any(matches(row.name, pattern) for pattern in options.patterns))
     ]
-    sentence = borrowed(rows) if options.borrowed else ""
+    sentence = borrowed(rows) if options.borrowed and rows else ""
     if options.borrowed:
         rows = [row for row in rows if row.route in BORROWED]
-    if not rows:
+    if not rows and not sentence:
         print("torch-openreg ops: no such operator", file=sys.stderr)
         return 1
     if options.json:
