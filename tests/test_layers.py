@@ -38,7 +38,7 @@ def loop(graph: dict[str, set[str]]) -> list[str]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        return error.args[1]  # type: ignore[no-any-return]
+        return error.args[1]
     return []
 
 

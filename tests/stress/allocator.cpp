@@ -9,8 +9,8 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
-#include "runtime/memory/OpenRegDeviceAllocator.h"
 #include "runtime/OpenRegStream.h"
+#include "runtime/memory/OpenRegDeviceAllocator.h"
 #include "stress.h"
 
 namespace {
