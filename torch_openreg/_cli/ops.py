@@ -271,7 +271,7 @@ def main(argv: Sequence[str]) -> int:
     sentence = borrowed(rows) if options.borrowed and rows else ""
     if options.borrowed:
         rows = [row for row in rows if row.route in BORROWED]
-    if not rows and not sentence:
+    if not rows and (options.patterns or not sentence):
         print("torch-openreg ops: no such operator", file=sys.stderr)
         return 1
     if options.json:
