@@ -8,7 +8,7 @@
 
 #include "../runtime/OpenRegKept.h"
 #include "../runtime/OpenRegKernel.h"
-#include "../runtime/OpenRegRedZone.h"
+#include "../runtime/memory/OpenRegRedZone.h"
 #include "Accesses.h"
 #include "InitCheck.h"
 #include "MemoryCheck.h"
