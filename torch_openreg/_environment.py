@@ -87,7 +87,7 @@ VARIABLES: tuple[Variable, ...] = (
         "TORCH_OPENREG_AUTOGRAD_THREADS",
         ("0", "1"),
         "whether backward runs on autograd's threads",
-        "csrc/aten/native/KernelScope.cpp",
+        "csrc/borrowed/OneTeam.cpp",
     ),
     _choice(
         "OCCL_TRANSPORT",
