@@ -74,7 +74,7 @@ assert torch_openreg_autoload._autoload() is torch.openreg
 
 UNKNOWN = (
     'The device "openreg" is not available: torch_openreg failed in check_environment: ValueError: TORCH_OPENREG_AS is '
-    f"'gpu'. Set it to cuda, or to openreg (the default), or unset it.{DOCTOR}"
+    f"'gpu'. Set it to openreg (the default) or cuda, or unset it.{DOCTOR}"
 )
 
 
