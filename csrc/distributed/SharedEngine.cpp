@@ -320,12 +320,12 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
         continue; // the first operand of the next step
       }
       // The last step alone writes the output: that may be the input, which the steps before still need.
-      thread_local std::vector<char> sums(kHalf);
+      sums_.resize(kHalf);
       const auto type = request.outputs[0].scalar_type();
       const auto numel = static_cast<int64_t>(bytes / c10::elementSize(type));
       const bool is_last = from == size_ - 1;
-      char* const into = is_last ? target : sums.data();
-      combine(request.reduction.op, type, into, from == 1 ? data_of(0) : sums.data(), data_of(from), numel);
+      char* const into = is_last ? target : sums_.data();
+      combine(request.reduction.op, type, into, from == 1 ? data_of(0) : sums_.data(), data_of(from), numel);
       if (is_last) {
         finish_reduction(request.reduction, type, target, numel);
       }

@@ -56,6 +56,7 @@ class SharedEngine final : public ThreadedEngine {
   std::vector<int> processes_;
   std::mutex mutex_;
   uint32_t stage_ = 0;
+  std::vector<char> sums_; // of the ranks before the last one, for one stage
   std::atomic<bool> aborted_{false};
 };
 
