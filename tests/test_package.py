@@ -156,6 +156,14 @@ def test_the_libraries_carry_no_path_of_the_machine_that_built_them(installed: E
         assert names in ([library.name], []) and (names or library.name in ("_C.so", "_C_cuda.so"))
 
 
+def test_thread_local_state_fits_what_glibc_keeps_for_libraries_that_are_opened_later(installed: Environment) -> None:
+    """512 bytes (glibc.rtld.optional_static_tls). Above that, each access is a slow call: empty() takes 5 % longer."""
+    for library in (installed.package / "lib").glob("libtorch*.so"):
+        rows = [row.split() for row in run_tool("readelf", "--program-headers", "--wide", library).splitlines()]
+        (size,) = (int(row[5], 16) for row in rows if row[:1] == ["TLS"])
+        assert 0 < size <= 512, library.name
+
+
 def test_version_and_paths_are_public(installed: Environment, wheel: Path) -> None:
     code = """
 import torch_openreg as t
