@@ -185,6 +185,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orDeviceCanAccessPeer": (_INT_P, ctypes.c_int, ctypes.c_int),
     "orMalloc": (_POINTER_P, SIZE),
     "orFree": (POINTER,),
+    "orSetGuardSize": (ctypes.c_size_t,),
     "orMallocHost": (_POINTER_P, SIZE),
     "orFreeHost": (POINTER,),
     "orMemGetInfo": (_SIZE_P, _SIZE_P),

@@ -595,12 +595,12 @@ def padded_positions_of_an_output_stay_unwritten(fixed: bool) -> None:
 names: dict[str, bytes] = {}  # a report may tell of a kernel long after it has ended
 
 
-def run_kernel(name: str, tensor: torch.Tensor, elements: int, tell: bool = True) -> None:
-    """A kernel that writes ``elements`` float32 zeros to where ``tensor`` begins. Waits for it."""
+def run_kernel(name: str, tensor: torch.Tensor, elements: int, tell: bool = True, first: int = 0) -> None:
+    """A kernel that writes ``elements`` float32 zeros to ``tensor``, from element ``first`` on. Waits for it."""
     address = tensor.data_ptr()
 
     def write(_: object) -> None:
-        ctypes.memset(get_kernel_pointer(address), 0, 4 * elements)
+        ctypes.memset(get_kernel_pointer(address) + 4 * first, 0, 4 * elements)
 
     def operands(_: object, visit: Callable[..., None], context: object) -> None:
         operand = Operand(address, 4 * tensor.numel(), 0, None, None, 2)

@@ -1,4 +1,4 @@
-"""A host that dereferences device memory is told what it touched, and other faults keep their handlers."""
+"""A host access to device memory is explained on stderr, and other segmentation faults reach their handlers."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def test_a_host_access_to_device_memory_is_explained() -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_with_faulthandler_enabled_before_both_speak() -> None:
+def test_faulthandler_enabled_before_the_start_also_reports_a_host_access() -> None:
     result = run_python(TOUCH.format(""), "-X", "faulthandler")
     assert explained(result)
     assert PYTHON_SAYS in result.stderr
 
 
-def test_with_faulthandler_enabled_after_both_speak() -> None:
+def test_faulthandler_enabled_after_the_start_also_reports_a_host_access() -> None:
     result = run_python(TOUCH.format("import faulthandler; faulthandler.enable()"))
     assert explained(result)
     assert PYTHON_SAYS in result.stderr
 
 
-def test_with_faulthandler_enabled_after_both_speak_in_a_thread() -> None:
+def test_faulthandler_also_reports_a_host_access_of_another_thread() -> None:
     code = """
         import threading, faulthandler
         pointer = malloc(4096)
@@ -88,7 +88,7 @@ def test_every_other_segmentation_fault_keeps_its_handler(order: str, crash: str
     assert (PYTHON_SAYS in result.stderr) == (order != "no_faulthandler")
 
 
-def test_a_signal_from_another_process_kills() -> None:
+def test_a_sigsegv_from_another_process_ends_the_process_without_an_explanation() -> None:
     code = "malloc(1); import subprocess, time; subprocess.run(['kill', '-SEGV', str(os.getpid())]); time.sleep(60)"
     result = run_python(code)
     assert (result.returncode, result.stderr) == (-signal.SIGSEGV, "")
@@ -167,3 +167,33 @@ def test_a_handler_that_was_there_before_still_recovers(tmp_path: Path, kind: st
         r"ran, or an index is out of bounds\.",
         third,
     )
+
+
+GUARDED = """
+from openreg_c import lib, memory_info
+free, _ = memory_info()
+call("orSetGuardSize", 1)
+first, second = malloc(5000), malloc(5000)
+call("orSetGuardSize", 0)
+third = malloc(5000)
+print(free - memory_info()[0], flush=True)  # guards are not memory
+window = lib.orGetKernelPointer
+window.restype, window.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+for pointer in (first, second, third):
+    ctypes.memset(window(pointer), 1, 8192)
+    ctypes.string_at(window(pointer), 8192)
+print(hex(first), flush=True)
+ctypes.memset(window({}) + 8192 + 100, 1, 1)
+"""
+
+
+@pytest.mark.parametrize("pointer", ["first", "second"])
+def test_a_kernel_that_goes_past_the_end_faults_in_the_guard(pointer: str) -> None:
+    result = run_python(GUARDED.format(pointer))
+    assert result.stdout.startswith("24576\n0x")
+    assert re.fullmatch(
+        r"openreg: a kernel accessed memory of device 0 at 0x\w+, 3292 bytes past the end of an allocation of 5000 "
+        r"bytes: an index is out of bounds\.\n",
+        result.stderr,
+    )
+    assert result.returncode == -signal.SIGSEGV

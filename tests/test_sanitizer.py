@@ -1,10 +1,12 @@
-"""The sanitizer finds each bug of tests/sanitizer_pairs.py by the check that names its cause, and reports no twin."""
+"""The sanitizer finds each bug of tests/sanitizer_pairs.py by the right check, and reports no repaired program."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,9 +52,35 @@ def test_a_repaired_twin_is_not_reported(pair: Pair) -> None:
     assert [str(report) for report in session.reports] == []
 
 
-def test_there_are_enough_pairs() -> None:
+def test_at_least_40_pairs_exist_and_15_come_from_public_bugs() -> None:
     assert len(PAIRS) >= 40
     assert len({pair.link for pair in PAIRS if pair.link}) >= 15
+
+
+LEAP = """
+from sanitizer_pairs import ones, run_kernel
+from torch_openreg.openreg import sanitizer
+with sanitizer.enable("memory"):
+    neighbours = [ones(1 << 20) for _ in range(3)]
+    for x in neighbours:
+        run_kernel("scatter", x, 1, first={})
+"""
+
+
+def test_a_kernel_that_leaps_over_the_red_zone_of_a_large_block_faults(mode: str) -> None:
+    def scatter(first: int) -> subprocess.CompletedProcess[str]:
+        variables = {**os.environ, "OPENREG_EXECUTION": mode, "PYTHONPATH": str(Path(__file__).parent)}
+        return subprocess.run([sys.executable, "-c", LEAP.format(first)], env=variables, capture_output=True, text=True)
+
+    result = scatter((1 << 20) + 2048)  # 8,192 bytes past the end; the block has 512 bytes of red zone
+    assert re.fullmatch(
+        r"openreg: the kernel scatter accessed memory of device 0 at 0x\w+, 7680 bytes past the end of an allocation "
+        r"of 4194816 bytes: an index is out of bounds\.\n",
+        result.stderr,
+    )
+    assert result.returncode == -signal.SIGSEGV
+    repaired = scatter((1 << 20) - 1)
+    assert (repaired.returncode, repaired.stderr) == (0, "")
 
 
 # ---- what a report says ----------------------------------------------------------------------------------------------
@@ -100,7 +128,7 @@ def test_by_default_a_finding_stops_the_work_that_it_is_about() -> None:
     assert x.tolist() == [2, 2, 2, 2]  # the second one has not run
 
 
-def test_what_cannot_fail_raises_at_the_end_of_the_block() -> None:
+def test_a_finding_about_a_free_is_raised_at_the_end_of_the_block() -> None:
     with pytest.raises(sanitizer.Error, match="is freed while"), sanitizer.enable("race"):
         x = ones(64)
         side = new_stream()

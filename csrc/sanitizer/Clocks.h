@@ -7,7 +7,7 @@
 #include <vector>
 
 // LITERALINCLUDE START: CLOCK RULES
-// Which actor knows that which work is done: a vector clock for each stream, and one for the host (Fidge 1988, Mattern
+// Which actor knows that which work is done. An actor is a stream, or the host; each has a vector clock (Fidge 1988, Mattern
 // 1989).
 //
 // Rules: a stream knows the work of another stream if it has waited for an event that was recorded after that work. The

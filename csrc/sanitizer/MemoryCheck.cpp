@@ -5,16 +5,24 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../runtime/memory/OpenRegRedZone.h"
+
 namespace c10::openreg::sanitizer {
 namespace {
 
 constexpr unsigned char kPattern = 0xA5;
+constexpr size_t kGuard = size_t{2} << 20; // bytes: large blocks are aligned to it, so that a smaller one saves nothing
 
 unsigned char* bytes_of(const Extent& zone) {
   return static_cast<unsigned char*>(orGetKernelPointer(reinterpret_cast<const void*>(zone.begin)));
 }
 
 } // namespace
+
+void watch_ends_of_blocks(bool watch) {
+  red_zone = watch ? kRedZone : 0;
+  OPENREG_CHECK(orSetGuardSize(watch ? kGuard : 0));
+}
 
 Extent red_zone_of(const Block& block) {
   constexpr size_t kGranule = 512; // bytes; the allocator rounds sizes up to a multiple of it

@@ -9,11 +9,15 @@
 // The memory check: a kernel writes past the end of a block, or uses a block that was freed.
 //
 // Rules: the bytes behind every block belong to no tensor (OpenRegRedZone.h) and hold a pattern. When a kernel ends
-// that may have changed the pattern, the pattern is compared. A write further away is not found.
+// that may have changed the pattern, the pattern is compared. Behind a block of more than 1 MiB there is a guard
+// (orSetGuardSize) too: a kernel that reads or writes there faults. Other accesses further away are not found.
 // LITERALINCLUDE END: MEMORY RULES
 namespace c10::openreg::sanitizer {
 
 constexpr size_t kRedZone = 512; // the least size of a red zone in bytes
+
+// Blocks that are allocated from now on have red zones and guards, or have none.
+void watch_ends_of_blocks(bool watch);
 
 // The red zone of a block.
 Extent red_zone_of(const Block& block);

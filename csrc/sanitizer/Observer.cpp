@@ -110,7 +110,7 @@ void begin_work(const orActivity& activity, bool tells_results) {
     if (waits) {
       session->clocks.host_waits(actor);
     }
-    keep(found);
+    add_new_reports(found);
   }
   stop_if_pending();
 }
@@ -140,7 +140,7 @@ void end_work(const orActivity& activity) {
       }
     }
   }
-  keep(found);
+  add_new_reports(found);
 }
 
 void allocate(const orActivity& activity) {
@@ -167,7 +167,7 @@ void allocate(const orActivity& activity) {
   if (session->checks & kRace && activity.stream) {
     std::vector<Report> found;
     settle_early_frees(session->clocks.actor_of(activity.stream), found);
-    keep(found);
+    add_new_reports(found);
   }
   Block& block = session->shadow.add(reinterpret_cast<const void*>(extent.begin), extent.run);
   block.stream = activity.stream;

@@ -26,9 +26,10 @@ Report make_race(const Block& block, const Access& now, const Access& before, bo
       is_host ? c10::str(": the host does not wait for ", who(before), ".")
               : c10::str(": nothing orders ", who(now), " after ", who(before), "."));
   report.remedy = is_host ? c10::str(
-                                "Let the host wait between the two lines: synchronize() of an event recorded after ",
+                                "Let the host wait between the two lines: call event.synchronize() for an event that "
+                                "was recorded after ",
                                 before.name,
-                                ", or of ",
+                                ", or stream.synchronize() for ",
                                 who(before),
                                 ".")
                           : c10::str(
@@ -47,7 +48,7 @@ Report make_race(const Block& block, const Access& now, const Access& before, bo
 void check_access(Block& block, Access access, const Clocks& clocks, std::vector<Report>& found) {
   auto& accesses = block.accesses;
   size_t kept = 0;
-  bool is_known = false; // an earlier access of the same work covers this one
+  bool is_known = false; // an earlier write of the same kernel, copy or fill covers this access
   for (size_t i = 0; i < accesses.size(); ++i) {
     Access& each = accesses[i];
     const bool is_ordered = clocks.is_before(each.actor, each.time, access.actor);
@@ -79,33 +80,34 @@ void check_access(Block& block, Access access, const Clocks& clocks, std::vector
   accesses.push_back(std::move(access));
 }
 
-std::vector<Access> find_users(const Block& block, const Access& free, const Clocks& clocks) {
+std::vector<Access> find_users(const Block& block, const Access& the_free, const Clocks& clocks) {
   std::vector<Access> users;
   for (const Access& each : block.accesses) {
-    const bool is_named = std::find(block.users.begin(), block.users.end(), each.actor) != block.users.end();
-    if (each.actor != kHost && !is_named && !clocks.is_before(each.actor, each.time, free.actor)) {
+    const bool is_recorded = // record_stream() was called with the stream
+        std::find(block.users.begin(), block.users.end(), each.actor) != block.users.end();
+    if (each.actor != kHost && !is_recorded && !clocks.is_before(each.actor, each.time, the_free.actor)) {
       users.push_back(each);
     }
   }
   return users;
 }
 
-Report make_early_free(const Access& free, const Access& user, size_t size, Site allocated) {
-  Report report{.kind = Kind::Race, .accesses = {free, user}, .block = size, .allocated = allocated};
+Report make_early_free(const Access& the_free, const Access& user, size_t size, Site allocated) {
+  Report report{.kind = Kind::Race, .accesses = {the_free, user}, .block = size, .allocated = allocated};
   report.problem = c10::str(
       "a tensor is freed while ",
       user.name,
       " on ",
       who(user),
-      " may still use its memory, which ",
-      who(free),
-      " may give to the next tensor.");
+      " may still use its memory. The memory may be reused on ",
+      who(the_free),
+      ".");
   report.remedy = c10::str(
-      "Call tensor.record_stream(stream) with ",
+      "With A = ",
+      who(the_free),
+      " and B = ",
       who(user),
-      " before the tensor goes, or let ",
-      who(free),
-      " wait for that stream before.");
+      ", call tensor.record_stream(B) before the tensor is freed, or first call A.wait_stream(B).");
   return report;
 }
 

@@ -6,7 +6,8 @@
 
 // LITERALINCLUDE START: RACE RULES
 // The race check. A race is a pair of accesses to the same byte, at least one of them a write, by two streams or by a
-// stream and the host, if neither access is ordered before the other (Clocks.h).
+// stream and the host, if neither access is ordered before the other. An *actor* is a stream or the host; the vector clocks
+// of Clocks.h say which access of which actor is ordered before which other one.
 //
 // Rules: the order in the program decides, and not the times of a run. So a race is found in every execution mode, even
 // if nothing runs at the same time. An access is kept until a later access, which is ordered after it, covers its
@@ -20,9 +21,9 @@ void check_access(Block& block, Access access, const Clocks& clocks, std::vector
 
 // The block is freed: the next allocation on its stream may reuse it. Returns the accesses of other streams that are
 // not ordered before the free.
-std::vector<Access> find_users(const Block& block, const Access& free, const Clocks& clocks);
+std::vector<Access> find_users(const Block& block, const Access& the_free, const Clocks& clocks);
 
 // The report about an access of find_users(), if the block's stream has still not waited for it.
-Report make_early_free(const Access& free, const Access& user, size_t size, Site allocated);
+Report make_early_free(const Access& the_free, const Access& user, size_t size, Site allocated);
 
 } // namespace c10::openreg::sanitizer

@@ -72,7 +72,7 @@ void end_watch(const orActivity& activity, Site site) {
       look(*block);
     }
   }
-  keep(found);
+  add_new_reports(found);
 }
 
 } // namespace c10::openreg::sanitizer

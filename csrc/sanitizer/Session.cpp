@@ -13,7 +13,6 @@
 #include "../runtime/OpenRegKernel.h"
 #include "../runtime/OpenRegStream.h"
 #include "../runtime/memory/OpenRegDeviceAllocator.h"
-#include "../runtime/memory/OpenRegRedZone.h"
 #include "Accesses.h"
 #include "HostAccess.h"
 #include "MemoryCheck.h"
@@ -63,7 +62,7 @@ void start(unsigned checks, bool raises) {
   }
   forget_pending();
   running = true;
-  red_zone = checks & kMemory ? kRedZone : 0;
+  watch_ends_of_blocks(checks & kMemory);
   set_stop_handler(&raise_pending);
   OPENREG_CHECK(orActivitySubscribe(&subscriber, observe, nullptr, kObserved));
   if (checks & kRace) {
@@ -76,11 +75,11 @@ void stop() {
     watch_host_accesses(false);
     OPENREG_CHECK(orActivityUnsubscribe(subscriber));
     set_stop_handler(nullptr);
-    red_zone = 0;
+    watch_ends_of_blocks(false);
     const std::lock_guard lock(session_mutex);
     std::vector<Report> found;
     settle_early_frees(std::nullopt, found);
-    keep(found);
+    add_new_reports(found);
     session->shadow = {};
     session->clocks = {};
     session->handles.clear();
@@ -94,7 +93,7 @@ std::vector<Finding> findings(size_t first, bool settles) {
     if (session && settles) {
       std::vector<Report> found;
       settle_early_frees(std::nullopt, found);
-      keep(found);
+      add_new_reports(found);
     }
     for (size_t i = first; session && i < session->reports.size(); ++i) {
       reports.push_back(session->reports[i]);
@@ -126,7 +125,7 @@ void look_for_leaks() {
   }
   std::vector<Report> found;
   find_leaks(session->shadow, session->handles, found);
-  keep(found);
+  add_new_reports(found);
 }
 
 void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
@@ -155,7 +154,7 @@ void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
   access.site = site;
   access.name = name;
   check_access(*block, std::move(access), session->clocks, found);
-  keep(found);
+  add_new_reports(found);
 }
 
 } // namespace c10::openreg::sanitizer

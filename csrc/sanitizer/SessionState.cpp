@@ -13,12 +13,13 @@ std::unique_ptr<SessionState> session;
 
 namespace {
 
-std::atomic<uint64_t> generation{0}; // the number of the session
-std::atomic<void (*)(size_t)> raiser{nullptr};
+std::atomic<uint64_t> session_number{0};
+std::atomic<void (*)(size_t)> raiser{nullptr}; // the bindings set it: throws sanitizer.Error for a finding
 
-// The finding that the calling thread's next work is to be stopped with.
+// A finding that the calling thread has not raised yet. The thread's next work does not run; the finding is thrown instead.
+// It is ignored in a later session.
 struct Pending {
-  uint64_t generation = 0;
+  uint64_t session_number = 0;
   size_t finding = 0;
   bool exists = false;
 };
@@ -27,24 +28,24 @@ thread_local Pending pending;
 } // namespace
 
 void forget_pending() {
-  ++generation;
+  ++session_number;
 }
 
 bool has_pending() {
-  return pending.exists && pending.generation == generation.load(std::memory_order_relaxed);
+  return pending.exists && pending.session_number == session_number.load(std::memory_order_relaxed);
 }
 
 void raise_pending() {
   if (has_pending()) {
     pending.exists = false;
-    orGetLastError();
+    orGetLastError(); // clears the error with which the device library refused the work
     if (const auto raise = raiser.load()) {
       raise(pending.finding);
     }
   }
 }
 
-void keep(std::vector<Report>& found) {
+void add_new_reports(std::vector<Report>& found) {
   for (Report& each : found) {
     const Access& first = each.accesses.front();
     const Access& last = each.accesses.back();
@@ -52,7 +53,7 @@ void keep(std::vector<Report>& found) {
       continue;
     }
     if (session->raises && !has_pending()) {
-      pending = {generation, session->reports.size(), true};
+      pending = {session_number, session->reports.size(), true};
     }
     session->reports.push_back(std::move(each));
   }

@@ -51,7 +51,7 @@ extern std::unique_ptr<SessionState> session; // the running session or the last
 //
 // Moves the reports to those of the session, except for those that it has already. If the session raises, the first new
 // one stops the next work of the calling thread.
-void keep(std::vector<Report>& found);
+void add_new_reports(std::vector<Report>& found);
 
 // To be called with the lock held.
 //

@@ -6,27 +6,32 @@
 #include "Bytes.h"
 #include "Report.h"
 
-// What the sanitizer knows about each block of memory, on the device and in pinned memory.
+// What the sanitizer knows about each block of memory, on the device and in pinned memory. A Site is a line of the program
+// (Site.h), an Actor is a stream or the host (Clocks.h), an Access is one use of the memory (Report.h).
 namespace c10::openreg::sanitizer {
 
+// Not the allocator's own Block (OpenRegBlock.h), of which the sanitizer knows only what the activities tell.
 struct Block {
   uintptr_t begin = 0;
   size_t size = 0;
   orStream_t stream = nullptr; // the stream that the block belongs to; null: none
   int device = -1;             // -1: pinned memory
   Site site = 0;               // where it was allocated
-  uint64_t order = 0;          // the number of its allocation; 0: before the session
+  uint64_t order = 0;          // 1 for the session's first allocation, and so on; 0: allocated before the session
   std::vector<Access> accesses;
   std::vector<Actor> users; // the streams that record_stream() was called with
-  Bytes unwritten;
+  Bytes unwritten;          // the bytes that nobody has written since the allocation (the init check)
   bool has_red_zone = false;
-  bool is_armed = false; // a kernel has run on the block's stream, so the pattern has been written
+  // Whether the red zone can be checked: a kernel that was launched after the allocation has ended on the block's stream, so
+  // the fill of the red zone, which was queued before it, has run.
+  bool is_armed = false;
 };
 
 class Shadow {
  public:
   // Adds a block that was allocated, and forgets the blocks that were at the same addresses.
   Block& add(const void* address, size_t size);
+  // Removes the block, and remembers that the line `freed` of the program freed it.
   void remove(const Block& block, Site freed);
   // The block that contains the address; null if there is none.
   Block* find(uintptr_t address);
@@ -45,7 +50,7 @@ class Shadow {
  private:
   std::map<uintptr_t, Block> blocks_;
   std::map<uintptr_t, Freed> freed_;
-  Block* last_ = nullptr;
+  Block* last_ = nullptr; // the last result of find(): the next access is often to the same block
 };
 
 } // namespace c10::openreg::sanitizer

@@ -12,8 +12,8 @@
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace torch {
-// A function of libtorch_python. It is declared here because the header that declares it needs a library that not every
-// version of PyTorch ships.
+// A function of libtorch_python. It is declared here because its header (profiler/python/combined_traceback.h) includes
+// nlohmann/json.hpp, which not every version of PyTorch ships.
 TORCH_API std::vector<py::object> py_symbolize(std::vector<CapturedTraceback*>& to_symbolize);
 } // namespace torch
 
@@ -30,7 +30,7 @@ at::HostAllocator* host_allocator() {
   return at::getHostAllocator(c10::DeviceType::PrivateUse1);
 }
 
-// ---- statistics, under CUDA's keys
+// ---- statistics, with the keys of torch.cuda.memory_stats()
 
 py::dict to_dict(const c10::CachingAllocator::Stat& stat) {
   py::dict result;
@@ -84,6 +84,7 @@ py::dict host_memory_stats() {
 
 // ---- memory pools
 
+// A filter for begin_allocate_to_pool(): true on the thread that called on_this_thread().
 auto on_this_thread() {
   return [thread = std::this_thread::get_id()](c10::Stream) { return std::this_thread::get_id() == thread; };
 }
@@ -124,6 +125,7 @@ std::shared_ptr<c10::GatheredContext> gather_with_cpp() {
   return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, /*cpp=*/true);
 }
 
+// For which events a stack trace is recorded.
 RecordContext parse_context(const std::optional<std::string>& context) {
   if (!context) {
     return RecordContext::NEVER;
@@ -153,6 +155,7 @@ void record_memory_history(
     options.emplace();
     options->gather = stacks == "all" ? gather_with_cpp : gather;
     options->when = parse_context(context);
+    // "state": the stack traces of blocks in use, and (as CUDA's) no history but its last entry.
     options->max_entries = *enabled == "all" ? max_entries : 1;
     for (const std::string& action : skip_actions) {
       options->skipped.push_back(c10::CachingDeviceAllocator::parseTraceEntryAction(action));
@@ -185,8 +188,8 @@ const char* action_name(TraceEntry::Action action) {
   }
 }
 
-// Converts a snapshot to the dictionary that torch/cuda/_memory_viz.py reads. All stack traces are added together at
-// the end, because the symbols of C++ frames need a process.
+// Converts a snapshot to the dictionary that torch/cuda/_memory_viz.py reads. The stack traces are symbolized in one call at
+// the end, because that call may have to start a process (addr2line) for frames of C++.
 class SnapshotToDict {
  public:
   py::dict convert(const c10::openreg::MemorySnapshot& snapshot) {
@@ -213,7 +216,7 @@ class SnapshotToDict {
 
  private:
   std::vector<torch::CapturedTraceback*> traces_;
-  std::vector<py::dict> owners_; // by trace: the dictionary that gets the frames
+  std::vector<py::dict> owners_; // owners_[i] is the dictionary that gets the frames of traces_[i]
 
   void add_frames(const py::dict& owner, const std::shared_ptr<c10::GatheredContext>& context) {
     owner["frames"] = py::list();
@@ -317,7 +320,8 @@ void attach_out_of_memory_observer(py::function observer) {
 
 void add_memory(py::module_& module) {
   using c10::openreg::check_device_index;
-  // The allocator and torch.openreg.memory check sizes and devices. Addresses are device addresses.
+  // These functions check nothing: the allocator and torch.openreg.memory check sizes and devices. Addresses are addresses of
+  // the device window.
   module.def("_caching_allocator_alloc", wrap_pybind_function([](size_t size) {
                return reinterpret_cast<uintptr_t>(device_allocator()->raw_allocate(size));
              }));

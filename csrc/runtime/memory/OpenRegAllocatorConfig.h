@@ -3,6 +3,7 @@
 #include <c10/core/AllocatorConfig.h>
 
 #include "../OpenRegException.h"
+#include "OpenRegRedZone.h"
 
 // What PYTORCH_ALLOC_CONF, OPENREG_ALLOC_CONF and torch._C._accelerator_setAllocatorSettings() say about device memory,
 // and the sizes that follow from it.
@@ -27,9 +28,13 @@ OPENREG_API void set_block_alignment(size_t bytes);
 // is first rounded up to the next step between two powers of two.
 size_t round_size(size_t size);
 
-// The size of a new segment in which a block of `size` bytes fits.
+// The size of a new segment in which a block of `size` bytes fits. With red zones, a large block gets a segment of its own
+// that ends with it, so that the device can leave a guard behind it (OpenRegRedZone.h).
 inline size_t get_allocation_size(bool is_small, size_t size) {
   using namespace c10::CachingAllocator;
+  if (C10_UNLIKELY(!is_small && red_zone.load(std::memory_order_relaxed) != 0)) {
+    return size;
+  }
   return is_small                ? kSmallBuffer
          : size < kMinLargeAlloc ? AcceleratorAllocatorConfig::large_segment_size()
                                  : (size + kRoundLarge - 1) / kRoundLarge * kRoundLarge;

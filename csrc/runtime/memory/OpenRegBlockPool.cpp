@@ -20,7 +20,7 @@ Block* BlockPool::find_merged(size_t size) {
         return nullptr;
       }
       merged_.erase(fit);
-      count_as_active(block);
+      remove_from_inactive_stats(block);
       return block;
     }
     if (binned_ == 0) {
@@ -38,7 +38,7 @@ void BlockPool::merge_bins() {
     while (Block* block = bin) {
       bin = block->next_in_bin;
       block->binned = false;
-      count_as_active(block);
+      remove_from_inactive_stats(block);
       merge(block);
     }
   }
@@ -61,7 +61,7 @@ void BlockPool::merge(Block* block) {
     if (!other || other->allocated || other->binned || other->event_count > 0) {
       return false;
     }
-    count_as_active(other);
+    remove_from_inactive_stats(other);
     merged_.erase(other);
     return true;
   };
@@ -72,7 +72,7 @@ void BlockPool::merge(Block* block) {
     block = absorb(block->previous, block);
   }
   merged_.insert(block);
-  count_as_inactive(block);
+  add_to_inactive_stats(block);
 }
 
 void BlockPool::split(Block* block, size_t size) {
@@ -87,7 +87,7 @@ void BlockPool::split(Block* block, size_t size) {
   block->size = size;
   blocks_->emplace(rest->address, rest);
   merged_.insert(rest);
-  count_as_inactive(rest);
+  add_to_inactive_stats(rest);
 }
 
 } // namespace c10::openreg

@@ -11,15 +11,18 @@ namespace c10::openreg {
 
 struct PoolSet;
 
-// The free blocks of one stream and one size class: how they are kept, found, split and merged. A BlockPool takes no
-// memory from the device and gives none back, and it locks nothing: DeviceCachingAllocator does both.
+// The free blocks of one stream that are either small (up to 1 MiB) or large: how they are kept, found, split and merged. A
+// BlockPool neither allocates nor frees segments, and takes no lock. DeviceCachingAllocator allocates and frees the
+// segments, and holds its lock during all calls.
 //
-// A small block that is freed goes to the bin of its exact size, unmerged, and comes back from there in a few
-// nanoseconds: training allocates the same sizes again and again. If no block fits a request, the bins are emptied,
-// neighbours are merged, and the search is repeated before the allocator makes a new segment. CUDA's allocator merges
-// at once instead.
+// A freed block of up to 1 MiB goes into the bin of its exact size and is not merged with its neighbours, so that the next
+// request of that size takes a few nanoseconds: training allocates the same sizes again and again. If no block fits a
+// request, the bins are emptied, neighbours are merged, and the search is repeated before the allocator makes a new
+// segment. CUDA's allocator merges at once instead.
 //
-// Every free block is either in a bin or in `merged_`. It counts as inactive if it is part of a split segment.
+// Every block of the pool is either in a bin or in `merged_`. A freed block that still waits for events is not in the pool
+// yet. The blocks of the pool that are parts of a split segment are counted in the statistics inactive_split and
+// inactive_split_bytes.
 class BlockPool {
  public:
   BlockPool(StreamId stream, bool is_small, PoolSet* owner, DeviceStats* stats, BlockTable* blocks)
@@ -33,7 +36,9 @@ class BlockPool {
     return is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL;
   }
 
-  // Removes the smallest free block of at least `size` bytes, and returns it. Null if there is none.
+  // Removes a free block of at least `size` bytes and returns it: a block from the bin of exactly this size, or else the
+  // smallest block of `merged_` that fits. Returns null if no block fits even after all bins were merged, or if
+  // max_split_size_mb forbids the block that fits. `size` is a multiple of 512, in a small pool of at most 1 MiB.
   Block* find(size_t size) {
     ++searches_;
     if (C10_LIKELY(is_small)) {
@@ -43,7 +48,7 @@ class BlockPool {
         bin = block->next_in_bin;
         block->binned = false;
         --binned_;
-        count_as_active(block);
+        remove_from_inactive_stats(block);
         return block;
       }
     }
@@ -62,14 +67,15 @@ class BlockPool {
     block->binned = true;
     bin = block;
     ++binned_;
-    count_as_inactive(block);
+    add_to_inactive_stats(block);
   }
 
   // Cuts `block`, which find() has returned, to `size` bytes, and adds the remainder as a free block.
   void split(Block* block, size_t size);
 
-  // Removes those free blocks that are whole segments and for which `chosen(block)` is true, and forgets their addresses.
-  // `chosen` keeps the pointer: the block is then its caller's to delete.
+  // Removes those free blocks that are whole segments and for which `chosen(block)` is true, from the pool and from the
+  // table of blocks. Nobody but `chosen` gets these blocks, so the caller must keep the pointers in `chosen` and delete the
+  // blocks.
   template <class Chosen>
   void take_segments(const Chosen& chosen) {
     merge_bins();
@@ -97,14 +103,14 @@ class BlockPool {
   std::set<Block*, BlockComparatorSize> merged_;
   std::array<Block*, kSmallSize / kMinBlockSize + 1> bins_{};
 
-  void count_as_inactive(const Block* block) {
+  void add_to_inactive_stats(const Block* block) {
     if (block->is_split()) {
       increase(stats_->inactive_split, stat_type(), 1);
       increase(stats_->inactive_split_bytes, stat_type(), block->size);
     }
   }
 
-  void count_as_active(const Block* block) {
+  void remove_from_inactive_stats(const Block* block) {
     if (block->is_split()) {
       decrease(stats_->inactive_split, stat_type(), 1);
       decrease(stats_->inactive_split_bytes, stat_type(), block->size);

@@ -16,12 +16,13 @@
 //     a stream runs in order, so work that still reads the block runs before the work of its new owner. If another stream
 //     uses the block, recordStream() must say so, or that stream may read the new owner's bytes.
 //   - Sizes are CUDA's, so that memory_allocated() and memory_reserved() return what CUDA's would: blocks are multiples of
-//     512 bytes; segments from orMalloc() are 2 MiB for blocks up to 1 MiB, 20 MiB for larger ones, and as large as the
-//     request from 10 MiB on.
-//   - The allocator's own tables never lie in device memory. After fork() the child does not have that memory, and must still
-//     be able to drop its tensors.
-//   - Each device has a lock of its own. Nothing waits for the device, for Python's GIL or for a stream's queue while it holds
-//     the lock, because what it waits for may be freeing memory. No thread holds the locks of two devices.
+//     512 bytes. A segment from orMalloc() is 2 MiB for blocks up to 1 MiB, 20 MiB (the setting large_segment_size) for
+//     blocks below 10 MiB, and otherwise the size of the block, rounded up to 2 MiB.
+//   - The allocator's own tables lie in host memory. A forked child has no device memory, but it must still be able to drop
+//     the tensors that it inherited.
+//   - Each device has a lock of its own. A thread that holds the lock never waits for the device, for Python's GIL or for a
+//     stream's queue: the thread or the kernel that it would wait for may need the lock in order to free memory. No thread
+//     holds the locks of two devices.
 // LITERALINCLUDE END: DEVICE ALLOCATOR RULES
 namespace c10::openreg {
 
@@ -37,14 +38,18 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   DataPtr allocate(size_t size) override;
   DataPtr allocate_on(size_t size, DeviceIndex device);
 
-  // Allocates for a kernel that runs on this thread, on `device`: its outputs and temporaries. The result is the address
-  // of the memory in the kernel window, with the label CPU. Whoever frees it, the memory returns to the device. Without
-  // room throws if the memory is `required`, else returns null.
+  // Allocates for a kernel that runs on this thread, on `device`: its outputs and temporaries. The DataPtr says CPU, and
+  // holds an address of the kernel window, through which kernels read and write device memory. Its deleter returns the memory
+  // to this allocator. If the device has no memory left, throws torch.OutOfMemoryError if the memory is `required`, and
+  // otherwise returns null.
   DataPtr allocate_for_kernel(size_t size, DeviceIndex device, bool required = true);
 
-  // Allocates a temporary of a queued kernel, on the current device. Null if there is no room, and for small sizes, which
-  // the host gives as fast. The memory belongs to no stream: earlier kernels may still use what the host has freed. It counts
-  // as reserved, not as allocated, so that statistics do not depend on how far the device has come.
+  // Allocates a temporary of a queued kernel, on the current device, in the same form. Returns null if the device has no
+  // memory left, and for sizes up to 1 MiB; the caller then takes host memory, which is equally fast for such sizes.
+  //
+  // Temporaries come from pools that belong to no stream. They cannot be blocks that the host has freed, because kernels that
+  // were queued before the free may still use those. Temporaries count in memory_reserved() and not in memory_allocated(),
+  // which would otherwise depend on how many queued kernels have run so far.
   DataPtr allocate_temporary(size_t size);
 
   DeleterFnPtr raw_deleter() const override;
@@ -62,22 +67,25 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   double memory_fraction(DeviceIndex device);
   void set_memory_fraction(double fraction, DeviceIndex device);
 
-  // ---- Memory pools: blocks that are kept apart. A pool exists while somebody uses it. When the last user has gone, its
-  // free memory returns to the device at once, without waiting for other streams; the rest returns with emptyCache().
+  // ---- Memory pools (torch.openreg.MemPool): memory that is kept apart from other requests. A pool has a use count. When
+  // the count becomes 0, the free segments of the pool return to the device at once, without waiting for other streams.
+  // Segments with blocks that are still used return with an emptyCache() after these blocks were freed.
   void use_pool(DeviceIndex device, MempoolId_t pool); // makes the pool at its first use
   void release_pool(DeviceIndex device, MempoolId_t pool);
   int pool_use_count(DeviceIndex device, MempoolId_t pool);
   void set_pool_policy(DeviceIndex device, MempoolId_t pool, bool use_on_oom, bool no_split);
-  // Until end_allocate_to_pool() requests are served from the pool if filter(current stream) is true. Uses the pool too.
+  // Until end_allocate_to_pool(), a request is served from the pool if filter(current stream) is true. Also adds 1 to the
+  // pool's use count, which release_pool() takes away again.
   void begin_allocate_to_pool(DeviceIndex device, MempoolId_t pool, std::function<bool(Stream)> filter);
   void end_allocate_to_pool(DeviceIndex device, MempoolId_t pool);
 
   // ---- What the allocator holds and what it did
   void record_history(std::optional<HistoryOptions> options, bool clear); // nullopt: stops the recording
   bool history_enabled();
-  // `pool` {0, 0}: everything. Each device is locked in turn, so that the result is of one moment for each device.
+  // `pool` {0, 0}: everything. `traces`: with the recorded history. The devices are locked one after the other, so the
+  // parts of two devices may show different moments.
   MemorySnapshot snapshot(MempoolId_t pool = {0, 0}, bool traces = true);
-  // Where the block at `address` was allocated; null if that is unknown.
+  // The stack trace that was recorded when the block at `address` was allocated; null if there is none.
   std::shared_ptr<GatheredContext> context_of(const void* address);
   void attach_out_of_memory_observer(OutOfMemoryObserver observer);
 
@@ -87,8 +95,8 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   ForkSafeMutex init_mutex_;
 
   void init();
-  DeviceCachingAllocator& at(DeviceIndex device);
-  DeviceCachingAllocator& checked(DeviceIndex device);
+  DeviceCachingAllocator& at(DeviceIndex device);      // starts the allocator if necessary, and checks nothing
+  DeviceCachingAllocator& checked(DeviceIndex device); // also throws for an index without a device
   DeviceCachingAllocator* owner_of(const void* pointer);
   char* malloc(size_t size, DeviceIndex device, bool required = true, bool for_kernel = false);
   static void free_raw(void* address);

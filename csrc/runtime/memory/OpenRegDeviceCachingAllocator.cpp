@@ -42,7 +42,7 @@ void end_temporary_use(Block* block) {
   block->pool->put(block);
 }
 
-// Whether a test wants the device to be full (torch.openreg.faults). Throws any other error that the test wants.
+// Whether an injected fault (torch.openreg.faults) makes the device appear full. Throws any other injected error.
 bool meets_fault(DeviceIndex device, size_t size) {
   const orError_t error = orRequestAllocation(device, size);
   if (error != orErrorMemoryAllocation) {
@@ -77,6 +77,7 @@ char* DeviceCachingAllocator::malloc(size_t requested_size, bool required, bool 
   char* const address = params.block->address;
   lock.unlock();
   if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
+    // The size without rounding and red zone, because the sanitizer computes from it where the red zone begins.
     orNoteAllocation(address, requested_size, stream_handle(params.stream));
   }
   if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
@@ -102,8 +103,9 @@ C10_ALWAYS_INLINE void DeviceCachingAllocator::alloc_found_block(const AllocPara
   report(block, static_cast<int64_t>(block->size));
 }
 
-// No cached block fits: makes a segment. If the device has no room for it, gives back what is cached, step by step, and
-// tries again. False without room, if the request is not required; else throws.
+// Called when no cached block fits: makes a segment. If the device has no memory for the segment, gives cached memory back,
+// step by step, and tries again. At last takes a cached block of a MemPool with use_on_oom. If nothing helped, throws
+// torch.OutOfMemoryError if the request is required, and otherwise returns false.
 C10_NOINLINE bool DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>& lock, AllocParams& params) {
   if (AcceleratorAllocatorConfig::garbage_collection_threshold() > 0) {
     garbage_collect_cached_blocks(lock, params.context);
@@ -197,7 +199,7 @@ char* DeviceCachingAllocator::malloc_temporary(size_t requested_size) {
   const size_t size = params.block->size;
   lock.unlock();
   if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
-    orNoteAllocation(address, size, nullptr);
+    orNoteAllocation(address, size, nullptr); // the whole block, which has no red zone
   }
   if (C10_UNLIKELY(poison_)) {
     poison_now(address, size);
@@ -216,7 +218,7 @@ void DeviceCachingAllocator::free(const void* pointer) {
     std::unique_lock lock(mutex_);
     Block* block = block_at(pointer);
     TORCH_CHECK(block && block->allocated, "invalid device pointer: ", pointer);
-    if (C10_UNLIKELY(block->pool->owner->of_temporaries)) { // from raw_allocate()
+    if (C10_UNLIKELY(block->pool->owner->of_temporaries)) { // made by malloc_temporary()
       return end_temporary_use(block);
     }
     const StatType type = block->pool->stat_type();
@@ -262,21 +264,23 @@ void DeviceCachingAllocator::recordStream(const void* pointer, Stream stream) {
   }
 }
 
-// max_split_size_mb: blocks above this size are used by requests of that size only, so they are given back first.
+// max_split_size_mb: a block of at least this size serves only requests of at least this size (BlockPool::find_merged()).
+// Such blocks are given back first.
 bool DeviceCachingAllocator::release_available_cached_blocks(std::unique_lock<Mutex>& lock, const AllocParams& params) {
   const auto segments = segments_.take_oversize(*params.pool, params.alloc_size, params.context);
   release_blocks(lock, segments);
   return !segments.empty();
 }
 
-// ---- telling others
+// ---- observers and reports
 
 void DeviceCachingAllocator::attach_out_of_memory_observer(OutOfMemoryObserver observer) {
   const std::lock_guard lock(mutex());
   observers_.push_back(std::move(observer));
 }
 
-// Tells the device's observers of the free before another thread can get the block.
+// Tells the subscribers of openreg_activity.h that the block is freed, before another thread can get it. They look only at
+// the address, so the size is that of the whole block.
 C10_NOINLINE void DeviceCachingAllocator::note_free(const void* pointer) {
   size_t size = 0;
   orStream_t stream = nullptr;

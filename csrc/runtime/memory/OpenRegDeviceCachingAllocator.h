@@ -32,8 +32,8 @@ class DeviceCachingAllocator : public DeviceBlockCache {
   char* malloc(size_t size, bool required = true, bool for_kernel = false);
   void free(const void* pointer);
 
-  // Memory for a queued kernel, called on the thread that runs the kernel. That thread is the device, so nothing here may
-  // wait for the device. Null without room.
+  // A *temporary*: memory that a queued kernel needs only while it runs. Called on the thread that runs the kernel. The
+  // device's work waits for that thread, so nothing here may wait for the device. Null without room.
   char* malloc_temporary(size_t size);
   void free_temporary(const void* pointer);
 

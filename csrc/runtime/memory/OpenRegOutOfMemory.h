@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+// Out of memory: the observers that are called first, and the message of torch.OutOfMemoryError.
 namespace c10::openreg {
 
 // Called before an allocation fails, with the device, the bytes asked for, the bytes that the process may have, and the

@@ -6,6 +6,8 @@
 #include "openreg.h"
 #include "stream.h"
 
+// The parts of orExecutionChaos (see orExecutionMode): random choices, random delays, and poison, which is 0xFF bytes
+// in memory that is not written yet.
 namespace openreg {
 
 // The random choices of orExecutionChaos: one sequence for the whole process.

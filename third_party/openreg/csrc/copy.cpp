@@ -11,6 +11,8 @@
 #include "stream.h"
 #include "windows.h"
 
+// orMemcpy, orMemset and their forms on streams: checks of the arguments, and whether a call copies at once, queues the
+// copy, or waits for it.
 namespace openreg {
 namespace {
 

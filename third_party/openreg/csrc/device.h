@@ -2,6 +2,7 @@
 
 #include "openreg.h"
 
+// The visible devices, and the current device of each thread.
 namespace openreg {
 
 // The calling thread's current device: a number below the count of visible devices.

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -19,11 +20,16 @@
 #include "segfault.h"
 #include "windows.h"
 
+// Device memory: the class that keeps the allocations of one device, and orMalloc, orFree, orMemGetInfo,
+// orMemoryUnprotect and orMemoryProtect. An allocation is a range of both windows (windows.h). Its pages are anonymous
+// memory at first, and a memfd as soon as the host or another process is to map them too.
 namespace openreg {
 namespace {
 
 // Never deleted: atexit handlers and destructors of other libraries may still free memory.
 std::deque<DeviceMemory>* memories = nullptr;
+
+std::atomic<size_t> guardSize{0};
 
 } // namespace
 
@@ -31,11 +37,15 @@ size_t Allocation::reserved() const {
   return roundUp(size, kPageSize);
 }
 
+size_t Allocation::span() const {
+  return reserved() + guard;
+}
+
 DeviceMemory::DeviceMemory(int device, uintptr_t begin, size_t window, size_t capacity)
     : device_(device), capacity_(capacity), ranges_(begin, window) {}
 
 orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
-  if (size > capacity_) { // also, the rounding below cannot overflow then
+  if (size > capacity_) { // This check also keeps the rounding below from overflowing.
     return fail(
         orErrorMemoryAllocation,
         "tried to allocate %s on device %d, which has a capacity of %s. Ask for less, or set OPENREG_DEVICE_MEMORY "
@@ -58,7 +68,8 @@ orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
           formatBytes(capacity_).c_str(),
           formatBytes(capacity_ - used_).c_str());
     }
-    const auto begin = ranges_.take(reserved, size >= kHugePageSize ? kHugePageSize : kPageSize);
+    allocation.guard = guardSize.load(std::memory_order_relaxed);
+    const auto begin = takeRange(allocation);
     if (!begin) {
       return fail(
           orErrorMemoryAllocation,
@@ -72,7 +83,7 @@ orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
     allocations_.emplace(*begin, allocation);
     used_ += reserved;
   }
-  // Without the lock: no other thread knows the range yet.
+  // The lock is not held here: no other thread knows the range yet.
   orError_t error = chargeHostMemory(reserved);
   if (error == orSuccess && (error = commit(allocation.begin, reserved)) != orSuccess) {
     unchargeHostMemory(reserved);
@@ -80,7 +91,7 @@ orError_t DeviceMemory::allocate(size_t size, void** devPtr) {
   if (error != orSuccess) {
     const std::lock_guard lock(mutex_);
     allocations_.erase(allocation.begin);
-    ranges_.give(allocation.begin, reserved);
+    ranges_.give(allocation.begin, allocation.span());
     used_ -= reserved;
     return error;
   }
@@ -96,11 +107,12 @@ orError_t DeviceMemory::free(uintptr_t begin) {
     if (it == allocations_.end()) {
       return fail(
           orErrorInvalidValue,
-          "%p is not the start of an allocation of device %d: it was freed before, or points into the middle of one",
+          "%p is not the start of an allocation of device %d: the memory was already freed, or the pointer is inside "
+          "an allocation",
           reinterpret_cast<void*>(begin),
           device_);
     }
-    if (it->second.opened > 0) {
+    if (it->second.openCount > 0) {
       return fail(
           orErrorInvalidValue,
           "%p is memory of another process; orIpcCloseMemHandle closes it",
@@ -108,16 +120,29 @@ orError_t DeviceMemory::free(uintptr_t begin) {
     }
     node = allocations_.extract(it);
   }
-  // Without the lock: it takes milliseconds to give back the pages of a large allocation.
+  // The lock is not held here: it takes milliseconds to give back the pages of a large allocation.
   const size_t reserved = node.mapped().reserved();
   const bool reusable = giveBack(node.mapped());
   unchargeHostMemory(reserved);
   const std::lock_guard lock(mutex_);
   used_ -= reserved;
   if (reusable) {
-    ranges_.give(begin, reserved);
+    ranges_.give(begin, node.mapped().span());
   }
   return orSuccess;
+}
+
+// Takes addresses for an allocation and its guard. Without addresses for the guard, the allocation has none. To be
+// called with the lock held.
+std::optional<uintptr_t> DeviceMemory::takeRange(Allocation& allocation) {
+  const size_t alignment = allocation.size >= kHugePageSize ? kHugePageSize : kPageSize;
+  if (allocation.guard > 0) {
+    if (const auto begin = ranges_.take(allocation.span(), alignment)) {
+      return begin;
+    }
+    allocation.guard = 0;
+  }
+  return ranges_.take(allocation.span(), alignment);
 }
 
 // Gives the pages back to the system. Returns whether the range of addresses may be used again.
@@ -171,10 +196,10 @@ orError_t DeviceMemory::makeShareable(uintptr_t begin, int& fd, uint64_t& size) 
   if (allocation == nullptr) {
     return orErrorInvalidValue;
   }
-  if (allocation->opened > 0) {
+  if (allocation->openCount > 0) {
     return fail(
         orErrorInvalidValue,
-        "%p is memory of another process, which cannot be shared further; share a copy",
+        "%p is memory of another process. Opened memory cannot be shared again; share a copy",
         reinterpret_cast<void*>(begin));
   }
   if (allocation->fd < 0) {
@@ -191,8 +216,8 @@ orError_t DeviceMemory::makeShareable(uintptr_t begin, int& fd, uint64_t& size) 
 // do not notice; threads that write wait until the move is done, as they do when a driver migrates pages.
 orError_t DeviceMemory::moveToFile(Allocation& allocation) {
   const size_t size = allocation.reserved();
-  if (orError_t error = chargeHostMemory(size);
-      error != orSuccess) { // a check only: for a moment the bytes exist twice
+  // Charged and uncharged at once: a check that the host can hold the bytes twice for a moment.
+  if (orError_t error = chargeHostMemory(size); error != orSuccess) {
     return error;
   }
   unchargeHostMemory(size);
@@ -228,22 +253,22 @@ orError_t DeviceMemory::moveToFile(Allocation& allocation) {
 orError_t DeviceMemory::attach(int fd, uint64_t inode, size_t size, void** devPtr) {
   const std::lock_guard lock(mutex_);
   for (auto& [begin, known] : allocations_) {
-    if (known.opened > 0 && known.inode == inode) {
+    if (known.openCount > 0 && known.inode == inode) {
       close(fd);
-      ++known.opened;
+      ++known.openCount;
       *devPtr = reinterpret_cast<void*>(begin);
       return orSuccess;
     }
   }
   Allocation allocation{0, size, fd, false, inode, 1};
   const size_t reserved = allocation.reserved();
-  const auto begin = ranges_.take(reserved, size >= kHugePageSize ? kHugePageSize : kPageSize);
+  const auto begin = takeRange(allocation);
   if (!begin) {
     close(fd);
     return fail(
         orErrorMemoryAllocation,
-        "no address space is left on device %d to map %s of another process. Close other memory, or set "
-        "OPENREG_DEVICE_MEMORY higher",
+        "no address space is left on device %d to map %s of another process. Call orIpcCloseMemHandle or orFree, or "
+        "set OPENREG_DEVICE_MEMORY higher",
         device_,
         formatBytes(size).c_str());
   }
@@ -251,11 +276,11 @@ orError_t DeviceMemory::attach(int fd, uint64_t inode, size_t size, void** devPt
   if (!mapShared(*begin, reserved, fd)) {
     const int reason = errno;
     if (giveBack(allocation)) {
-      ranges_.give(*begin, reserved);
+      ranges_.give(*begin, allocation.span());
     }
     return fail(
         orErrorMemoryAllocation,
-        "cannot map %s of another process: %s. Look at vm.max_map_count",
+        "cannot map %s of another process: %s. Raise vm.max_map_count",
         formatBytes(size).c_str(),
         std::strerror(reason));
   }
@@ -267,15 +292,15 @@ orError_t DeviceMemory::attach(int fd, uint64_t inode, size_t size, void** devPt
 orError_t DeviceMemory::detach(uintptr_t begin) {
   const std::lock_guard lock(mutex_);
   const auto it = allocations_.find(begin);
-  if (it == allocations_.end() || it->second.opened == 0) {
+  if (it == allocations_.end() || it->second.openCount == 0) {
     return fail(
         orErrorInvalidValue,
         "%p is not memory of another process; pass the pointer that orIpcOpenMemHandle returned",
         reinterpret_cast<void*>(begin));
   }
-  if (--it->second.opened == 0) {
+  if (--it->second.openCount == 0) {
     if (giveBack(it->second)) {
-      ranges_.give(begin, it->second.reserved());
+      ranges_.give(begin, it->second.span());
     }
     allocations_.erase(it);
   }
@@ -288,11 +313,12 @@ std::optional<Allocation> DeviceMemory::find(uintptr_t address) {
   return found ? std::optional(*found) : std::nullopt;
 }
 
-bool DeviceMemory::tryFind(uintptr_t address, std::optional<Allocation>& found) {
+bool DeviceMemory::tryFind(uintptr_t address, std::optional<Allocation>& found, bool orGuard) {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
-      if (const Allocation* allocation = findContaining(allocations_, address)) {
-        found = *allocation;
+      const Allocation* const before = findBefore(allocations_, address);
+      if (before && address - before->begin < (orGuard ? before->span() : before->size)) {
+        found = *before;
       }
       return true;
     }
@@ -354,6 +380,13 @@ orError_t orMalloc(void** devPtr, size_t size) {
       tellRange(orActivityAllocation, currentDevice(), nullptr, "orMalloc", *devPtr, size);
     }
     return error;
+  });
+}
+
+orError_t orSetGuardSize(size_t bytes) {
+  return deviceCall(__func__, [&] {
+    guardSize.store(roundUp(bytes, kPageSize), std::memory_order_relaxed);
+    return orSuccess;
   });
 }
 

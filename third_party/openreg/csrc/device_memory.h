@@ -7,6 +7,7 @@
 #include "openreg.h"
 #include "range_allocator.h"
 
+// The memory of each device: what is allocated, and what backs it.
 namespace openreg {
 
 struct Allocation {
@@ -15,9 +16,11 @@ struct Allocation {
   int fd = -1;     // the memfd that backs the memory, once it was shared or unprotected; -1: anonymous memory
   bool hostAccessible = false;
   uint64_t inode = 0; // identifies memory that another process owns
-  int opened = 0;     // how many handles of that memory are open; 0: this process owns the memory
+  int openCount = 0;  // how many handles of that memory are open; 0: this process owns the memory
+  size_t guard = 0;   // bytes of addresses behind the memory that stay inaccessible (orSetGuardSize)
 
-  size_t reserved() const;
+  size_t reserved() const; // bytes of memory: whole pages
+  size_t span() const;     // bytes of addresses: the memory and the guard
 };
 
 // The memory of one device. The descriptions of allocations are kept in host memory, because the host cannot read
@@ -40,7 +43,8 @@ class DeviceMemory {
   // The allocation that contains `address`.
   std::optional<Allocation> find(uintptr_t address);
   // For a signal handler: allocates no memory, and gives up if the lock is not free for long. False if it gave up.
-  bool tryFind(uintptr_t address, std::optional<Allocation>& found);
+  // `orGuard`: also the allocation that has `address` in its guard.
+  bool tryFind(uintptr_t address, std::optional<Allocation>& found, bool orGuard = false);
 
   size_t capacity() const {
     return capacity_;
@@ -49,6 +53,7 @@ class DeviceMemory {
 
  private:
   Allocation* allocationAt(uintptr_t begin);
+  std::optional<uintptr_t> takeRange(Allocation& allocation);
   orError_t moveToFile(Allocation& allocation);
   bool giveBack(const Allocation& allocation);
 

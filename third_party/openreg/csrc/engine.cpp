@@ -14,6 +14,8 @@
 #include "scheduler.h"
 #include "scheduler_state.h"
 
+// Runs queued work. An *engine* is a thread: one for kernels, one for copies, and one for functions of the host. Each
+// starts with its first work, takes ready streams by priority, and ends with the process.
 namespace openreg {
 namespace {
 

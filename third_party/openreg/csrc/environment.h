@@ -9,6 +9,8 @@
 #include "openreg.h"
 #include "openreg_model.h"
 
+// The environment variables OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_VISIBLE_DEVICES, OPENREG_EXECUTION and
+// OPENREG_CHAOS_SEED: their values, checked.
 namespace openreg {
 
 constexpr int kMaxDevices = 64;

@@ -6,6 +6,8 @@
 
 #include "openreg.h"
 
+// The errors of the public functions: each thread keeps the code and the message of its last failure. error.cpp has the
+// texts of the codes.
 namespace openreg {
 
 // Notes the public function that the calling thread is in. The messages of fail() begin with this name.

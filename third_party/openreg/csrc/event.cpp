@@ -5,6 +5,7 @@
 #include "scheduler.h"
 #include "stream.h"
 
+// The functions of openreg.h about events, and the table of their handles.
 namespace openreg {
 namespace {
 

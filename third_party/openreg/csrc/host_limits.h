@@ -4,6 +4,7 @@
 
 #include "openreg.h"
 
+// Whether the host has the memory that device memory and pinned memory need.
 namespace openreg {
 
 // To be called before `bytes` of device or pinned memory are granted; it counts them.

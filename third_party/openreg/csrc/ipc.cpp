@@ -18,6 +18,7 @@
 #include "scheduler.h"
 #include "windows.h"
 
+// Device memory that several processes share: makes, opens and closes the handles of openreg.h (orIpcGetMemHandle).
 namespace openreg {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+// Pinned host memory (orMallocHost): memory of the host that kernels use through the same address.
 namespace openreg {
 
 struct PinnedAllocation {

@@ -5,6 +5,7 @@
 
 #include "openreg.h"
 
+// Finds out which memory a pointer points to: orPointerGetAttributes, and the checks of copies.
 namespace openreg {
 
 // The memory that a pointer points to.

@@ -5,6 +5,9 @@
 
 #include "scheduler_state.h"
 
+// The queue of a stream: work, records of events, and waits for other streams, in the order of the calls. This file
+// adds items, and removes them when they are done; engine.cpp runs the work. Everything here happens under the
+// scheduler's lock.
 namespace openreg {
 
 void setBusy(const StreamPtr& stream, bool busy) {

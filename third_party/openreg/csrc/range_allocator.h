@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+// Divides an address range into allocations; the windows of device memory use it.
 namespace openreg {
 
 // Hands out ranges of addresses by best fit, and merges free neighbours. It never reads or writes the memory at the

@@ -6,6 +6,8 @@
 #include "error.h"
 #include "openreg.h"
 
+// The start of the simulator, which the first call that needs a device causes, and the child processes that were forked
+// after the start.
 namespace openreg {
 
 // The settings of the environment, which the first call reads. Maps no memory, and works in a forked child.

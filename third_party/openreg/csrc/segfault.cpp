@@ -121,10 +121,17 @@ void explain(uintptr_t address) {
     if (last.exchange(address) != address) {
       Sentence sentence;
       const char* const name = nameOfRunningKernel(); // NULL on a thread that helps a kernel (OpenMP)
+      const int device = windows.deviceOf(address);
+      const uintptr_t place = windows.toDevice(address);
       sentence << "openreg: " << (name ? "the kernel " : "a kernel") << (name ? name : "")
-               << " accessed memory of device " << size_t(windows.deviceOf(address)) << " at "
-               << pointer(windows.toDevice(address))
-               << " that is not allocated: it was freed before the kernel ran, or an index is out of bounds.";
+               << " accessed memory of device " << size_t(device) << " at " << pointer(place);
+      std::optional<Allocation> guarded;
+      if (deviceMemory(device).tryFind(place, guarded, true) && guarded) {
+        sentence << ", " << place - (guarded->begin + guarded->size) << " bytes past the end of an allocation of "
+                 << guarded->size << " bytes: an index is out of bounds.";
+      } else {
+        sentence << " that is not allocated: it was freed before the kernel ran, or an index is out of bounds.";
+      }
       sentence.write();
     }
   } else if (address - windows.inherited < 2 * windows.inheritedSpan) {

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+// The handler of SIGSEGV, which explains an access of the host to device memory.
 namespace openreg {
 
 // Installs a handler for SIGSEGV. If the host has accessed device memory, the handler writes a sentence about that

@@ -10,6 +10,7 @@
 #include "runtime.h"
 #include "scheduler.h"
 
+// The functions of openreg.h about streams and launches, and the tables of stream handles.
 namespace openreg {
 namespace {
 

@@ -16,6 +16,7 @@
 #include "error.h"
 #include "openreg.h"
 
+// Streams, events, and the items of a stream's queue.
 namespace openreg {
 
 struct Stream;

@@ -6,6 +6,8 @@
 
 #include "openreg.h"
 
+// The two address ranges of each device: the device window, which tensors carry, and the kernel window, through which
+// kernels reach the same bytes.
 namespace openreg {
 
 // The address space of all devices. It is reserved once:

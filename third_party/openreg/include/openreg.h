@@ -208,6 +208,14 @@ typedef struct orPointerAttributes {
 OPENREG_EXPORT orError_t orMalloc(void** devPtr, size_t size);
 OPENREG_EXPORT orError_t orFree(void* devPtr);
 
+/*
+ * Leaves `bytes` of inaccessible addresses behind every later allocation of this process: a kernel that goes past the
+ * end of an allocation faults there, and a sentence on stderr names the kernel and the allocation. 0, the default, leaves
+ * none. Rounded up to a multiple of 4096. Guards use addresses, not memory; an allocation for which no addresses are left
+ * gets no guard. CUDA has no such function; cuMemAddressReserve and cuMemMap make the same of two calls.
+ */
+OPENREG_EXPORT orError_t orSetGuardSize(size_t bytes);
+
 /* Pinned host memory: the host and kernels use it through the same address, and forked children inherit it. The address
  * is a multiple of 4096. Sizes and errors are those of orMalloc and orFree, and orFreeHost waits as orFree does. */
 OPENREG_EXPORT orError_t orMallocHost(void** ptr, size_t size);
