@@ -65,6 +65,67 @@ def test_depthwise_dilated_and_transposed_convolutions_are_the_cpus_bit_for_bit(
     assert len(calls) == 24 and all(calls.values()), calls
 
 
+PRODUCTS = """
+answers = []
+for dtype in (torch.float16, torch.bfloat16):
+    sum, first, second = (torch.randn(2, 5, 5, dtype=dtype) for _ in range(3))
+    for name, operands in {
+        "mm": (first[0], second[0]), "bmm": (first, second),
+        "addmm": (sum[0], first[0], second[0]), "baddbmm": (sum, first, second),
+    }.items():
+        product, on_device = getattr(torch, name), [t.cuda() for t in operands]
+        expected = product(*(t.float() for t in operands))
+        result = product(*on_device, out_dtype=torch.float32)
+        out = torch.empty_like(result)
+        product(*on_device, out_dtype=torch.float32, out=out)
+        answers += [torch.equal(result.cpu(), expected), torch.equal(out.cpu(), expected), str(result.dtype)]
+refused = []
+a = torch.ones(2, 2, device="cuda")
+for call in (
+    lambda: torch.mm(a, a, out_dtype=torch.float16),
+    lambda: torch.mm(a, a.half(), out_dtype=torch.float32),
+    lambda: torch.mm(a.half(), a.half(), out_dtype=torch.float32, out=a.half()),
+):
+    try:
+        call()
+    except RuntimeError as error:
+        refused.append(str(error))
+print(json.dumps([answers, refused]))
+"""
+
+
+def test_products_of_half_precision_may_be_returned_in_float32(run_python: Run) -> None:
+    answers, refused = output_of(run_python, PRODUCTS)
+    assert answers == [True, True, "torch.float32"] * 8
+    assert refused == [  # Blas.cpp
+        "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs",
+        "input dtypes must be the same, got: input: Float, mat2: Half",
+        "out_dtype must be the same as the dtype of the provided out tensor",
+    ]
+
+
+MASKS = """
+x, mask = torch.zeros(4, device="cuda"), torch.tensor([True, False, True, False], device="cuda")
+values = torch.ones(2, device="cuda"), torch.ones((), device="cuda")
+torch.cuda.set_sync_debug_mode("error")
+x[mask] = 1.0
+heard = []
+for value in values:
+    try:
+        x[mask] = value
+        heard.append("no error")
+    except RuntimeError as error:
+        heard.append(str(error))
+torch.cuda.set_sync_debug_mode("default")
+print(json.dumps([x.tolist(), heard]))
+"""
+
+
+def test_a_number_for_the_elements_of_a_mask_needs_no_synchronization(run_python: Run) -> None:
+    values, heard = output_of(run_python, MASKS)  # canDispatchToMaskedFill() in TensorAdvancedIndexingUtils.h
+    assert (values, heard) == ([1, 0, 1, 0], ["called a synchronizing CUDA operation"] * 2)
+
+
 SWITCHES = """
 from torch.nn.attention import SDPBackend, sdpa_kernel
 answers = {}

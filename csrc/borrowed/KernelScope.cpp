@@ -126,17 +126,21 @@ void KernelScope::add_device(Device device) {
 }
 
 // Whether CUDA's kernel would make the host wait for the operands' values. Indexing waits if an index is a mask, because
-// the true elements are counted first.
+// the true elements are counted first. A number for the elements of one mask needs no count: that is masked_fill_()
+// (canDispatchToMaskedFill() in TensorAdvancedIndexingUtils.h).
 bool KernelScope::waits_for_data() const {
-  bool has_indices = false, has_masks = false;
+  size_t indices = 0, masks = 0;
+  bool sets_number = false;
   for (const Operand& each : operands_) {
     if (each.argument->type()->kind() == c10::TypeKind::ListType && each.argument->name() == "indices") {
       const auto type = each.tensor->dtype().toScalarType();
-      has_indices = true;
-      has_masks |= type == kBool || type == kByte;
+      ++indices;
+      masks += type == kBool || type == kByte;
+    } else if (each.argument->name() == "values") {
+      sets_number = each.tensor->is_cpu() && each.tensor->numel() == 1;
     }
   }
-  return has_indices ? has_masks : traits_.reads_data;
+  return indices > 0 ? masks > 0 && !(indices == 1 && sets_number) : traits_.reads_data;
 }
 
 void KernelScope::enter() {

@@ -1,11 +1,16 @@
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/baddbmm_ops.h>
+#include <ATen/ops/bmm_ops.h>
 #include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/mm_ops.h>
 #include <torch/library.h>
 
 #include "borrowed/CpuKernel.h"
 #include "borrowed/routes/Convolution.h"
 
-// PyTorch has composite kernels for these operators, for every backend. For a tensor that is_cuda() they call kernels
-// that only a build with CUDA has. A kernel of the device's own wins over the composite kernel.
+// The operators that differ because the device's type is cuda. PyTorch has composite kernels for most of them, for every
+// backend. For a tensor that is_cuda() these call kernels that only a build with CUDA has. A kernel of the device's own
+// wins over the composite kernel.
 namespace at::openreg {
 namespace {
 
@@ -49,6 +54,64 @@ bool no_library_for_ctc_loss_of_tensors(const Tensor&, const Tensor&, const Tens
   return false;
 }
 
+// mm, bmm, addmm and baddbmm with out_dtype, which only CUDA has (Blas.cpp): products of float16 or bfloat16, summed and
+// returned in float32. A product of two such numbers is exact in float32, so the factors are converted first.
+void check_out_dtype(const Tensor& first, const Tensor& second, ScalarType out_dtype) {
+  TORCH_CHECK(
+      first.scalar_type() == second.scalar_type(),
+      "input dtypes must be the same, got: input: ",
+      first.scalar_type(),
+      ", mat2: ",
+      second.scalar_type());
+  TORCH_CHECK(
+      out_dtype == first.scalar_type() ||
+          (out_dtype == kFloat && (first.scalar_type() == kHalf || first.scalar_type() == kBFloat16)),
+      "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs");
+}
+
+void check_out(const Tensor& out, ScalarType out_dtype) {
+  TORCH_CHECK(out_dtype == out.scalar_type(), "out_dtype must be the same as the dtype of the provided out tensor");
+}
+
+template <class Op>
+Tensor product(const Tensor& first, const Tensor& second, ScalarType out_dtype) {
+  check_out_dtype(first, second, out_dtype);
+  return Op::call(first.to(out_dtype), second.to(out_dtype));
+}
+
+template <class Op>
+Tensor& product_out(const Tensor& first, const Tensor& second, ScalarType out_dtype, Tensor& out) {
+  check_out_dtype(first, second, out_dtype);
+  check_out(out, out_dtype);
+  return Op::call(first.to(out_dtype), second.to(out_dtype), out);
+}
+
+template <class Op>
+Tensor sum_and_product(
+    const Tensor& self,
+    const Tensor& first,
+    const Tensor& second,
+    ScalarType out_dtype,
+    const Scalar& beta,
+    const Scalar& alpha) {
+  check_out_dtype(first, second, out_dtype);
+  return Op::call(self.to(out_dtype), first.to(out_dtype), second.to(out_dtype), beta, alpha);
+}
+
+template <class Op>
+Tensor& sum_and_product_out(
+    const Tensor& self,
+    const Tensor& first,
+    const Tensor& second,
+    ScalarType out_dtype,
+    const Scalar& beta,
+    const Scalar& alpha,
+    Tensor& out) {
+  check_out_dtype(first, second, out_dtype);
+  check_out(out, out_dtype);
+  return Op::call(self.to(out_dtype), first.to(out_dtype), second.to(out_dtype), beta, alpha, out);
+}
+
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("convolution", convolution_overrideable);
   m.impl("_convolution", _convolution);
@@ -57,6 +120,14 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
     m.impl(name, no_library_for_ctc_loss);
     m.impl((std::string(name) + ".Tensor").c_str(), no_library_for_ctc_loss_of_tensors);
   }
+  m.impl("mm.dtype", product<at::_ops::mm>);
+  m.impl("mm.dtype_out", product_out<at::_ops::mm_out>);
+  m.impl("bmm.dtype", product<at::_ops::bmm>);
+  m.impl("bmm.dtype_out", product_out<at::_ops::bmm_out>);
+  m.impl("addmm.dtype", sum_and_product<at::_ops::addmm>);
+  m.impl("addmm.dtype_out", sum_and_product_out<at::_ops::addmm_out>);
+  m.impl("baddbmm.dtype", sum_and_product<at::_ops::baddbmm>);
+  m.impl("baddbmm.dtype_out", sum_and_product_out<at::_ops::baddbmm_out>);
 }
 
 } // namespace
