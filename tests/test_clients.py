@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clients.__main__ import suites, summary
@@ -43,7 +44,8 @@ def suite(tmp_path: Path) -> Suite:
     folder.mkdir(parents=True)
     (folder / "test_all.py").write_text(SUITE)
     (folder / "test_broken.py").write_text("import nothing_of_this_name\n")
-    return Suite("small", "torch", "torch", "owner/repository", ["tests/test_*.py"], known={"*dies*[[]2]": "known"})
+    known = {"names": {"*dies*[[]2]": "known"}}
+    return Suite("small", "torch", "torch", "owner/repository", ["tests/test_*.py"], known=known)
 
 
 def outcomes(suite: Suite, sources: Path, environment: dict[str, str]) -> dict[str, str]:
@@ -89,7 +91,7 @@ package = "torch"
 requirement = "torch"
 checkout = "{suite.checkout}"
 files = ["tests/test_*.py"]
-known = {{ "*dies*[[]2]" = "it is known" }}
+known.names = {{ "*dies*[[]2]" = "it is known" }}
 """
     (tmp_path / "libraries.toml").write_text(table)
     command += ["--libraries", str(tmp_path / "libraries.toml")]
@@ -102,8 +104,11 @@ known = {{ "*dies*[[]2]" = "it is known" }}
         "collected": 8,
         "run here": 8,
         "skipped on a CPU machine, run here": 4,
+        "passed on a CPU machine": 2,
+        "passed on both": 2,
         "passed": 3,
         "failed, explained": 3,
+        "causes": {"names": 1, "fails on the CPU too": 2},
         "failed": 2,
     }
     assert {name.partition("::")[2]: failure["reason"] for name, failure in failures.items()} == {
@@ -135,7 +140,7 @@ def test_the_list_of_libraries_is_complete() -> None:
     assert len(known) >= 9
     for name, suite in known.items():
         assert suite.name == name and suite.files and suite.checkout.count("/") == 1
-        assert all(reason.endswith(".") for reason in suite.known.values())
+        assert all(reason.endswith(".") for patterns in suite.known.values() for reason in patterns.values())
 
 
 def test_what_fails_alike_without_an_accelerator_is_explained() -> None:
@@ -145,3 +150,152 @@ def test_what_fails_alike_without_an_accelerator_is_explained() -> None:
     row = summary(suite, {"t": Outcome("failed")}, {"t": Outcome("failed", "why"), "u": Outcome("crashed", "SIGABRT")})
     assert (row["failed, explained"], row["failed"]) == (1, 1)
     assert row["failures"]["u"] == {"outcome": "crashed", "cause": "SIGABRT", "on the cpu": "not there", "reason": ""}
+
+
+GENERIC = """
+import torch
+from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase
+
+class TestFirst(TestCase):
+    @dtypes(torch.float32, torch.int64)
+    def test_passes(self, device, dtype):
+        self.assertEqual(torch.ones(2, device=device, dtype=dtype).sum().item(), 2)
+
+class TestSecond(TestCase):
+    def test_fails_on_the_cpu_too(self, device): self.assertEqual(1, 2)
+
+    def test_cpu_is_all_it_knows(self, device):
+        self.assertEqual(torch.ones(1, device=device).device.type, "cpu")
+
+    def test_needs_an_accelerator(self, device):
+        if device == "cpu":
+            self.skipTest("needs an accelerator")
+        self.assertEqual(torch.ones(1, device=device).device.type, torch.accelerator.current_accelerator().type)
+
+class TestForNoDevice(TestCase):
+    def test_cpu_in_the_name(self): pass
+
+instantiate_device_type_tests(TestFirst, globals())
+instantiate_device_type_tests(TestSecond, globals())
+"""
+
+INDUCTOR = """
+import unittest
+import torch
+from torch._inductor import a_name_of_another_version
+from torch.testing._internal.common_utils import TestCase
+from torch.testing._internal.inductor_utils import GPU_TYPE, requires_gpu
+
+def is_triton_backend(device): return device != "cpu"
+
+def check_model(self, model, inputs):
+    self.assertEqual(torch.compile(model)(*inputs), model(*inputs))
+
+def check_model_gpu(self, model, inputs):
+    check_model(self, model, [x.to(GPU_TYPE) for x in inputs])
+
+class CommonTemplate:
+    def test_adds(self):
+        self.common(lambda x: x.sin() + 1, (torch.ones(5),))
+        self.assertFalse(is_triton_backend(self.device))
+
+    @requires_gpu()
+    def test_needs_a_gpu(self):
+        self.assertEqual(torch.compile(torch.cos)(torch.zeros(2, device=GPU_TYPE)).device.type, self.device)
+
+    @a_name_of_another_version
+    def test_uses_what_is_gone(self): pass
+
+    def test_fails_on_the_device(self):
+        self.assertEqual(self.device, "cpu")
+
+def copy_tests(my_cls, other_cls, suffix):
+    for name, value in vars(my_cls).items():
+        if name.startswith("test_"):
+            setattr(other_cls, f"{name}_{suffix}", value)
+"""
+
+
+def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> dict[str, dict[str, Any]]:
+    """The rows of a small checkout of PyTorch, by file, from the list's own rows."""
+    for name, text in (("test_small.py", GENERIC), ("inductor/test_torchinductor.py", INDUCTOR)):
+        file = sources / "pytorch" / "pytorch" / "test" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    rows = sources / "rows.json"
+    libraries = (ROOT / "tests" / "clients" / "libraries.toml").read_text()
+    (sources / "libraries.toml").write_text(libraries.replace("test/test_torch.py", "test/test_small.py"))
+    command = [sys.executable, "-m", "tests.clients", "--sources", str(sources), "--face", face, "--json", str(rows)]
+    command += ["--libraries", str(sources / "libraries.toml"), *arguments]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 1, result.stderr + result.stdout  # there is an unexplained failure
+    return {row["library"]: row for row in json.loads(rows.read_text())}
+
+
+@pytest.mark.parametrize("face", ["openreg", "cuda"])
+def test_pytorchs_device_generic_tests_are_compared_by_their_names_without_the_device(
+    tmp_path: Path, face: str
+) -> None:
+    (row,) = pytorchs_suites(tmp_path, "pytorch", face=face).values()
+    failures = row.pop("failures")
+    assert row == {
+        "library": "test/test_small.py",
+        "collected": 6,
+        "run here": 6,
+        "skipped on a CPU machine, run here": 1,
+        "passed on a CPU machine": 4,
+        "passed on both": 3,
+        "passed": 4,
+        "failed, explained": 1,
+        "causes": {"fails on the CPU too": 1},
+        "failed": 1,
+    }
+    reasons = {name.rpartition("::")[2]: failure["reason"] for name, failure in failures.items()}
+    assert reasons == {
+        f"test_fails_on_the_cpu_too_{face}": "fails without an accelerator too",
+        f"test_cpu_is_all_it_knows_{face}": "",
+    }
+
+
+def test_pytorchs_inductor_suite_runs_on_the_device_and_goes_on_from_its_records(tmp_path: Path) -> None:
+    arguments = ("--records", str(tmp_path / "kept"), "pytorch-inductor")
+    (row,) = pytorchs_suites(tmp_path, *arguments).values()
+    failures = row.pop("failures")
+    assert row == {
+        "library": "test/inductor/test_torchinductor.py",
+        "collected": 4,
+        "run here": 3,
+        "skipped on a CPU machine, run here": 1,
+        "passed on a CPU machine": 2,
+        "passed on both": 1,
+        "passed": 2,
+        "failed, explained": 0,
+        "causes": {},
+        "failed": 1,
+    }
+    assert list(failures) == ["inductor_suite.py::CommonTemplateOPENREG::test_fails_on_the_device_openreg"]
+
+    (records,) = (tmp_path / "kept" / "pytorch-inductor" / "openreg").iterdir()
+    lines = records.read_text().splitlines()
+    # As after an interruption in the last test: the test runs again, and nothing else does.
+    last = next(n for n in reversed(range(len(lines))) if '"crashed"' in lines[n])
+    records.write_text("\n".join(lines[: last + 1]) + "\n")
+    (again,) = pytorchs_suites(tmp_path, *arguments).values()
+    assert again.pop("failures") == failures
+    assert again == row
+    begun = [line for line in records.read_text().splitlines() if '"crashed"' in line]
+    assert len(begun) == len(set(begun)) == 4
+
+
+def test_shards_divide_the_tests_alike_on_every_machine() -> None:
+    from clients.recorder import in_shard, normal
+
+    names = [f"test_a.py::TestA{{}}::test_{n}_{{}}_float32" for n in range(100)]
+    for name in names:
+        cpu, device = name.format("CPU", "cpu"), name.format("PRIVATEUSE1", "openreg")
+        assert normal(cpu) == normal(device) == name.format("DEVICE", "DEVICE")
+        assert [in_shard(cpu, f"{k}/3") for k in (1, 2, 3)] == [in_shard(device, f"{k}/3") for k in (1, 2, 3)]
+        assert sum(in_shard(cpu, f"{k}/3") for k in (1, 2, 3)) == 1
+    assert normal("test_a.py::TestA::test_to_cpu_x") == "test_a.py::TestA::test_to_cpu_x"
+    assert normal("test_a.py::TestACPU::test_to_cpu_cpu[1]") == "test_a.py::TestADEVICE::test_to_cpu_DEVICE[1]"

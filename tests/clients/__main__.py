@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Column, Table
 
-from .runner import CPU, FACES, HERE, Outcome, Suite, run_file
+from .recorder import normal
+from .runner import CPU, FACES, HERE, STOP, Outcome, Suite, run_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,39 +35,54 @@ def suites(libraries: Path = HERE / "libraries.toml") -> dict[str, Suite]:
     return {name: Suite(name=name, **row) for name, row in table.items()}
 
 
-def summary(suite: Suite, cpu: Outcomes, device: Outcomes) -> dict[str, Any]:
-    """The row of a library: counts, and each failure with its cause."""
+def cause(suite: Suite, name: str, outcome: Outcome, on_cpu: str) -> tuple[str, str]:
+    """The class of a failure, and the sentence that explains it; twice "" if nothing does."""
+    for kind, patterns in suite.known.items():
+        for pattern, reason in patterns.items():
+            if fnmatchcase(name, pattern) or fnmatchcase(f"{name}: {outcome.cause}", pattern):
+                return kind, reason
+    return ("fails on the CPU too", "fails without an accelerator too") if on_cpu == outcome.outcome else ("", "")
+
+
+def summary(suite: Suite, cpu: Outcomes, device: Outcomes, title: str = "") -> dict[str, Any]:
+    """The row of a library or a file: counts, and each failure with its cause."""
 
     def ran(outcomes: Outcomes, name: str) -> bool:
         return name in outcomes and outcomes[name].outcome != "skipped"
 
+    cpu, ids = {normal(name): outcome for name, outcome in cpu.items()}, {normal(name): name for name in device}
+    device = {name: device[ids[name]] for name in ids}
     counts = Counter(outcome.outcome for outcome in device.values())
-    failures = {}
+    failures, kinds = {}, Counter[str]()
     for name, outcome in device.items():
         if outcome.outcome in ("failed", "crashed"):
             on_cpu = cpu[name].outcome if name in cpu else "not there"
-            reason = next((why for pattern, why in suite.known.items() if fnmatchcase(name, pattern)), "")
-            if on_cpu == outcome.outcome and not reason:
-                reason = "fails without an accelerator too"
-            failures[name] = {**vars(outcome), "on the cpu": on_cpu, "reason": reason}
-    explained = sum(bool(failure["reason"]) for failure in failures.values())
+            kind, reason = cause(suite, name, outcome, on_cpu)
+            kinds[kind] += 1
+            failures[ids[name]] = {**vars(outcome), "on the cpu": on_cpu, "reason": reason}
+    unexplained = kinds.pop("", 0)
+    passed = [name for name in cpu if cpu[name].outcome == "passed"]
     return {
-        "library": suite.name,
+        "library": title or suite.name,
         "collected": len(device),
         "run here": sum(ran(device, name) for name in device),
         "skipped on a CPU machine, run here": sum(ran(device, name) and not ran(cpu, name) for name in device),
+        "passed on a CPU machine": len(passed),
+        "passed on both": sum(name in device and device[name].outcome == "passed" for name in passed),
         "passed": counts["passed"],
-        "failed, explained": explained,
-        "failed": len(failures) - explained,
+        "failed, explained": sum(kinds.values()),
+        "causes": dict(kinds),
+        "failed": unexplained,
         "failures": failures,
     }
 
 
 def show(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
     columns = [column for column in rows[0] if column != "failures"] if rows else []
-    table = Table(*columns)
+    table = Table(Column("library", no_wrap=True), *columns[1:])
     for row in rows:
-        table.add_row(*(str(row[column]) for column in columns))
+        causes = ", ".join(f"{kind}: {count}" for kind, count in row["causes"].items())
+        table.add_row(*(causes if column == "causes" else str(row[column]) for column in columns))
     console.print(table)
     for row in rows:
         for name, failure in row["failures"].items():
@@ -90,7 +106,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--select", default="", help="as pytest's -k")
     parser.add_argument("--files", default="*", help="only test files of this name: a pattern")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once: %(default)s")
-    parser.add_argument("--timeout", type=float, default=900, help="seconds for a test file: %(default)s")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds for the longest test: %(default)s")
+    parser.add_argument("--shard", default="1/1", metavar="K/N", help="run the K-th of N parts of the tests")
+    parser.add_argument(
+        "--records", type=Path, help="keep what became of each test in this folder, and go on from there the next time"
+    )
     parser.add_argument("--json", type=Path, help="write the rows, with every failure, to this file")
     options = parser.parse_args(arguments)
     console = Console()
@@ -110,8 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         if options.select:
             suite.arguments = [*suite.arguments, "-k", options.select]
-        rows.append(run(suite, files, root, options, console))
-        show(rows[-1:], console)
+        of_suite = run(suite, files, root, options, console)
+        rows += of_suite
+        show(of_suite, console)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2))
     if len(rows) > 1:
@@ -121,26 +142,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(
     suite: Suite, files: Sequence[Path], root: Path, options: argparse.Namespace, console: Console
-) -> dict[str, Any]:
-    results: dict[str, dict[str, Outcome]] = {"cpu": {}, "device": {}}
-    machines = {"cpu": CPU, "device": FACES[options.face]}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[file]}"))
+) -> list[dict[str, Any]]:
+    machines = {
+        # Of PyTorch's device-generic tests, those for this machine's device.
+        name: {**variables, "PYTORCH_TESTING_DEVICE_ONLY_FOR": name, "OPENREG_CLIENTS_SHARD": options.shard}
+        for name, variables in (("cpu", CPU), (options.face, FACES[options.face]))
+    }
+    results: dict[tuple[Path, str], dict[str, Outcome]] = {}
+    done = {(file, machine): 0.0 for file in files for machine in machines}
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[file]}"))
     with tempfile.TemporaryDirectory() as folder, Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(suite.name, total=2 * len(files), file="")
+        task = progress.add_task(suite.name, total=len(done), file="")
 
-        def one(number: int, machine: str, file: Path) -> None:
-            records = Path(folder) / f"{number}.{machine}.jsonl"
-            outcomes = run_file(file, suite, root, machines[machine], records, options.timeout)
-            results[machine].update(outcomes)
-            progress.update(task, advance=1, file=file.name)
+        def one(file: Path, machine: str) -> None:
+            name = ".".join(file.relative_to(root).with_suffix(".jsonl").parts)
+            records = (options.records or Path(folder)).resolve() / suite.name / machine / name
+            records.parent.mkdir(parents=True, exist_ok=True)
+
+            def heard(count: int, of: int) -> None:
+                done[file, machine] = count / of if of else 0.0
+                progress.update(task, completed=sum(done.values()), file=f"{file.name} on {machine}: {count} of {of}")
+
+            results[file, machine] = run_file(
+                file, suite, root, machines[machine], records, options.timeout, options.records is not None, heard
+            )
+            heard(1, 1)
 
         with ThreadPoolExecutor(options.jobs) as pool:
-            futures = [
-                pool.submit(one, number, machine, file) for number, file in enumerate(files) for machine in machines
-            ]
-            for future in futures:
-                future.result()
-    return summary(suite, results["cpu"], results["device"])
+            futures = [pool.submit(one, file, machine) for file in files for machine in machines]
+            try:
+                for future in futures:
+                    future.result()
+            finally:  # also when the user interrupts: the processes are not of the terminal's group
+                STOP.set()
+                pool.shutdown(cancel_futures=True)
+                STOP.clear()
+    if suite.per_file:
+        names = {file: str(file.relative_to(root)) for file in files}
+        return [summary(suite, results[file, "cpu"], results[file, options.face], names[file]) for file in files]
+    of = {machine: {k: v for file in files for k, v in results[file, machine].items()} for machine in machines}
+    return [summary(suite, of["cpu"], of[options.face])]
 
 
 if __name__ == "__main__":
