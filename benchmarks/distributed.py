@@ -1,6 +1,7 @@
 """Collectives on the device beside gloo on CPU tensors, as ratios of times.
 
-python -m benchmarks.distributed [--ranks 2] [--growth 2,8,32,64] [--training 1,2,4]
+python -m benchmarks.distributed [--ranks 2] [--hosts 1] [--operators "all_reduce;send, recv"]
+python -m benchmarks.distributed [--growth 2,8,32,64] [--training 1,2,4]
 """
 
 from __future__ import annotations
@@ -29,18 +30,41 @@ def _operations(device: torch.device, size: int, group: Any) -> dict[str, Callab
     world = dist.get_world_size()
     numel = size // 4 // world * world
     x, part = torch.ones(numel, device=device), torch.ones(numel // world, device=device)
+    right, left = (dist.get_rank() + 1) % world, (dist.get_rank() - 1) % world
+
+    def ping_pong() -> None:
+        """Ranks 0 and 1: there and back."""
+        if dist.get_rank() == 0:
+            dist.send(x, 1, group=group)
+            dist.recv(x, 1, group=group)
+        elif dist.get_rank() == 1:
+            dist.recv(x, 0, group=group)
+            dist.send(x, 0, group=group)
+
+    def ring() -> None:
+        received = torch.empty_like(x)
+        for work in (dist.isend(x, right, group=group), dist.irecv(received, left, group=group)):
+            work.wait()  # type: ignore[union-attr]
+
     return {
         "all_reduce": lambda: dist.all_reduce(x, group=group),
         "all_gather": lambda: dist.all_gather_into_tensor(x, part, group=group),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, x, group=group),
         "all_to_all": lambda: dist.all_to_all_single(torch.empty_like(x), x, group=group),
         "broadcast": lambda: dist.broadcast(x, 0, group=group),
+        "send, recv": ping_pong,
+        "isend, irecv": ring,
     }
 
 
-def _measure(rank: int, world: int, port: int, results: Any) -> None:
+def _enter(rank: int, world: int, port: int, hosts: int = 1) -> None:
+    os.environ["OCCL_HOSTID"] = str(rank * hosts // world)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
     torch.set_num_threads(1)
+
+
+def _measure(rank: int, world: int, port: int, results: Any, hosts: int, operators: list[str]) -> None:
+    _enter(rank, world, port, hosts)
     dist.init_process_group("cpu:gloo,openreg:occl")
     groups = {"cpu": (torch.device("cpu"), None)}
     for transport in ("auto", "gloo"):
@@ -49,7 +73,7 @@ def _measure(rank: int, world: int, port: int, results: Any) -> None:
         groups[transport] = (torch.device("openreg", torch.openreg.current_device()), group)  # type: ignore[attr-defined]
     for name, size in SIZES.items():
         kinds = {kind: _operations(device, size, group) for kind, (device, group) in groups.items()}
-        for operator in kinds["cpu"]:
+        for operator in operators or kinds["cpu"]:
             times: dict[str, list[float]] = {kind: [] for kind in kinds}
             for repeat in range(REPEATS[name] + 3):
                 for kind, operations in kinds.items():  # by turns, so that other load of the machine affects all
@@ -65,8 +89,7 @@ def _measure(rank: int, world: int, port: int, results: Any) -> None:
 
 
 def _grow(rank: int, world: int, port: int, results: Any) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
-    torch.set_num_threads(1)
+    _enter(rank, world, port)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
     dist.init_process_group("occl")
@@ -87,8 +110,7 @@ def _grow(rank: int, world: int, port: int, results: Any) -> None:
 
 def _train(rank: int, world: int, port: int, results: Any) -> None:
     """Steps of DDP, with a batch of the same size on every rank, beside what they consist of."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
-    torch.set_num_threads(1)
+    _enter(rank, world, port)
     device = torch.device("openreg", rank % torch.accelerator.device_count())
     torch.accelerator.set_device_index(device.index)
     dist.init_process_group("occl", device_id=device)
@@ -134,12 +156,12 @@ def _descriptors() -> list[str]:
     return links
 
 
-def _start(function: Callable[..., None], world: int) -> Any:
+def _start(function: Callable[..., None], world: int, *arguments: Any) -> Any:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     results = multiprocessing.get_context("spawn").SimpleQueue()
-    multiprocessing.spawn(function, (world, port, results), nprocs=world)
+    multiprocessing.spawn(function, (world, port, results, *arguments), nprocs=world)
     found = []
     while not results.empty():
         found.append(results.get())
@@ -149,6 +171,8 @@ def _start(function: Callable[..., None], world: int) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--hosts", type=int, default=1, help="the ranks count as ranks of so many hosts")
+    parser.add_argument("--operators", default="", help="names from the table, separated by semicolons: only these")
     parser.add_argument("--growth", default="", help="numbers of ranks, separated by commas: what grows with them")
     parser.add_argument("--training", default="", help="numbers of ranks, separated by commas: a step of DDP")
     options = parser.parse_args()
@@ -168,9 +192,10 @@ def main() -> None:
             for ranks, connected, sockets, memory, each in _start(_grow, world):
                 print(f"| {ranks} | {connected:.2f} | {sockets} | {memory:.0f} | {each * 1e3:.2f} |", flush=True)
         return
+    operators = options.operators.split(";") if options.operators else []
     print("| collective | size | gloo on CPU tensors, ms | device, auto | device, gloo |")
     print("|---|---|---|---|---|")
-    for operator, name, medians in _start(_measure, options.ranks):
+    for operator, name, medians in _start(_measure, options.ranks, options.hosts, operators):
         base = medians["cpu"]
         print(
             f"| {operator} | {name} | {base * 1e3:.3f} | {medians['auto'] / base:.2f} | {medians['gloo'] / base:.2f} |"

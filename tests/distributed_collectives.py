@@ -15,6 +15,7 @@ import torch.distributed._functional_collectives as functional
 from torch import Tensor
 
 SIZES = (0, 1, 7, 1000, 100_000)  # beside and above what travels with its header
+SENT = (*SIZES, 1_000_003)  # the last one is longer than the pipe between two ranks
 REDUCED = (
     torch.uint8,
     torch.int8,
@@ -113,6 +114,21 @@ def all_reduce_of_booleans_and_complex() -> None:
         x = on_device(parts[rank()])
         dist.all_reduce(x)
         equal(x, torch.stack(parts).sum(0))
+
+
+def all_reduce_gives_the_same_bits() -> None:
+    """On all ranks, and each time."""
+    for numel in (1000, 100_000, 1_000_003):
+        input = torch.randn(numel, generator=torch.Generator().manual_seed(rank()))
+        sums = []
+        for _ in range(3):
+            x = on_device(input)
+            dist.all_reduce(x)
+            sums.append(x)
+        gathered = torch.zeros(size() * numel, device=device())
+        dist.all_gather_into_tensor(gathered, sums[0])
+        for other in (*sums[1:], *gathered.view(size(), numel)):
+            equal(other, sums[0].cpu())
 
 
 def broadcast() -> None:
@@ -260,7 +276,7 @@ def scatter() -> None:
 
 def send_and_recv() -> None:
     for dtype in MOVED:
-        for numel in SIZES:
+        for numel in SENT:
             right, left = (rank() + 1) % size(), (rank() - 1) % size()
             x, y = on_device(values(rank(), numel, dtype)), on_device(torch.zeros(numel).to(dtype))
             if rank() % 2 == 0:
@@ -273,39 +289,76 @@ def send_and_recv() -> None:
 
 
 def recv_from_any() -> None:
-    if rank() == 0:
-        seen = set()
-        for _ in range(size() - 1):
-            y = torch.zeros(2000, device=device())
-            source = dist.recv(y)
-            seen.add(source)
-            equal(y, values(source, 2000))
-        assert seen == set(range(1, size()))
-    else:
-        dist.send(on_device(values(rank(), 2000)), 0)
+    for numel in (2000, 1_000_003):
+        if rank() == 0:
+            seen = set()
+            for _ in range(size() - 1):
+                y = torch.zeros(numel, device=device())
+                source = dist.recv(y)
+                seen.add(source)
+                equal(y, values(source, numel))
+            assert seen == set(range(1, size()))
+        else:
+            dist.send(on_device(values(rank(), numel)), 0)
+        dist.barrier()  # or a rank's second message could come before another rank's first one
 
 
 def crossed_isend_irecv() -> None:
     """Each rank first waits for what the other sends last. With one stream for both directions this hangs."""
     other = rank() ^ 1
-    a, b = torch.zeros(50_000, device=device()), torch.zeros(50_000, device=device())
-    sends = [dist.isend(on_device(values(rank() + i, 50_000)), other) for i in range(2)]
-    receives = [dist.irecv(a, other), dist.irecv(b, other)]
-    for work in (*receives, *sends):
-        work.wait()  # type: ignore[union-attr]
-    equal(a, values(other, 50_000))
-    equal(b, values(other + 1, 50_000))
+    for numel in (50_000, 1_000_003):
+        a, b = torch.zeros(numel, device=device()), torch.zeros(numel, device=device())
+        sends = [dist.isend(on_device(values(rank() + i, numel)), other) for i in range(2)]
+        receives = [dist.irecv(a, other), dist.irecv(b, other)]
+        for work in (*receives, *sends):
+            work.wait()  # type: ignore[union-attr]
+        equal(a, values(other, numel))
+        equal(b, values(other + 1, numel))
 
 
 def batch_isend_irecv() -> None:
     right, left = (rank() + 1) % size(), (rank() - 1) % size()
-    received = [torch.zeros(3000, device=device()) for _ in range(2)]
-    operations = [dist.P2POp(dist.isend, on_device(values(rank() + i, 3000)), right) for i in range(2)]
-    operations += [dist.P2POp(dist.irecv, received[i], left) for i in range(2)]
-    for work in dist.batch_isend_irecv(operations):
+    for numel in (3000, 1_000_003):
+        received = [torch.zeros(numel, device=device()) for _ in range(2)]
+        operations = [dist.P2POp(dist.isend, on_device(values(rank() + i, numel)), right) for i in range(2)]
+        operations += [dist.P2POp(dist.irecv, received[i], left) for i in range(2)]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        for i in range(2):
+            equal(received[i], values(left + i, numel))
+
+
+def a_batch_keeps_its_place_between_other_messages() -> None:
+    """Messages between two ranks match in the order of the calls, whether a call is part of a batch or not."""
+    right, left = (rank() + 1) % size(), (rank() - 1) % size()
+    for _ in range(10):
+        sent = [on_device(values(rank() + i, 1000)) for i in range(4)]
+        received = [torch.zeros(1000, device=device()) for _ in range(4)]
+        works = [dist.isend(sent[0], right), dist.irecv(received[0], left)]
+        for number in (1, 2):
+            batch = [
+                dist.P2POp(dist.isend, sent[number], right),
+                dist.P2POp(dist.irecv, received[number], left),
+            ]
+            works += dist.batch_isend_irecv(batch)
+        works += [dist.isend(sent[3], right), dist.irecv(received[3], left)]
+        for work in works:
+            work.wait()  # type: ignore[union-attr]
+        for i in range(4):
+            equal(received[i], values(left + i, 1000))
+
+
+def a_tensor_may_change_after_its_send() -> None:
+    right, left = (rank() + 1) % size(), (rank() - 1) % size()
+    x, y = on_device(values(rank(), 500_000)), torch.zeros(500_000, device=device())
+    for i in range(5):
+        work = dist.isend(x, right)
+        receive = dist.irecv(y, left)
+        assert work is not None and receive is not None
         work.wait()
-    for i in range(2):
-        equal(received[i], values(left + i, 3000))
+        x += 1
+        receive.wait()
+        equal(y, values(left, 500_000) + i)
 
 
 def barrier() -> None:
@@ -387,6 +440,12 @@ def groups() -> None:
     z = on_device(values(rank(), 10))
     dist.broadcast(z, group=pairs[rank() // 2], src=rank() | 1)
     equal(z, values(rank() | 1, 10))
+    w = on_device(values(rank(), 300_000))
+    received = torch.zeros(300_000, device=device())
+    works = [f(t, rank() ^ 1, group=pairs[rank() // 2]) for f, t in ((dist.isend, w), (dist.irecv, received))]
+    for work in works:
+        work.wait()
+    equal(received, values(rank() ^ 1, 300_000))
 
 
 def split_group() -> None:
@@ -479,6 +538,21 @@ def observers_are_told_of_collectives() -> None:
     told = [event for event in observer.events if event[5] == "occl:all_reduce"]
     assert [event[1] for event in told] == [0, 1]
     assert (x.data_ptr(), x.data_ptr() + 400, 2) in told[0][7]
+
+
+def observers_are_told_of_messages() -> None:
+    from openreg_c import KERNEL, Observer
+
+    x, y = (torch.zeros(500_000, device=device()) for _ in range(2))
+    with Observer(KERNEL) as observer:
+        works = [dist.isend(x, (rank() + 1) % size()), dist.irecv(y, (rank() - 1) % size())]
+        for work in works:
+            work.wait()  # type: ignore[union-attr]
+        torch.accelerator.synchronize()
+    for name, tensor, access in (("occl:send", x, 1), ("occl:recv", y, 2)):
+        told = [event for event in observer.events if event[5] == name]
+        assert [event[1] for event in told] == [0, 1]
+        assert told[0][7] == [(tensor.data_ptr(), tensor.data_ptr() + 2_000_000, access)]
 
 
 # ---- what is refused

@@ -19,23 +19,23 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-WORLD: Any = dist.group  # whose attribute WORLD is the group of all ranks, once there is one
+group: Any = dist.group  # whose attribute WORLD is the group of all ranks, once there is one
 
 
 def reductions(x: Tensor) -> Tensor:
-    total = functional.all_reduce(x * 2, "sum", WORLD.WORLD)
-    largest = functional.all_reduce(x + 1, "max", WORLD.WORLD)
-    return total * largest + functional.broadcast(x.neg(), 1, WORLD.WORLD)
+    total = functional.all_reduce(x * 2, "sum", group.WORLD)
+    largest = functional.all_reduce(x + 1, "max", group.WORLD)
+    return total * largest + functional.broadcast(x.neg(), 1, group.WORLD)
 
 
 def gathers_and_scatters(x: Tensor) -> Tensor:
-    everything = functional.all_gather_single(x.abs() + 1, 0, WORLD.WORLD)
-    share = functional.reduce_scatter_single(everything * 3, "sum", 0, WORLD.WORLD)
-    return functional.all_to_all_single(share.relu(), None, None, WORLD.WORLD) - x
+    everything = functional.all_gather_single(x.abs() + 1, 0, group.WORLD)
+    share = functional.reduce_scatter_single(everything * 3, "sum", 0, group.WORLD)
+    return functional.all_to_all_single(share.relu(), None, None, group.WORLD) - x
 
 
 def coalesced(x: Tensor) -> Tensor:
-    first, second = functional.all_reduce_coalesced([x + 1, x.neg()], "sum", WORLD.WORLD)
+    first, second = functional.all_reduce_coalesced([x + 1, x.neg()], "sum", group.WORLD)
     return first * second
 
 
@@ -49,18 +49,22 @@ def in_place(x: Tensor) -> Tensor:
 
 
 def differentiable(x: Tensor) -> Tensor:
-    everything = functional.all_gather_single_autograd(x * x, 0, WORLD.WORLD)
-    exchanged = functional.all_to_all_single_autograd(everything * 2, None, None, WORLD.WORLD)
-    return functional.reduce_scatter_single_autograd(exchanged * everything, "sum", 0, WORLD.WORLD)
+    everything = functional.all_gather_single_autograd(x * x, 0, group.WORLD)
+    exchanged = functional.all_to_all_single_autograd(everything * 2, None, None, group.WORLD)
+    return functional.reduce_scatter_single_autograd(exchanged * everything, "sum", 0, group.WORLD)
 
 
 PROGRAMS: tuple[Callable[[Tensor], Tensor], ...] = (reductions, gathers_and_scatters, coalesced, in_place)
 
 
-def run(program: Callable[[Tensor], Tensor], where: torch.device, backend: str | None) -> list[Tensor]:
-    """The program's result, and the gradient of its input if the program is differentiable."""
+def forget_graphs() -> None:
     torch._dynamo.reset()
     counters.clear()
+
+
+def run(program: Callable[[Tensor], Tensor], where: torch.device, backend: str | None) -> list[Tensor]:
+    """The program's result, and the gradient of its input if the program is differentiable."""
+    forget_graphs()
     x = (torch.arange(16.0) - 3 * rank()).to(where).requires_grad_(program is differentiable)
     function = program if backend is None else torch.compile(program, backend=backend, fullgraph=True)
     results = [function(x)]
@@ -78,8 +82,7 @@ def collectives(backend: str) -> None:
 
 def data_parallel() -> None:
     """PyTorch cuts the graph at DDP's buckets, so that their all_reduces overlap with the backward pass."""
-    torch._dynamo.reset()
-    counters.clear()
+    forget_graphs()
     model = make_model()
     with mock.patch.object(dist, "_DEFAULT_FIRST_BUCKET_BYTES", 1000):
         parallel = DistributedDataParallel(torch.compile(model, fullgraph=True), bucket_cap_mb=0.002)
@@ -89,7 +92,7 @@ def data_parallel() -> None:
 
 
 def fully_sharded() -> None:
-    torch._dynamo.reset()
+    forget_graphs()
     model: Any = make_model()
     for layer in model:
         if isinstance(layer, nn.Linear):
@@ -101,8 +104,7 @@ def fully_sharded() -> None:
 
 
 def tensor_parallel() -> None:
-    torch._dynamo.reset()
-    counters.clear()
+    forget_graphs()
     mesh = init_device_mesh(device().type, (size(),))
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     model = parallelize_module(make_model(), mesh, plan)

@@ -45,11 +45,15 @@ def mismatched(what: str) -> str:
         splits[1] += rows if rank() == 0 else 0
         dist.all_to_all_single(ones(sum(arriving)), ones(sum(splits)), arriving, splits, group=group)
 
-    def point_to_point(shape: int, dtype: torch.dtype) -> None:
+    def point_to_point(shape: int, dtype: torch.dtype, sent: int = 2) -> None:
         if rank() == 0:
-            dist.send(ones(2), 1, group=group)
+            dist.send(ones(sent), 1, group=group)
+            dist.send(ones(sent), 1, group=group)
         elif rank() == 1:
-            dist.recv(ones(shape, dtype=dtype), 0, group=group)
+            heard = error_of(lambda: dist.recv(ones(shape, dtype=dtype), 0, group=group))
+            dist.recv(ones(sent), 0, group=group)  # the message after it is whole
+            if heard != "no error":
+                raise RuntimeError(heard)
 
     functions: dict[str, Callable[[], Any]] = {
         "shapes": lambda: dist.all_reduce(ones(3 if last else 2, 5), group=group),
@@ -76,6 +80,8 @@ def mismatched(what: str) -> str:
         ),
         "send": lambda: point_to_point(3, torch.float32),
         "send of another type": lambda: point_to_point(2, torch.int32),
+        "large send": lambda: point_to_point(3, torch.float32, 2_000_000),
+        "large recv": lambda: point_to_point(3_000_000, torch.float32),
     }
     heard = error_of(functions[what])
     x = ones(3)
@@ -146,7 +152,7 @@ def collective_without_the_last(seconds: float, numel: int = 2) -> tuple[str, fl
     dist.group.WORLD.set_timeout(datetime.timedelta(seconds=seconds))  # type: ignore[union-attr]
     begin = time.monotonic()
     heard = error_of(lambda: dist.all_reduce(ones(numel)))
-    return re.sub(r"(127\.0\.0\.1|\[.*?\]|localhost)?:\d+", "", heard), time.monotonic() - begin
+    return re.sub(r"(127\.0\.0\.1|\[[^\]]*\]|localhost)?:\d+", "", heard), time.monotonic() - begin
 
 
 def sum_under_faults(program: str, seconds: float) -> tuple[str, float]:
@@ -164,14 +170,61 @@ def sum_under_faults(program: str, seconds: float) -> tuple[str, float]:
     return error_of(call), time.monotonic() - begin
 
 
-def recv_from_the_last() -> str:
-    return error_of(lambda: dist.recv(ones(2), size() - 1))
+def message_with_the_last(kind: str, seconds: float) -> tuple[str, float]:
+    """What this rank hears of a message that the last rank does not take or send, and after how many seconds."""
+    dist.group.WORLD.set_timeout(datetime.timedelta(seconds=seconds))  # type: ignore[union-attr]
+    last = size() - 1
+    functions: dict[str, Callable[[], Any]] = {
+        "send": lambda: dist.send(ones(1_000_000), last),
+        "recv": lambda: dist.recv(ones(1_000_000), last),
+        "recv from any": lambda: dist.recv(ones(1_000_000)),
+    }
+    begin = time.monotonic()
+    heard = error_of(functions[kind])
+    return heard, time.monotonic() - begin
 
 
-def die_during_a_collective() -> None:
+def die_during_a_message() -> None:
+    """The message, too long for the time that is left, is on its way to rank 0."""
+    work = dist.isend(ones(32_000_000), 0)
+    del work
+    die()
+
+
+def recv_of_a_long_message() -> tuple[str, float]:
+    begin = time.monotonic()
+    return error_of(lambda: dist.recv(ones(32_000_000), 1)), time.monotonic() - begin
+
+
+def send_and_end() -> None:
+    dist.send(ones(1000) * 5, 0)
+    dist.destroy_process_group()
+
+
+def recv_from_one_that_has_ended() -> float:
+    x = ones(1000)
+    dist.recv(x, 1)
+    return float(x.sum())
+
+
+def abort_of_a_message() -> tuple[str, float]:
+    group = dist.new_group(range(size()))
+    if rank() != 0:
+        return "absent", 0
+    backend = group._get_backend(device())
+    work = dist.irecv(ones(1_000_000), 1, group=group)
+    time.sleep(0.2)
+    begin = time.monotonic()
+    backend.abort()
+    assert work is not None
+    return error_of(work.wait), time.monotonic() - begin
+
+
+def die_during_a_collective(seconds: float = 0.0) -> None:
     """The data, too much for the time that is left, is on its way to the others."""
     work = dist.all_reduce(ones(32_000_000), async_op=True)
     del work
+    time.sleep(seconds)
     die()
 
 

@@ -1,4 +1,4 @@
-"""Ranks for the tests: processes that stay, and run one function after the other, so that most tests start none."""
+"""Ranks for tests of torch.distributed: processes that run one function after the other, so most tests start none."""
 
 from __future__ import annotations
 
@@ -50,9 +50,11 @@ def _serve(rank: int, size: int, port: int, backend: str | None, environment: di
 
 
 class Group:
-    """`size` ranks in a process group of `backend`; "none": no group."""
+    """`size` ranks in a process group of `backend`; "none": no group. They count as ranks of `hosts` hosts."""
 
-    def __init__(self, size: int, backend: str | None = None, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, size: int, backend: str | None = None, environment: dict[str, str] | None = None, hosts: int = 1
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         port = free_port()
         self.size = size
@@ -60,9 +62,8 @@ class Group:
         self.processes = []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(rank, size, port, backend, environment or {}, theirs), daemon=True
-            )
+            variables = (environment or {}) | {"OCCL_HOSTID": str(rank * hosts // size)}
+            process = context.Process(target=_serve, args=(rank, size, port, backend, variables, theirs), daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)

@@ -34,6 +34,8 @@ OPERATORS = (
     "gather",
     "scatter",
     "ring",
+    "batch",
+    "collect",
     "barrier",
 )
 
@@ -54,6 +56,7 @@ class Player:
             plan = {
                 "op": chance.choice(OPERATORS),
                 "numel": chance.choice(SIZES),
+                "sent": chance.choice((*SIZES, 300_000)),  # the last one is longer than the pipe between two ranks
                 "dtype": chance.choice(DTYPES),
                 "group": chance.randrange(len(self.groups)),
                 "root": chance.randrange(100),
@@ -132,16 +135,35 @@ class Player:
             outputs = [zeros(numel)]
             parts = [values(to, numel) for to in range(size)] if me == root else None
             work = dist.scatter(outputs[0], parts, ranks[root], **options)
-        elif name == "ring" and size == 1:
+        elif name in ("ring", "batch", "collect") and size == 1:
             return []  # nobody sends to itself
-        elif name == "ring":
-            outputs = [zeros(numel)]
+        elif name in ("ring", "batch"):
+            numel = plan["sent"]
+            outputs = [zeros(numel) for _ in range(2)]
             right, left = ranks[(me + 1) % size], ranks[(me - 1) % size]
-            works = [dist.isend(values(me, numel), right, group), dist.irecv(outputs[0], left, group)]
-            self.pending.append((outputs[0], works, kept))
+            sent = [values(me + number, numel) for number in range(2)]
+            if name == "ring":
+                works = [dist.isend(sent[0], right, group), dist.irecv(outputs[0], left, group)]
+                works += [dist.isend(sent[1], right, group), dist.irecv(outputs[1], left, group)]
+            else:
+                operations = [dist.P2POp(dist.isend, tensor, right, group) for tensor in sent]
+                operations += [dist.P2POp(dist.irecv, tensor, left, group) for tensor in outputs]
+                works = dist.batch_isend_irecv(operations)
+            self.pending.append((outputs[0], works, [outputs, sent]))
             if not asynchronous:
                 self.wait()
             return outputs
+        elif name == "collect":  # the root takes the messages of the others as they come
+            numel = max(plan["sent"], 1)  # gloo's send waits for ever if a recv from any takes an empty message
+            self.wait()  # a message that another recv waits for is not for the root
+            if me != root:
+                self.pending.append((zeros(0), [dist.isend(values(me, numel), ranks[root], group)], None))
+                return []
+            found = {}
+            for _ in range(size - 1):
+                tensor = zeros(numel)
+                found[dist.recv(tensor, group=group)] = tensor
+            return [found[of] for of in sorted(found)]
         else:
             outputs = []
             work = dist.barrier(**options) if self.stream is not None else None

@@ -16,6 +16,7 @@ from distributed_group import Group
 CHECKS = (
     "all_reduce",
     "all_reduce_operators",
+    "all_reduce_gives_the_same_bits",
     "all_reduce_of_booleans_and_complex",
     "broadcast",
     "a_broadcast_does_not_wait_for_its_receivers",
@@ -35,6 +36,8 @@ CHECKS = (
     "recv_from_any",
     "crossed_isend_irecv",
     "batch_isend_irecv",
+    "a_batch_keeps_its_place_between_other_messages",
+    "a_tensor_may_change_after_its_send",
     "barrier",
     "object_collectives",
     "functional_collectives",
@@ -47,6 +50,7 @@ CHECKS = (
     "futures",
     "completion_hook",
     "observers_are_told_of_collectives",
+    "observers_are_told_of_messages",
     "bad_arguments",
     "channels_last_is_contiguous",
 )
@@ -72,10 +76,41 @@ def test_random_sequences_are_those_of_gloo(group: Group, mode: str) -> None:
     assert sum(group.run("distributed_sequences", "play", 0, 15, mode=mode)) > 50
 
 
+@pytest.mark.parametrize("size", [3, 4])
+def test_ranks_of_several_hosts(size: int) -> None:
+    """With 3 ranks, the last one is alone on its host."""
+    made = Group(size, hosts=2)
+    for mode in MODES:
+        for check in (
+            "all_reduce",
+            "all_reduce_operators",
+            "all_reduce_gives_the_same_bits",
+            "all_reduce_of_booleans_and_complex",
+            "coalescing_manager",
+            "send_and_recv",
+            "recv_from_any",
+        ):
+            if size % 2 == 0 or check != "send_and_recv":  # it needs pairs
+                made.run(distributed_collectives.__name__, check, mode=mode)
+        made.run("distributed_sequences", "play", 0, 10, mode=mode)
+    made.close()
+
+
 def test_the_transport_is_chosen_by_a_variable_that_is_checked() -> None:
     for transport in ("gloo", "shm"):
         made = Group(2, environment={"OCCL_TRANSPORT": transport})
-        for check in ("all_reduce", "broadcast", "all_gather", "reduce_scatter_tensor", "all_to_all_single", "barrier"):
+        for check in (
+            "all_reduce",
+            "broadcast",
+            "all_gather",
+            "reduce_scatter_tensor",
+            "all_to_all_single",
+            "barrier",
+            "send_and_recv",
+            "recv_from_any",
+            "batch_isend_irecv",
+            "a_batch_keeps_its_place_between_other_messages",
+        ):
             made.run(distributed_collectives.__name__, check)
         made.close()
 

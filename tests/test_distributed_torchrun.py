@@ -37,6 +37,26 @@ dist.destroy_process_group()
 """
 
 
+SUM = """
+import os, torch, torch.distributed as dist
+
+dist.init_process_group("occl")
+rank = dist.get_rank()
+counter = f"/sys/class/net/{os.environ['GLOO_SOCKET_IFNAME']}/statistics/tx_bytes"
+x = torch.ones(1 << 20, device="openreg")
+dist.all_reduce(x)
+dist.barrier()
+before = int(open(counter).read())
+for _ in range(5):
+    dist.all_reduce(x)
+dist.barrier()
+sent = (int(open(counter).read()) - before) / (5 * x.nbytes)
+assert torch.equal(x.cpu(), torch.full((1 << 20,), 4.0**6)), x
+print(f"rank {rank} sent {sent:.2f}\\n", end="", flush=True)
+dist.destroy_process_group()
+"""
+
+
 def torchrun(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     program = folder / "train.py"
     program.write_text(textwrap.dedent(TRAIN))
@@ -88,16 +108,14 @@ def hosts() -> Iterator[list[tuple[str, str, str]]]:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
 
-@pytest.mark.parametrize("transport", ["auto", "gloo"])
-def test_two_hosts_train_together(tmp_path: Path, hosts: list[tuple[str, str, str]], transport: str) -> None:
-    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
-    master = hosts[0][2]
+def run_on(hosts: list[tuple[str, str, str]], program: Path, transport: str) -> list[str]:
+    """The lines that two ranks on each host print. A host sees only its own processes."""
     processes = [
         subprocess.Popen(
             [
-                *("ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
-                *("--node-rank", str(number), "--nproc-per-node", "2", "--master-addr", master),
-                *("--master-port", "29400", str(tmp_path / "train.py")),
+                *("ip", "netns", "exec", name, "unshare", "--pid", "--fork", "--mount-proc"),
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(number)),
+                *("--nproc-per-node", "2", "--master-addr", hosts[0][2], "--master-port", "29400", str(program)),
             ],
             env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface, "OCCL_TRANSPORT": transport},
             stdout=subprocess.PIPE,
@@ -111,4 +129,19 @@ def test_two_hosts_train_together(tmp_path: Path, hosts: list[tuple[str, str, st
         output, errors = process.communicate(timeout=180)
         assert process.returncode == 0, errors
         lines += output.splitlines()
-    assert sorted(lines) == [f"rank {rank} of 4 attempt 0 total 6.0" for rank in range(4)]
+    return sorted(lines)
+
+
+@pytest.mark.parametrize("transport", ["auto", "gloo"])
+def test_two_hosts_train_together(tmp_path: Path, hosts: list[tuple[str, str, str]], transport: str) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(textwrap.dedent(TRAIN))
+    assert run_on(hosts, program, transport) == [f"rank {rank} of 4 attempt 0 total 6.0" for rank in range(4)]
+
+
+def test_a_host_sends_a_large_sum_once(tmp_path: Path, hosts: list[tuple[str, str, str]]) -> None:
+    """A ring of all four ranks would send it 1.5 times."""
+    program = tmp_path / "sum.py"
+    program.write_text(textwrap.dedent(SUM))
+    for line in run_on(hosts, program, "auto"):
+        assert 0.9 < float(line.split()[-1]) < 1.25, line

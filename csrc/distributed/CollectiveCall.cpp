@@ -47,56 +47,53 @@ const char* name_of(OpType type) {
   }
 }
 
-void ProcessGroupOCCL::Call::visit(void* data, orOperandFn_t visit, void* context) {
-  for (const auto& [key, requests] : static_cast<const Call*>(data)->chains) {
-    for (const auto& request : requests) {
-      for (const at::Tensor& input : request->inputs) {
-        c10::openreg::visit_tensor(*input.unsafeGetTensorImpl(), orAccessRead, visit, context);
-      }
-      for (const at::Tensor& output : request->outputs) {
-        c10::openreg::visit_tensor(*output.unsafeGetTensorImpl(), orAccessWrite, visit, context);
-      }
+void ProcessGroupOCCL::Chain::visit(void* data, orOperandFn_t visit, void* context) {
+  for (const auto& request : static_cast<const Chain*>(data)->requests) {
+    for (const at::Tensor& input : request->inputs) {
+      c10::openreg::visit_tensor(*input.unsafeGetTensorImpl(), orAccessRead, visit, context);
+    }
+    for (const at::Tensor& output : request->outputs) {
+      c10::openreg::visit_tensor(*output.unsafeGetTensorImpl(), orAccessWrite, visit, context);
     }
   }
 }
 
-void ProcessGroupOCCL::Call::begin(void* data, orCompletion_t completion) {
-  const std::shared_ptr<Call> call(static_cast<Call*>(data));
-  call->completion = completion;
-  call->state->started = WorkState::Clock::now();
-  Chains chains = std::move(call->chains); // the last chain may finish, and delete the call, within this loop
-  call->running = chains.size();
-  for (auto& [key, requests] : chains) {
-    next(call, std::move(requests), 0);
+void ProcessGroupOCCL::Chain::begin(void* data, orCompletion_t completion) {
+  const std::shared_ptr<Chain> chain(static_cast<Chain*>(data));
+  chain->completion = completion;
+  {
+    const std::lock_guard lock(chain->call->mutex);
+    WorkState& state = *chain->call->state;
+    if (state.started == WorkState::Clock::time_point()) {
+      state.started = WorkState::Clock::now();
+    }
   }
+  next(chain, 0);
 }
 
-void ProcessGroupOCCL::Call::next(
-    const std::shared_ptr<Call>& call, std::vector<std::shared_ptr<Request>> requests, size_t index) {
-  if (index == requests.size()) {
-    if (--call->running == 0) {
-      call->finish();
-    }
+void ProcessGroupOCCL::Chain::next(const std::shared_ptr<Chain>& chain, size_t index) {
+  if (index == chain->requests.size()) {
+    chain->call->finish(chain->completion);
     return;
   }
-  std::shared_ptr<Request> request = std::move(requests[index]);
-  Engine::Done done = [call, requests = std::move(requests), index, request](std::exception_ptr failure) mutable {
-    call->note(*request, failure);
+  std::shared_ptr<Request> request = std::move(chain->requests[index]);
+  Engine::Done done = [chain, index, request](std::exception_ptr failure) mutable {
+    chain->call->note(*request, failure);
     request.reset();
-    next(call, std::move(requests), index + 1);
+    next(chain, index + 1);
   };
   try {
-    if (meets_fault(call->device, *request)) {
+    if (meets_fault(chain->call->device, *request)) {
       done(nullptr);
     } else {
-      call->group->engine_for(*request).start(request, done);
+      chain->call->group->engine_for(*request).start(request, done);
     }
   } catch (...) {
     done(std::current_exception());
   }
 }
 
-bool ProcessGroupOCCL::Call::meets_fault(c10::DeviceIndex device, const Request& request) {
+bool ProcessGroupOCCL::Chain::meets_fault(c10::DeviceIndex device, const Request& request) {
   size_t size = 0;
   for (const at::Tensor& tensor : request.inputs.empty() ? request.outputs : request.inputs) {
     size += tensor.nbytes();
@@ -146,8 +143,8 @@ std::exception_ptr ProcessGroupOCCL::Call::explain(const Request& request, const
               ", Timeout(ms)=",
               request.timeout.count(),
               "). ",
-              timed_out ? "Another rank has not called it, calls another collective, or has ended. "
-                        : "Another rank has ended, or has given up. ",
+              timed_out ? "Another rank has not called this collective, has called a different one, or has exited. "
+                        : "Another rank has exited, or its part of the collective has timed out or was aborted. ",
               text));
     } catch (...) {
       return std::current_exception();
@@ -155,7 +152,11 @@ std::exception_ptr ProcessGroupOCCL::Call::explain(const Request& request, const
   }
 }
 
-void ProcessGroupOCCL::Call::finish() {
+void ProcessGroupOCCL::Call::finish(orCompletion_t completion) {
+  if (--running != 0) {
+    orCompletionSignal(completion, nullptr);
+    return;
+  }
   const auto keep = group; // may be the last reference
   if (failure && keep->error_ == ErrorType::SUCCESS) {
     keep->error_ = ErrorType::COMM_ERROR;

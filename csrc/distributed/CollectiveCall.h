@@ -2,37 +2,21 @@
 
 #include "ProcessGroupOCCL.h"
 
-// One call of torch.distributed, which is one deferred item of a communication stream (orLaunchDeferred).
 namespace c10d::openreg {
 
 // "occl:all_reduce" and its like, for profiles.
 const char* name_of(OpType type);
 
+// One call of torch.distributed. It has several chains if it is coalesced.
 struct ProcessGroupOCCL::Call {
   c10::intrusive_ptr<ProcessGroupOCCL> group;
   c10::DeviceIndex device;
   OpType type;
   uint64_t sequence;
-  Chains chains;
   std::shared_ptr<WorkState> state;
-  orCompletion_t completion = nullptr;
-  std::atomic<size_t> running{0}; // chains that are not done
-  std::mutex mutex{};             // guards `failure` and the source in `state`
-  std::exception_ptr failure{};   // the first one of the requests
-
-  // An orKernel's `operands`: all tensors of all requests.
-  static void visit(void* data, orOperandFn_t visit, void* context);
-
-  // An orDeferredFn_t: starts all chains. `data` is a Call, and begin() takes it over.
-  static void begin(void* data, orCompletion_t completion);
-
- private:
-  // Starts request number `index` of a chain; when it is done, the one after it. After the last one, finishes the call
-  // if all other chains are done as well.
-  static void next(const std::shared_ptr<Call>& call, std::vector<std::shared_ptr<Request>> requests, size_t index);
-
-  // Whether an injected fault drops this message (openreg_faults.h). Throws the failure of a fault.
-  static bool meets_fault(c10::DeviceIndex device, const Request& request);
+  std::atomic<size_t> running;  // chains that are not done
+  std::mutex mutex{};           // guards `failure`, and the source and the time in `state`
+  std::exception_ptr failure{}; // the first one of the requests
 
   // A request is done; `exception` is null, or says why it failed.
   void note(const Request& request, const std::exception_ptr& exception);
@@ -40,8 +24,28 @@ struct ProcessGroupOCCL::Call {
   // The exception that the user gets for the failure of an engine.
   std::exception_ptr explain(const Request& request, const std::exception_ptr& exception) const;
 
-  // All requests are done: completes the work, the item of the stream, and the futures.
-  void finish();
+  // A chain is done. `completion` is the item of its stream. After the last chain, completes the work and the futures.
+  void finish(orCompletion_t completion);
+};
+
+// The requests of a call that run one after the other: one deferred item of a communication stream (orLaunchDeferred).
+struct ProcessGroupOCCL::Chain {
+  std::shared_ptr<Call> call;
+  std::vector<std::shared_ptr<Request>> requests;
+  orCompletion_t completion = nullptr;
+
+  // An orKernel's `operands`: all tensors of all requests.
+  static void visit(void* data, orOperandFn_t visit, void* context);
+
+  // An orDeferredFn_t: starts the first request. `data` is a Chain, and begin() takes it over.
+  static void begin(void* data, orCompletion_t completion);
+
+ private:
+  // Starts request number `index`; when it is done, the one after it.
+  static void next(const std::shared_ptr<Chain>& chain, size_t index);
+
+  // Whether an injected fault drops this message (openreg_faults.h). Throws the failure of a fault.
+  static bool meets_fault(c10::DeviceIndex device, const Request& request);
 };
 
 } // namespace c10d::openreg

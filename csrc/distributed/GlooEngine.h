@@ -6,6 +6,7 @@
 #include <set>
 
 #include "Header.h"
+#include "SharedEngine.h"
 #include "ThreadedEngine.h"
 
 // LITERALINCLUDE START: GLOO RULES
@@ -20,21 +21,35 @@
 // the data is small, these messages are the whole collective. Send, recv, broadcast, gather, scatter and reduce send in
 // one direction only: no rank waits for a rank that sends it nothing, and the receiver compares the headers. A receiver
 // that finds a mismatch takes the data all the same; otherwise the sender would wait until its timeout.
+//
+// If several ranks run on one host and others elsewhere, a large all_reduce has three steps: the ranks of each host
+// reduce through shared memory, the first ranks of the hosts reduce through gloo, and give the result to their hosts.
+// So each host sends the data once.
 // LITERALINCLUDE END: GLOO RULES
 namespace c10d::openreg {
 
 class GlooEngine final : public ThreadedEngine {
  public:
-  explicit GlooEngine(c10::intrusive_ptr<Backend> gloo);
+  // How a large all_reduce uses the hosts.
+  struct Hosts {
+    std::shared_ptr<SharedEngine> own;   // the ranks of this host
+    c10::intrusive_ptr<Backend> leaders; // gloo between the first ranks of the hosts; null on the other ranks
+  };
+
+  // `hosts` is empty if each rank is alone on its host.
+  GlooEngine(c10::intrusive_ptr<Backend> gloo, Hosts hosts);
   void abort() override;
 
  private:
   void run(Request& request) override;
+  void give_up();
   void broadcast(Request& request, const Deadline& deadline);
   void reduce(Request& request, const Deadline& deadline);
   void gather(Request& request, const Deadline& deadline);
   void scatter(Request& request, const Deadline& deadline);
   void all_with_all(Request& request, const Deadline& deadline);
+  void reduce_between(const c10::intrusive_ptr<Backend>& ranks, const Request& request, const Deadline& deadline);
+  void reduce_by_hosts(const Request& request, const Deadline& deadline);
   void send_message(
       const Request& request, const at::Tensor& data, int to, int tag, const Deadline& deadline, bool all_data = true);
   std::pair<int, Header> receive_message(
@@ -45,6 +60,8 @@ class GlooEngine final : public ThreadedEngine {
   void wait(const c10::intrusive_ptr<Work>& work, const Deadline& deadline);
 
   const c10::intrusive_ptr<Backend> gloo_;
+  Hosts hosts_; // `leaders` becomes null if a collective fails
+  const bool is_leader_; // the first rank of its host
   const int rank_;
   const int size_;
   std::mutex mutex_;

@@ -44,6 +44,15 @@ Header make_header(const Request& request) {
   return header;
 }
 
+Header make_header(const Request& request, const Header& sent) {
+  Header own = make_header(request);
+  if (request.verb == Verb::recv) {
+    own.type = OpType::RECV; // also of recv from any rank
+    own.sequence = sent.sequence;
+  }
+  return own;
+}
+
 std::string describe(const Header& header) {
   std::string text = c10::str(
       "CollectiveFingerPrint(SequenceNumber=", header.sequence, ", OpType=", c10d::opTypeToString(header.type));
@@ -66,6 +75,15 @@ std::string describe(const Header& header) {
 
 bool matches(const Header& a, const Header& b) {
   return a.type == b.type && a.dtype == b.dtype && a.op == b.op && a.root == b.root;
+}
+
+bool fits(const Header& own, const Header& sent, uint64_t room) {
+  if (!checks_headers()) {
+    return sent.total <= room;
+  }
+  Header received = sent;
+  received.type = sent.type == OpType::SEND ? OpType::RECV : sent.type;
+  return matches(own, received) && sent.total == room;
 }
 
 void throw_mismatch(int rank, const Header& own, int other_rank, const Header& other) {

@@ -42,11 +42,17 @@ bool checks_headers();
 
 Header make_header(const Request& request);
 
+// The header of a receiver, in the words of the header that it has received: send and recv count their messages apart.
+Header make_header(const Request& request, const Header& sent);
+
 // Describes a collective in the words of PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL.
 std::string describe(const Header& header);
 
 // Whether the two headers can belong to one collective. Does not compare the sizes.
 bool matches(const Header& a, const Header& b);
+
+// Whether a receiver that has room for `room` bytes takes the message. `own` is make_header(request, sent).
+bool fits(const Header& own, const Header& sent, uint64_t room);
 
 [[noreturn]] void throw_mismatch(int rank, const Header& own, int other_rank, const Header& other);
 

@@ -44,20 +44,31 @@ ProcessGroupOCCL::ProcessGroupOCCL(
     int rank,
     int size,
     c10::intrusive_ptr<Options> options)
-    : Backend(rank, size),
-      store_(std::move(store)),
-      gloo_(std::move(gloo)),
-      options_(std::move(options)),
-      engine_(std::make_shared<GlooEngine>(gloo_)) {
+    : Backend(rank, size), store_(std::move(store)), gloo_(std::move(gloo)), options_(std::move(options)) {
   checks_headers(); // throws if OCCL_CHECK has a bad value
   const std::string_view transport = chosen_transport();
+  GlooEngine::Hosts hosts;
   if (transport != "gloo" && size > 1) {
-    shared_engine_ = SharedEngine::make(*store_, rank, size, options_->timeout);
+    SharedEngine::Placement placement = SharedEngine::make(*store_, rank, size, options_->timeout);
+    const std::vector<int>& leaders = placement.leaders;
+    if (leaders.size() == 1) {
+      shared_engine_ = placement.engine;
+    } else if (placement.engine && leaders.size() < static_cast<size_t>(size)) {
+      hosts.own = placement.engine;
+      if (const auto own = std::find(leaders.begin(), leaders.end(), rank); own != leaders.end()) {
+        hosts.leaders = make_gloo(
+            c10::make_intrusive<PrefixStore>("leaders", store_),
+            static_cast<int>(own - leaders.begin()),
+            static_cast<int>(leaders.size()),
+            options_->timeout);
+      }
+    }
     TORCH_CHECK(
         shared_engine_ || transport == "auto",
         "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts, or as "
         "several users. Set it to auto or gloo.");
   }
+  engine_ = std::make_shared<GlooEngine>(gloo_, std::move(hosts));
   init();
 }
 
@@ -176,31 +187,38 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::submit(
 c10::intrusive_ptr<Work> ProcessGroupOCCL::enqueue(
     OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs) {
   RECORD_FUNCTION(name_of(type), c10::ArrayRef<const c10::IValue>{});
-  // A coalesced call that only sends and receives has a stream of its own, because it must not wait for collectives.
-  const std::string key = chains.size() == 1           ? chains.begin()->first
-                          : chains.count(kCollectives) ? kCollectives
-                                                       : "p2p";
-  const orStream_t comm = stream(key, device);
   auto state = std::make_shared<WorkState>();
   state->caller = c10::openreg::current_stream_handle(device.index());
-  auto* const call = new Call{
+  const auto call = std::make_shared<Call>(
       c10::intrusive_ptr<ProcessGroupOCCL>::unsafe_reclaim_from_nonowning(this),
       device.index(),
       type,
       sequence,
-      std::move(chains),
-      state};
-  std::unique_ptr<Call> owner(call);
+      state,
+      chains.size());
   const c10::openreg::CurrentDevice current(device.index());
-  c10::openreg::order_after_current_stream(comm, device.index());
   orEvent_t event = nullptr;
   OPENREG_CHECK(orEventCreate(&event));
   auto work = c10::make_intrusive<WorkOCCL>(
       rank_, type, device, sequence, std::move(outputs), std::move(state), event, type == OpType::BARRIER);
-  const orKernel kernel{name_of(type), &Call::visit, call};
-  OPENREG_CHECK(orLaunchDeferred(comm, &Call::begin, call, &kernel));
-  owner.release();
-  OPENREG_CHECK(orEventRecord(event, comm));
+  // Each chain has the stream of its key. So messages to one rank, or from one rank, keep the order of the calls,
+  // whether they are coalesced or not.
+  const orStream_t joined = chains.size() == 1 ? nullptr : stream("coalesced", device);
+  for (auto& [key, requests] : chains) {
+    const orStream_t comm = stream(key, device);
+    c10::openreg::order_after_current_stream(comm, device.index());
+    auto chain = std::make_unique<Chain>(call, std::move(requests));
+    const orKernel kernel{name_of(type), &Chain::visit, chain.get()};
+    OPENREG_CHECK(orLaunchDeferred(comm, &Chain::begin, chain.get(), &kernel));
+    chain.release();
+    OPENREG_CHECK(orEventRecord(event, comm));
+    if (joined != nullptr) {
+      OPENREG_CHECK(orStreamWaitEvent(joined, event, 0));
+    }
+  }
+  if (joined != nullptr) {
+    OPENREG_CHECK(orEventRecord(event, joined));
+  }
   return work;
 }
 

@@ -18,7 +18,8 @@
 // Each group has a communication stream, on which its collectives run in the order of their calls. It has another
 // stream for each peer and direction of send and recv. A call makes the communication stream wait for the current
 // stream, and queues one deferred item there (orLaunchDeferred). The item starts the engine when the stream comes to
-// it, and completes when the engine is done.
+// it, and completes when the engine is done. A coalesced call queues an item on each stream that it needs, so messages
+// between two ranks arrive in the order of the calls.
 //
 // Rule: no communication stream comes from PyTorch's pool, where two streams may share a queue. There, a send that
 // waits for its receiver could delay the recv for which the receiver waits.
@@ -138,7 +139,8 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
  private:
   // By key: requests that run one after the other. The chains of one call run at the same time.
   using Chains = std::map<std::string, std::vector<std::shared_ptr<Request>>>;
-  struct Call; // CollectiveCall.h
+  struct Call;  // CollectiveCall.h
+  struct Chain; // CollectiveCall.h
 
   static constexpr const char* kCollectives = ""; // the key of the stream and the chain of collectives
 

@@ -1,14 +1,14 @@
 #include "SharedEngine.h"
 
-#include <linux/futex.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <climits>
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+#include <string_view>
 
 #include "Reduce.h"
 #include "Threads.h"
@@ -17,32 +17,12 @@
 namespace c10d::openreg {
 namespace {
 
-constexpr size_t kHalf = 512 << 10; // bytes; it fits into the processor's cache
-constexpr size_t kPlan = 16 << 10;  // bytes
-constexpr int kMaxRanks = 256;      // the plan of a larger group would not fit into kPlan
+constexpr size_t kHalf = Mailbox::kHalf;
+constexpr int kMaxRanks = 256;               // the plan of a larger group would not fit into Mailbox::kPlan
+constexpr uint32_t kLongestPipe = 256 << 10; // bytes; a power of two
+constexpr uint32_t kPipes = 4 << 20;         // bytes for the pipes to all ranks of a large group; a power of two
 constexpr std::chrono::microseconds kSpin{50};
 constexpr std::chrono::milliseconds kLivenessInterval{200}; // the time between two checks whether the other rank lives
-
-struct Counter {
-  alignas(64) std::atomic<uint32_t> value;
-  std::atomic<uint32_t> sleepers;
-};
-
-void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, std::chrono::nanoseconds time) {
-  const timespec limit{time.count() / 1'000'000'000, time.count() % 1'000'000'000};
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, seen, &limit, nullptr, 0);
-}
-
-void futex_wake(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-void advance(Counter& counter, uint32_t value) {
-  counter.value.store(value);
-  if (counter.sleepers.load() != 0) {
-    futex_wake(counter.value);
-  }
-}
 
 bool reached(uint32_t counter, uint32_t stage) {
   return static_cast<int32_t>(counter - stage) >= 0;
@@ -59,30 +39,18 @@ bool lives(int process) {
   return name_end != std::string::npos && line[name_end + 2] != 'Z' && line[name_end + 2] != 'X';
 }
 
-// A text that is the same for all processes that see each other in /proc.
+// A text that is the same for all processes that see each other in /proc. As NCCL_HOSTID, the variable OCCL_HOSTID makes
+// several hosts of one.
 std::string host_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat status{};
   stat("/proc/self/ns/pid", &status);
-  return boot + "/" + std::to_string(status.st_ino);
+  const char* const id = std::getenv("OCCL_HOSTID");
+  return c10::str(boot, "/", status.st_ino, "/", id == nullptr ? "" : id);
 }
 
-// What a rank tells the others through the store.
-struct RankInfo {
-  int process;
-  orIpcMemHandle_t handle;
-};
-
 } // namespace
-
-struct SharedEngine::Mailbox {
-  Counter posted;
-  Counter taken;
-  std::atomic<uint32_t> failed;
-  alignas(64) char plan[kPlan];
-  alignas(4096) char halves[2][kHalf];
-};
 
 bool SharedEngine::supports(Verb verb) {
   switch (verb) {
@@ -91,6 +59,8 @@ bool SharedEngine::supports(Verb verb) {
     case Verb::allgather:
     case Verb::reduce_scatter:
     case Verb::alltoall:
+    case Verb::send:
+    case Verb::recv:
     case Verb::barrier:
       return true;
     default:
@@ -98,50 +68,88 @@ bool SharedEngine::supports(Verb verb) {
   }
 }
 
-SharedEngine::SharedEngine(int rank, int size)
-    : rank_(rank), size_(size), memory_(size), mailboxes_(size), processes_(size) {}
+SharedEngine::Placement SharedEngine::make(Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+  const auto tell = [&](const char* what, const void* value, size_t bytes) {
+    const auto* const begin = static_cast<const uint8_t*>(value);
+    store.set(c10::str(what, "/", rank), std::vector<uint8_t>(begin, begin + bytes));
+  };
+  const auto hear = [&](const char* what, int other) {
+    const std::string key = c10::str(what, "/", other);
+    store.wait({key}, timeout);
+    return store.get(key);
+  };
 
-std::shared_ptr<SharedEngine> SharedEngine::make(Store& store, int rank, int size, std::chrono::milliseconds timeout) {
-  std::shared_ptr<SharedEngine> engine(new SharedEngine(rank, size));
-  const bool opened = engine->open(store, timeout);
-  store.set("opened/" + std::to_string(rank), std::vector<uint8_t>{opened});
-  bool all = true;
+  // The hosts are not known yet, so there is room for a pipe to every rank.
+  const uint32_t pipe_bytes = std::min(kLongestPipe, kPipes / std::bit_ceil(static_cast<uint32_t>(size)));
+  void* memory = nullptr;
+  Introduction own{};
+  own.process = getpid();
+  own.has_memory = size <= kMaxRanks &&
+                   orMalloc(&memory, sizeof(Mailbox) + size * (sizeof(Pipe) + pipe_bytes)) == orSuccess &&
+                   orIpcGetMemHandle(&own.memory, memory) == orSuccess;
+  host_identity().copy(own.host, sizeof(own.host) - 1);
+  tell("rank", &own, sizeof(own));
+
+  Placement placement;
+  std::vector<std::string> hosts;
+  std::vector<Introduction> neighbours; // the ranks of this host
+  int index = 0;
   for (int other = 0; other < size; ++other) {
-    const std::string key = "opened/" + std::to_string(other);
-    store.wait({key}, timeout);
-    all = all && store.get(key).at(0) != 0;
-  }
-  return all ? engine : nullptr;
-}
-
-bool SharedEngine::open(Store& store, std::chrono::milliseconds timeout) {
-  RankInfo info{getpid(), {}};
-  const bool made = size_ <= kMaxRanks && orMalloc(&memory_[rank_], sizeof(Mailbox)) == orSuccess &&
-                    orIpcGetMemHandle(&info.handle, memory_[rank_]) == orSuccess;
-  if (made) {
-    mailboxes_[rank_] = new (orGetKernelPointer(memory_[rank_])) Mailbox(); // NOLINT: freed with the memory
-  }
-  const std::string own_host = made ? host_identity() : "";
-  std::vector<uint8_t> text(sizeof(RankInfo));
-  std::memcpy(text.data(), &info, sizeof(RankInfo));
-  text.insert(text.end(), own_host.begin(), own_host.end());
-  store.set("rank/" + std::to_string(rank_), text);
-  bool opened = made;
-  for (int other = 0; other < size_; ++other) {
-    const std::string key = "rank/" + std::to_string(other);
-    store.wait({key}, timeout);
-    const std::vector<uint8_t> theirs = store.get(key);
-    const std::string their_host(theirs.begin() + sizeof(RankInfo), theirs.end());
-    std::memcpy(&info, theirs.data(), sizeof(RankInfo));
-    processes_[other] = info.process;
-    if (opened && other != rank_) {
-      opened = their_host == own_host && orIpcOpenMemHandle(&memory_[other], info.handle, 0) == orSuccess;
-      if (opened) {
-        mailboxes_[other] = static_cast<Mailbox*>(orGetKernelPointer(memory_[other]));
-      }
+    Introduction theirs{};
+    std::memcpy(&theirs, hear("rank", other).data(), sizeof(theirs));
+    if (std::find(hosts.begin(), hosts.end(), theirs.host) == hosts.end()) {
+      hosts.emplace_back(theirs.host);
+      placement.leaders.push_back(other);
+    }
+    if (std::string_view(theirs.host) == own.host) {
+      index = other == rank ? static_cast<int>(neighbours.size()) : index;
+      neighbours.push_back(theirs);
     }
   }
-  return opened;
+  placement.engine.reset(new SharedEngine(index, pipe_bytes, memory, neighbours));
+  const uint8_t opened = placement.engine->open(neighbours);
+  tell("opened", &opened, 1);
+  bool all = true;
+  for (int other = 0; other < size; ++other) {
+    all = hear("opened", other).at(0) != 0 && all;
+  }
+  if (!all) {
+    placement.engine = nullptr;
+  }
+  return placement;
+}
+
+SharedEngine::SharedEngine(int rank, uint32_t pipe_bytes, void* memory, const std::vector<Introduction>& ranks)
+    : rank_(rank),
+      size_(static_cast<int>(ranks.size())),
+      pipe_bytes_(pipe_bytes),
+      memory_(size_),
+      mailboxes_(size_),
+      processes_(size_),
+      peers_(size_) {
+  memory_[rank_] = memory;
+  if (ranks[rank_].has_memory) {
+    mailboxes_[rank_] = new (orGetKernelPointer(memory)) Mailbox; // NOLINT: freed with the memory
+    for (int to = 0; to < size_; ++to) {
+      new (&pipe(rank_, to)) Pipe; // NOLINT: freed with the memory
+    }
+  }
+}
+
+bool SharedEngine::open(const std::vector<Introduction>& ranks) {
+  for (int other = 0; other < size_; ++other) {
+    processes_[other] = ranks[other].process;
+    if (!ranks[other].has_memory) {
+      return false;
+    }
+    if (other != rank_) {
+      if (orIpcOpenMemHandle(&memory_[other], ranks[other].memory, 0) != orSuccess) {
+        return false;
+      }
+      mailboxes_[other] = static_cast<Mailbox*>(orGetKernelPointer(memory_[other]));
+    }
+  }
+  return true;
 }
 
 SharedEngine::~SharedEngine() {
@@ -159,9 +167,19 @@ SharedEngine::~SharedEngine() {
 void SharedEngine::abort() {
   aborted_ = true;
   if (mailboxes_[rank_] != nullptr) {
-    mailboxes_[rank_]->failed = 1;
-    futex_wake(mailboxes_[rank_]->posted.value);
-    futex_wake(mailboxes_[rank_]->taken.value);
+    give_up();
+  }
+}
+
+void SharedEngine::give_up() {
+  Mailbox& own = *mailboxes_[rank_];
+  own.failed = 1;
+  own.posted.wake();
+  own.taken.wake();
+  for (Mailbox* const mailbox : mailboxes_) {
+    if (mailbox != nullptr) {
+      mailbox->bell.increment();
+    }
   }
 }
 
@@ -169,14 +187,22 @@ char* SharedEngine::half(int rank, uint32_t stage) const {
   return mailboxes_[rank]->halves[stage % 2];
 }
 
-void SharedEngine::wait(std::atomic<uint32_t>& value, uint32_t stage, int rank, const Deadline& deadline) {
-  Mailbox& other = *mailboxes_[rank];
-  Counter& counter = &value == &other.posted.value ? other.posted : other.taken;
+Pipe& SharedEngine::pipe(int from, int to) const {
+  char* const pipes = reinterpret_cast<char*>(mailboxes_[from] + 1);
+  return *reinterpret_cast<Pipe*>(pipes + to * (sizeof(Pipe) + pipe_bytes_));
+}
+
+// Waits until `is_ready()`. The rank that makes it true changes `counter` afterwards. Throws if that cannot happen any
+// more, because the rank `rank`, or each of the others if `rank` is -1, has exited or has failed.
+void SharedEngine::wait(Counter& counter, int rank, const Deadline& deadline, c10::function_ref<bool()> is_ready) {
   const auto begin = std::chrono::steady_clock::now();
   bool slept = false;
+  const auto has_left = [&](int other) {
+    return mailboxes_[other]->failed.load() != 0 || (slept && !lives(processes_[other]));
+  };
   for (;;) {
     const uint32_t seen = counter.value.load();
-    if (reached(seen, stage)) {
+    if (is_ready()) {
       return;
     }
     if (std::chrono::steady_clock::now() - begin < kSpin) {
@@ -186,42 +212,46 @@ void SharedEngine::wait(std::atomic<uint32_t>& value, uint32_t stage, int rank, 
     if (aborted_) {
       throw Refusal({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "The process group was aborted");
     }
-    if (other.failed.load() != 0 || (slept && !lives(processes_[rank]))) {
+    bool have_left = size_ > 1;
+    for (int other = rank < 0 ? 0 : rank; have_left && other < (rank < 0 ? size_ : rank + 1); ++other) {
+      have_left = (rank < 0 && other == rank_) || has_left(other);
+    }
+    if (have_left) {
+      const bool became_ready = is_ready(); // before they left
+      TORCH_CHECK(became_ready || rank >= 0, "All other ranks have exited, or have failed in a collective");
       TORCH_CHECK(
-          reached(counter.value.load(), stage), // it may have reached the stage before it failed
+          became_ready,
           "Rank ",
           rank,
           " (process ",
           processes_[rank],
-          other.failed.load() != 0 ? ") has given up" : ") has ended");
+          mailboxes_[rank]->failed.load() != 0 ? ") has failed in a collective" : ") has exited");
       return;
     }
-    TORCH_CHECK(!deadline.passed(), "Timed out waiting for rank ", rank);
-    ++counter.sleepers;
-    if (counter.value.load() == seen) {
-      futex_wait(counter.value, seen, std::min<std::chrono::nanoseconds>(kLivenessInterval, deadline.left()));
-    }
-    --counter.sleepers;
+    TORCH_CHECK(!deadline.passed(), "Timed out waiting for ", rank < 0 ? "any rank" : c10::str("rank ", rank));
+    counter.sleep(seen, std::min<std::chrono::nanoseconds>(kLivenessInterval, deadline.left()));
     slept = true;
   }
 }
 
-void SharedEngine::post(uint32_t stage) {
-  advance(mailboxes_[rank_]->posted, stage);
-}
-
-void SharedEngine::take(uint32_t stage) {
-  advance(mailboxes_[rank_]->taken, stage);
+void SharedEngine::wait_for_stage(Counter& counter, uint32_t stage, int rank, const Deadline& deadline) {
+  wait(counter, rank, deadline, [&] { return reached(counter.value.load(), stage); });
 }
 
 void SharedEngine::run(Request& request) {
-  const std::lock_guard lock(mutex_); // needed if a group uses two devices, and so two streams
   try {
-    transfer(request, Deadline(request.timeout));
+    if (request.verb == Verb::send) {
+      send(request);
+    } else if (request.verb == Verb::recv) {
+      receive(request);
+    } else {
+      const std::lock_guard lock(mutex_); // needed if a group uses two devices, and so two streams
+      transfer(request, Deadline(request.timeout));
+    }
   } catch (const Refusal&) {
-    throw; // all ranks find the mismatch, in the same stage: the counters agree
+    throw; // All ranks find a mismatch in the same stage, so their counters agree. After an abort nobody counts.
   } catch (...) {
-    mailboxes_[rank_]->failed = 1;
+    give_up();
     throw;
   }
 }
@@ -255,9 +285,9 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
     const uint32_t stage = ++stage_;
     for (int other = 0; other < size_; ++other) {
       if (other != rank_) {
-        wait(mailboxes_[other]->taken.value, stage - 2, other, deadline);
+        wait_for_stage(mailboxes_[other]->taken, stage - 2, other, deadline); // when this half was used before
         if (index == 0) { // there is only one place for the plan, not two
-          wait(mailboxes_[other]->taken.value, stage - 1, other, deadline);
+          wait_for_stage(mailboxes_[other]->taken, stage - 1, other, deadline);
         }
       }
     }
@@ -274,11 +304,11 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
         }
       }
     }
-    post(stage);
+    mailboxes_[rank_]->posted.set(stage);
 
     for (int from = 0; from < size_; ++from) {
       if (from != rank_ && sends(from)) {
-        wait(mailboxes_[from]->posted.value, stage, from, deadline);
+        wait_for_stage(mailboxes_[from]->posted, stage, from, deadline);
       }
     }
     if (index == 0) {
@@ -296,10 +326,11 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
         const bool goes_on = request.verb == Verb::broadcast && plans[request.root].header.type == own.header.type &&
                              plans[request.root].header.root == own.header.root;
         if (!goes_on) {
-          take(stage);
+          mailboxes_[rank_]->taken.set(stage);
           throw;
         }
-        refusal = std::current_exception(); // the root does not know of it, and needs its bytes taken
+        // The root cannot see this rank's mismatch, and waits until this rank has taken each part. So this rank goes on.
+        refusal = std::current_exception();
         request.outputs.clear();
       }
     }
@@ -319,7 +350,7 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
       if (from == 0) {
         continue; // the first operand of the next step
       }
-      // The last step alone writes the output: that may be the input, which the steps before still need.
+      // Only the last step writes the output: the output may share memory with the input, which earlier steps still read.
       sums_.resize(kHalf);
       const auto type = request.outputs[0].scalar_type();
       const auto numel = static_cast<int64_t>(bytes / c10::elementSize(type));
@@ -330,7 +361,7 @@ void SharedEngine::transfer(Request& request, const Deadline& deadline) {
         finish_reduction(request.reduction, type, target, numel);
       }
     }
-    take(stage);
+    mailboxes_[rank_]->taken.set(stage);
   }
   if (refusal) {
     std::rethrow_exception(refusal);

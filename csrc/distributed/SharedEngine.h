@@ -1,18 +1,21 @@
 #pragma once
 
+#include <c10/util/FunctionRef.h>
 #include <openreg.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <mutex>
 
 #include "Header.h"
+#include "Mailbox.h"
 #include "ThreadedEngine.h"
 
 // LITERALINCLUDE START: SHARED RULES
-// The engine for ranks on one host. It runs the collectives in which all ranks take part, through device memory that the
-// ranks share (orIpcGetMemHandle). Send, recv, reduce, gather and scatter stay with gloo.
+// The engine for ranks on one host. It runs send, recv and the collectives in which all ranks take part, through device
+// memory that the ranks share (orIpcGetMemHandle). Reduce, gather and scatter stay with gloo.
 //
-// Each rank has a mailbox, which no other rank writes: its plan (Header.h), two halves for data, and two counters.
+// Collectives: each rank has a mailbox with its plan (Header.h), two halves for data, and two counters. No other rank
+// writes these.
 //
 //     stage k of the writer:  wait until all have taken stage k - 2; write the half k % 2; posted = k
 //     stage k of a reader:    wait until posted >= k for each rank; read; taken = k
@@ -22,6 +25,11 @@
 // the same bits. In a broadcast a rank reads only what the root wrote. So the root does not wait until the others call
 // broadcast, but it waits for those that have not yet read what it wrote two stages before.
 //
+// Messages: a pipe leads from each rank to each other rank. A pipe is a ring buffer of bytes, and a message is a header
+// and its data. A rank that writes or reads a part of a message rings the bell of the other rank. So a short message can
+// be sent before its receiver calls recv, and a rank can wait for a message from any other rank. The receiver compares
+// the headers. If they do not match, it reads the data all the same, and throws it away.
+//
 // Rule: counters only grow. A rank that gives up sets `failed`. The others check whether a rank lives only after a long
 // wait.
 // LITERALINCLUDE END: SHARED RULES
@@ -29,34 +37,67 @@ namespace c10d::openreg {
 
 class SharedEngine final : public ThreadedEngine {
  public:
-  // Waits for the other ranks. Returns null on all ranks if one rank cannot reach the memory of another.
-  static std::shared_ptr<SharedEngine> make(Store& store, int rank, int size, std::chrono::milliseconds timeout);
+  // Where the ranks of a group run.
+  struct Placement {
+    std::shared_ptr<SharedEngine> engine; // of the ranks of this host; they count from 0 in it
+    std::vector<int> leaders;             // the first rank of each host
+  };
+
+  // Waits for the other ranks. The engine is null on all ranks if a rank cannot reach the memory of another one of its
+  // host.
+  static Placement make(Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
   ~SharedEngine() override;
   void abort() override;
 
   static bool supports(Verb verb);
 
- private:
-  struct Mailbox;
-
-  SharedEngine(int rank, int size);
-  bool open(Store& store, std::chrono::milliseconds timeout);
+  // Runs a request on the calling thread.
   void run(Request& request) override;
+  // Makes the requests of the other ranks fail that wait for this rank.
+  void give_up();
+
+ private:
+  // Held for a whole message to the other rank, or from it: the pipes know no messages.
+  struct Peer {
+    std::mutex sending;
+    std::mutex receiving;
+  };
+
+  // What a rank tells the others through the store.
+  struct Introduction {
+    int process;
+    bool has_memory;
+    orIpcMemHandle_t memory;
+    char host[128];
+  };
+
+  SharedEngine(int rank, uint32_t pipe_bytes, void* memory, const std::vector<Introduction>& ranks);
+  bool open(const std::vector<Introduction>& ranks);
+  void wait(Counter& counter, int rank, const Deadline& deadline, c10::function_ref<bool()> is_ready);
+
+  // Collectives.
   void transfer(Request& request, const Deadline& deadline);
-  void wait(std::atomic<uint32_t>& counter, uint32_t stage, int rank, const Deadline& deadline);
-  void post(uint32_t stage);
-  void take(uint32_t stage);
+  void wait_for_stage(Counter& counter, uint32_t stage, int rank, const Deadline& deadline);
   char* half(int rank, uint32_t stage) const;
+
+  // Messages: SharedMessages.cpp.
+  void send(const Request& request);
+  void receive(Request& request);
+  void write(int to, const void* data, size_t bytes, const Deadline& deadline);
+  void read(int from, void* data, size_t bytes, const Deadline& deadline);
+  Pipe& pipe(int from, int to) const;
 
   const int rank_;
   const int size_;
+  const uint32_t pipe_bytes_; // a power of two
   std::vector<void*> memory_; // device addresses, one for each rank
   std::vector<Mailbox*> mailboxes_;
   std::vector<int> processes_;
-  std::mutex mutex_;
+  std::mutex mutex_; // of the collectives
   uint32_t stage_ = 0;
   std::vector<char> sums_; // of the ranks before the last one, for one stage
+  std::vector<Peer> peers_;
   std::atomic<bool> aborted_{false};
 };
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+// What lies in the memory that the ranks of one host share.
+namespace c10d::openreg {
+
+// A number for which other processes wait. It only grows.
+struct Counter {
+  alignas(64) std::atomic<uint32_t> value{0};
+  std::atomic<uint32_t> sleepers{0};
+
+  void set(uint32_t to);
+  void increment();
+  // Returns when the number is not `seen` any more, when somebody calls wake(), or after `time`.
+  void sleep(uint32_t seen, std::chrono::nanoseconds time);
+  void wake();
+};
+
+// The memory of a rank: for collectives a plan (Header.h) and two halves for data, for messages a pipe to each rank.
+struct Mailbox {
+  static constexpr size_t kHalf = 512 << 10; // bytes; it fits into the processor's cache
+  static constexpr size_t kPlan = 16 << 10;  // bytes
+
+  Counter posted;
+  Counter taken;
+  Counter bell; // the others ring it when they have written a message to this rank, or have read one of its messages
+  std::atomic<uint32_t> failed{0};
+  alignas(64) char plan[kPlan];
+  alignas(4096) char halves[2][kHalf];
+};
+
+// The bytes on their way from the owner of the memory to one other rank. They follow the pipe in memory.
+struct Pipe {
+  alignas(64) std::atomic<uint32_t> written{0}; // bytes, modulo 2^32
+  alignas(64) std::atomic<uint32_t> read{0};    // bytes, modulo 2^32; written by the receiver
+
+  char* data() {
+    return reinterpret_cast<char*>(this + 1);
+  }
+};
+
+} // namespace c10d::openreg
