@@ -57,9 +57,9 @@ def reader(allowed: Allowed) -> Callable[[str], str]:
         else:
             if text in allowed:
                 return text
-            expected = " or ".join(allowed)
+            expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
         from argparse import ArgumentTypeError
 
-        raise ArgumentTypeError(f"it is {text!r}, but must be {expected}")
+        raise ArgumentTypeError(f"{text!r} is not valid: expected {expected}")
 
     return read

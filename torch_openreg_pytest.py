@@ -88,7 +88,7 @@ def _attend(config: pytest.Config) -> None:
         return
     from torch_openreg import _testing
 
-    config.pluginmanager.register(_testing.Attendant(config), "torch_openreg_testing")
+    config.pluginmanager.register(_testing.PerTestHooks(config), "torch_openreg_testing")
 
 
 def _has_workers(config: pytest.Config) -> bool:
@@ -122,9 +122,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _device_type() -> str:
-    from torch_openreg import _loader
+    from torch_openreg._environment import device_type
 
-    return _loader.device_type
+    return device_type
 
 
 @pytest.fixture

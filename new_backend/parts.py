@@ -125,7 +125,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         ("# make demo, make test, make bench: each", "# make demo, make test: each"),
     ),
     "csrc/CMakeLists.txt": (("# What every face of the device is built with.\n", ""),),
-    "csrc/runtime/TorchVersion.h": ((" docs/wheels.md lists them.", ""),),
+    "csrc/runtime/TorchVersion.h": ((" docs/wheels.md lists these differences.", ""),),
     "csrc/borrowed/Stub.h": ((" docs/stub-operators.md lists all stubs by this rule.", ""),),
     "pyproject.toml": (
         (TAGLINE, "A PyTorch backend for openreg devices"),
@@ -159,6 +159,9 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             "from importlib.machinery import ExtensionFileLoader, ModuleSpec",
             "from importlib.machinery import ModuleSpec",
         ),
+        ("_environment import asked_face, device_type", "_environment import device_type"),
+    ),
+    "torch_openreg/_environment.py": (
         (
             DEVICE_TYPE,
             'device_type = "openreg"\n"""The type of the devices, which programs write in ``torch.device``."""\n',
@@ -166,7 +169,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     ),
     "torch_openreg/_failure.py": (
         (
-            '    simulated = "simulated " if _loader.device_type == "cuda" else ""  # a build of PyTorch with CUDA has a '
+            '    simulated = "simulated " if device_type == "cuda" else ""  # a build of PyTorch with CUDA has a '
             "real one\n",
             "",
         ),
@@ -195,7 +198,11 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             'LIBRARY = "libtorch_openreg_cuda.so" if device_type == "cuda" else "libtorch_openreg.so"',
             'LIBRARY = "libtorch_openreg.so"',
         ),
-        ('  # registers PyTorch\'s own, which may have our name (type "cuda")', ""),
+        (
+            '    # The first call registers PyTorch\'s overrides, also for the type "cuda". It comes first, so that ours '
+            "replace them.\n",
+            "",
+        ),
     ),
     "torch_openreg/_inductor/_device.py": (
         (
@@ -209,7 +216,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ),
     ),
     "torch_openreg/_inductor/__init__.py": (
-        ("The device has the type ``torch_openreg._loader.device_type``; no name of it is written here.\n", ""),
+        ("The device has the type ``torch_openreg._environment.device_type``; no name of it is written here.\n", ""),
     ),
     "torch_openreg/distributed.py": ((' With ``TORCH_OPENREG_AS=cuda`` it is "nccl".', ""),),
     "torch_openreg/openreg/_reductions.py": (

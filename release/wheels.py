@@ -4,14 +4,15 @@
     python release/wheels.py --python python3.12 --torch 2.14
 
 The table tool.torch_openreg in pyproject.toml has the versions. PyTorch is not installed: for each minor version one
-wheel is unpacked, because only its headers and three libraries are needed. They are the same for every Python. A CUDA
-build of PyTorch works as well as a CPU build, because the libraries of this package name nothing of CUDA.
+wheel is unpacked, because only its headers and three libraries are needed. The wheel of one Python serves for all: the
+headers are the same, and this package uses only symbols that libtorch_python.so has for every Python. A CUDA build of
+PyTorch works as well as a CPU build, because the libraries of this package name nothing of CUDA.
 
-The steps are the following. Each keeps its result in build/wheels:
+The steps are the following. Steps 1 to 3 write into build/wheels. A later run uses the results of steps 1 and 2 again:
   1. torch-2.14.1/          PyTorch, unpacked
   2. python-3.11/           an environment with the packages that the build needs
   3. pairs/2.14-3.11/       the wheel of one pair, which `pip wheel` makes from this checkout
-  4. dist/                  the pairs of one Python, merged, with the platform tag that auditwheel finds
+  4. --output (dist/)       the pairs of one Python, merged, with the platform tag that auditwheel finds
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "wheels"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SUPPORTED: Mapping[str, Mapping[str, object]] = PROJECT["tool"]["torch_openreg"]["torch"]
-# Pinned, because these packages write into the wheel.
+# scikit-build-core is pinned, because it writes the wheel. The others only help to build it.
 TOOLS = ("scikit-build-core==1.1.2", "pyyaml", "cmake", "ninja")
+# Pinned, because its answer becomes the platform tag of the wheel.
 AUDITWHEEL = "auditwheel==6.8.2"
 UNPACKED = re.compile(
     r"torch/(include/.*|lib/lib(c10|torch_cpu|torch_python)\.so|__init__\.py|version\.py)|torchgen/.*"
@@ -99,7 +101,7 @@ def unpack_torch(minor: str) -> Path:
     if not (folder / "torch" / "version.py").exists():
         python = str(SUPPORTED[minor]["python"][0])  # type: ignore[index]
         download = BUILD / "download" / release
-        # Headers and libraries are the same for every Python, but the index has only wheels for one Python each.
+        # The index has one wheel for each Python. Any of them will do.
         run([sys.executable, "-m", "pip", "download", f"torch=={release}", "--no-deps", "--only-binary=:all:",
              "--python-version", python, "--dest", download])  # fmt: skip
         (wheel,) = download.glob("torch-*.whl")
@@ -136,9 +138,9 @@ def reproducible_flags(*folders: Path) -> str:
 
 
 def build_pair(minor: str, torch: Path, version: str, python: Path) -> Path:
-    """The wheel of one pair. `pip wheel` builds it from this checkout, as for a user.
+    """The wheel of one pair: `pip wheel` builds it from this checkout, in the environment of prepare_python().
 
-    The Pythons of one minor version share a build folder, so that only the bindings are compiled for each Python.
+    The Pythons of one minor version of PyTorch share a build folder: only the bindings are compiled for each Python.
     """
     folder = BUILD / "pairs" / f"{minor}-{version}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -175,7 +177,7 @@ def merge(wheels: Mapping[str, Path], output: Path, date: int, tag: str | None =
                 if BINARY.match(name):
                     name = name.replace("torch_openreg/", f"torch_openreg/torch{minor}/", 1)
                 elif name.endswith(".dist-info/METADATA"):
-                    content = for_all(content.decode(), list(wheels)).encode()
+                    content = require_any_of(content.decode(), list(wheels)).encode()
                 if files.setdefault(name, content) != content:
                     sys.exit(f"{name} is not the same in {wheel} as in the wheels before it.")
                 if info.external_attr >> 16 & 0o111:
@@ -213,7 +215,7 @@ def date_time(seconds: int) -> tuple[int, int, int, int, int, int]:
     return time.gmtime(max(seconds, 315532800))[:6]
 
 
-def for_all(metadata: str, minors: Iterable[str]) -> str:
+def require_any_of(metadata: str, minors: Iterable[str]) -> str:
     """The metadata of one pair's wheel, changed so that it requires any of these minor versions of PyTorch."""
     known = sorted(minors, key=numbers)
     major, newest = known[-1].split(".")
@@ -223,7 +225,7 @@ def for_all(metadata: str, minors: Iterable[str]) -> str:
         r"^Requires-Dist: torch[<>].*$", f"Requires-Dist: torch{wanted}", metadata, flags=re.MULTILINE
     )
     if count != 1:
-        sys.exit("The metadata of a pair's wheel has no line that says which torch it requires.")
+        sys.exit(f"The metadata of a pair's wheel must have one line 'Requires-Dist: torch...', but has {count}.")
     return changed
 
 
@@ -268,7 +270,7 @@ def main() -> None:
         python = prepare_python(version, here[version])
         wheels = {m: build_pair(m, unpack_torch(m), version, python) for m in minors if (m, version) in pairs()}
         if not wheels:
-            sys.exit(f"No PyTorch of {', '.join(minors)} exists for Python {version}.")
+            sys.exit(f"pyproject.toml lists no Python {version} for PyTorch {', '.join(minors)}.")
         draft = merge(wheels, BUILD / "drafts", int(source_date()))
         tag, symbols = platform_tag(draft)
         wheel = merge(wheels, options.output, int(source_date()), tag)

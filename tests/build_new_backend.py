@@ -1,7 +1,7 @@
 """Builds and tests what ``python -m torch_openreg new`` writes: ``python -m tests.build_new_backend``.
 
-Everything happens below build/new, in environments of its own, and takes minutes: tests/test_new_backend.py is the part
-of the suite. With --first-day it is the first day of a vendor, against the clock.
+Everything happens below build/new, in environments of its own, and takes minutes, so it is no part of the test suite
+(tests/test_new_backend.py is). With --first-day it measures how long the first day of a vendor takes.
 """
 
 from __future__ import annotations

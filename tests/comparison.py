@@ -1,4 +1,4 @@
-"""What every test compares with: the device under test, and what it means that two results are the same.
+"""Names the device under test, and compares results of the device with results of the CPU.
 
 The device's name comes from ``pytest --device`` (default ``openreg``), so that the tests of semantics run on both faces
 of the device, and on a real accelerator: ``pytest --device cuda tests/test_copy.py``.

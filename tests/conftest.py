@@ -1,4 +1,4 @@
-"""What the tests about processes share: an environment with a really installed distribution, and a way to run in it.
+"""Options and fixtures of all tests, and virtual environments for tests that need a really installed distribution.
 
 Import, autoload and fork can only be tested in a process of their own. The environments are virtual environments that
 see this one's torch, but of this package only their own copy, which a test may break.
@@ -133,6 +133,18 @@ def run(
     )
 
 
+def run_tool(*command: str | Path, cwd: Path | None = None) -> str:
+    """Runs a tool of the build, and returns its output. Fails the test if it fails."""
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def build_tool(name: str) -> Sequence[str]:
+    """``cmake`` or ``ninja`` from where the build took it: the Python package if there is one, else the PATH."""
+    return [sys.executable, "-m", name] if importlib.util.find_spec(name) else [name]
+
+
 def environment_without_switches() -> dict[str, str]:
     """This process's environment without the variables that the device or this package reads."""
     return {name: value for name, value in os.environ.items() if "OPENREG" not in name}
@@ -200,24 +212,24 @@ def clean_device() -> Iterator[None]:
     kept.clear()
 
 
-@pytest.fixture(params=["inline", "async", "chaos"])
-def mode(request: pytest.FixtureRequest, clean_device: None) -> str:
-    """The execution mode of the device during the test."""
+def _set_mode(name: str) -> str:
     from openreg_c import call
     from openreg_work import MODES
 
-    call("orSetExecutionMode", MODES[request.param], 7)
-    return request.param
+    call("orSetExecutionMode", MODES[name], 7)
+    return name
+
+
+@pytest.fixture(params=["inline", "async", "chaos"])
+def mode(request: pytest.FixtureRequest, clean_device: None) -> str:
+    """The execution mode of the device during the test."""
+    return _set_mode(request.param)
 
 
 @pytest.fixture(params=["async", "chaos"])
 def queueing_mode(request: pytest.FixtureRequest, clean_device: None) -> str:
     """The execution mode of the device during the test, one that queues kernels."""
-    from openreg_c import call
-    from openreg_work import MODES
-
-    call("orSetExecutionMode", MODES[request.param], 7)
-    return request.param
+    return _set_mode(request.param)
 
 
 @pytest.fixture

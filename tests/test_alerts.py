@@ -248,7 +248,7 @@ def test_what_has_a_deterministic_form_on_cuda_computes(program: Program) -> Non
     torch.accelerator.synchronize()
 
 
-def test_without_the_switch_all_of_it_computes() -> None:
+def test_without_deterministic_algorithms_every_program_runs() -> None:
     torch.use_deterministic_algorithms(False)
     for _, program in PROGRAMS:
         program()

@@ -1,4 +1,4 @@
-"""Automatic mixed precision: autocast casts what CUDA casts, and GradScaler skips what it should."""
+"""Automatic mixed precision: autocast casts what CUDA casts, and GradScaler skips a step with inf or NaN."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FULL: dict[str, Callable[[torch.dtype], Tensor]] = {
 
 @pytest.mark.parametrize("dtype", LOW, ids=str)
 @pytest.mark.parametrize("call", LOWERED.values(), ids=LOWERED.keys())
-def test_autocast_lowers(call: Callable[[], Tensor], dtype: torch.dtype) -> None:
+def test_autocast_casts_to_the_lower_precision(call: Callable[[], Tensor], dtype: torch.dtype) -> None:
     with torch.autocast(DEVICE_TYPE, dtype=dtype):
         assert call().dtype is dtype
     assert call().dtype is torch.float32
@@ -177,7 +177,7 @@ def test_binary_cross_entropy_is_refused() -> None:
 
 
 @pytest.mark.only_on("openreg", reason="PyTorch does not ask torch.cuda")
-def test_supported_dtypes() -> None:
+def test_float16_and_bfloat16_are_supported() -> None:
     assert set(MODULE.get_amp_supported_dtype()) >= {torch.float16, torch.bfloat16}
     assert torch.amp.is_autocast_available(DEVICE_TYPE)
 

@@ -29,7 +29,7 @@ def flags(tensor: Tensor) -> dict[str, bool]:
     return {name: flag for name, flag in get_tensor_metadata(tensor).items() if name not in ("conj", "neg")}
 
 
-def test_a_new_tensor_has_none() -> None:
+def test_a_new_tensor_has_no_backend_meta() -> None:
     assert get_tensor_metadata(torch.ones(2, device=DEVICE)) == {}
 
 
@@ -49,14 +49,14 @@ def test_an_unknown_flag_is_refused() -> None:
     assert get_tensor_metadata(tensor) == FLAGS
 
 
-def test_a_cpu_tensor_takes_none() -> None:
+def test_a_cpu_tensor_ignores_backend_meta() -> None:
     tensor = torch.ones(2)
     set_tensor_metadata(tensor, FLAGS)
     assert get_tensor_metadata(tensor) == {}
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
-def test_a_view_has_its_bases(view: View) -> None:
+def test_a_view_has_the_backend_meta_of_its_base(view: View) -> None:
     base = described()
     assert all(flags(part) == FLAGS for part in leaves(view(base)))
     assert all(flags(part) == {} for part in leaves(view(torch.arange(24.0, device=DEVICE).reshape(4, 6))))
@@ -108,7 +108,7 @@ OTHER_MEMORY: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("get", OTHER_MEMORY.values(), ids=OTHER_MEMORY.keys())
-def test_what_an_operator_computes_has_none(get: Callable[[Tensor], Tensor]) -> None:
+def test_the_result_of_an_operator_has_no_backend_meta(get: Callable[[Tensor], Tensor]) -> None:
     assert get_tensor_metadata(get(described())) == {}
 
 
@@ -130,7 +130,7 @@ SAME_BYTES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("duplicate", SAME_BYTES.values(), ids=SAME_BYTES.keys())
-def test_a_copy_of_the_bytes_keeps_it(duplicate: Callable[[Tensor], Tensor]) -> None:
+def test_a_copy_of_the_bytes_keeps_the_backend_meta(duplicate: Callable[[Tensor], Tensor]) -> None:
     assert get_tensor_metadata(duplicate(described())) == FLAGS
 
 
@@ -142,7 +142,7 @@ def test_a_deep_copy_resolves_conj_and_keeps_the_rest() -> None:
 
 
 @pytest.mark.parametrize(("location", "expected"), [(DEVICE_0, FLAGS), (DEVICE_1, FLAGS), ("cpu", {}), ("meta", {})])
-def test_it_is_dropped_where_it_means_nothing(location: str, expected: dict[str, bool]) -> None:
+def test_backend_meta_is_loaded_on_the_device_and_dropped_elsewhere(location: str, expected: dict[str, bool]) -> None:
     if location == DEVICE_1 and torch.get_device_module(DEVICE).device_count() < 2:
         pytest.skip("needs two devices")
     assert get_tensor_metadata(_saved(described(), map_location=location)) == expected

@@ -350,7 +350,7 @@ def test_the_job_catches_each_planted_bug(
         assert bug.message in output
 
 
-def test_the_cpu_shows_none_of_them(machine: Machine, project: Path, tmp_path: Path) -> None:
+def test_on_the_cpu_no_test_finds_a_planted_bug(machine: Machine, project: Path, tmp_path: Path) -> None:
     copy = with_bugs(project, tmp_path / "project", *BUGS.values())
     result = machine.run("python -m pytest", copy, {"TEST_DEVICE": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
     assert re.findall(r"= (\d+ passed, \d+ skipped) in ", result.stdout) == ["5 passed, 1 skipped"], result.stdout

@@ -1,4 +1,4 @@
-"""torch.compile on the device: programs against eager and against the compiled CPU, and what its kernels promise."""
+"""torch.compile on the device: results equal those of eager and the compiled CPU, and kernels report their operands."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Python, settings: str)
             print(str(error).splitlines()[0])
     """
     assert output_of(python(code)) == (
-        "NotImplementedError: AOTInductor and torch._inductor.config.cpp_wrapper are not there yet for device "
+        "NotImplementedError: AOTInductor and torch._inductor.config.cpp_wrapper are not supported for device "
         f'"{DEVICE}": use torch.compile, or torch.export.save for a file.'
     )
 

@@ -104,7 +104,7 @@ def test_copy_broadcasts_its_source() -> None:
     assert_same(torch.zeros(2, 3).copy_(row.to(DEVICE)), expected.contiguous(), device="cpu")
 
 
-def test_copy_to_itself_is_nothing() -> None:
+def test_copying_a_tensor_to_itself_changes_nothing() -> None:
     a = torch.arange(5.0, device=DEVICE)
     assert_same(a.copy_(a), torch.arange(5.0))
 

@@ -1,4 +1,7 @@
-"""How TORCH_OPENREG_AS=cuda is switched on, what stops it, which devices it shows, and how such a process ends."""
+"""TORCH_OPENREG_AS=cuda gives the simulated device the type "cuda" (the face cuda, docs/glossary.md).
+
+Tests when the variable takes effect, the errors that prevent it, CUDA_VISIBLE_DEVICES, and the end of such a process.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from conftest import Environment, at_once, run
 
 USE = "x = torch.ones(2, device='cuda'); print(x.is_cuda, (x + x).cpu().tolist())"
 USED = "True [2.0, 2.0]\n"
-# The CPU, and what a program asks before it uses a GPU.
+# Computes on the CPU, and prints what torch.cuda says about GPUs.
 ON_THE_CPU = "print(torch.ones(2).sum().item(), torch.cuda.is_available(), torch.cuda.device_count())"
 DOCTOR = " `python -m torch_openreg doctor` says more."
 OWN_NAME = ' unset TORCH_OPENREG_AS and use the device by its own name, "openreg".'
@@ -45,14 +48,14 @@ def test_openreg_and_an_empty_value_are_the_devices_own_name(shared_environment:
     assert at_once(*runs) == ["openreg:0 False\n"] * 2
 
 
-def test_without_autoload_the_face_comes_with_the_import_by_hand(shared_environment: Environment) -> None:
+def test_without_autoload_importing_torch_openreg_gives_the_face_cuda(shared_environment: Environment) -> None:
     code = (
         f"import torch; {ON_THE_CPU}; import os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch_openreg; {USE}"
     )
     assert shared_environment.run(code, TORCH_OPENREG_AUTOLOAD="0") == f"2.0 False 0\n{USED}"
 
 
-def test_a_variable_that_comes_after_import_torch_is_told_where_torch_openreg_is_asked(
+def test_autoload_warns_if_the_variable_was_set_after_import_torch(
     shared_environment: Environment,
 ) -> None:
     code = f"""
@@ -70,7 +73,7 @@ assert torch_openreg_autoload._autoload() is torch.openreg
     )
 
 
-# ---- What stops it, in one sentence ----------------------------------------------------------------------------------
+# ---- Errors that prevent it: one warning -----------------------------------------------------------------------------
 
 UNKNOWN = (
     'The device "openreg" is not available: torch_openreg failed in check_environment: ValueError: TORCH_OPENREG_AS is '
@@ -78,24 +81,24 @@ UNKNOWN = (
 )
 
 
-def test_an_unknown_face_is_named(shared_environment: Environment) -> None:
+def test_an_unknown_value_of_the_variable_is_reported(shared_environment: Environment) -> None:
     code = f"import torch; {ON_THE_CPU}"
     assert warning_of(shared_environment, code, TORCH_OPENREG_AS="gpu") == ("2.0 False 0\n", UNKNOWN)
 
 
-def test_where_warnings_are_errors_import_torch_works_and_says_it(shared_environment: Environment) -> None:
+def test_with_warnings_as_errors_import_torch_works_and_prints_the_warning(shared_environment: Environment) -> None:
     result = shared_environment.start(f"import torch; {ON_THE_CPU}", "-W", "error", TORCH_OPENREG_AS="gpu")
     assert (result.returncode, result.stdout) == (0, "2.0 False 0\n")
     assert result.stderr == f"RuntimeWarning: {UNKNOWN}\n"
 
 
-def test_strict_raises_it(shared_environment: Environment) -> None:
+def test_strict_autoload_raises_for_an_unknown_face(shared_environment: Environment) -> None:
     result = shared_environment.start("import torch", TORCH_OPENREG_AS="gpu", TORCH_OPENREG_AUTOLOAD="strict")
     assert result.returncode == 1 and UNKNOWN in result.stderr
 
 
-def leave_the_face_out(environment: Environment) -> None:
-    """What a build with OPENREG_CUDA_FACE=OFF installs."""
+def remove_the_face_cuda(environment: Environment) -> None:
+    """Removes from the environment what a build with OPENREG_CUDA_FACE=OFF does not install."""
     info = environment.package / "_build_info.py"
     for name in ("_C_cuda.so", "lib/libtorch_openreg_cuda.so", "lib/libtorch_openreg_cuda_bindings.so"):
         (environment.package / name).unlink()
@@ -104,18 +107,19 @@ def leave_the_face_out(environment: Environment) -> None:
         info.write_text(text)
 
 
-def test_a_build_without_the_face_says_so_and_keeps_the_other(environment: Environment) -> None:
-    leave_the_face_out(environment)
+def test_a_build_without_the_face_cuda_warns_and_the_device_openreg_works(environment: Environment) -> None:
+    remove_the_face_cuda(environment)
     assert warning_of(environment, f"import torch; {ON_THE_CPU}") == (
         "2.0 False 0\n",
         'The simulated device "cuda" is not available: torch_openreg failed in check_cuda: ImportError: this '
-        "torch_openreg was built without the face cuda (OPENREG_CUDA_FACE=OFF). Install one that has it, or"
+        "torch_openreg was built without the device type cuda (OPENREG_CUDA_FACE=OFF). Install a build that has it, or"
         f"{OWN_NAME}{DOCTOR}",
     )
     assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"
 
 
-# PyTorch loads it before ours, which comes last. What check_cuda() reads is what a build with CUDA has there.
+# A backend that makes this PyTorch look like a build with CUDA: it sets what check_cuda() reads. It is loaded first,
+# because the entry point of torch_openreg comes last.
 BUILD_WITH_CUDA = """
 def _autoload():
     import torch
@@ -128,7 +132,9 @@ A_GPU = "torch.cuda.is_available = lambda: True; torch.cuda.device_count = lambd
 
 
 @pytest.mark.parametrize(("gpu", "output"), [("", "2.0 False 0\n"), (A_GPU, "2.0 True 1\n")], ids=["no GPU", "a GPU"])
-def test_a_build_of_pytorch_with_cuda_keeps_its_name(environment: Environment, gpu: str, output: str) -> None:
+def test_in_a_cuda_build_of_pytorch_the_name_cuda_belongs_to_real_gpus(
+    environment: Environment, gpu: str, output: str
+) -> None:
     entry_point = "[torch.backends]\nwith_cuda = with_cuda:_autoload\n"
     environment.add_distribution("with_cuda", BUILD_WITH_CUDA.format(gpu=gpu), entry_point)
     no_library = "assert 'openreg' not in open('/proc/self/maps').read()"
@@ -141,7 +147,7 @@ def test_a_build_of_pytorch_with_cuda_keeps_its_name(environment: Environment, g
         f"with `pip install torch=={release}+cpu --index-url https://download.pytorch.org/whl/cpu`, or{OWN_NAME}"
         f"{DOCTOR}",
     )
-    # The way out that is at hand.
+    # The second remedy in the message works: the device by its own name.
     assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"
 
 
@@ -195,7 +201,7 @@ def test_run_executes_a_script_with_its_arguments(program: Path) -> None:
     assert result.stdout == "['--as', 'x', '-m', '--', 'y'] True 2 None\nFalse __main__ program.py\n"
 
 
-def test_run_executes_a_module_and_gives_on_the_options_of_python(program: Path) -> None:
+def test_run_executes_a_module_and_passes_on_the_options_of_python(program: Path) -> None:
     options = ("--as=cuda", "--device-count=3", "--execution=chaos", "--seed=7")
     result = run_command(program, *options, "-m", "program", "--help", options=("-X", "dev", "-W", "ignore"))
     assert (result.returncode, result.stderr) == (3, "")
@@ -215,13 +221,19 @@ def test_run_without_options_changes_nothing(program: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--as", "gpu", "x.py"), "argument --as: it is 'gpu', but must be cuda or openreg\n"),
-        (("--device-count", "0", "x.py"), "argument --device-count: it is '0', but must be a number from 1 to 64\n"),
+        (("--as", "gpu", "x.py"), "argument --as: 'gpu' is not valid: expected cuda or openreg\n"),
+        (
+            ("--device-count", "0", "x.py"),
+            "argument --device-count: '0' is not valid: expected a number from 1 to 64\n",
+        ),
         (
             ("--device-count", "two", "x.py"),
-            "argument --device-count: it is 'two', but must be a number from 1 to 64\n",
+            "argument --device-count: 'two' is not valid: expected a number from 1 to 64\n",
         ),
-        (("--execution", "fast", "x.py"), "argument --execution: it is 'fast', but must be inline or async or chaos\n"),
+        (
+            ("--execution", "fast", "x.py"),
+            "argument --execution: 'fast' is not valid: expected inline, async or chaos\n",
+        ),
         (("--as", "cuda"), "the following arguments are required: SCRIPT, ARGUMENTS\n"),
         (
             ("--as", "cuda", "missing.py"),
@@ -230,7 +242,7 @@ def test_run_without_options_changes_nothing(program: Path) -> None:
     ],
     ids=str,
 )
-def test_run_says_what_is_wrong(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+def test_run_reports_a_bad_argument_or_program(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
     result = run_command(tmp_path, *arguments)
     assert result.returncode == 2 and result.stderr.endswith(sentence.format(folder=tmp_path))
 
@@ -260,7 +272,7 @@ for value in {values}:
     os.waitpid(pid, 0)
 """
 UUID = "GPU-4f70656e-5265-6700-0000-00000000000{}"
-# With three devices: how many are visible, and which they are.
+# The value of CUDA_VISIBLE_DEVICES -> the indices of the visible devices, of three.
 VISIBLE = {
     "0": (0,), "2,0": (2, 0), " 1 , 2 ": (1, 2), "0,1,2": (0, 1, 2), "+1": (1,),
     "": (), "-1": (), "3": (), "0,-1,1": (0,), "1,7,0": (1,), "none": (), "0,x,1": (0,), "1gpu2,2ampere": (1, 2),
@@ -272,7 +284,7 @@ VISIBLE = {
 
 
 def pytorchs_own(value: str, uuids: list[str]) -> list[int]:
-    """The devices that torch.cuda takes to be visible where NVML tells how many there are: torch/cuda/__init__.py."""
+    """The devices that torch.cuda treats as visible if NVML reports the GPUs ``uuids``: torch/cuda/__init__.py."""
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = value
     try:
@@ -282,7 +294,7 @@ def pytorchs_own(value: str, uuids: list[str]) -> list[int]:
         if before is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = before
     if visible and isinstance(visible[0], str):
-        # _device_count_nvml() leaves MIG to the driver, which has no such device here.
+        # For "MIG-..." _device_count_nvml() asks the driver; the simulated devices have no MIG instances.
         return torch.cuda._transform_uuid_to_ordinals(visible, uuids) if visible[0].startswith("GPU-") else []
     beyond = next((place for place, index in enumerate(visible) if index >= len(uuids)), len(visible))
     return list(visible[:beyond])
@@ -299,7 +311,7 @@ def test_cuda_visible_devices_selects_as_cuda_does(shared_environment: Environme
     assert output == "".join(f"{value!r} {len(devices)} {len(devices)}\n" for value, devices in VISIBLE.items())
 
 
-def test_cuda_visible_devices_may_be_set_until_the_first_use_and_decides_for_good(
+def test_cuda_visible_devices_is_read_at_the_first_use_and_later_changes_have_no_effect(
     shared_environment: Environment,
 ) -> None:
     code = """
@@ -312,7 +324,7 @@ print(torch.cuda.device_count())
     assert shared_environment.run(code, TORCH_OPENREG_AS="cuda") == "1\n"
 
 
-def test_on_the_other_face_cuda_visible_devices_is_ignored(shared_environment: Environment) -> None:
+def test_the_device_openreg_ignores_cuda_visible_devices(shared_environment: Environment) -> None:
     code = "import torch; print(torch.openreg.device_count())"
     assert shared_environment.run(code, CUDA_VISIBLE_DEVICES="") == "2\n"
 
@@ -352,7 +364,7 @@ import os, torch
 x = torch.ones(2, device="cuda")
 if os.fork() == 0:
     import sys
-    sys.exit(0)  # with everything that Python does at the end
+    sys.exit(0)  # with Python's normal shutdown
 print(os.wait()[1], (x + x).cpu().tolist())
 """
 FORKED_BEFORE = """
@@ -373,11 +385,11 @@ ENDS = {
 
 @pytest.mark.parametrize(("code", "output"), ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("execution", ["inline", "async", "chaos"])
-def test_the_interpreter_ends_in_silence(
+def test_the_process_ends_with_status_0_and_prints_no_error(
     shared_environment: Environment, code: str, output: str, execution: str
 ) -> None:
     variables = {"TORCH_OPENREG_AS": "cuda", "OPENREG_EXECUTION": execution}
-    # In development mode Python checks its memory and reports what is not closed; PyTorch's own imports warn there.
+    # -X dev checks memory blocks and reports what was not closed. -W ignore: PyTorch's own imports warn in this mode.
     plain, development = at_once(
         partial(shared_environment.run, code, **variables),
         partial(shared_environment.run, code, "-X", "dev", "-W", "ignore", **variables),

@@ -1,4 +1,4 @@
-"""The command line and its demo."""
+"""``python -m torch_openreg demo``: its claims, its files, and its options."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_bad_argument_is_named_before_anything_runs(tmp_path: Path, arguments:
     assert words in result.stderr
 
 
-def test_no_command_prints_what_there_is(tmp_path: Path) -> None:
+def test_without_a_command_the_commands_are_listed(tmp_path: Path) -> None:
     result = run(tmp_path, "-m", "torch_openreg")
     assert result.returncode == 2
     assert "demo      train a network on the device and on the CPU" in result.stdout
@@ -168,7 +168,7 @@ def runs(tmp_path: Path) -> tuple[Any, Any, Path]:
     return found[0], found[1], tmp_path / "data"
 
 
-def test_equal_untrained_runs_only_miss_the_accuracy(runs: tuple[Any, Any, Path]) -> None:
+def test_two_equal_runs_without_training_refute_only_the_claim_of_accuracy(runs: tuple[Any, Any, Path]) -> None:
     assert [claim.holds for claim in demo.check_claims(*runs)] == [True, False, True, True, True]
 
 

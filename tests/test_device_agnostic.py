@@ -267,7 +267,7 @@ def test_storages_move_by_the_devices_own_method() -> None:
     )
 
 
-def test_a_type_is_a_place_too() -> None:
+def test_a_tensor_type_by_name_moves_the_tensor_to_its_device() -> None:
     x = randn(2).to(DEVICE)
     assert x.type() == f"torch.{DEVICE}.FloatTensor"
     assert x.cpu().type(f"torch.{DEVICE}.HalfTensor").device == torch.device(DEVICE_0)
@@ -321,7 +321,7 @@ def test_checkpointed_segments_give_the_same_gradients() -> None:
 
 
 @pytest.mark.parametrize("pin_memory", [False, True])
-def test_saved_tensors_wait_on_the_cpu(pin_memory: bool) -> None:
+def test_save_on_cpu_keeps_no_saved_tensor_on_the_device(pin_memory: bool) -> None:
     x = place(randn(256, 256).requires_grad_(), DEVICE)
     before = MODULE.memory_allocated()
     with torch.autograd.graph.save_on_cpu(pin_memory=pin_memory, device_type=DEVICE):
@@ -560,7 +560,7 @@ def test_captured_attention_runs_forward_and_backward() -> None:
 
 
 @pytest.mark.parametrize("devices", [None, [0, 1]])
-def test_forked_generators_come_back(devices: list[int] | None) -> None:
+def test_fork_rng_restores_the_states_of_the_devices_generators(devices: list[int] | None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it saves the states of all devices unless told which
         with torch.random.fork_rng(devices, device_type=DEVICE):
@@ -577,7 +577,7 @@ def test_deterministic_mode_fills_new_memory() -> None:
         torch.use_deterministic_algorithms(False)
 
 
-def test_comparing_across_devices_fails_by_device() -> None:
+def test_assert_close_refuses_tensors_of_two_devices() -> None:
     x = torch.testing.make_tensor((2,), device=DEVICE, dtype=torch.float32)
     torch.testing.assert_close(x, x.clone())
     with pytest.raises(AssertionError, match=f"^The values for attribute 'device' do not match: {DEVICE_0} != cpu.$"):

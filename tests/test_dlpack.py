@@ -1,4 +1,4 @@
-"""Exchange with other libraries: DLPack both ways, and what NumPy may and may not have."""
+"""Exchange with other libraries: DLPack in both directions, and NumPy, which gets copies and no device memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_memory_is_shared_both_ways(exchange: Callable[[Tensor], Tensor], dtype:
 @pytest.mark.parametrize(
     "view", [lambda t: t.t(), lambda t: t[1:, ::2], lambda t: t[2], lambda t: t[:0], lambda t: t[1, 1]]
 )
-def test_geometry_survives(view: Callable[[Tensor], Tensor]) -> None:
+def test_sizes_strides_and_offset_survive_the_exchange(view: Callable[[Tensor], Tensor]) -> None:
     base = torch.arange(12.0).reshape(3, 4)
     assert_same(torch.from_dlpack(view(base.to(DEVICE))), view(base))
 
@@ -62,7 +62,7 @@ def test_the_memory_lives_as_long_as_either_side() -> None:
     assert torch.accelerator.memory_allocated() == before
 
 
-def test_copies_on_demand() -> None:
+def test_from_dlpack_copies_only_if_asked() -> None:
     a = torch.arange(3.0, device=DEVICE)
     copy = torch.from_dlpack(a, copy=True)
     assert copy.data_ptr() != a.data_ptr()

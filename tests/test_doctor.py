@@ -1,4 +1,4 @@
-"""The doctor: a report that comes out whatever the backends of an environment do."""
+"""``python -m torch_openreg doctor``: its report is complete, whatever the installed backends do."""
 
 from __future__ import annotations
 

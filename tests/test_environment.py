@@ -1,4 +1,4 @@
-"""Environment variables that have a bad value."""
+"""Environment variables of torch_openreg: an error for a bad value names the allowed values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_default_is_the_first_choice_and_empty_means_unset() -> None:
         ("OPENREG_POISON", "0 (the default) or 1"),
     ],
 )
-def test_the_first_use_of_the_device_says_so(
+def test_the_first_use_of_the_device_raises_for_a_bad_value(
     name: str, allowed: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     result = run_python("import torch\ntorch.ones(1, device='openreg')", **{name: "yes"})

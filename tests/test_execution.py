@@ -1,4 +1,4 @@
-"""Operators, copies and random numbers on the device's time: what the modes async and chaos promise, and inline too.
+"""The execution modes inline, async and chaos: when operators and copies run, and which calls wait for them.
 
 A stream is held by a host function that waits: what is queued behind it has not run, however long it would take.
 """
@@ -619,7 +619,7 @@ def test_backward_is_queued_on_the_forwards_stream(queueing: str) -> None:
     assert_same(x.grad, torch.tensor([2.0, 4.0, 6.0]))
 
 
-def test_results_are_where_they_belong_whatever_the_kernel_allocates_before_them(queueing: str) -> None:
+def test_each_result_gets_its_reserved_memory_whatever_the_kernel_allocates_before(queueing: str) -> None:
     torch.manual_seed(0)
     image, weight = torch.randn(2, 4, 8, 8), torch.randn(4, 4, 3, 3)  # gradients of one size, and of several
     for masks in ([True] * 3, [True, False, True], [False, True, False], [True] * 3, [True, True, False]):
@@ -738,7 +738,7 @@ def test_a_hidden_wait_is_an_error_or_a_warning(
 
 
 @pytest.mark.parametrize("operation", NOT_SYNCHRONIZING.values(), ids=NOT_SYNCHRONIZING)
-def test_what_does_not_wait_is_none(
+def test_an_operation_that_does_not_wait_is_not_reported_as_a_wait(
     mode: str, operation: Callable[[torch.Tensor], object], sync_debug_mode: Callable[[int | str], None]
 ) -> None:
     x = new(1, 2, 3)

@@ -237,7 +237,7 @@ def test_the_policy_holds_in_all_threads() -> None:
     assert len(caught) == 1 and caught[0].startswith(f"The operator '{HISTC}' has no kernel of its own")
 
 
-def test_another_policy_is_refused_and_changes_nothing() -> None:
+def test_an_unknown_policy_is_refused_and_changes_nothing() -> None:
     fallback.set_policy("warn")
     with pytest.raises(
         ValueError, match=r"^The fallback policy is one of 'silent', 'warn', 'error', but got 'loud'\.$"

@@ -1,4 +1,4 @@
-"""Faults on demand: each one happens where and when the test says, in every execution mode, and nowhere else."""
+"""Injected faults (torch.openreg.faults): each one happens at the call that the test names, in every execution mode."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_fault_waits_for_one_device() -> None:
     assert faults.counts == [Count("device1@malloc=oom", 1, 1)]
 
 
-def test_pinned_memory_fails() -> None:
+def test_an_allocation_of_pinned_memory_fails_if_a_fault_says_so() -> None:
     with inject("pinned=oom"), pytest.raises(torch.OutOfMemoryError, match=r"out of memory \(injected by pinned=oom\)"):
         torch.empty(77 << 20, dtype=torch.uint8, pin_memory=True)
 
@@ -239,7 +239,7 @@ def test_a_flipped_bit_is_one_bit() -> None:
     assert on_device.cpu().equal(x)
 
 
-def test_what_is_late_takes_longer_and_is_right(mode: str) -> None:
+def test_a_delay_makes_work_late_and_its_results_stay_right(mode: str) -> None:
     x = torch.arange(4.0).to(DEVICE)
     torch.accelerator.synchronize()
     with inject("kernel:1~200ms;copy:1~100ms"):
@@ -361,7 +361,7 @@ def test_a_function_is_decorated_and_gets_new_faults_in_each_call() -> None:
     assert first_then_none() and first_then_none()
 
 
-def test_after_the_end_nothing_fails() -> None:
+def test_after_the_block_no_fault_is_left() -> None:
     with inject("malloc:1=oom;kernel:1+~1us;copy:1+~1us"):
         with pytest.raises(torch.OutOfMemoryError):
             torch.empty(4, device=DEVICE)

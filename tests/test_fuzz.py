@@ -1,4 +1,4 @@
-"""The fuzzer: a short run, that it finds and shrinks faults that are put in, and the programs that once differed."""
+"""The fuzzer: a short run finds no difference, a wrong operator is found, and programs that once differed agree now."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ torch.openreg.synchronize()
         ),
     ],
 )
-def test_what_queued_work_raises_is_held_against_the_line(
+def test_an_error_of_queued_work_is_compared_with_the_cpus_error_of_its_line(
     lines: list[str],
     difference: str,
     run_python,  # type: ignore[no-untyped-def]
@@ -115,7 +115,7 @@ def test_a_reproducer_runs_alone(run_python) -> None:  # type: ignore[no-untyped
         ("torch.rand(1)", "v0 is"),  # the CPU's generator, in both
     ],
 )
-def test_a_difference_is_seen(line: str, difference: str) -> None:
+def test_the_fuzzer_sees_each_kind_of_difference(line: str, difference: str) -> None:
     with pytest.raises(programs.Difference) as caught:
         programs.run([line], DEVICE)
     assert str(caught.value).startswith(difference)
@@ -132,5 +132,5 @@ ONCE_DIFFERENT: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("name", ONCE_DIFFERENT)
-def test_a_program_that_once_differed(name: str) -> None:
+def test_a_program_that_once_differed_agrees_now(name: str) -> None:
     programs.run(ONCE_DIFFERENT[name], DEVICE)

@@ -26,7 +26,7 @@ def run(path: Path, settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, timeout=300)
 
 
-def test_there_are_twenty() -> None:
+def test_the_gallery_and_its_page_have_twenty_bugs() -> None:
     assert len(BUGS) == 20 == PAGE.count("literalinclude")
 
 

@@ -1,4 +1,4 @@
-"""Generators of the device: the CPU's numbers for the same seed, a state of their own, and the CPU's left alone."""
+"""Generators of the device: the CPU's numbers for the same seed, their own state, no effect on the CPU's generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operator passes the device's one door to kernels: on the right stream, in its turn, with its operands."""
+"""Every operator passes the door to kernels (orKernelBegin): on the right stream, in turn, with its operands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @MODES
-def test_nothing_that_computes_passes_beside_the_door(mode: str) -> None:
+def test_every_operator_and_network_passes_the_door_to_kernels(mode: str) -> None:
     """The float32 operators of PyTorch's database and the networks of the zoo, forward and backward."""
     command = [sys.executable, "-m", "tests.door", "--mode", mode]
     environment = os.environ | {"OPENREG_DEVICE_MEMORY": "1G"}

@@ -57,5 +57,5 @@ def test_the_memory_of_a_device_needs_neither_storages_nor_the_sharing_of_them()
     assert needed & {"runtime/OpenRegStorage", "runtime/OpenRegSharing", "runtime/OpenRegKernel"} == set()
 
 
-def test_a_loop_would_be_found(tmp_path: Path) -> None:
+def test_the_check_finds_a_loop_of_three_modules(tmp_path: Path) -> None:
     assert loop({"allocator": {"sharing"}, "sharing": {"storage"}, "storage": {"allocator"}})

@@ -50,6 +50,14 @@ LOCKS = {
         "held while other ranks are waited for: it is the turn of the group's threads, and nobody else's",
         "taken by the engine's threads",
     ),
+    ("csrc/distributed/SharedEngine.h", "sending"): (
+        "held while the receiver is waited for: one message follows the other",
+        "taken by the engine's threads",
+    ),
+    ("csrc/distributed/SharedEngine.h", "receiving"): (
+        "held while the sender is waited for: one message follows the other",
+        "taken by the engine's threads",
+    ),
     ("csrc/distributed/Threads.cpp", "mutex"): ("a queue; tasks run outside", "submit() refuses"),
     ("csrc/distributed/WorkOCCL.h", "mutex"): ("flags; futures complete outside", "wait_on_stream() refuses"),
     ("csrc/aten/native/OperatorTraits.cpp", "mutex"): ("a table of traits", "ForkSafeMutex"),

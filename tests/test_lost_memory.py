@@ -53,7 +53,7 @@ USES: dict[str, Callable[[Tensor], object]] = {
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_using_its_memory_raises_and_the_device_stays_usable(use: Callable[[Tensor], object]) -> None:
+def test_using_a_tensor_without_memory_raises_and_the_device_stays_usable(use: Callable[[Tensor], object]) -> None:
     x = without_memory()
     sentence = (
         rf"^{NAME} error: an illegal memory access was encountered \(orErrorIllegalAddress from "
@@ -78,7 +78,7 @@ def test_the_error_names_the_operator_and_no_earlier_failure() -> None:
         without_memory().sum()
 
 
-def test_one_number_cannot_be_read_either() -> None:
+def test_item_of_a_tensor_without_memory_raises() -> None:
     x = ones(1)
     x.untyped_storage().resize_(0)
     with pytest.raises(RuntimeError, match="from aten::_local_scalar_dense: the storage of an operand with 1 elements"):

@@ -1,4 +1,4 @@
-"""Memory: what torch.accelerator and the device module say of it, that nothing leaks, and out of memory."""
+"""Device memory: statistics of torch.accelerator and of the device module, leaks, and errors when memory runs out."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_the_sanitizers_callbacks_see_allocations_and_frees() -> None:
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
 
 
-def test_the_modules_functions_say_the_same() -> None:
+def test_the_device_module_and_torch_accelerator_give_the_same_figures() -> None:
     a = torch.empty(MIB, dtype=torch.uint8, device=DEVICE)
     assert MODULE.memory_allocated() == torch.accelerator.memory_allocated()
     assert MODULE.memory_reserved() == torch.accelerator.memory_reserved()
@@ -198,7 +198,7 @@ def test_operators_leave_nothing_behind() -> None:
     assert torch.accelerator.memory_allocated() == before
 
 
-def test_memory_is_not_moved_or_torn_by_its_neighbours() -> None:
+def test_a_tensor_keeps_its_values_while_its_neighbours_are_allocated_and_freed() -> None:
     torch.manual_seed(0)
     kept: list[tuple[torch.Tensor, float]] = []
     for number in range(300):

@@ -1,4 +1,4 @@
-"""What bounds and divides device memory: fractions, pools, the allocator's settings, and OPENREG_POISON."""
+"""Limits and divisions of device memory: fractions, pools, the allocator's settings; and OPENREG_POISON."""
 
 from __future__ import annotations
 

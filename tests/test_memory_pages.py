@@ -141,7 +141,7 @@ class Checked(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_needs_nothing_else(file: Path) -> None:
+def test_the_page_refers_to_no_other_file_or_address(file: Path) -> None:
     text = run_command(file, "--html").stdout
     assert Checked(text).references == []
     assert "://" not in text and "@import" not in text and "url(" not in text

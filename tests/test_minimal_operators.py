@@ -1,4 +1,4 @@
-"""The proof that the minimal set of operators suffices, and of what each row is for: docs/minimal-operators.md."""
+"""docs/minimal-operators.md is true: what works with only the minimal set, and what breaks without each operator."""
 
 from __future__ import annotations
 

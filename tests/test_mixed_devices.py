@@ -1,4 +1,4 @@
-"""Tensors of two devices in one operator, for every operator: accepted where CUDA accepts them, refused in its words.
+"""Tensors of two devices in every operator: accepted where CUDA accepts them, refused in CUDA's words.
 
 What CUDA does is taken from PyTorch, not from this backend: its code generator says what the wrapper of an operator
 checks, its meta functions what TensorIterator and structured kernels check (mixed_devices_oracle.py). Where neither can

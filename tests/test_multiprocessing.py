@@ -1,4 +1,4 @@
-"""torch.multiprocessing with the device: tensors go to spawned processes by handle, as CUDA's; the memory is one."""
+"""torch.multiprocessing with the device: as on CUDA, spawned processes get handles and use the same memory."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_both_processes_use_the_same_memory(ask: Worker) -> None:
 
 
 @pytest.mark.skipif(torch.openreg.device_count() < 2, reason="needs two devices")
-def test_it_arrives_on_the_same_device(ask: Worker) -> None:
+def test_a_tensor_arrives_on_the_device_that_it_was_sent_from(ask: Worker) -> None:
     ask(keep, "a", torch.ones(2, device=DEVICE_1))
     assert ask(describe, "a") == ("Tensor", torch.float32, DEVICE_1, (2,), False)
     ask(drop, "a")
@@ -213,7 +213,7 @@ def test_memory_that_the_receiver_let_go_of_goes_with_the_senders_tensor(ask: Wo
     assert torch.accelerator.memory_allocated() == before, "at once: nothing to collect"
 
 
-def test_each_message_counts(ask: Worker) -> None:
+def test_memory_is_kept_until_the_receiver_dropped_every_message(ask: Worker) -> None:
     before = allocated()
     a = torch.ones(MIB, device=DEVICE)
     for name in "abc":
@@ -236,7 +236,7 @@ def test_a_sender_may_let_go_of_what_was_not_received_yet() -> None:
         queue.get()
 
 
-def test_being_out_of_memory_collects_first(ask: Worker) -> None:
+def test_an_allocation_collects_released_messages_before_it_fails(ask: Worker) -> None:
     torch.openreg.empty_cache()
     free, _ = torch.accelerator.get_memory_info()
     a = torch.empty(free // 2, dtype=torch.uint8, device=DEVICE)
@@ -580,7 +580,7 @@ def test_memory_of_a_sender_that_has_ended_cannot_be_opened(tmp_path: Path) -> N
     ) in result.stderr
 
 
-def test_a_device_that_the_receiver_does_not_have(tmp_path: Path) -> None:
+def test_opening_a_message_for_a_missing_device_raises(tmp_path: Path) -> None:
     code = """
 def receive(tensor):
     pass

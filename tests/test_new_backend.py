@@ -80,7 +80,7 @@ def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: t
     assert {".ci", "CMakeLists.txt", "LICENSE", "Makefile", "UPSTREAM.md", "csrc", "tests", "third_party"} <= there
 
 
-def test_its_names_are_those_of_the_kind_that_stood_there(project: tuple[str, Path]) -> None:
+def test_each_kind_of_name_is_replaced_by_a_name_of_that_kind(project: tuple[str, Path]) -> None:
     name, folder = project
     camel, upper, c_prefix = naming.words(name)[1:]
     assert (folder / f"third_party/{name}/include/{name}.h").exists()
@@ -243,7 +243,7 @@ def test_a_name_that_the_sources_use_for_something_else_is_refused(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["cuda", "my-chip"])
-def test_the_command_ends_with_the_sentence_and_writes_nothing(name: str, tmp_path: Path) -> None:
+def test_a_refused_name_gives_one_sentence_and_writes_nothing(name: str, tmp_path: Path) -> None:
     result = new(name, folder=tmp_path)
     assert result.returncode == 1 and result.stdout == "" and list(tmp_path.iterdir()) == []
     assert result.stderr.startswith("torch-openreg new: ") and result.stderr.count("\n") == 1

@@ -93,7 +93,7 @@ def test_an_event_and_a_waiting_stream_wait_for_the_completion(mode: str, stream
     call("orEventDestroy", event)
 
 
-def test_it_may_complete_within_the_function_that_starts_it(mode: str, stream: int) -> None:
+def test_deferred_work_may_complete_within_the_function_that_starts_it(mode: str, stream: int) -> None:
     kept.append(DeferredFn(lambda _, completion: lib.orCompletionSignal(completion, None) and None))
     for _ in range(20):
         call("orLaunchDeferred", stream, kept[-1], None, None)

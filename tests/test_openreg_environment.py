@@ -68,7 +68,7 @@ def test_a_bad_variable_fails_every_call_and_says_what_is_allowed(variable: str,
     ]
 
 
-def test_without_a_visible_device_calls_say_so() -> None:
+def test_without_a_visible_device_calls_return_orErrorNoDevice() -> None:
     assert error_of("malloc(1)", OPENREG_VISIBLE_DEVICES="") == (
         "orErrorNoDevice",
         "orMalloc: no device is visible: OPENREG_VISIBLE_DEVICES hides all 2; unset it to see them",

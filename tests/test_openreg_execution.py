@@ -257,7 +257,7 @@ def test_the_mode_comes_from_the_environment() -> None:
     assert output_of(code, OPENREG_EXECUTION="chaos", OPENREG_CHAOS_SEED=str(2**64 - 1)) == f"2 {2**64 - 1}"
 
 
-def test_who_asks_whether_kernels_run_inline_starts_nothing() -> None:
+def test_orExecutesInline_does_not_start_the_simulator() -> None:
     code = """
         import os
         print(lib.orExecutesInline())

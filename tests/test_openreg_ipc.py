@@ -1,4 +1,4 @@
-"""The simulated device's memory in several processes: handles, opened, closed, refused, and moved while it is used."""
+"""Device memory in several processes (orIpcGetMemHandle): handles are made, opened, closed, and refused if damaged."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_another_process_reads_and_writes_the_same_bytes(shared: tuple[int, byte
     assert download(pointer + 2 * MIB - 5, 5) == b"child"
 
 
-def test_it_is_opened_on_the_current_device(shared: tuple[int, bytes]) -> None:
+def test_memory_is_opened_on_the_current_device(shared: tuple[int, bytes]) -> None:
     child = f"call('orSetDevice', 1); p = ipc_open({shared[1]!r}); print(attributes(p).device, download(p, 6))"
     assert output_of(child) == "1 b'parent'"
 
 
-def test_the_host_may_look_at_it_on_both_sides(shared: tuple[int, bytes]) -> None:
+def test_the_host_reads_shared_memory_in_both_processes_after_unprotect(shared: tuple[int, bytes]) -> None:
     pointer, handle = shared
     child = f"""
     p = ipc_open({handle!r})
@@ -80,14 +80,14 @@ def test_the_host_may_look_at_it_on_both_sides(shared: tuple[int, bytes]) -> Non
 
 
 @pytest.mark.parametrize("where", ["parent", "child"])
-def test_sharing_does_not_let_the_host_at_it(shared: tuple[int, bytes], where: str) -> None:
+def test_shared_memory_stays_protected_from_the_host(shared: tuple[int, bytes], where: str) -> None:
     code = "p = malloc(4096); h = ipc_handle(p)" if where == "parent" else f"p = ipc_open({shared[1]!r})"
     result = run_python(f"{code}\nctypes.string_at(p, 1)")
     assert result.returncode == -11
     assert result.stderr.startswith("openreg: the host accessed device memory at 0x")
 
 
-def test_it_counts_where_it_was_allocated_and_nowhere_else(shared: tuple[int, bytes]) -> None:
+def test_opened_memory_does_not_count_against_the_capacity(shared: tuple[int, bytes]) -> None:
     child = f"before = memory_info(); p = ipc_open({shared[1]!r}); print(memory_info() == before)"
     assert output_of(child, OPENREG_DEVICE_MEMORY="1M") == "True"
 
@@ -282,13 +282,14 @@ def test_memory_of_another_process_is_neither_freed_nor_sent_further(owner: subp
         call("orFree", pointer)
     with raises(
         "orErrorInvalidValue",
-        f"orIpcGetMemHandle: {pointer:#x} is memory of another process, which cannot be shared further; share a copy",
+        f"orIpcGetMemHandle: {pointer:#x} is memory of another process. Opened memory cannot be shared again; "
+        "share a copy",
     ):
         ipc_handle(pointer)
     call("orIpcCloseMemHandle", pointer)
 
 
-def test_a_forked_child_may_not(shared: tuple[int, bytes]) -> None:
+def test_a_forked_child_can_neither_make_nor_open_a_handle(shared: tuple[int, bytes]) -> None:
     code = f"""
     import os
     p = malloc(4096)
@@ -352,13 +353,13 @@ def test_the_address_space_of_a_device_holds_as_much_again_from_other_processes(
     # The window is rounded up to 2 MiB: one for the process's own, one for others'.
     assert output_of(child, OPENREG_DEVICE_MEMORY="1M") == (
         "orErrorMemoryAllocation orIpcOpenMemHandle: no address space is left on device 0 to map 1.00 MiB of another "
-        "process. Close other memory, or set OPENREG_DEVICE_MEMORY higher"
+        "process. Call orIpcCloseMemHandle or orFree, or set OPENREG_DEVICE_MEMORY higher"
     )
     for pointer in pointers:
         call("orFree", pointer)
 
 
-def test_the_capacity_is_free_again() -> None:
+def test_freeing_shared_memory_frees_its_capacity() -> None:
     free = memory_info()[0]
     pointer = malloc(MIB)
     ipc_handle(pointer)

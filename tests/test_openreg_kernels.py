@@ -1,4 +1,7 @@
-"""The door that every kernel passes, and the turn of a stream: orKernelBegin, orLaunch and openreg_activity.h."""
+"""Kernels of openreg.h: a stream runs one piece of work at a time, so a kernel waits for its *turn* on the stream.
+
+Tests orKernelBegin, orKernelEnd, orLaunch, orStreamAwaitLaunch and orSetWaitCallbacks, in each execution mode.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ from openreg_c import (
     malloc,
 )
 from openreg_process import compile_program, cpp_compiler, output_of, raises, run_program
-from openreg_work import in_thread, kernel, stays_alive
+from openreg_work import NOT_READY, Gate, in_thread, kernel, launch, stays_alive
 
 pytestmark = pytest.mark.usefixtures("clean_device")
 MODES = pytest.mark.parametrize("mode", [INLINE, ASYNC, CHAOS], ids=["inline", "async", "chaos"])
 
 
-# ---- the turn
+# ---- the turn of a stream
 
 
 @MODES
@@ -54,7 +57,7 @@ def test_a_kernel_waits_until_another_threads_kernel_on_the_stream_has_ended(str
 
 @MODES
 @pytest.mark.parametrize("what", ["launch", "fill", "copy"])
-def test_what_another_thread_starts_on_the_stream_waits_for_the_kernel(stream: int, mode: int, what: str) -> None:
+def test_work_that_another_thread_starts_on_the_stream_waits_for_the_kernel(stream: int, mode: int, what: str) -> None:
     call("orSetExecutionMode", mode, 1)
     memory = malloc(64)
     ran = threading.Event()
@@ -78,20 +81,22 @@ def test_what_another_thread_starts_on_the_stream_waits_for_the_kernel(stream: i
 
 
 @MODES
-def test_a_kernel_waits_for_what_is_queued(stream: int, mode: int) -> None:
-    call("orSetExecutionMode", ASYNC, 0)  # so that there is something to wait for
-    gate, order = threading.Event(), []
-    fn = HostFn(lambda _: (gate.wait(), order.append("queued")))
-    call("orLaunch", stream, fn, None, 0)
-    timer = threading.Timer(0.1, gate.set)
+def test_a_kernel_waits_for_the_work_that_is_queued(stream: int, mode: int) -> None:
+    call("orSetExecutionMode", mode, 1)
+    order: list[str] = []
+    gate = Gate(stream)
+    launch(stream, lambda: order.append("queued"))
+    assert order == []
+    timer = threading.Timer(0.1, gate.open)
     timer.start()
     with kernel(stream):
         order.append("kernel")
+    timer.join()
     assert order == ["queued", "kernel"]
 
 
 @MODES
-def test_what_the_thread_that_has_the_turn_starts_runs_at_once(stream: int, mode: int) -> None:
+def test_work_that_a_kernel_starts_on_its_own_stream_runs_at_once(stream: int, mode: int) -> None:
     call("orSetExecutionMode", mode, 1)
     memory, ran = malloc(8), []
     event = get_pointer("orEventCreate")
@@ -118,36 +123,41 @@ def test_what_the_thread_that_has_the_turn_starts_runs_at_once(stream: int, mode
 
 
 @MODES
-def test_a_kernel_that_waits_for_an_event_of_another_stream_waits(stream: int, other: int, mode: int) -> None:
-    call("orSetExecutionMode", ASYNC, 0)
-    gate, done = threading.Event(), []
-    fn = HostFn(lambda _: (gate.wait(), done.append(1)))
+def test_stream_wait_event_inside_a_kernel_blocks_until_the_event_is_done(stream: int, other: int, mode: int) -> None:
+    call("orSetExecutionMode", mode, 1)
+    done: list[int] = []
     event = get_pointer("orEventCreate")
-    call("orLaunch", other, fn, None, 0)
+    gate = Gate(other)
+    launch(other, lambda: done.append(1))
     call("orEventRecord", event, other)
-    threading.Timer(0.05, gate.set).start()
+    timer = threading.Timer(0.05, gate.open)
     with kernel(stream):
+        assert done == []
+        timer.start()
         call("orStreamWaitEvent", stream, event, 0)
         assert done == [1]
+    timer.join()
     call("orEventDestroy", event)
 
 
 @MODES
-def test_an_event_that_another_thread_records_during_a_kernel_comes_after_it(stream: int, mode: int) -> None:
+def test_an_event_that_another_thread_records_during_a_kernel_is_done_after_the_kernel(stream: int, mode: int) -> None:
     call("orSetExecutionMode", mode, 1)
     event = get_pointer("orEventCreate")
     with kernel(stream):
         thread = in_thread(lambda: call("orEventRecord", event, stream))
         thread.join(10)
-        assert not thread.is_alive()  # it is queued
-        assert lib.orEventQuery(event) == 600
+        assert not thread.is_alive()  # the record is queued, so orEventRecord has returned
+        assert lib.orEventQuery(event) == NOT_READY
     call("orEventSynchronize", event)
     call("orEventQuery", event)
     call("orEventDestroy", event)
 
 
 @MODES
-def test_two_threads_whose_kernels_want_each_others_streams_both_end(stream: int, other: int, mode: int) -> None:
+def test_two_threads_do_not_deadlock_if_each_wants_the_stream_of_the_others_kernel(
+    stream: int, other: int, mode: int
+) -> None:
     call("orSetExecutionMode", mode, 1)
     both = threading.Barrier(2)
     ended = []
@@ -172,7 +182,9 @@ def test_two_threads_whose_kernels_want_each_others_streams_both_end(stream: int
     assert len(ended) == 40
 
 
-def test_three_threads_in_a_circle_end(stream: int, other: int) -> None:
+def test_three_threads_do_not_deadlock_if_each_wants_the_stream_of_the_next_ones_kernel(
+    stream: int, other: int
+) -> None:
     third = get_pointer("orStreamCreate")
     streams = [stream, other, third]
     all_three = threading.Barrier(3)
@@ -198,7 +210,7 @@ COUNT = r"""
 #include "openreg.h"
 #include "openreg_launch.h"
 
-// Without a turn, threads that add to one plain number lose some.
+// If two kernels of one stream overlap, increments of `sum` are lost.
 int main() {
   constexpr int kThreads = 4, kRounds = 20000;
   orStream_t stream = nullptr, other = nullptr;
@@ -238,19 +250,19 @@ def test_kernels_and_launches_of_several_threads_never_overlap_on_a_stream(tmp_p
     assert run_program(program, OPENREG_EXECUTION=mode) == "0\n"
 
 
-def test_a_launch_that_may_not_wait_says_that_it_would(stream: int) -> None:
+def test_a_launch_with_no_wait_returns_not_ready_while_the_stream_is_busy(stream: int) -> None:
     ran = []
     fn = HostFn(lambda _: ran.append(1))
     codes = []
     with kernel(stream):
         in_thread(lambda: codes.append(lib.orLaunch(stream, fn, None, NO_WAIT))).join()
-    assert (codes, ran) == ([600], [])
+    assert (codes, ran) == ([NOT_READY], [])
     call("orStreamAwaitLaunch", stream)
     call("orLaunch", stream, fn, None, NO_WAIT)
     assert ran == [1]
 
 
-def test_waiting_for_a_launch_ends_with_the_kernel(stream: int) -> None:
+def test_await_launch_blocks_until_the_kernel_on_the_stream_has_ended(stream: int) -> None:
     with kernel(stream):
         thread = in_thread(lambda: call("orStreamAwaitLaunch", stream))
         assert stays_alive(thread)
@@ -258,7 +270,7 @@ def test_waiting_for_a_launch_ends_with_the_kernel(stream: int) -> None:
     assert not thread.is_alive()
 
 
-def test_a_persistent_stream_works_and_is_never_destroyed() -> None:
+def test_a_persistent_stream_runs_work_and_cannot_be_destroyed() -> None:
     handle = get_pointer("orStreamCreateWithPriority", PERSISTENT, -2)
     with raises("orErrorInvalidResourceHandle", "orStreamDestroy: a default or persistent stream cannot be destroyed"):
         call("orStreamDestroy", handle)
@@ -281,7 +293,7 @@ def test_bad_arguments_of_a_kernel_are_errors(stream: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [ASYNC, CHAOS], ids=["async", "chaos"])
-def test_a_failure_of_queued_work_is_told_to_the_next_kernel_once(tmp_path: Path, mode: int) -> None:
+def test_the_next_kernel_returns_a_failure_of_queued_work_once(tmp_path: Path, mode: int) -> None:
     source = r"""
     #include <cstdio>
     #include <stdexcept>
@@ -308,7 +320,7 @@ def test_a_failure_of_queued_work_is_told_to_the_next_kernel_once(tmp_path: Path
     )
 
 
-def test_a_forked_child_is_refused_and_ends_what_it_was_in() -> None:
+def test_a_forked_child_can_end_the_parents_kernel_and_begin_none() -> None:
     code = """
     import os
     persistent = get_pointer("orStreamCreateWithPriority", PERSISTENT, 0)
@@ -324,16 +336,16 @@ def test_a_forked_child_is_refused_and_ends_what_it_was_in() -> None:
     print(os.waitpid(pid, 0)[1])
     lib.orKernelEnd(ctypes.byref(scope), False)
     """
-    assert output_of(code) == "3\n3\n0"
+    assert output_of(code) == "3\n3\n0"  # orErrorInitializationError twice, and the child's exit status
 
 
-# ---- waiting gives up what the program holds
+# ---- wait callbacks
 
 
-# In a process of its own: the callbacks are the process's, and Python's have given up the interpreter since torch was
-# imported.
+# In a process of its own, because the callbacks belong to the process, and torch_openreg has set callbacks here that
+# release Python's interpreter lock.
 @MODES
-def test_a_wait_calls_what_gives_up_a_lock_of_the_program_and_takes_it_back(mode: int) -> None:
+def test_a_wait_calls_before_and_then_after_with_its_token(mode: int) -> None:
     code = f"""
     import threading, time
     from openreg_work import in_thread, kernel
@@ -363,6 +375,6 @@ def test_a_wait_calls_what_gives_up_a_lock_of_the_program_and_takes_it_back(mode
     assert output_of(code) == "['before', 42]"
 
 
-def test_one_of_the_two_callbacks_of_a_wait_is_refused() -> None:
+def test_setting_only_one_wait_callback_is_an_error() -> None:
     with raises("orErrorInvalidValue", "orSetWaitCallbacks: after is NULL; pass both, or neither"):
         call("orSetWaitCallbacks", BeforeWaitFn(lambda: 42), AfterWaitFn())

@@ -156,7 +156,7 @@ def test_too_little_address_space_for_pinned_memory_names_the_limit() -> None:
 
 
 def test_freeing_what_was_not_allocated_is_an_error(device_memory: int, pinned_memory: int) -> None:
-    middle = "it was freed before, or points into the middle of one"
+    middle = "the memory was already freed, or the pointer is inside an allocation"
     with raises(
         "orErrorInvalidValue",
         f"orFree: {device_memory + PAGE:#x} is not the start of an allocation of device 0: {middle}",

@@ -106,7 +106,7 @@ def test_forks_while_other_threads_use_the_device_do_not_hang() -> None:
     assert output_of(IN_CHILD + textwrap.dedent(code)) == "done"
 
 
-def test_a_child_that_touches_its_parents_memory_is_told_so() -> None:
+def test_a_child_that_touches_its_parents_memory_ends_with_an_explanation() -> None:
     code = """
         pointer = malloc(1)
         print(hex(pointer), flush=True)

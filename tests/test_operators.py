@@ -1,7 +1,8 @@
 """Operators, by kind: results, dtypes, strides and side effects are the CPU's, bit for bit.
 
-Breadth is `test_ops_opinfo.py`'s; here stands what that database does not ask: sizes at which kernels change,
-factories, type promotion, `out=`, foreach and fused operators, operators that need a kernel of the backend's own.
+`test_ops_opinfo.py` tests every operator with PyTorch's database. This file tests what the database does not ask: sizes
+at which kernels change, factories, type promotion, `out=`, foreach and fused operators, and operators for which the
+backend has a kernel of its own.
 """
 
 from __future__ import annotations
@@ -242,7 +243,9 @@ def test_deterministic_algorithms_fill_uninitialised_memory(dtype: torch.dtype) 
     ],
     ids=["add", "mm", "maximum", "clamp", "cumsum"],
 )
-def test_out(function: Callable[..., Tensor], make: Callable[[Tensor], Tensor]) -> None:
+def test_an_operator_with_out_writes_the_cpus_results_into_it(
+    function: Callable[..., Tensor], make: Callable[[Tensor], Tensor]
+) -> None:
     def run(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         out = make(a)
         result = function(a, b, out)
@@ -532,7 +535,7 @@ def test_a_custom_operator_in_python_gets_device_tensors() -> None:
     ],
     ids=["mm of nothing", "mm over nothing", "sum", "cat", "conv2d", "softmax"],
 )
-def test_nothing_in_gives_what_the_cpu_gives(make: Callable[[str], Tensor]) -> None:
+def test_inputs_without_elements_give_the_cpus_results(make: Callable[[str], Tensor]) -> None:
     assert_same(make(DEVICE), make("cpu"))
 
 

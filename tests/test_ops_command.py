@@ -1,4 +1,4 @@
-"""``python -m torch_openreg ops``: the routes are the dispatcher's, and what is printed adds up."""
+"""``python -m torch_openreg ops``: each operator has the route that the dispatcher takes, and the totals add up."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_the_borrowed_operators_are_those_that_run_the_cpus_kernels(
     assert main(["--borrowed", "--totals"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
         f"{len(still)} of {len(still) + len(own)} operators with a kernel on the device run the CPU's kernel, "
-        f"{len(own)} one of its own."
+        f"{len(own)} have a kernel of their own."
     )
     assert main(["--borrowed", "empty.memory_format"]) == 1  # nothing to replace
 
@@ -187,7 +187,7 @@ def test_filters(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- Forms -----------------------------------------------------------------------------------------------------------
 
 
-def test_text_for_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_without_a_terminal_has_a_line_for_each_operator(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["histc", "mm", "--route", "registered fallback", "--route", "unboxed"]) == 0
     lines = capsys.readouterr().out.splitlines()
     fields = [line.split() for line in lines]
@@ -281,7 +281,7 @@ def test_several_routes_are_separated_by_commas(capsys: pytest.CaptureFixture[st
 # ---- Wrong use -------------------------------------------------------------------------------------------------------
 
 
-def test_no_such_operator(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_operator_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["no_such_operator"], ["--namespace", "no_such_namespace"], ["cat", "--route", "missing"]):
         assert main(arguments) == 1
         assert capsys.readouterr() == ("", "torch-openreg ops: no such operator\n")

@@ -7,13 +7,12 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
-from collections.abc import Sequence
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
 
 import pytest
-from conftest import Environment
+from conftest import Environment, build_tool, run_tool
 
 ROOT = Path(__file__).parents[1]
 BUILD = ["--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
@@ -130,7 +129,7 @@ def test_a_build_without_pyyaml_stops_at_the_beginning_and_says_what_to_install(
     for package in ("torch", "torchgen"):
         (environment.site_packages / package).symlink_to(Path(sysconfig.get_path("purelib")) / package)
     definitions = [f"-DPython_EXECUTABLE={environment.python}", "-DSKBUILD_PROJECT_VERSION_FULL=0"]
-    command = [*cmake(), "-S", ROOT, "-B", tmp_path / "build", *definitions]
+    command = [*build_tool("cmake"), "-S", ROOT, "-B", tmp_path / "build", *definitions]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 1
     assert " ".join(result.stderr.split()).startswith("CMake Error at cmake/Torch.cmake:")
@@ -174,12 +173,6 @@ print(t.__version__, t.cmake_prefix_path, *t.include_paths(), *t.library_paths()
     assert installed.run(code) == f"{version} {package}/share/cmake {package}/include {package}/lib\n"
 
 
-def run_tool(*command: str | Path, cwd: Path | None = None) -> str:
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
 CMAKE = """
 cmake_minimum_required(VERSION 3.22)
 project(user LANGUAGES C)
@@ -204,13 +197,6 @@ def test_another_project_finds_the_device_with_cmake(installed: Environment, tmp
     (tmp_path / "CMakeLists.txt").write_text(CMAKE)
     (tmp_path / "user.c").write_text(PROGRAM)
     prefix = f"-DCMAKE_PREFIX_PATH={installed.package}/share/cmake"
-    run_tool(*cmake(), "-S", ".", "-B", "build", prefix, cwd=tmp_path)
-    run_tool(*cmake(), "--build", "build", cwd=tmp_path)
+    run_tool(*build_tool("cmake"), "-S", ".", "-B", "build", prefix, cwd=tmp_path)
+    run_tool(*build_tool("cmake"), "--build", "build", cwd=tmp_path)
     assert run_tool(tmp_path / "build" / "user") == "2 devices\n"
-
-
-def cmake() -> Sequence[str]:
-    """CMake from where the build took it: the Python package if there is one, else the PATH."""
-    from importlib.util import find_spec
-
-    return [sys.executable, "-m", "cmake"] if find_spec("cmake") else ["cmake"]

@@ -94,7 +94,7 @@ def test_the_trace_obeys_the_rules(program: Callable[[], None], mode: str, tmp_p
         assert len(launched) >= 4
 
 
-def test_each_rule_can_be_broken(tmp_path: Path) -> None:
+def test_the_check_of_the_rules_finds_each_violation(tmp_path: Path) -> None:
     with openreg.execution_mode("async"):
         good = run_profiled(mlp, tmp_path)
     content = {key: value for key, value in good.content.items() if key != "traceEvents"}

@@ -1,4 +1,4 @@
-"""The plugin's options, fixtures and markers that do something with each test."""
+"""The pytest plugin: options, fixtures and markers that change how each test runs, or what it fails for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_skipped(): torch.ones(2, device="openreg")
 def test_it_counts_the_tests_that_reach_the_device(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     result = run(pytester, REACHES, "--openreg", *workers)
     result.assert_outcomes(passed=4, skipped=1)
-    result.stdout.fnmatch_lines(["torch_openreg: tensors of 2 of 4 tests reached the device"])
+    result.stdout.fnmatch_lines(["torch_openreg: 2 of 4 tests allocated memory on the device"])
 
 
 def test_it_counts_the_tests_of_pytorchs_own_framework(pytester: pytest.Pytester) -> None:
@@ -55,7 +55,7 @@ instantiate_device_type_tests(TestThing, globals(), only_for=("cpu", "openreg"),
         "--openreg",
     )
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["torch_openreg: tensors of 1 of 2 tests reached the device"])
+    result.stdout.fnmatch_lines(["torch_openreg: 1 of 2 tests allocated memory on the device"])
 
 
 # ---- --openreg-chaos-runs --------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def test_every_option_and_the_marker_hold_for_each_kind_of_test(
             "*OpenReg out of memory. Tried to allocate 8 bytes.*",
             "mode chaos, seed *, run * of 4",
             "repeat: python -m pytest '*' --openreg-execution=chaos --openreg-seed=* --openreg-no-sync --openreg-leaks",
-            "torch_openreg: tensors of 2 of 5 tests reached the device",
+            "torch_openreg: 2 of 5 tests allocated memory on the device",
         ]
     )
     result.stdout.fnmatch_lines_random([f"FAILED *{test}*" for test in ("test_waits", "test_fault")])

@@ -44,14 +44,14 @@ def test_the_options_choose_the_devices_of_functions_and_unittests(pytester: pyt
     result.stdout.fnmatch_lines([HEADER])
 
 
-def test_they_come_before_conftest(pytester: pytest.Pytester) -> None:
+def test_options_take_effect_before_conftest_is_imported(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import torch\ncount = torch.cuda.device_count()")
     pytester.makepyfile("from conftest import count\ndef test_count(): assert count == 3")
     pytester.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("file", ["pytest.ini", "pyproject.toml"])
-def test_they_may_stand_in_addopts(pytester: pytest.Pytester, file: str) -> None:
+def test_options_may_stand_in_addopts(pytester: pytest.Pytester, file: str) -> None:
     section = {"pytest.ini": "[pytest]\naddopts = {}", "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "{}"'}
     (pytester.path / file).write_text(section[file].format(" ".join(OPTIONS)) + "\n")
     pytester.makepyfile(USES)
@@ -81,11 +81,14 @@ def test_every_setting_has_an_option(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        ("--openreg-as=gpu", "argument --openreg-as: it is 'gpu', but must be cuda or openreg"),
-        ("--openreg-device-count=65", "argument --openreg-device-count: it is '65', but must be a number from 1 to 64"),
+        ("--openreg-as=gpu", "argument --openreg-as: 'gpu' is not valid: expected cuda or openreg"),
+        (
+            "--openreg-device-count=65",
+            "argument --openreg-device-count: '65' is not valid: expected a number from 1 to 64",
+        ),
         (
             "--openreg-seed=-1",
-            "argument --openreg-seed: it is '-1', but must be a number from 0 to 18446744073709551615",
+            "argument --openreg-seed: '-1' is not valid: expected a number from 0 to 18446744073709551615",
         ),
     ],
 )
@@ -126,7 +129,9 @@ def test_an_import_that_leaves_no_trace_is_an_error_without_a_name(pytester: pyt
     too_late(pytester, "", "-p", "early")
 
 
-def test_the_way_out_works(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_work_where_a_plugin_imports_torch_first(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytester.makepyfile(early="import torch", test_uses=USES)
     monkeypatch.setenv("TORCH_OPENREG_AS", "cuda")
     monkeypatch.setenv("OPENREG_DEVICE_COUNT", "3")
@@ -178,7 +183,7 @@ def test_a_torch_that_cannot_be_imported_is_no_concern_of_pytest(
     pytester.runpytest_subprocess(*options).assert_outcomes(passed=1)
 
 
-def test_it_can_be_left_out(pytester: pytest.Pytester) -> None:
+def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\ndef test_absent(): assert 'torch_openreg_pytest' not in sys.modules")
     pytester.runpytest_subprocess("-p", "no:torch_openreg").assert_outcomes(passed=1)
     result = pytester.runpytest_subprocess("-p", "no:torch_openreg", "--openreg-as=cuda")

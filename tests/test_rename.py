@@ -1,4 +1,4 @@
-"""The table of names from which the second face of the device is made, and what applies it."""
+"""cmake/rename.py and the table of names, which make the face "cuda" from the sources of the device openreg."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_identifiers_are_renamed_whole_wherever_they_stand() -> None:
     assert NAMES.rename(text) == 'f(Acme, x.is_acme()); // Acme\n"Acme", MyPrivateLine'
 
 
-def test_a_phrase_comes_first_and_what_replaces_it_stays() -> None:
+def test_phrases_are_renamed_before_identifiers_and_their_replacements_are_kept() -> None:
     assert NAMES.rename("an openreg device at::PrivateUse1Hooks PrivateUse1") == (
         "an acme device PrivateUse1Hooks Acme"
     )

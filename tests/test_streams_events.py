@@ -61,7 +61,7 @@ def test_streams_hash_and_compare_by_what_they_are() -> None:
     assert len({stream, same, torch.Stream(DEVICE)}) == 2
 
 
-def test_a_priority_is_taken() -> None:
+def test_a_stream_can_have_a_priority() -> None:
     for priority in (0, -1):
         assert torch.Stream(DEVICE, priority=priority).query()
 

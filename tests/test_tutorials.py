@@ -1,4 +1,4 @@
-"""The tutorials of examples/ run as a reader would run them. What they claim, they assert."""
+"""The tutorials of examples/tutorials run as a reader would run them. Each tutorial asserts its own claims."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from conftest import run
 
 FOLDER = Path(__file__).parents[1] / "examples" / "tutorials"
-# With the modes of execution that a tutorial is about.
+# Each tutorial, with each execution mode that it describes.
 RUNS = [
     ("01_first_tensor", "inline"),
     ("02_first_operator", "inline"),
@@ -23,12 +23,12 @@ RUNS = [
 ]
 
 
-def test_no_tutorial_is_left_out() -> None:
+def test_every_tutorial_is_run() -> None:
     assert {file.stem for file in FOLDER.glob("*.py")} == {name for name, _ in RUNS}
 
 
 @pytest.mark.parametrize(("name", "mode"), RUNS)
-def test_a_tutorial_runs_in_its_modes(name: str, mode: str, tmp_path: Path) -> None:
+def test_a_tutorial_runs_in_each_mode_that_it_describes(name: str, mode: str, tmp_path: Path) -> None:
     environment = {"OPENREG_EXECUTION": mode, "TORCH_EXTENSIONS_DIR": str(tmp_path)}
     result = run([sys.executable, FOLDER / f"{name}.py"], tmp_path, environment)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from torch_openreg import openreg
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 
 
 @contextlib.contextmanager

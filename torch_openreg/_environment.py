@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
+
+asked_face = os.environ.get("TORCH_OPENREG_AS", "")
+device_type = "cuda" if asked_face == "cuda" else "openreg"
+"""The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chose before it started."""
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(NamedTuple):
     """One environment variable.
 
     Args:
@@ -96,6 +99,13 @@ VARIABLES: tuple[Variable, ...] = (
         "csrc/distributed/ProcessGroupOCCL.cpp",
     ),
     _choice("OCCL_CHECK", ("1", "0"), "whether ranks compare what they call", "csrc/distributed/Header.cpp"),
+    Variable(
+        "OCCL_HOSTID",
+        "text",
+        "",
+        "ranks with different texts count as ranks of different hosts",
+        "csrc/distributed/SharedEngine.cpp",
+    ),
     Variable("TORCH_DEVICE_BACKEND_AUTOLOAD", "switch", "1", "whether PyTorch loads any backend at import", ""),
 )
 

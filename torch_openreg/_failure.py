@@ -9,7 +9,7 @@ from importlib.metadata import entry_points, packages_distributions, version
 from types import ModuleType
 from typing import Any, NoReturn
 
-from torch_openreg import _loader
+from torch_openreg._environment import device_type
 
 
 class BackendLoadError(RuntimeError, AttributeError):
@@ -24,9 +24,9 @@ def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
     """The sentence that users see: the phase that failed, why, and what to do."""
     # The message of a check says already what to do.
     remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
-    simulated = "simulated " if _loader.device_type == "cuda" else ""  # a build of PyTorch with CUDA has a real one
+    simulated = "simulated " if device_type == "cuda" else ""  # a build of PyTorch with CUDA has a real one
     failure = BackendLoadError(
-        f'The {simulated}device "{_loader.device_type}" is not available: torch_openreg failed in {phase.__name__}: '
+        f'The {simulated}device "{device_type}" is not available: torch_openreg failed in {phase.__name__}: '
         f"{type(error).__name__}: {str(error).rstrip('.')}{remedy}. `python -m torch_openreg doctor` says more."
     )
     failure.__cause__ = error
@@ -103,7 +103,7 @@ def stand_in(failure: BackendLoadError) -> ModuleType:
 
     module = _FailedModule(failure)
     # LEFT OUT OF A NEW BACKEND START: the face cuda
-    if _loader.device_type == "cuda":
+    if device_type == "cuda":
         return module  # PrivateUse1 and its name stay free, and PyTorch answers for cuda
     # LEFT OUT OF A NEW BACKEND END
     torch.serialization.register_package(0, lambda storage: None, module._deserialize)

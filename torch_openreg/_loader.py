@@ -20,6 +20,9 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from torch_openreg import _environment
+from torch_openreg._environment import asked_face, device_type
+
 _lock = threading.RLock()
 _started = False
 REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
@@ -32,10 +35,6 @@ OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg"
 # LEFT OUT OF A NEW BACKEND END
 failure: Exception | None = None
 """The failure of the start, with the original exception as its cause; None after a successful start."""
-
-asked_face = os.environ.get("TORCH_OPENREG_AS", "")
-device_type = "cuda" if asked_face == "cuda" else "openreg"
-"""The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chose before it started."""
 
 
 def load() -> ModuleType | None:
@@ -123,8 +122,6 @@ def check_platform() -> None:
 
 def check_environment() -> None:
     """Checks that the environment variables have values that we know."""
-    from torch_openreg import _environment
-
     _environment.check()
     value = os.environ.get("TORCH_OPENREG_FALLBACK", "silent")
     if value.split(",")[0] not in ("silent", "warn", "error"):
@@ -244,7 +241,8 @@ def check_cuda() -> None:
 
     if "_C_cuda.so" not in _build_info.library_sizes:
         raise ImportError(
-            "this torch_openreg was built without the face cuda (OPENREG_CUDA_FACE=OFF). Install one that has it, or "
+            "this torch_openreg was built without the device type cuda (OPENREG_CUDA_FACE=OFF). Install a build that "
+            "has it, or "
             f"{OWN_NAME}"
         )
     if torch._C._has_cuda:

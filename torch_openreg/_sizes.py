@@ -1,4 +1,4 @@
-"""Sizes of memory as people write them. A module without torch, because faults are read before torch is loaded."""
+"""Converts sizes of memory as people write them. Imports no torch: OPENREG_FAULTS is read before torch is imported."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def byte_count(text: str) -> int | None:
-    """The bytes that a text such as ``"64M"`` means, with the suffix K, M, G or none; None for another text."""
+    """Converts a text such as ``"64M"`` to bytes. Returns None for any other text.
+
+    The suffix is K, M or G (powers of 1024), or there is none.
+    """
     found = re.fullmatch(r"(\d+)([KMG]?)", text)
     return int(found[1]) * _UNITS[found[2]] if found else None

@@ -9,7 +9,8 @@
 #include "../runtime/OpenRegBackendMeta.h"
 #include "native/Minimal.h"
 
-// The operators that everything else stands on.
+// Registers the minimal set: the operators with which tensors are made, viewed, copied and read. All other operators need
+// these.
 namespace at::openreg {
 namespace {
 

@@ -50,7 +50,7 @@ bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   }
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow(at::_ops::copy_::name, at::_ops::copy_::overload_name);
-  on_copy_stream(self, source, [&](Stream stream) { queue_on(stream, op, {to, from, non_blocking}); });
+  on_copy_stream(self, source, [&](Stream stream) { queue_cpu_kernel(stream, op, {to, from, non_blocking}); });
   return true;
 }
 
@@ -84,7 +84,7 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stre
   }
   KernelScope scope(kAnywhere);
   scope.enter();
-  if (C10_UNLIKELY(has_components(*self.unsafeGetTensorImpl()) || has_components(*source.unsafeGetTensorImpl()))) {
+  if (C10_UNLIKELY(have_components(self, source))) {
     // Replaces components rather than bytes: the CPU's kernel makes them in host memory, write_back() moves them.
     scope.alias(self)->copy_(*scope.alias(source), non_blocking);
     scope.write_back();
@@ -96,8 +96,8 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stre
 }
 
 void copy(Tensor& self, const Tensor& source, bool non_blocking) {
-  const bool dense = !has_components(*self.unsafeGetTensorImpl()) && !has_components(*source.unsafeGetTensorImpl());
-  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && dense && queue_copy(self, source, non_blocking)) {
+  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && !have_components(self, source) &&
+      queue_copy(self, source, non_blocking)) {
     return;
   }
   if (!non_blocking && self.device().type() != source.device().type()) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/boxing/KernelFunction.h>
 
+// The fallback: the boxed kernel of every operator for which the device has no other kernel.
 namespace at::openreg {
 
 // Runs any operator without a kernel of its own: the CPU's kernel, in place on device memory (KernelScope.h).

@@ -17,7 +17,7 @@ namespace at::openreg {
 
 // LITERALINCLUDE START: STUB BODY
 // A kernel on the operands of an iterator. Gives operands on the device their addresses of the kernel window, and casts a
-// number to the dtype that is computed in, as TensorIterator does for the CPU.
+// 0-dim CPU operand to the common dtype, as TensorIterator does for the CPU.
 class IteratorKernel {
  public:
   IteratorKernel(const char* name, TensorIteratorBase& iterator);

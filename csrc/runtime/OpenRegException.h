@@ -5,6 +5,7 @@
 
 #define OPENREG_API __attribute__((visibility("default")))
 
+// From error codes of the device's C API to C++ exceptions, which PyTorch turns into Python's.
 namespace c10::openreg {
 
 // Out of line: the error path stays off the hot path.

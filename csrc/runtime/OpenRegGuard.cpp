@@ -13,7 +13,7 @@ Device device_at(DeviceIndex index) {
   return Device(DeviceType::PrivateUse1, index);
 }
 
-// orErrorNotReady is an answer, not a failure.
+// Whether the work that a query asked about is done. orErrorNotReady means "not yet", and is no failure.
 bool finished(orError_t result) {
   if (result == orErrorNotReady) {
     return false;
@@ -51,7 +51,7 @@ DeviceIndex OpenRegGuardImpl::deviceCount() const noexcept {
 }
 
 DeviceCapability OpenRegGuardImpl::getDeviceCapability(Device) const {
-  return DeviceCapability(); // The default names every dtype. That is true here, because the kernels are the CPU's.
+  return DeviceCapability(); // as constructed: every dtype is supported, because the kernels are the CPU's
 }
 
 void OpenRegGuardImpl::synchronizeDevice(const DeviceIndex device) const {
@@ -83,21 +83,21 @@ void* OpenRegGuardImpl::getStreamNativeHandle(const Stream stream) const {
 }
 
 bool OpenRegGuardImpl::queryStream(const Stream& stream) const {
-  const orStream_t queue = stream_handle(stream);
-  const bool done = finished(orStreamQuery(queue));
+  const orStream_t native_stream = stream_handle(stream);
+  const bool done = finished(orStreamQuery(native_stream));
   if (done) {
-    orNoteWait(queue, nullptr);
+    orNoteWait(native_stream, nullptr); // for the sanitizer: the host now knows that the work is done
   }
   return done;
 }
 
 void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {
-  note_synchronization();
-  const orStream_t queue = stream_handle(stream);
+  note_synchronization(); // for set_sync_debug_mode(), which, as on CUDA, reports waits for a stream only
+  const orStream_t native_stream = stream_handle(stream);
   trace([&](const auto& tracer) {
-    tracer.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, trace_id(stream, queue));
+    tracer.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, trace_id(stream, native_stream));
   });
-  OPENREG_CHECK(orStreamSynchronize(queue));
+  OPENREG_CHECK(orStreamSynchronize(native_stream));
 }
 
 bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
@@ -115,23 +115,24 @@ void OpenRegGuardImpl::record(
       static_cast<int>(stream.device_index()),
       ".");
   auto handle = static_cast<orEvent_t>(*event);
-  const orStream_t queue = stream_handle(stream);
-  if (!handle) { // PyTorch creates an event at its first record
+  const orStream_t native_stream = stream_handle(stream);
+  if (!handle) { // PyTorch passes a null event at the first record, and the backend makes the event
+    // As in CUDAGuardImpl.h: only events of BACKEND_DEFAULT record times, and not those of PYTORCH_DEFAULT.
     const bool timing = flag == EventFlag::BACKEND_DEFAULT;
     *event = handle = create_event(stream, timing ? orEventEnableTiming : orEventDisableTiming);
   }
-  OPENREG_CHECK(orEventRecord(handle, queue));
+  OPENREG_CHECK(orEventRecord(handle, native_stream));
   trace([&](const auto& tracer) {
-    tracer.trace_gpu_event_record(DeviceType::PrivateUse1, trace_id(handle), trace_id(stream, queue));
+    tracer.trace_gpu_event_record(DeviceType::PrivateUse1, trace_id(handle), trace_id(stream, native_stream));
   });
 }
 
 void OpenRegGuardImpl::block(void* event, const Stream& stream) const {
   if (event) { // nothing waits for an event that was never recorded
-    const orStream_t queue = stream_handle(stream);
-    OPENREG_CHECK(orStreamWaitEvent(queue, static_cast<orEvent_t>(event), 0));
+    const orStream_t native_stream = stream_handle(stream);
+    OPENREG_CHECK(orStreamWaitEvent(native_stream, static_cast<orEvent_t>(event), 0));
     trace([&](const auto& tracer) {
-      tracer.trace_gpu_event_wait(DeviceType::PrivateUse1, trace_id(event), trace_id(stream, queue));
+      tracer.trace_gpu_event_wait(DeviceType::PrivateUse1, trace_id(event), trace_id(stream, native_stream));
     });
   }
 }
@@ -144,7 +145,7 @@ bool OpenRegGuardImpl::queryEvent(void* event) const {
   const auto handle = static_cast<orEvent_t>(event);
   const bool done = finished(orEventQuery(handle));
   if (done) {
-    orNoteWait(nullptr, handle);
+    orNoteWait(nullptr, handle); // for the sanitizer: the host now knows that the work is done
   }
   return done;
 }

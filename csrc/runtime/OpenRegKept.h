@@ -1,5 +1,6 @@
 #pragma once
 
+// Which handles (streams, events) live until the process ends.
 namespace c10::openreg {
 
 // True while the calling thread makes a handle that this library keeps until the process ends. The check for handles that a

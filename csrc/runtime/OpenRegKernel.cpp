@@ -6,6 +6,8 @@
 #include <atomic>
 #include <utility>
 
+// What a kernel tells the subscribers of openreg_activity.h: the bytes of its operands, the name of its operator, and the
+// place in the program that launched it.
 namespace c10::openreg {
 namespace {
 
@@ -19,7 +21,8 @@ void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit
   if (tensor.numel() == 0 || !tensor.has_storage()) {
     return;
   }
-  // The tensor may carry an address of the kernel window. Observers know memory by its address in the device window.
+  // The tensor may carry an address of the kernel window (openreg.h, section Memory, explains the two windows).
+  // Subscribers of openreg_activity.h know memory by its address in the device window.
   const auto* base = static_cast<const char*>(orGetDevicePointer(tensor.storage().data()));
   const size_t item = tensor.dtype().itemsize();
   orOperand operand{base + tensor.storage_offset() * item, item, 0, nullptr, nullptr, access};

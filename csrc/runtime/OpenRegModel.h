@@ -4,6 +4,7 @@
 
 #include "OpenRegException.h"
 
+// Device models (openreg_model.h): which accelerator the simulated devices stand for.
 namespace c10::openreg {
 
 // Chooses the accelerator that the devices stand for; null chooses openreg's own. Must be called before the device starts,

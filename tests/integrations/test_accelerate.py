@@ -145,7 +145,7 @@ def test_a_saved_state_comes_back(tmp_path: Path) -> None:
         assert_same(state_of(model), {name: value.cpu() for name, value in expected.items()})
 
 
-def test_a_model_spread_over_two_devices() -> None:
+def test_a_model_that_is_spread_over_two_devices_computes_as_on_the_cpu() -> None:
     model, x = network().eval(), torch.ones(3, 8)
     expected = model(x)
     model = accelerate.dispatch_model(model, {"0": 0, "1": DEVICE_0, "2": DEVICE_1, "3": 1})

@@ -1,4 +1,7 @@
-"""Libraries that take the device from the tensors and modules they are given: nothing to do but to use them."""
+"""Libraries that work on the device without any setting: they use the device of the tensors and modules that they get.
+
+Only ignite gets the device as an argument.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ def library(name: str) -> Any:
         return pytest.importorskip(name, reason=REASON)
 
 
-def both(run: Callable[[str], Any]) -> Any:
-    """Asserts that ``run(device)`` gives on the device what it gives on the CPU, bit for bit, and returns it."""
+def same_on_both_devices(run: Callable[[str], Any]) -> Any:
+    """Runs ``run`` with the device and with "cpu". Asserts that both give the same bits, and returns the result."""
     result = run(DEVICE)
     assert_same(result, run("cpu"))
     return result
@@ -55,7 +58,7 @@ def test_einops() -> None:
             layers.Rearrange("a b c -> c (a b)")(y),
         ]
 
-    both(run)
+    same_on_both_devices(run)
 
 
 def test_torchmetrics() -> None:
@@ -83,11 +86,11 @@ def test_torchmetrics() -> None:
                 metric.update(*[argument.to(device) for argument in arguments])
             return metric.compute()
 
-        both(run)
+        same_on_both_devices(run)
 
 
 def test_peft(tmp_path: Path) -> None:
-    """A LoRA adapter: trained, saved, put on a fresh model, merged, and used to generate."""
+    """Trains and saves a LoRA adapter, loads it into a second model with equal weights, merges it, generates text."""
     peft, transformers = library("peft"), library("transformers")
 
     def base(device: str) -> nn.Module:
@@ -117,7 +120,7 @@ def test_peft(tmp_path: Path) -> None:
         words = merged.generate(ids[:1], attention_mask=ids[:1] * 0 + 1, max_new_tokens=4, do_sample=False)
         return [losses, state_of(merged), words]
 
-    both(run)
+    same_on_both_devices(run)
 
 
 def test_ignite() -> None:
@@ -136,7 +139,7 @@ def test_ignite() -> None:
         }
         return losses, engine.create_supervised_evaluator(model, measures, device=device).run(loader).metrics
 
-    losses, _ = both(run)
+    losses, _ = same_on_both_devices(run)
     assert len(losses) == 16 and losses[-1] < losses[0]
 
 
@@ -172,7 +175,7 @@ def test_gpytorch() -> None:
             prediction = likelihood.eval()(model(torch.linspace(0, 1, 7).to(device)))
         return [*losses, prediction.mean, prediction.variance]
 
-    both(run)
+    same_on_both_devices(run)
 
 
 def test_torch_geometric() -> None:
@@ -213,11 +216,11 @@ def test_torch_geometric() -> None:
             losses.append(loss.detach())
         return [*losses, state_of(model)]
 
-    both(run)
+    same_on_both_devices(run)
 
 
 def test_diffusers() -> None:
-    """A small diffusion model: a denoising step learnt, and a pipeline that makes an image."""
+    """A small diffusion model: a pipeline makes an image, and a training step computes gradients."""
     diffusers = library("diffusers")
 
     def unet(device: str) -> nn.Module:
@@ -246,6 +249,6 @@ def test_diffusers() -> None:
         ).square().mean().backward()
         return {name: p.grad.cpu() for name, p in model.named_parameters()}
 
-    # Not bit for bit: for every device but the CPU, PyTorch's formula of group normalisation's gradient makes
-    # channels-last tensors contiguous first.
+    # Not equal bit for bit: on every device but the CPU, PyTorch's backward of group_norm first makes channels-last
+    # tensors contiguous, so sums are added in another order.
     torch.testing.assert_close(gradients(DEVICE), gradients("cpu"))

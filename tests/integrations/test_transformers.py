@@ -123,7 +123,7 @@ def test_with_dropout_training_converges_alike(make: Callable[[float], nn.Module
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning")
-def test_options_of_trainer(options: dict[str, Any], tmp_path: Path) -> None:
+def test_trainer_trains_as_on_the_cpu_with_each_option(options: dict[str, Any], tmp_path: Path) -> None:
     here, there = (Training(device, bert(), questions(), tmp_path, 3, **options) for device in (DEVICE, "cpu"))
     assert here.losses == there.losses
     assert_same(state_of(here.model), state_of(there.model))
@@ -189,7 +189,7 @@ def test_generation_gives_the_cpus_words(make: Callable[[], nn.Module], options:
     assert_same(run(DEVICE), run("cpu"))
 
 
-def test_an_image_classifier() -> None:
+def test_an_image_classifier_computes_as_on_the_cpu() -> None:
     torch.manual_seed(0)
     config = transformers.ViTConfig(
         hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=8

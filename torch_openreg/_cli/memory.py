@@ -321,7 +321,7 @@ def load(file: Path) -> list[Device]:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="torch-openreg memory", description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path, help="what torch.openreg.memory._dump_snapshot() wrote")
-    parser.add_argument("--html", action="store_true", help="print a page that needs nothing else")
+    parser.add_argument("--html", action="store_true", help="print an HTML page in one file")
     arguments = parser.parse_args(argv)
     try:
         devices = load(arguments.file)

@@ -1,4 +1,6 @@
-"""``torch-openreg ops``: the route of each operator on the device, as the dispatcher of this process has it.
+"""``torch-openreg ops``: lists the route of each operator on the device.
+
+A route is the way by which a call reaches its kernel: which kind of kernel the dispatcher of this process calls.
 
 Nothing is listed here by hand. The command reads PyTorch's dispatch tables, with the source file of each registration.
 So it also shows kernels that a program has added.
@@ -20,20 +22,21 @@ import torch
 
 from torch_openreg import _C, _page
 
-# Route -> what it means; the routes of the device's own come first.
+# Route -> what it means. The order is that of the output: from a kernel of the device's own to no kernel.
 ROUTES = {
     "native": "a kernel written for the device",
     "structured": "PyTorch's structured kernel over the device's memory, with the CPU's inner loop (STUB)",
     "unboxed": "the CPU's kernel on device memory, called without boxing its arguments",
-    "registered fallback": "the boxed fallback, registered because a composite kernel would win or CUDA alerts",
+    "registered fallback": "the boxed fallback, for an operator that PyTorch would compose, or that alerts on CUDA",
     "fallback": "the boxed fallback for every operator with a CPU kernel",
-    "composite explicit": "made of other operators, with a derivative of its own",
-    "composite implicit": "made of other operators, which differentiate it too",
-    "autograd": "a kernel in the autograd key only",
-    "other layouts": "the boxed fallback, for tensors of other layouts only (--layout)",
-    "missing": "no kernel, and the CPU has none that the device could run",
+    "composite explicit": "composed of other operators; PyTorch has a derivative formula for this one",
+    "composite implicit": "composed of other operators; autograd differentiates those",
+    "autograd": "a kernel for the dispatch key AutogradPrivateUse1 only",
+    "other layouts": "no kernel for this layout, but one for tensors of another layout (--layout)",
+    "missing": "no kernel for the device, and no CPU kernel that the fallback could run",
 }
-# On these routes a kernel of the CPU computes on device memory. A backend replaces these, operator by operator.
+# On these routes a CPU kernel computes on device memory. A vendor's backend replaces the CPU kernels with its own, one
+# operator after the other.
 BORROWED = ("structured", "unboxed", "registered fallback", "fallback")
 # Layout -> the dispatch keys of its tensors, on the device and on the CPU.
 KEYS = {
@@ -65,7 +68,7 @@ def entry(table: str, key: str) -> tuple[str, str]:
 
 
 def stated_route(source: str) -> tuple[str, str]:
-    """The place of a registration ("FILE:LINE as ROUTE"), and the route that it states: native if it states none."""
+    """Splits the source of a registration, "FILE:LINE as ROUTE", into place and route. Without " as ROUTE": native."""
     place, _, route = source.rpartition(" as ")
     return (place, route) if place and route in ROUTES else (source, "native")
 
@@ -85,7 +88,7 @@ def route_of(name: str, layout: str = "strided") -> tuple[str, str]:
         return "composite explicit", source
     if kind == "math kernel":
         return "composite implicit", source
-    # PyTorch's own autograd kernels only call the backend's kernel.
+    # The kernels that PyTorch generates for autograd (VariableType) call the backend's kernel, so they are no route.
     source, kind = entry(table, "AutogradPrivateUse1")
     if kind and "VariableType" not in source and kind not in ("backend fallback", "fallthrough"):
         return "autograd", source
@@ -104,7 +107,7 @@ def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Op
         queueable = route in ("native", "structured", "unboxed", "registered fallback", "fallback")
         base, _, overload = rest.partition(".")
         queued = queueable and _C._is_queueable(f"{namespace}::{base}", overload)
-        # Relative to the root of the sources: this backend's, or PyTorch's, whose paths are those of its build machine.
+        # Relative to the sources of this backend or of PyTorch. PyTorch's paths are those of its build machine.
         yield Operator(name, route, queued, re.sub(r"^(\.\./)+|^.*/pytorch/pytorch/|^/.*/(?=csrc/)", "", source))
 
 
@@ -129,12 +132,15 @@ def totals(rows: Sequence[Operator]) -> dict[str, int]:
     return {route: counts[route] for route in ROUTES if counts[route]}
 
 
-def borrowed(rows: Sequence[Operator]) -> str:
+def summary_of_borrowed(rows: Sequence[Operator]) -> str:
     """A sentence that says how many kernels are the backend's own."""
     counts = totals(rows)
     still = sum(counts.get(route, 0) for route in BORROWED)
     own = counts.get("native", 0)
-    return f"{still} of {still + own} operators with a kernel on the device run the CPU's kernel, {own} one of its own."
+    return (
+        f"{still} of {still + own} operators with a kernel on the device run the CPU's kernel, {own} have a kernel of "
+        "their own."
+    )
 
 
 # ---- What is printed -----------------------------------------------------------------------------------------------
@@ -158,10 +164,10 @@ def show_rich(rows: Sequence[Operator], only_totals: bool) -> None:
 
     console = Console()
     if not only_totals:
-        table = Table("operator", "route", "async", "registered at", box=None, header_style="bold", pad_edge=False)
+        table = Table("operator", "route", "queued", "registered at", box=None, header_style="bold", pad_edge=False)
         for row in rows:
             style = "red" if row.route == "missing" else "yellow" if "fallback" in row.route else ""
-            table.add_row(row.name, row.route, "queued" if row.queued else "", row.registered_at, style=style)
+            table.add_row(row.name, row.route, "yes" if row.queued else "", row.registered_at, style=style)
         console.print(table)
         console.print()
     table = Table("route", "", "what runs", box=None, header_style="bold", pad_edge=False)
@@ -195,7 +201,7 @@ queued in asynchronous execution. Choose a route, or type a part of a name.</p>
 <span id="shown" role="status"></span> <button id="all" type="button" hidden>show all</button>
 <div class="scrolls">
 <table id="operators">
-<thead><tr><th>operator</th><th>route</th><th>async</th><th>registered at</th></tr></thead>
+<thead><tr><th>operator</th><th>route</th><th>queued</th><th>registered at</th></tr></thead>
 <tbody>
 {rows}
 </tbody>
@@ -236,7 +242,7 @@ def page(rows: Sequence[Operator]) -> str:
         queued=sum(r.queued for r in rows),
         routes="\n".join(total.format(route, n, html.escape(ROUTES[route])) for route, n in totals(rows).items()),
         rows="\n".join(
-            row.format(html.escape(r.name), r.route, "queued" if r.queued else "", html.escape(r.registered_at))
+            row.format(html.escape(r.name), r.route, "yes" if r.queued else "", html.escape(r.registered_at))
             for r in rows
         ),
     )
@@ -252,14 +258,20 @@ def main(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names: add, aten::add.out, '_foreach_*'")
-    parser.add_argument("--route", action="extend", type=routes, help="only these routes, separated by commas")
-    parser.add_argument("--namespace", action="append", help="instead of aten, or 'all'; may be repeated")
-    parser.add_argument("--layout", default="strided", choices=KEYS, help="of the tensors (default: strided)")
-    parser.add_argument("--totals", action="store_true", help="without the operators")
-    parser.add_argument("--borrowed", action="store_true", help="only those that run the CPU's kernel, and how many")
+    parser.add_argument("--route", action="extend", type=routes, help="list only these routes, separated by commas")
+    parser.add_argument(
+        "--namespace", action="append", help="list this namespace instead of aten, or 'all'; may be repeated"
+    )
+    parser.add_argument(
+        "--layout", default="strided", choices=KEYS, help="the layout of the tensors (default: strided)"
+    )
+    parser.add_argument("--totals", action="store_true", help="print only the totals")
+    parser.add_argument(
+        "--borrowed", action="store_true", help="list the operators that run the CPU's kernel, and print how many"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON: totals and operators")
-    form.add_argument("--html", action="store_true", help="print a page that needs nothing else")
+    form.add_argument("--html", action="store_true", help="print an HTML page in one file")
     options = parser.parse_args(argv)
     namespaces = options.namespace or ["aten"]
     rows = [
@@ -268,7 +280,7 @@ def main(argv: Sequence[str]) -> int:
         if (not options.route or row.route in options.route)
         and (not options.patterns or any(matches(row.name, pattern) for pattern in options.patterns))
     ]
-    sentence = borrowed(rows) if options.borrowed and rows else ""
+    sentence = summary_of_borrowed(rows) if options.borrowed and rows else ""
     if options.borrowed:
         rows = [row for row in rows if row.route in BORROWED]
     if not rows and (options.patterns or not sentence):

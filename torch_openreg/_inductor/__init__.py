@@ -8,7 +8,7 @@ PyTorch:
     ``_codegen.py`` registers the code generator, and ``_differences.py`` replaces the functions of inductor that decide
     by the name of a device.
 
-The device has the type ``torch_openreg._loader.device_type``; no name of it is written here.
+The device has the type ``torch_openreg._environment.device_type``; no name of it is written here.
 """
 
 import functools

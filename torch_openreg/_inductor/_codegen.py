@@ -16,8 +16,8 @@ from torch._inductor.codegen.cpp_utils import cexpr
 from torch._inductor.utils import Placeholder, unique
 from torch._inductor.virtualized import V
 
+from torch_openreg._environment import device_type
 from torch_openreg._inductor import _config, _differences
-from torch_openreg._loader import device_type
 
 LIBRARY = "libtorch_openreg_cuda.so" if device_type == "cuda" else "libtorch_openreg.so"
 
@@ -61,13 +61,16 @@ def _launch_header() -> str:
     return Path(__file__).with_name("launch.h").read_text()
 
 
-def _launching(source: str, kernel: str, device: torch.device, args: common.KernelArgs) -> str:
-    """A kernel that launches ``source``, a function that computes. The kernel has the same signature."""
+def _add_launch(source: str, kernel: str, device: torch.device, args: common.KernelArgs) -> str:
+    """Returns C++: the function ``source`` under the name ``loops``, and a kernel that launches the function.
+
+    The kernel has the arguments of ``source``, and after them the sizes that only its operands need.
+    """
     head, _, function = source.rpartition('extern "C"')
     declaration, _, rest = function.partition("(")
-    # The names in the kernel. All arguments that are pointers come before the sizes.
+    # The names of the arguments of `source`. All arguments that are pointers come before the sizes.
     loops_arguments = [definition.split()[-1] for definition in args.cpp_argdefs()[0]]
-    operands = _operands(function, args)  # this may need the value of a size, and then adds an argument
+    operands = _operands(function, args)  # may add a size to `args`, so cpp_argdefs() is asked again
     definitions = args.cpp_argdefs()[0]
     addresses = [f"static_cast<{definition.rpartition(' ')[0]}>(at[{i}])" for i, definition in enumerate(definitions)]
     passed = [*addresses[: len(operands)], *loops_arguments[len(operands) :]]
@@ -158,7 +161,7 @@ class OpenRegScheduling(cpp.CppScheduling):
         graph = V.graph.graph_id
         name = f"{'' if graph is None else f'graph_{graph}_'}{Placeholder.DESCRIPTIVE_NAME}"
         device = next(device for node in nodes if (device := node.get_device()) is not None)
-        source = _launching(src_code, name, device, kernel_args or self.kernel_group.args)
+        source = _add_launch(src_code, name, device, kernel_args or self.kernel_group.args)
         return super().define_kernel(source, nodes, kernel_args)
 
 
@@ -213,7 +216,7 @@ class OpenRegCppWrapper(cpp_wrapper_cpu.CppWrapperCpu):
     @staticmethod
     def create(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
-            f'AOTInductor and torch._inductor.config.cpp_wrapper are not there yet for device "{device_type}": use '
+            f'AOTInductor and torch._inductor.config.cpp_wrapper are not supported for device "{device_type}": use '
             "torch.compile, or torch.export.save for a file."
         )
 
@@ -221,7 +224,8 @@ class OpenRegCppWrapper(cpp_wrapper_cpu.CppWrapperCpu):
 # LITERALINCLUDE START: REGISTER
 def register() -> None:
     """Makes inductor generate code for the device."""
-    common.get_device_op_overrides("cpu")  # registers PyTorch's own, which may have our name (type "cuda")
+    # The first call registers PyTorch's overrides, also for the type "cuda". It comes first, so that ours replace them.
+    common.get_device_op_overrides("cpu")
     common.register_device_op_overrides(device_type, OpenRegDeviceOpOverrides())
     common.register_backend_for_device(
         device_type,
@@ -231,7 +235,7 @@ def register() -> None:
         wrapper_fxir.WrapperFxCodegen,
         device_custom_config=_config,  # type: ignore[arg-type]
     )
-    _differences.remove()
+    _differences.patch_inductor()
 
 
 # LITERALINCLUDE END: REGISTER

@@ -15,7 +15,7 @@ from torch._subclasses import fake_impls
 from torch.utils import _pytree as pytree
 
 from torch_openreg import _C, openreg
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 
 
 # LITERALINCLUDE START: DEVICE INTERFACE

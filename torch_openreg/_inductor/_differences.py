@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 from torch._inductor import cudagraph_utils, graph, ir, lowering, scheduler, utils
 
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 
 
 class _OnCpu:
@@ -36,7 +36,7 @@ def _is_ours(node: Any) -> bool:
     return node.get_device() is not None and node.get_device().type == device_type
 
 
-def remove() -> None:
+def patch_inductor() -> None:
     """Replaces the functions of inductor that decide by a device's name."""
     # LEFT OUT OF A NEW BACKEND START: the face cuda
     if device_type in utils.GPU_TYPES:  # type "cuda": for inductor, a device with Triton's kernels

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from torch_openreg import openreg
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 from torch_openreg.openreg import memory
 
 _EXCUSED = pytest.StashKey[bool]()

@@ -11,26 +11,27 @@
 
 namespace {
 
-using Sizes = c10::SmallVector<int64_t, 8>;
+using Integers = c10::SmallVector<int64_t, 8>;
 
-Sizes unpack_sizes(PyObject* tuple) {
+Integers unpack_integers(PyObject* tuple) {
   TORCH_CHECK_TYPE(PyTuple_Check(tuple), "Expected a tuple of integers, but got ", Py_TYPE(tuple)->tp_name, ".");
-  Sizes sizes;
+  Integers integers;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
-    sizes.push_back(THPUtils_unpackLong(PyTuple_GET_ITEM(tuple, i)));
+    integers.push_back(THPUtils_unpackLong(PyTuple_GET_ITEM(tuple, i)));
   }
-  return sizes;
+  return integers;
 }
 
-// empty_strided(size, stride, dtype). A compiled graph calls this function for every buffer, so it does not use
-// pybind11, which takes 300 ns longer.
+// empty_strided(size, stride, dtype), on the current device. A compiled graph calls this function for every buffer, so it is
+// a plain function of CPython's C API: a call through pybind11 takes 300 ns longer.
 PyObject* empty_strided(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(
       count == 3 && THPDtype_Check(arguments[2]),
-      "Expected _empty_strided(size, stride, dtype), two tuples and a dtype.");
+      "_empty_strided() takes size and stride, which are tuples of integers, and a dtype.");
   const auto dtype = reinterpret_cast<THPDtype*>(arguments[2])->scalar_type;
-  return THPVariable_Wrap(at::openreg::empty_compiled(unpack_sizes(arguments[0]), unpack_sizes(arguments[1]), dtype));
+  return THPVariable_Wrap(
+      at::openreg::empty_compiled(unpack_integers(arguments[0]), unpack_integers(arguments[1]), dtype));
   END_HANDLE_TH_ERRORS
 }
 
@@ -41,6 +42,7 @@ uintptr_t current_stream_handle(int64_t device) {
 
 PyMethodDef methods[] = {
     {"_empty_strided",
+     // Through void (*)(), because the compiler warns of a direct cast (-Wcast-function-type).
      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&empty_strided)),
      METH_FASTCALL,
      nullptr},

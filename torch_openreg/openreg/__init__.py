@@ -23,7 +23,7 @@ if _loader.failure:  # before a library is opened that may be damaged
     raise _loader.failure.with_traceback(None)
 
 from torch_openreg import _C
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 
 from . import _utils as _utils  # torch.load looks for it
 from ._names import SUBMODULES as _SUBMODULES

@@ -17,7 +17,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from torch_openreg import _C
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 
 __all__ = ["ipc_collect"]
 

@@ -14,7 +14,7 @@ import torch
 from torch.overrides import has_torch_function_unary
 
 from torch_openreg import _C
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 
 from . import current_device
 

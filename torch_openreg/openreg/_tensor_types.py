@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.storage import _LegacyStorage
 
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 
 __all__ = [
     "BFloat16Storage",

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 
 from torch_openreg import _C
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 
 DeviceLike: TypeAlias = "int | str | torch.device"
 

@@ -20,7 +20,7 @@ import torch
 from torch import _tensor_str
 
 from torch_openreg import _C, _models
-from torch_openreg._loader import device_type
+from torch_openreg._environment import device_type
 
 __all__ = ["current", "device_model", "rounds_to_tf32"]
 
@@ -42,8 +42,8 @@ def device_model(name: str | None) -> None:
     model = None if name is None else _models.find(name)
     if _current is not None and _current.restricted and (model is None or model.name != _current.name):
         raise RuntimeError(
-            f"This process has the device model {_current.name!r}, and its operators keep what it refuses. Choose "
-            "another model in another process."
+            f"This process has the device model {_current.name!r}, and the restrictions on its operators cannot be "
+            "removed. Choose another model in another process."
         )
     _C._set_device_model(None if model is None else model.numbers)
     if device_type == "cuda":

@@ -79,8 +79,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   }
   check_memory(*self.unsafeGetTensorImpl(), "aten::copy_");
   check_memory(*source.unsafeGetTensorImpl(), "aten::copy_");
-  const bool dense = !has_components(*self.unsafeGetTensorImpl()) && !has_components(*source.unsafeGetTensorImpl());
-  if (dense && is_block(self, source)) {
+  if (!have_components(self, source) && is_block(self, source)) {
     c10::openreg::check_not_forked();
     if (self.numel() > 0) {
       copy_block(self, source, non_blocking);

@@ -6,7 +6,7 @@
 
 #include "OperatorTraits.h"
 
-// The device check of one call.
+// The device check of one call: whether its tensors are on one device, or on several in a way that CUDA accepts.
 namespace at::openreg {
 
 using c10::DeviceIndex;

@@ -5,7 +5,7 @@
 #include "../../runtime/OpenRegKernel.h"
 #include "OperatorTraits.h"
 
-// The decision between computing at once and queueing.
+// The decision how a call runs: inline, which is at once and on the calling thread, or queued on the device's stream.
 namespace at::openreg {
 
 using BoxedFn = c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys;

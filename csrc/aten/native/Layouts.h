@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/TensorBase.h>
 #include <c10/core/TensorImpl.h>
 
 // Tensors that are more than one strided block of memory: sparse COO, sparse compressed, quantized, nested. Each has a
@@ -15,6 +16,11 @@ constexpr c10::DispatchKeySet kLayoutKeys({
 
 inline bool has_components(const c10::TensorImpl& tensor) {
   return tensor.key_set().has_any(kLayoutKeys);
+}
+
+// Whether either of two tensors consists of components.
+inline bool have_components(const at::TensorBase& first, const at::TensorBase& second) {
+  return (first.key_set() | second.key_set()).has_any(kLayoutKeys);
 }
 
 } // namespace at::openreg

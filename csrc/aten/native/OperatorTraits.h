@@ -9,7 +9,7 @@
 
 #include "DeviceRules.h"
 
-// What the backend knows of an operator beside its schema.
+// The traits of an operator: what the backend knows about it, and its schema does not say.
 namespace at::openreg {
 
 // How often the operator took the fallback (FallbackPolicy.h).

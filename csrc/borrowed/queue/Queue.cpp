@@ -13,8 +13,8 @@
 namespace at::openreg {
 namespace {
 
-// Returns false if the meta kernel throws or warns (an output would be resized): the CPU kernel would warn again, on a
-// thread that nobody hears.
+// Returns false if the meta kernel throws or warns (an output would be resized). Such a call is not queued, because the CPU
+// kernel would warn on the device's thread, where no program catches the warning.
 bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   struct Refusal final : c10::WarningHandler {
     void process(const c10::Warning& warning) override {
@@ -117,7 +117,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   return true;
 }
 
-void queue_on(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands) {
+void queue_cpu_kernel(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands) {
   auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands));
   launch(stream, kernel);
 }

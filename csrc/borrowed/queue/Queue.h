@@ -5,16 +5,20 @@
 #include <c10/core/Stream.h>
 
 // LITERALINCLUDE START: QUEUE RULES
-// Operators on the device's time. In the execution modes async and chaos an operator's kernel is queued on the current
-// stream, as a kernel is on CUDA, and the call returns before the kernel has run.
+// Queues operators. In the execution modes async and chaos an operator's kernel is queued on the current stream, as a kernel
+// is on CUDA, and the call returns before the kernel has run.
 //
-// The results must be known without running the kernel. Either they are its arguments (in-place, out=), or a meta kernel in
-// C++ tells their shapes, and they get their memory at once. An unusual call is not queued: an operator without a meta
-// kernel, a result that would have to be resized, operands that overlap, a shape that does not fit. The caller then waits
-// for the stream and runs the kernel on its own thread, so that results and errors have one source.
+// The shapes and dtypes of the results must be known before the kernel runs. The results of in-place and out= operators are
+// arguments. For other operators a meta kernel in C++ computes the shapes, and the results get their memory in the call.
 //
-// Rules: a queued kernel holds CPU aliases (../KernelScope.h) and no device tensor, because a tensor may be freed while work
-// on it is queued. What the host may change after the call (CPU scalars, CPU indices) is copied at the launch.
+// These calls are not queued: an operator whose results are neither arguments nor known from a meta kernel, an out=
+// argument that has elements and another shape, operands that overlap in part, shapes that do not fit, and an operator that
+// alerts under torch.use_deterministic_algorithms(). The caller then waits for the stream and runs the kernel on its own
+// thread. So the same CPU kernel gives the results and the errors of both kinds of calls.
+//
+// Rules: a queued kernel keeps no device tensor alive. It holds CPU aliases (tensors over the same bytes, ../KernelScope.h),
+// which own no memory. If a tensor is freed meanwhile, its memory is reused in the order of the stream, so the kernel still
+// finds its bytes. What the host may change after the call (CPU scalars, CPU indices) is copied at the launch.
 // LITERALINCLUDE END: QUEUE RULES
 namespace at::openreg {
 
@@ -23,6 +27,6 @@ namespace at::openreg {
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack);
 
 // Queues the CPU kernel of `op`; `operands` are CPU tensors that nobody else changes.
-void queue_on(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands);
+void queue_cpu_kernel(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands);
 
 } // namespace at::openreg

@@ -8,7 +8,8 @@
 #include "../../aten/native/OperatorTraits.h"
 #include "../OneTeam.h"
 
-// A CPU kernel on the device's time.
+// A CPU kernel that is queued on a stream, with what it needs when it runs: its operands, the memory of its results, and the
+// settings of the thread that launched it.
 namespace at::openreg {
 
 // Memory that a result got at the launch.

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+// An example of a backend's own kernel in the place of PyTorch's composition: `abs` calls its stub directly.
 namespace at::openreg {
 
 Tensor abs(const Tensor& self);

@@ -2,6 +2,7 @@
 
 #include <torch/library.h>
 
+// The route of an operator: the way by which it reaches the loop that computes it.
 namespace at::openreg {
 
 // A kernel with its route, a name that `torch-openreg ops` lists. PyTorch keeps the text beside the kernel and prints it in

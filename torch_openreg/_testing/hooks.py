@@ -1,4 +1,7 @@
-"""The pytest plugin that surrounds every test. It is installed when an option or a marker asks for it."""
+"""Hooks around each test, which the pytest plugin (torch_openreg_pytest) registers if an option or a marker needs them.
+
+They apply the settings of the marker and of the options, run a test several times, and report what a test leaks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from torch_openreg._testing.marker import Settings, settings_of
 from torch_openreg_options import OPTIONS
 
 _RUN = pytest.StashKey[int]()  # the number of the run, from 0, of a test that runs several times
-_BEFORE = pytest.StashKey[int]()
+_BEFORE = pytest.StashKey[int]()  # _allocations() before the test
 _SETTINGS = pytest.StashKey[Settings]()
 
 
@@ -26,13 +29,13 @@ def _allocations() -> int:
     return sum(each.get("allocation.all.allocated", 0) for each in stats)
 
 
-class Attendant:
+class PerTestHooks:
     """Runs each test with the settings of its marker and of the options."""
 
     def __init__(self, config: pytest.Config) -> None:
         option = config.option
         self._config = config
-        self._counts = bool(option.openreg)
+        self._counts_device_tests = bool(option.openreg)  # for the summary: how many tests used the device
         self._forbids_waits = bool(option.openreg_no_sync)
         self._leaks = leaks.Leaks() if option.openreg_leaks else None
         self._chaos = option.openreg_execution == "chaos"
@@ -47,6 +50,7 @@ class Attendant:
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         for item in session.items:
             item.stash[_SETTINGS] = settings_of(item)
+        # In a fork server this replaces pytest's loop: it runs the tests that the user's pytest asks for.
         return processes.serve(session, self.run_here) if processes.is_server() else None
 
     # ---- one test
@@ -65,6 +69,7 @@ class Attendant:
                 reports = self.run_here(item, nextitem, run)
             if any(report.failed for report in reports):
                 break
+        # pytest gets the reports of one run: of the first that failed, or else of the last.
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -80,13 +85,13 @@ class Attendant:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
         execution = item.stash[_SETTINGS].execution
-        if self._counts:
+        if self._counts_device_tests:
             openreg.init()
             item.stash[_BEFORE] = _allocations()
         if self._leaks:
             self._leaks.begin()
         if self._chaos and execution is None:
-            openreg.execution_mode("chaos", self._seed_of(item))
+            openreg.execution_mode("chaos", self._seed_of(item))  # stays until the next test sets its own seed
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -120,18 +125,18 @@ class Attendant:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
         report: pytest.TestReport = yield  # type: ignore[misc, assignment]
         if self._leaks and not report.passed:
-            self._leaks.excuse(item)  # the traceback of a failed test keeps the test's tensors
-        if report.failed and (how := self._how(item)):
+            self._leaks.excuse(item)  # reports no leak: the traceback of a failed test keeps its tensors alive
+        if report.failed and (how := self._how_to_repeat(item)):
             report.sections.append(("torch_openreg", how))
-        if self._counts and call.when == "teardown" and _BEFORE in item.stash:
+        if self._counts_device_tests and call.when == "teardown" and _BEFORE in item.stash:
             report.openreg_reached = _allocations() > item.stash[_BEFORE]  # type: ignore[attr-defined]
         return report  # type: ignore[return-value]
 
     def _seed_of(self, item: pytest.Item) -> int:
         return (self._seed + item.stash.get(_RUN, 0)) % 2**64
 
-    def _how(self, item: pytest.Item) -> str:
-        """The mode and the seed of the test, and the command that repeats it; "" if there is nothing to name."""
+    def _how_to_repeat(self, item: pytest.Item) -> str:
+        """The execution mode of the test; for chaos also the seed and a command that repeats it. "" without a mode."""
         execution = item.stash[_SETTINGS].execution or ("chaos" if self._chaos else None)
         if execution is None:
             return ""
@@ -155,9 +160,9 @@ class Attendant:
         self._reached += getattr(report, "openreg_reached", False)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self._counts:
+        if self._counts_device_tests:
             terminalreporter.write_line(
-                f"torch_openreg: tensors of {self._reached} of {self._ran} tests reached the device"
+                f"torch_openreg: {self._reached} of {self._ran} tests allocated memory on the device"
             )
 
     def pytest_sessionfinish(self) -> None:
