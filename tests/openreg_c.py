@@ -1,4 +1,4 @@
-"""The C API of libopenreg.so for the tests, through ctypes: every function checked, as `call("orMalloc", ...)`."""
+"""The C API of libopenreg.so for the tests, through ctypes. `call("orMalloc", ...)` raises if the function fails."""
 
 from __future__ import annotations
 
@@ -270,14 +270,14 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def get_int(name: str, *arguments: Any) -> int:
-    """The value of a function whose first parameter is an int to fill."""
+    """The int that a function writes through its first parameter."""
     value = ctypes.c_int(-1)
     call(name, ctypes.byref(value), *arguments)
     return value.value
 
 
 def get_pointer(name: str, *arguments: Any) -> int:
-    """The pointer or handle of a function whose first parameter is one to fill; 0 for NULL."""
+    """The pointer or handle that a function writes through its first parameter; 0 for NULL."""
     value = POINTER(0xBAD)
     call(name, ctypes.byref(value), *arguments)
     return value.value or 0
@@ -321,8 +321,8 @@ def ipc_open(handle: bytes) -> int:
 
 
 class Observer:
-    """Collects what the device tells, as a context manager: `events` of (kind, phase, id, device, stream, name, failed,
-    [(begin, end, access), ...]), in the order in which they are told; `correlations` of the same."""
+    """A context manager that collects the activities in their order. `events` has a tuple for each: (kind, phase, id,
+    device, stream, name, failed, [(begin, end, access), ...]). `correlations` has the correlation of each."""
 
     def __init__(self, kinds: int = ON_THE_DEVICE) -> None:
         self.kinds = kinds

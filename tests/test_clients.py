@@ -66,7 +66,7 @@ def test_each_test_has_an_outcome_whatever_it_does(suite: Suite, tmp_path: Path)
     assert here["test_all.py::test_mixes_devices"].startswith(
         "failed: RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0"
     )
-    for n in (1, 2):  # each death is followed by a process for the rest
+    for n in (1, 2):  # after each crash, a new process runs the rest
         assert here[f"test_all.py::test_dies[{n}]"].startswith("crashed: SIGABRT: ")
     assert here["test_all.py::test_after_the_deaths"] == "passed: "
 
@@ -218,7 +218,7 @@ def copy_tests(my_cls, other_cls, suffix):
 
 
 def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> dict[str, dict[str, Any]]:
-    """The rows of a small checkout of PyTorch, by file, from the list's own rows."""
+    """Runs the PyTorch suites of libraries.toml on a small checkout of PyTorch. Returns the rows by test file."""
     for name, text in (("test_small.py", GENERIC), ("inductor/test_torchinductor.py", INDUCTOR)):
         file = sources / "pytorch" / "pytorch" / "test" / name
         file.parent.mkdir(parents=True, exist_ok=True)

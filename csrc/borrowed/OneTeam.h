@@ -18,10 +18,10 @@ namespace at::openreg {
 
 // Makes the calling thread run the next backward itself, instead of autograd's own thread for the device. To be called at
 // every kernel, because InferenceMode and others save and restore the state that holds the setting.
-// TORCH_OPENREG_AUTOGRAD_THREADS=1 brings CUDA's arrangement back.
+// With TORCH_OPENREG_AUTOGRAD_THREADS=1 autograd's own thread for the device runs the backward, as on CUDA.
 void run_backward_on_this_thread();
 
-// The settings of the launching thread that a queued kernel computes with. A queued kernel makes them at its launch.
+// The settings of the launching thread, which a queued kernel computes with. The constructor runs at the launch.
 class LaunchSettings {
  public:
   LaunchSettings();   // may call Python (c10::openreg::launched_at()): no lock may be held
@@ -37,7 +37,7 @@ class LaunchSettings {
   std::string launched_at_;
 };
 
-// orLaunchDescribed() for a kernel that uses OpenMP.
+// Releases the calling thread's OpenMP team, and calls orLaunchDescribed().
 orError_t launch_kernel(c10::Stream stream, orHostFn_t run, void* data, unsigned flags, const orKernel& what);
 
 } // namespace at::openreg

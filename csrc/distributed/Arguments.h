@@ -5,13 +5,13 @@
 
 #include "Engine.h"
 
-// The arguments of a collective: their checks, with the sentences of ProcessGroupNCCL, and what an engine gets of them.
+// Checks the arguments of a collective, with the messages of ProcessGroupNCCL, and converts them for an engine.
 namespace c10d::openreg {
 
 // Throws ValueError unless the tensor is dense, contiguous and on the device.
 void check_tensor(const at::Tensor& tensor);
 
-// The only tensor of the list. Throws as check_tensor() does, and for a list of another length.
+// Returns the only tensor of the list. Throws as check_tensor() does, and if the list has not exactly one tensor.
 const at::Tensor& check_single(const std::vector<at::Tensor>& tensors);
 
 // Throws unless the list has one tensor of this dtype for each of the `size` ranks.
@@ -22,12 +22,12 @@ void check_root(int64_t root, int size);
 // A flat CPU tensor of elements of `dtype` over the bytes of a device tensor. It keeps the storage alive.
 at::Tensor alias(const at::Tensor& tensor, at::ScalarType dtype);
 
-// The same as bytes, for collectives that move data of any dtype and compute nothing.
+// alias() with the dtype uint8, for collectives that move data of any dtype and compute nothing.
 at::Tensor bytes_of(const at::Tensor& tensor);
 std::vector<at::Tensor> bytes_of(const std::vector<at::Tensor>& tensors);
 
-// The rows of `flat`, which has `rows` of them, as one piece for each rank: `splits` rows each; equal numbers if
-// `splits` is empty.
+// Cuts `flat`, which has `rows` rows, into one piece for each rank. Rank i gets `splits[i]` rows, or `rows / size` rows
+// if `splits` is empty.
 std::vector<at::Tensor> pieces(const at::Tensor& flat, std::vector<int64_t> splits, int64_t rows, int size);
 
 // How an engine computes a reduction: on elements of which type, with which operator.
@@ -36,7 +36,7 @@ struct TypedReduction {
   Reduction reduction;
 };
 
-// Throws for a dtype or an operator that cannot be reduced. `name`: what the user called.
+// Throws if the dtype or the ReduceOp is not supported. `name`: the collective that the user called, for the message.
 TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int size, const char* name);
 
 void set_reduction(Request& request, const ReduceOp& op, const TypedReduction& reduction);

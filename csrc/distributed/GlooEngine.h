@@ -36,7 +36,7 @@ class GlooEngine final : public ThreadedEngine {
     c10::intrusive_ptr<Backend> leaders; // gloo between the first ranks of the hosts; null on the other ranks
   };
 
-  // `hosts` is empty if each rank is alone on its host.
+  // Without `hosts.own`, a large all_reduce uses `gloo` alone.
   GlooEngine(c10::intrusive_ptr<Backend> gloo, Hosts hosts);
   void abort() override;
 
@@ -60,7 +60,7 @@ class GlooEngine final : public ThreadedEngine {
   void wait(const c10::intrusive_ptr<Work>& work, const Deadline& deadline);
 
   const c10::intrusive_ptr<Backend> gloo_;
-  Hosts hosts_; // `leaders` becomes null if a collective fails
+  Hosts hosts_; // give_up() resets `leaders`
   const bool is_leader_; // the first rank of its host
   const int rank_;
   const int size_;

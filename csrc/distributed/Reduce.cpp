@@ -22,7 +22,7 @@ bool is_nan(T value) {
 
 template <typename T, typename Op>
 void loop(T* into, const T* a, const T* b, int64_t numel, const Op& op) {
-#pragma GCC ivdep // also where `into` is `a` or `b`; without it the compiler makes a slow loop for that case
+#pragma GCC ivdep // no iteration depends on another, even if `into` is `a` or `b`: that case is slow without ivdep
   for (int64_t i = 0; i < numel; ++i) {
     into[i] = static_cast<T>(op(a[i], b[i]));
   }

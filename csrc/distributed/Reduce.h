@@ -6,7 +6,7 @@
 // ranks.
 namespace c10d::openreg {
 
-// Whether accumulate() supports the type.
+// Whether combine() supports the type.
 bool can_reduce(at::ScalarType dtype);
 
 // into[i] = a[i] OP b[i]. `into` may be `a` or `b`.

@@ -33,30 +33,30 @@ struct Launch {
 
 struct SessionState {
   unsigned checks = 0; // Check values, joined by |
-  bool raises = false; // a finding stops the work that it is about
+  bool raises = false; // a finding stops work and raises sanitizer.Error; false: findings are only kept
   Clocks clocks;
   Shadow shadow;
   std::deque<Report> reports;
-  std::set<std::tuple<Site, Site, const void*, const void*>> known; // the places and names of `reports`
+  std::set<std::tuple<Site, Site, const void*, const void*>> known; // sites and names in `reports`: no report twice
   std::map<const void*, Handle> handles;
   std::vector<EarlyFree> early_frees;
   std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
   uint64_t order = 0;                  // the number of allocations so far
 };
 
-extern ForkSafeMutex session_mutex;           // a leaf; guards `session`
+extern ForkSafeMutex session_mutex;           // a leaf (OpenRegMutex.h); guards `session`
 extern std::unique_ptr<SessionState> session; // the running session or the last one; null: there was none
 
 // To be called with the lock held.
 //
-// Moves the reports to those of the session, except for those that it has already. If the session raises, the first new
-// one stops the next work of the calling thread.
+// Moves the reports that are new from `found` to the session, and empties `found`. If the session raises, the first new
+// report stops the next work of the calling thread.
 void add_new_reports(std::vector<Report>& found);
 
 // To be called with the lock held.
 //
-// Decides about the early frees of the stream `actor`; without `actor`, about those of all streams. Adds a report for
-// each one whose stream has still not waited for the user, and forgets them all.
+// Decides which early frees are races: those of blocks of the stream `actor`, or without `actor` all of them. If the
+// block's stream has still not waited for `user`, adds a report. Removes every early free that was decided.
 void settle_early_frees(std::optional<Actor> actor, std::vector<Report>& found);
 
 // A new session begins: findings of the previous one stop no work any more.

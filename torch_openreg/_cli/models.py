@@ -65,7 +65,7 @@ def show(model: _models.Model, sources: bool) -> None:
 
 
 def compare(models: Sequence[_models.Model]) -> None:
-    """Prints a column for each model, and a line for each property in which they differ."""
+    """Prints a column for each model. Of the properties, only those in which the models differ have a line."""
     rows = [("", *(model.name for model in models))]
     for name in _models.PROPERTIES:
         values = [model.numbers.get(name) for model in models]
@@ -77,7 +77,7 @@ def compare(models: Sequence[_models.Model]) -> None:
     missing = [sum(len(each["operators"]) for each in model.missing_operators) for model in models]
     rows.append(("operators that are missing", *map(str, missing)))
     refused = [sum(len(e["operators"]) * len(e["dtypes"]) for e in model.refusals) for model in models]
-    rows.append(("dtypes of operators that are refused", *map(str, refused)))
+    rows.append(("pairs of operator and dtype that are refused", *map(str, refused)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

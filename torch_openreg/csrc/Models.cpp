@@ -15,7 +15,7 @@ using torch::wrap_pybind_function;
 
 namespace {
 
-// Sets a member of orDeviceProp, if `numbers` has the name that PyTorch's class has for it.
+// Sets `field` to `numbers[name]`, if it exists. The names are those of PROPERTIES in torch_openreg/_models.py.
 template <class T>
 void take(const py::dict& numbers, const char* name, T& field) {
   if (numbers.contains(name)) {

@@ -58,7 +58,7 @@ def strides_agree_with_fakes(device):
 
 @fakes.check()
 def a_meta_tensor_is_materialised(device):
-    """A module made on meta moves to the device by to_empty and loads its weights with assign."""
+    """A module made on meta gets memory on the device from to_empty(), and its weights from load_state_dict()."""
     with torch.device("meta"):
         model = torch.nn.Linear(3, 2)
     state = torch.nn.Linear(3, 2).state_dict()
@@ -128,7 +128,7 @@ def functionalization_runs(device):
 
 inductor = Topic(
     "compiled/inductor",
-    why="torch.compile is the default way to speed; without a scheduling for the device it raises.",
+    why="torch.compile is the usual way to speed. Without an inductor backend for the device it raises.",
     defined="torch/_inductor/codegen/common.py: register_backend_for_device; torch/_dynamo/device_interface.py",
     chapter="compilation",
     needs=("compiler", "dynamo"),
@@ -153,7 +153,7 @@ def a_compiled_function_agrees(device):
 
 @inductor.check(quick=False)
 def a_compiled_module_trains(device):
-    """Steps of a compiled module lower the loss as eager steps do, without a recompilation for each."""
+    """In the fourth training step a compiled module has the loss of the eager module."""
     torch._dynamo.reset()
     losses = []
     for compiled in (False, True):

@@ -1,5 +1,5 @@
-// A PrivateUse1 backend as small as one can be that is real: tensors of it exist and can be filled. As backends do, it
-// registers itself when its library is opened; where another backend did so before, PyTorch ends the process.
+// A minimal real PrivateUse1 backend: its tensors can be allocated, and it has no other kernel. It registers itself
+// when its library is opened, as backends do. If another backend has registered before, PyTorch ends the process.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
