@@ -55,6 +55,11 @@ enum class Verb : uint8_t {
   barrier
 };
 
+// Whether every rank computes with the data of all ranks.
+constexpr bool reduces(Verb verb) {
+  return verb == Verb::allreduce || verb == Verb::reduce_scatter;
+}
+
 struct Request {
   Verb verb;
   OpType type;           // the function that was called, for messages

@@ -36,6 +36,14 @@ char* chars(const at::Tensor& tensor) {
   return static_cast<char*>(tensor.data_ptr());
 }
 
+const at::Tensor& input_for(const Request& request, int to) {
+  return request.inputs[request.inputs.size() == 1 ? 0 : to];
+}
+
+const at::Tensor& output_for(const Request& request, int from) {
+  return request.outputs[request.outputs.size() == 1 ? 0 : from];
+}
+
 [[noreturn]] void refuse_aborted() {
   throw Refusal({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "The process group was aborted");
 }
@@ -324,16 +332,11 @@ void GlooEngine::reduce_by_hosts(const Request& request, const Deadline& deadlin
   hosts_.own->run(step);
 }
 
-void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
-  const int tag = tag_of(request);
+// Sends this rank's plan to every rank, with the data for that rank if it is small, and receives the same from every rank.
+GlooEngine::Received GlooEngine::exchange_plans(
+    const Request& request, const Plan& own, int tag, const Deadline& deadline) {
   const size_t head = plan_bytes(size_);
-  const bool reduces = request.verb == Verb::allreduce || request.verb == Verb::reduce_scatter;
-  const auto input = [&](int to) -> const at::Tensor& { return request.inputs[request.inputs.size() == 1 ? 0 : to]; };
-  const bool has_data = !request.inputs.empty();
-
-  // The plans, with small data in the same messages.
-  const Plan own = make_plan(request, size_);
-  std::vector<at::Tensor> received(size_);
+  std::vector<at::Tensor> messages(size_);
   std::vector<c10::intrusive_ptr<Work>> receives(size_);
   std::vector<c10::intrusive_ptr<Work>> works;
   // If a rank has exited, the others get this rank's plan all the same. Otherwise they would wait until their timeouts.
@@ -347,8 +350,8 @@ void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
   };
   for (int offset = 1; offset < size_; ++offset) {
     const int from = (rank_ - offset + size_) % size_;
-    received[from] = make_buffer(head + kInline);
-    attempt([&] { receives[from] = recv(received[from], from, tag); });
+    messages[from] = make_buffer(head + kInline);
+    attempt([&] { receives[from] = recv(messages[from], from, tag); });
   }
   for (int offset = 1; offset < size_; ++offset) {
     const int to = (rank_ + offset) % size_;
@@ -356,87 +359,93 @@ void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
     const at::Tensor message = make_buffer(head + inlined);
     write_plan(own, chars(message));
     if (inlined != 0) {
-      std::memcpy(chars(message) + head, chars(input(to)), inlined);
+      std::memcpy(chars(message) + head, chars(input_for(request, to)), inlined);
     }
     attempt([&] { works.push_back(send(message, to, tag)); });
   }
   if (failure) {
     std::rethrow_exception(failure);
   }
-  std::vector<Plan> plans(size_);
-  plans[rank_] = own;
+  Received received{std::vector<Plan>(size_), std::vector<at::Tensor>(size_)};
+  received.plans[rank_] = own;
   for (int offset = 1; offset < size_; ++offset) {
     const int from = (rank_ - offset + size_) % size_;
     wait(receives[from], deadline);
-    plans[from] = read_plan(chars(received[from]), size_);
+    received.plans[from] = read_plan(chars(messages[from]), size_);
+    received.small_data[from] = messages[from].narrow(0, static_cast<int64_t>(head), kInline);
   }
   for (const auto& work : works) {
     wait(work, deadline);
   }
-  check_plans(rank_, plans);
-  if (!has_data) {
+  return received;
+}
+
+void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
+  const int tag = tag_of(request);
+  const Plan own = make_plan(request, size_);
+  const Received received = exchange_plans(request, own, tag, deadline);
+  check_plans(rank_, received.plans);
+  if (request.inputs.empty()) { // a barrier
     return;
   }
-
   if (request.verb == Verb::allreduce && own.sends[rank_] > kInline && size_ > 1) {
-    copy(request.outputs[0], request.inputs[0].data_ptr());
+    const at::Tensor& output = request.outputs[0];
+    copy(output, request.inputs[0].data_ptr());
     if (hosts_.own && own.sends[rank_] >= kByHosts) {
       reduce_by_hosts(request, deadline);
     } else {
       reduce_between(gloo_, request, deadline);
     }
-    const at::Tensor& output = request.outputs[0];
-    finish_reduction(request.reduction, output.scalar_type(), output.data_ptr(), output.numel());
-    return;
+    return finish_reduction(request.reduction, output.scalar_type(), output.data_ptr(), output.numel());
   }
+  const std::vector<at::Tensor> parts = exchange_data(request, own, received, tag, deadline);
+  if (reduces(request.verb)) {
+    return reduce_parts(request, parts);
+  }
+  for (int from = 0; from < size_; ++from) {
+    copy(output_for(request, from), parts[from].data_ptr());
+  }
+}
 
-  // The data of each rank: small data came with the plan, larger data comes as a message of its own.
+// Returns the data of each rank for this rank. Small data came with the plan, larger data comes as a message of its own:
+// if nothing is reduced, into the output.
+std::vector<at::Tensor> GlooEngine::exchange_data(
+    const Request& request, const Plan& own, const Received& received, int tag, const Deadline& deadline) {
   std::vector<at::Tensor> parts(size_);
-  works.clear();
+  std::vector<c10::intrusive_ptr<Work>> works;
   for (int from = 0; from < size_; ++from) {
     const uint64_t bytes = own.expects[from];
-    const at::Tensor& target = request.outputs[request.outputs.size() == 1 ? 0 : from];
     if (from == rank_) {
-      parts[from] = input(rank_);
-    } else if (plans[from].sends[rank_] <= kInline) {
-      parts[from] = received[from].narrow(0, static_cast<int64_t>(head), static_cast<int64_t>(bytes));
+      parts[from] = input_for(request, rank_);
+    } else if (received.plans[from].sends[rank_] <= kInline) {
+      parts[from] = received.small_data[from].narrow(0, 0, static_cast<int64_t>(bytes));
     } else {
-      parts[from] = reduces ? make_buffer(bytes) : as_bytes(target);
+      parts[from] = reduces(request.verb) ? make_buffer(bytes) : as_bytes(output_for(request, from));
       works.push_back(recv(parts[from], from, tag));
     }
   }
   for (int offset = 1; offset < size_; ++offset) {
     const int to = (rank_ + offset) % size_;
     if (own.sends[to] > kInline) {
-      works.push_back(send(as_bytes(input(to)), to, tag));
+      works.push_back(send(as_bytes(input_for(request, to)), to, tag));
     }
   }
   for (const auto& work : works) {
     wait(work, deadline);
   }
-  if (!reduces) {
-    for (int from = 0; from < size_; ++from) {
-      copy(request.outputs[from], parts[from].data_ptr());
-    }
-    return;
-  }
+  return parts;
+}
+
+// Reduces the parts in the order of the ranks.
+void GlooEngine::reduce_parts(const Request& request, const std::vector<at::Tensor>& parts) const {
   const at::Tensor& output = request.outputs[0];
-  const at::Tensor result = rank_ == 0 && size_ > 1 ? parts[0].clone() : parts[0];
+  const auto type = output.scalar_type();
+  const at::Tensor result = rank_ == 0 && size_ > 1 ? parts[0].clone() : parts[0]; // an input is not changed
   for (int from = 1; from < size_; ++from) {
-    combine(
-        request.reduction.op,
-        output.scalar_type(),
-        result.data_ptr(),
-        result.data_ptr(),
-        parts[from].data_ptr(),
-        output.numel());
+    combine(request.reduction.op, type, result.data_ptr(), result.data_ptr(), parts[from].data_ptr(), output.numel());
   }
-  if (size_ == 1) {
-    copy(output, result.data_ptr());
-    return finish_reduction(request.reduction, output.scalar_type(), output.data_ptr(), output.numel());
-  }
-  finish_reduction(request.reduction, output.scalar_type(), result.data_ptr(), output.numel());
   copy(output, result.data_ptr());
+  finish_reduction(request.reduction, type, output.data_ptr(), output.numel());
 }
 
 } // namespace c10d::openreg

@@ -47,7 +47,16 @@ class GlooEngine final : public ThreadedEngine {
   void reduce(Request& request, const Deadline& deadline);
   void gather(Request& request, const Deadline& deadline);
   void scatter(Request& request, const Deadline& deadline);
+  // What this rank gets from each rank at the begin of a collective.
+  struct Received {
+    std::vector<Plan> plans;
+    std::vector<at::Tensor> small_data; // undefined for this rank; kInline bytes, of which the plan says how many count
+  };
   void all_with_all(Request& request, const Deadline& deadline);
+  Received exchange_plans(const Request& request, const Plan& own, int tag, const Deadline& deadline);
+  std::vector<at::Tensor> exchange_data(
+      const Request& request, const Plan& own, const Received& received, int tag, const Deadline& deadline);
+  void reduce_parts(const Request& request, const std::vector<at::Tensor>& parts) const;
   void reduce_between(const c10::intrusive_ptr<Backend>& ranks, const Request& request, const Deadline& deadline);
   void reduce_by_hosts(const Request& request, const Deadline& deadline);
   void send_message(
@@ -60,7 +69,7 @@ class GlooEngine final : public ThreadedEngine {
   void wait(const c10::intrusive_ptr<Work>& work, const Deadline& deadline);
 
   const c10::intrusive_ptr<Backend> gloo_;
-  Hosts hosts_; // give_up() resets `leaders`
+  Hosts hosts_;          // give_up() resets `leaders`
   const bool is_leader_; // the first rank of its host
   const int rank_;
   const int size_;

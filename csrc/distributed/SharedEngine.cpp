@@ -10,23 +10,17 @@
 #include <fstream>
 #include <string_view>
 
-#include "Reduce.h"
 #include "Threads.h"
 #include "runtime/OpenRegException.h"
 
 namespace c10d::openreg {
 namespace {
 
-constexpr size_t kHalf = Mailbox::kHalf;
 constexpr int kMaxRanks = 256;               // the plan of a larger group would not fit into Mailbox::kPlan
 constexpr uint32_t kLongestPipe = 256 << 10; // bytes; a power of two
 constexpr uint32_t kPipes = 4 << 20;         // bytes for the pipes to all ranks of a large group; a power of two
 constexpr std::chrono::microseconds kSpin{50};
 constexpr std::chrono::milliseconds kLivenessInterval{200}; // the time between two checks whether the other rank lives
-
-bool reached(uint32_t counter, uint32_t stage) {
-  return static_cast<int32_t>(counter - stage) >= 0;
-}
 
 // Whether the process runs. False for a zombie: a process that has ended, but whose parent has not waited for it.
 bool lives(int process) {
@@ -183,10 +177,6 @@ void SharedEngine::give_up() {
   }
 }
 
-char* SharedEngine::half(int rank, uint32_t stage) const {
-  return mailboxes_[rank]->halves[stage % 2];
-}
-
 Pipe& SharedEngine::pipe(int from, int to) const {
   char* const pipes = reinterpret_cast<char*>(mailboxes_[from] + 1);
   return *reinterpret_cast<Pipe*>(pipes + to * (sizeof(Pipe) + pipe_bytes_));
@@ -234,10 +224,6 @@ void SharedEngine::wait(Counter& counter, int rank, const Deadline& deadline, c1
   }
 }
 
-void SharedEngine::wait_for_stage(Counter& counter, uint32_t stage, int rank, const Deadline& deadline) {
-  wait(counter, rank, deadline, [&] { return reached(counter.value.load(), stage); });
-}
-
 void SharedEngine::run(Request& request) {
   try {
     if (request.verb == Verb::send) {
@@ -246,125 +232,13 @@ void SharedEngine::run(Request& request) {
       receive(request);
     } else {
       const std::lock_guard lock(mutex_); // needed if a group uses two devices, and so two streams
-      transfer(request, Deadline(request.timeout));
+      run_collective(request, Deadline(request.timeout));
     }
   } catch (const Refusal&) {
     throw; // All ranks find a mismatch in the same stage, so their counters agree. After an abort nobody counts.
   } catch (...) {
     give_up();
     throw;
-  }
-}
-
-void SharedEngine::transfer(Request& request, const Deadline& deadline) {
-  const auto sends = [&](int rank) { return request.verb != Verb::broadcast || rank == request.root; };
-  if (!sends(rank_)) {
-    request.inputs.clear();
-  }
-  const Plan own = make_plan(request, size_);
-  const bool per_rank = request.inputs.size() > 1; // whether each receiver gets other data
-  const bool reduces = request.verb == Verb::allreduce || request.verb == Verb::reduce_scatter;
-  const size_t chunk = (per_rank ? kHalf / size_ : kHalf) / 64 * 64;
-  const auto input = [&](int to) -> const at::Tensor& { return request.inputs[per_rank ? to : 0]; };
-  const auto output = [&](int from) -> const at::Tensor& {
-    return request.outputs[request.outputs.size() > 1 ? from : 0];
-  };
-  const auto part = [&](uint64_t bytes, size_t index) -> size_t {
-    return std::min<uint64_t>(chunk, bytes - std::min<uint64_t>(bytes, index * chunk));
-  };
-  const auto copy = [](void* to, const void* from, size_t bytes) {
-    if (bytes != 0 && to != from) {
-      std::memcpy(to, from, bytes);
-    }
-  };
-
-  size_t stages = 1;
-  std::vector<Plan> plans(size_);
-  std::exception_ptr refusal;
-  for (size_t index = 0; index < stages; ++index) {
-    const uint32_t stage = ++stage_;
-    for (int other = 0; other < size_; ++other) {
-      if (other != rank_) {
-        wait_for_stage(mailboxes_[other]->taken, stage - 2, other, deadline); // when this half was used before
-        if (index == 0) { // there is only one place for the plan, not two
-          wait_for_stage(mailboxes_[other]->taken, stage - 1, other, deadline);
-        }
-      }
-    }
-    if (index == 0) {
-      write_plan(own, mailboxes_[rank_]->plan);
-    }
-    if (!request.inputs.empty()) {
-      for (int to = 0; to < (per_rank ? size_ : 1); ++to) {
-        if (!per_rank || to != rank_) {
-          copy(
-              half(rank_, stage) + to * chunk,
-              static_cast<char*>(input(to).data_ptr()) + index * chunk,
-              part(input(to).nbytes(), index));
-        }
-      }
-    }
-    mailboxes_[rank_]->posted.set(stage);
-
-    for (int from = 0; from < size_; ++from) {
-      if (from != rank_ && sends(from)) {
-        wait_for_stage(mailboxes_[from]->posted, stage, from, deadline);
-      }
-    }
-    if (index == 0) {
-      uint64_t longest = 0;
-      for (int from = 0; from < size_; ++from) {
-        plans[from] = from == rank_ ? own : sends(from) ? read_plan(mailboxes_[from]->plan, size_) : Plan{};
-        for (const uint64_t bytes : plans[from].sends) {
-          longest = std::max(longest, bytes);
-        }
-      }
-      stages = std::max<size_t>(1, (longest + chunk - 1) / chunk);
-      try {
-        check_plans(rank_, plans);
-      } catch (const Refusal&) {
-        const bool goes_on = request.verb == Verb::broadcast && plans[request.root].header.type == own.header.type &&
-                             plans[request.root].header.root == own.header.root;
-        if (!goes_on) {
-          mailboxes_[rank_]->taken.set(stage);
-          throw;
-        }
-        // The root cannot see this rank's mismatch, and waits until this rank has taken each part. So this rank goes on.
-        refusal = std::current_exception();
-        request.outputs.clear();
-      }
-    }
-    const auto data_of = [&](int from) -> const char* {
-      return from == rank_ ? static_cast<const char*>(input(rank_).data_ptr()) + index * chunk
-                           : half(from, stage) + (per_rank ? rank_ * chunk : 0);
-    };
-    for (int from = 0; from < size_ && !request.outputs.empty(); ++from) {
-      const size_t bytes = part(own.expects[from], index);
-      char* const target = static_cast<char*>(output(from).data_ptr()) + index * chunk;
-      if (!reduces || size_ == 1) {
-        if (sends(from)) {
-          copy(target, data_of(from), bytes);
-        }
-        continue;
-      }
-      if (from == 0) {
-        continue; // the first operand of the next step
-      }
-      // Only the last step writes the output: the output may share memory with the input, which earlier steps still read.
-      sums_.resize(kHalf);
-      const auto type = request.outputs[0].scalar_type();
-      const auto numel = static_cast<int64_t>(bytes / c10::elementSize(type));
-      const bool is_last = from == size_ - 1;
-      char* const into = is_last ? target : sums_.data();
-      combine(request.reduction.op, type, into, from == 1 ? data_of(0) : sums_.data(), data_of(from), numel);
-      if (is_last) {
-        finish_reduction(request.reduction, type, target, numel);
-      }
-    }
-    mailboxes_[rank_]->taken.set(stage);
-  }
-  if (refusal) {
-    std::rethrow_exception(refusal);
   }
 }
 

@@ -76,10 +76,9 @@ class SharedEngine final : public ThreadedEngine {
   bool open(const std::vector<Introduction>& ranks);
   void wait(Counter& counter, int rank, const Deadline& deadline, c10::function_ref<bool()> is_ready);
 
-  // Collectives.
-  void transfer(Request& request, const Deadline& deadline);
-  void wait_for_stage(Counter& counter, uint32_t stage, int rank, const Deadline& deadline);
-  char* half(int rank, uint32_t stage) const;
+  // Collectives: SharedCollectives.cpp.
+  class Collective;
+  void run_collective(Request& request, const Deadline& deadline);
 
   // Messages: SharedMessages.cpp.
   void send(const Request& request);

@@ -1,6 +1,7 @@
 #include "WorkOCCL.h"
 
 #include <ATen/core/ivalue.h>
+#include <openreg_activity.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "runtime/OpenRegFunctions.h"
@@ -103,6 +104,9 @@ WorkOCCL::~WorkOCCL() {
 
 bool WorkOCCL::isCompleted() {
   const std::lock_guard lock(state_->mutex);
+  if (state_->done) {
+    orNoteWait(nullptr, event_); // for the sanitizer: the host now knows that the collective is done
+  }
   return state_->done;
 }
 
@@ -144,19 +148,19 @@ void WorkOCCL::wait_on_stream(bool raises) {
   if (c10d::allow_inflight_collective_as_graph_input()) {
     c10d::unregister_work(c10::intrusive_ptr<WorkOCCL>::unsafe_reclaim_from_nonowning(this));
   }
+  bool has_succeeded;
   {
     const std::lock_guard lock(state_->mutex);
     state_->heard = true;
-    if (state_->done && !state_->failure) {
-      return; // nothing is left to wait for
-    }
+    has_succeeded = state_->done && !state_->failure;
   }
+  // Waits also if the collective is done: the sanitizer must learn the order from the program, not from luck.
   if (c10::openreg::executes_inline()) { // operators run in the calling thread, so the host must wait
     return raises ? wait_on_host() : void();
   }
   const orStream_t stream = c10::openreg::current_stream_handle(device_.index());
   OPENREG_CHECK(orStreamWaitEvent(stream, event_, 0));
-  if (raises) {
+  if (raises && !has_succeeded) {
     raise_on_stream(stream, state_);
   }
 }

@@ -109,7 +109,7 @@ using namespace openreg;
 namespace {
 
 orError_t launch(const char* name, orStream_t stream, Work work, unsigned int flags) {
-  if (work.fn == nullptr) {
+  if (work.fn == nullptr && work.deferred == nullptr) {
     return fail(orErrorInvalidValue, "fn is NULL; pass a function");
   }
   const auto found = resolveStream(stream);
@@ -266,20 +266,10 @@ orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData) {
 }
 
 orError_t orLaunchDeferred(orStream_t stream, orDeferredFn_t fn, void* userData, const orKernel* kernel) {
-  return deviceCall(__func__, [&]() -> orError_t {
-    if (fn == nullptr) {
-      return fail(orErrorInvalidValue, "fn is NULL; pass a function");
-    }
-    const auto found = resolveStream(stream);
-    if (!found) {
-      return orErrorInvalidResourceHandle;
-    }
+  return deviceCall(__func__, [&] {
     Work work{Engine::hostFunction, nullptr, userData, orActivityKernel, kernel != nullptr ? *kernel : orKernel{}};
     work.deferred = fn;
-    if (orError_t error = checkLaunch(found->device, found->handle, work.what); error != orSuccess) {
-      return error;
-    }
-    return openreg::launch(found, work, orLaunchDefault);
+    return launch("orLaunchDeferred", stream, work, orLaunchDefault);
   });
 }
 
