@@ -503,6 +503,22 @@ def an_input_may_go_before_the_collective_is_done() -> None:
     gc.collect()
 
 
+def read_before_wait() -> tuple[str, float]:
+    """The sanitizer's report for a result that is read too early, and the result after the wait."""
+    from torch_openreg.openreg import sanitizer
+
+    x = torch.full((1000,), float(rank() + 1), device=device())
+    work = dist.all_reduce(x, async_op=True)
+    assert work is not None
+    try:
+        x.sum()
+        report = "no report"
+    except sanitizer.Error as error:
+        report = str(error)
+    work.wait()
+    return report, x[0].item()
+
+
 def futures() -> None:
     x = on_device(values(rank(), 5000))
     work = dist.all_reduce(x, async_op=True)

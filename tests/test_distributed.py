@@ -76,6 +76,36 @@ def test_random_sequences_are_those_of_gloo(group: Group, mode: str) -> None:
     assert sum(group.run("distributed_sequences", "play", 0, 15, mode=mode)) > 50
 
 
+@pytest.fixture(scope="module")
+def sanitized() -> Iterator[Group]:
+    made = Group(2, environment={"OPENREG_SANITIZER": "race,init,memory"})
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "check",
+    [
+        "all_reduce",
+        "object_collectives",
+        "functional_collectives",
+        "async_collectives_overlap_and_wait_orders_them",
+        "an_input_may_go_before_the_collective_is_done",
+        "futures",
+    ],
+)
+def test_the_sanitizer_reports_no_correct_collective(sanitized: Group, check: str, mode: str) -> None:
+    sanitized.run(distributed_collectives.__name__, check, mode=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_sanitizer_reports_a_collective_that_is_not_waited_for(sanitized: Group, mode: str) -> None:
+    for report, after_wait in sanitized.run(distributed_collectives.__name__, "read_before_wait", mode=mode):
+        assert "reads what occl:all_reduce may not have written yet" in report
+        assert after_wait == 3.0
+
+
 @pytest.mark.parametrize("size", [3, 4])
 def test_ranks_of_several_hosts(size: int) -> None:
     """With 3 ranks, the last one is alone on its host."""

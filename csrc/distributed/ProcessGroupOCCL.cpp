@@ -1,6 +1,7 @@
 #include "ProcessGroupOCCL.h"
 
 #include <ATen/record_function.h>
+#include <openreg_activity.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
@@ -206,8 +207,15 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::enqueue(
   const orStream_t joined = chains.size() == 1 ? nullptr : stream("coalesced", device);
   for (auto& [key, requests] : chains) {
     const orStream_t comm = stream(key, device);
+    call->state->stream = joined != nullptr ? joined : comm;
     c10::openreg::order_after_current_stream(comm, device.index());
     auto chain = std::make_unique<Chain>(call, std::move(requests));
+    if (orIsObserved(orActivityUse)) { // the chain keeps the tensors until the collective is done
+      Chain::visit(
+          chain.get(),
+          [](const orOperand* operand, void* stream) { orNoteUse(operand->data, static_cast<orStream_t>(stream)); },
+          comm);
+    }
     const orKernel kernel{name_of(type), &Chain::visit, chain.get()};
     OPENREG_CHECK(orLaunchDeferred(comm, &Chain::begin, chain.get(), &kernel));
     chain.release();

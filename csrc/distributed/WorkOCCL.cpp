@@ -52,6 +52,7 @@ void WorkState::complete_futures() {
     waiting_result = std::move(result);
   }
   if (waiting) {
+    orNoteWait(stream, nullptr); // for the sanitizer: the callbacks run after the collective
     complete(*waiting, *this);
   }
   if (waiting_result) {
@@ -214,6 +215,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
     }
   }
   if (is_inline) {
+    orNoteWait(nullptr, event_);
     complete(*future_, *state_);
     return future_;
   }

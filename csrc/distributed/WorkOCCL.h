@@ -31,6 +31,7 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   bool heard = false;          // somebody has waited or asked, and gets the failure
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
+  orStream_t stream = nullptr; // the collective's own stream
   std::exception_ptr failure;
   int source = -1;
   Clock::time_point started;

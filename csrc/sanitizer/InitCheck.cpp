@@ -15,6 +15,7 @@ enum class Reading {
   Carries,    // copies the bytes
   Selects,    // computes with some bytes, which depend on data such as an index or a mask
   Overwrites, // as Uses, but does not read the argument that it changes, or may not read it (beta=0)
+  Sends,      // copies the bytes to other processes, whose shadow state is not known here
 };
 
 // By the operator's name, without "aten::", the name of the overload, and the underscore at the end.
@@ -87,6 +88,15 @@ const std::unordered_map<std::string_view, Reading>& readings() {
       {"addbmm", Overwrites},
       {"baddbmm", Overwrites},
       {"addr", Overwrites},
+      // Collectives that compute nothing.
+      {"occl:broadcast", Sends},
+      {"occl:all_gather", Sends},
+      {"occl:_all_gather_base", Sends},
+      {"occl:gather", Sends},
+      {"occl:scatter", Sends},
+      {"occl:all_to_all", Sends},
+      {"occl:send", Sends},
+      {"occl:coalesced", Sends},
   };
   return *table;
 }
