@@ -421,6 +421,68 @@ profiler.stop()
     assert [each["name"] for each in Trace.read(file).device] == ["openreg::add.Tensor"]
 
 
+BEGIN = f"""
+import os, threading, torch
+profiler = torch.{DEVICE}.profiler
+x = torch.ones(10, device="{DEVICE}")
+"""
+
+
+def test_a_part_without_an_end_is_written_when_the_program_ends(run_python: Run, tmp_path: Path) -> None:
+    program = """
+profiler.start()
+x.add(1)
+del os.environ["TORCH_OPENREG_TRACE"]  # the path is that of start()
+x.sub(1)
+"""
+    file = tmp_path / "part.json"
+    result = run_python(BEGIN + program, TORCH_OPENREG_TRACE=str(file))
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False)
+    assert [each["name"] for each in Trace.read(file).device] == ["openreg::add.Tensor", "openreg::sub.Tensor"]
+
+
+def test_a_part_does_not_end_on_another_thread(run_python: Run, tmp_path: Path) -> None:
+    program = """
+def end():
+    try:
+        profiler.stop()
+    except RuntimeError as error:
+        print(error)
+
+profiler.start()
+thread = threading.Thread(target=end, name="worker")
+thread.start()
+thread.join()
+x.add(1)
+profiler.stop()
+"""
+    file = tmp_path / "part.json"
+    result = run_python(BEGIN + program, TORCH_OPENREG_TRACE=str(file))
+    assert result.returncode == 0
+    assert result.stdout == (
+        "torch.openreg.profiler.stop() was called on the thread 'worker', but the part began on the thread "
+        "'MainThread'. Call stop() on the thread that called start()\n"
+    )
+    assert [each["name"] for each in Trace.read(file).device] == ["openreg::add.Tensor"]
+
+
+def test_a_part_does_not_begin_within_another_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_OPENREG_TRACE", str(tmp_path / "part.json"))
+    x = torch.ones(10, device=DEVICE)
+
+    def program() -> None:
+        with pytest.raises(RuntimeError) as caught:
+            openreg.profiler.start()
+        assert str(caught.value) == (
+            "torch.openreg.profiler.start() was called while torch.profiler records, and there is one recording at a "
+            "time. Unset TORCH_OPENREG_TRACE, or end the other profile first"
+        )
+        x.add(1)
+        openreg.profiler.stop()
+
+    assert [each["name"] for each in run_profiled(program, tmp_path).device] == ["openreg::add.Tensor"]
+
+
 # ---- python -m torch_openreg trace --------------------------------------------------------------------------------
 
 
