@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import gc
+import tempfile
 from typing import Any
 
 import torch
@@ -569,6 +570,33 @@ def observers_are_told_of_messages() -> None:
         told = [event for event in observer.events if event[5] == name]
         assert [event[1] for event in told] == [0, 1]
         assert told[0][7] == [(tensor.data_ptr(), tensor.data_ptr() + 2_000_000, access)]
+
+
+def a_trace_shows_a_collective_as_a_kernel_of_the_library_s_stream() -> None:
+    from trace_rules import Trace, violations
+
+    x = torch.ones(1000, device=device())
+    y = torch.ones(1000, device=device())
+    dist.barrier()
+    with torch.profiler.profile() as profiled:
+        works = [dist.all_reduce(each, async_op=True) for each in (x, y)]
+        for work in works:
+            work.wait()  # type: ignore[union-attr]
+        x.add_(y)
+        torch.accelerator.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        profiled.export_chrome_trace(f"{folder}/trace.json")
+        trace = Trace.read(f"{folder}/trace.json")
+    assert violations(trace) == []
+    kernels = trace.named("openreg::occl:all_reduce")
+    assert len(kernels) == 2
+    (add,) = trace.named("openreg::add_.Tensor")
+    for kernel in kernels:
+        assert (kernel["cat"], kernel["pid"]) == ("kernel", device().index)
+        assert kernel["tid"] != add["tid"]
+        assert trace.calls[kernel["args"]["correlation"]]["name"] == "orLaunchDeferred"
+        assert trace.operator_of(kernel) == "occl:all_reduce"
+        assert kernel["end"] <= add["ts"]
 
 
 # ---- what is refused

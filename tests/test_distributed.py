@@ -51,6 +51,7 @@ CHECKS = (
     "completion_hook",
     "observers_are_told_of_collectives",
     "observers_are_told_of_messages",
+    "a_trace_shows_a_collective_as_a_kernel_of_the_library_s_stream",
     "bad_arguments",
     "channels_last_is_contiguous",
 )

@@ -116,6 +116,56 @@ def test_the_history_is_reconstructed(file: Path) -> None:
     assert [total / 1e6 for total in device.reserved] == [10, 10, 12, 12, 12, 12, 12]
 
 
+def test_an_allocation_that_failed_is_named_with_its_line(tmp_path: Path) -> None:
+    failed = {**entry("oom", 0, 5_000_000_000, *ACTIVATION), "device_free": 1_000_000}
+    del failed["addr"]
+    history = [*SNAPSHOT["device_traces"][0], failed]
+    path = tmp_path / "snapshot.pickle"
+    for count, words in ((1, "failed with"), (2, "failed 2 times, the last time with")):
+        path.write_bytes(pickle.dumps({**SNAPSHOT, "device_traces": [history + [failed] * (count - 1)]}))
+        result = run_command(path)
+        assert (result.returncode, result.stderr) == (0, "")
+        sentence = f"  An allocation of 5.0 GB {words} 1.0 MB free on the device: train.py:8 step.\n"
+        assert sentence in result.stdout
+        assert sentence.strip() in run_command(path, "--html").stdout
+
+
+def test_an_out_of_memory_error_of_a_real_run_is_named(run_python: Run, tmp_path: Path) -> None:
+    path = tmp_path / "real.pickle"
+    program = tmp_path / "train.py"
+    program.write_text(
+        f"""
+import torch
+from torch_openreg.openreg import memory
+memory._record_memory_history(stacks="python")
+try:
+    torch.empty(1 << 50, dtype=torch.uint8, device="{DEVICE}")
+except torch.OutOfMemoryError:
+    memory._dump_snapshot({str(path)!r})
+"""
+    )
+    assert run_python(f"import runpy; runpy.run_path({str(program)!r})").returncode == 0
+    result = run_command(path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "An allocation of 1125899.9 GB failed with " in result.stdout
+    assert " free on the device: train.py:6 <module>.\n" in result.stdout
+
+
+def test_segments_that_are_mapped_in_parts_count_as_reserved(tmp_path: Path) -> None:
+    """Expandable segments of CUDA: the first segment grew by 6 MB, and gave back 1 MB in between."""
+    history = [
+        {**entry("alloc", 1_000_000, 3_000_000), "frames": []},
+        entry("segment_map", 4_000_000, 6_000_000),
+        entry("segment_unmap", 22_000_000, 1_000_000),
+        entry("snapshot", 0, 0),
+    ]
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({**SNAPSHOT, "device_traces": [history]}))
+    (device,) = command.load(path)
+    assert [total / 1e6 for total in device.reserved] == [7, 13, 12, 12]
+    assert [device.unused_segments(at) / 1e6 for at in range(4)] == [3, 3, 2, 2]
+
+
 class Checked(HTMLParser):
     """Fails at a tag that does not end, and collects what a page refers to."""
 

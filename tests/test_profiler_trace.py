@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -421,6 +422,68 @@ profiler.stop()
     assert [each["name"] for each in Trace.read(file).device] == ["openreg::add.Tensor"]
 
 
+BEGIN = f"""
+import os, threading, torch
+profiler = torch.{DEVICE}.profiler
+x = torch.ones(10, device="{DEVICE}")
+"""
+
+
+def test_a_part_without_an_end_is_written_when_the_program_ends(run_python: Run, tmp_path: Path) -> None:
+    program = """
+profiler.start()
+x.add(1)
+del os.environ["TORCH_OPENREG_TRACE"]  # the path is that of start()
+x.sub(1)
+"""
+    file = tmp_path / "part.json"
+    result = run_python(BEGIN + program, TORCH_OPENREG_TRACE=str(file))
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False)
+    assert [each["name"] for each in Trace.read(file).device] == ["openreg::add.Tensor", "openreg::sub.Tensor"]
+
+
+def test_a_part_does_not_end_on_another_thread(run_python: Run, tmp_path: Path) -> None:
+    program = """
+def end():
+    try:
+        profiler.stop()
+    except RuntimeError as error:
+        print(error)
+
+profiler.start()
+thread = threading.Thread(target=end, name="worker")
+thread.start()
+thread.join()
+x.add(1)
+profiler.stop()
+"""
+    file = tmp_path / "part.json"
+    result = run_python(BEGIN + program, TORCH_OPENREG_TRACE=str(file))
+    assert result.returncode == 0
+    assert result.stdout == (
+        "torch.openreg.profiler.stop() was called on the thread 'worker', but the part began on the thread "
+        "'MainThread'. Call stop() on the thread that called start()\n"
+    )
+    assert [each["name"] for each in Trace.read(file).device] == ["openreg::add.Tensor"]
+
+
+def test_a_part_does_not_begin_within_another_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_OPENREG_TRACE", str(tmp_path / "part.json"))
+    x = torch.ones(10, device=DEVICE)
+
+    def program() -> None:
+        with pytest.raises(RuntimeError) as caught:
+            openreg.profiler.start()
+        assert str(caught.value) == (
+            "torch.openreg.profiler.start() was called while torch.profiler records, and there is one recording at a "
+            "time. Unset TORCH_OPENREG_TRACE, or end the other profile first"
+        )
+        x.add(1)
+        openreg.profiler.stop()
+
+    assert [each["name"] for each in run_profiled(program, tmp_path).device] == ["openreg::add.Tensor"]
+
+
 # ---- python -m torch_openreg trace --------------------------------------------------------------------------------
 
 
@@ -495,6 +558,7 @@ def test_the_command_measures_a_trace_of_known_numbers(tmp_path: Path) -> None:
         "waits": [
             {"name": "orDeviceSynchronize", "count": 1, "time": 30.0, "bytes": 0, "operators": {"aten::slow": 1}}
         ],
+        "stream_waits": 0,
         "queue_delay": {"count": 1, "mean": 15.0, "longest": 15.0},
     }
     words = command(file).stdout
@@ -516,12 +580,33 @@ def test_the_command_reads_what_the_profiler_wrote(tmp_path: Path) -> None:
     assert {(lane["device"], lane["stream"]) for lane in summary["streams"]} > {(0, 0)}
     assert summary["execution"] == "async"
     assert len(summary["gaps"]) == 5
+    waits = sum(event.name == "orStreamWaitEvent" for event in profiled.events())
+    assert summary["stream_waits"] == waits >= 2
+    assert f"A stream was made to wait for another stream {waits} times.\n" in command(file).stdout
     assert {"orDeviceSynchronize"} <= {wait["name"] for wait in summary["waits"]}
 
 
-def test_the_command_says_what_it_cannot_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"{}", "KeyError('traceEvents')"),
+        (b"[1, 2]", "ValueError('the events are not a list of objects')"),
+        (b'{"traceEvents": 1}', "ValueError('the events are not a list of objects')"),
+        (gzip.compress(b"[]")[:-9], "EOFError('Compressed file ended before the end-of-stream marker was reached')"),
+        (json.dumps([{**MADE_UP[0], "args": 3}]).encode(), "TypeError('args is no object: 3')"),
+    ],
+)
+def test_the_command_says_what_it_cannot_read(content: bytes, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "nothing.json"
-    file.write_text("{}")
+    file.write_bytes(content)
     result = command(file)
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == f"torch-openreg trace: cannot read {file} as a trace: KeyError('traceEvents')\n"
+    assert result.stderr == f"torch-openreg trace: cannot read {file} as a trace: {problem}\n"
+
+
+def test_the_command_reads_an_event_without_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps([{**MADE_UP[2], "args": None}]))
+    result = command(file)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "openreg::one: 1 times, 20.0 us; from no operator" in result.stdout

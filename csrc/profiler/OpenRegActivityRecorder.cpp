@@ -3,7 +3,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "../runtime/OpenRegException.h"
@@ -18,6 +21,11 @@ constexpr unsigned kRecorded =
 std::atomic<uint64_t> recording{0}; // the number of the recording; records of an earlier one are dropped
 orSubscriber_t subscriber = nullptr;
 
+struct End {
+  uint64_t id;
+  approx_time_t time;
+};
+
 // The records of one thread. Only the thread itself writes them. stop_recording() reads them when the subscription has
 // ended.
 struct ThreadRecords {
@@ -25,6 +33,9 @@ struct ThreadRecords {
   uint64_t recording = 0;
   std::vector<ActivityRecord> open; // activities that have begun and not ended: each is within the previous one
   std::vector<ActivityRecord> records;
+  // Work that ends on another thread than it began on (orLaunchDeferred). stop_recording() joins both parts.
+  std::vector<ActivityRecord> left; // have not ended here, but the activity around them has
+  std::vector<End> ends;            // of activities that did not begin here
   std::vector<uint64_t> operations;
   std::vector<uint64_t> ranges;
   std::vector<std::pair<uint64_t, uint64_t>> outer_ranges;
@@ -55,6 +66,8 @@ ThreadRecords& this_thread() {
     mine->recording = current;
     mine->open.clear();
     mine->records.clear();
+    mine->left.clear();
+    mine->ends.clear();
     mine->operations.clear();
     mine->ranges.clear();
     mine->outer_ranges.clear();
@@ -98,12 +111,36 @@ void record_activity(const orActivity* activity, void*) {
     record.begin = getApproximateTime(); // last: the work above is not part of the activity
     return;
   }
-  while (!mine.open.empty() && mine.open.back().id >= activity->id) {
-    if (mine.open.back().id == activity->id) {
-      mine.open.back().end = now;
-      mine.records.push_back(mine.open.back());
+  while (!mine.open.empty() && mine.open.back().id > activity->id) {
+    mine.left.push_back(mine.open.back()); // ends on another thread, or never: its thread ended within it
+    mine.open.pop_back();
+  }
+  if (!mine.open.empty() && mine.open.back().id == activity->id) {
+    mine.open.back().end = now;
+    mine.records.push_back(mine.open.back());
+    mine.open.pop_back();
+  } else {
+    mine.ends.push_back({activity->id, now});
+  }
+}
+
+// The records of work that ended on another thread than it began on. The thread of the end did the work.
+void join_parts(const std::vector<ThreadRecords*>& threads, std::vector<ActivityRecord>& records) {
+  std::unordered_map<uint64_t, std::pair<approx_time_t, int32_t>> ends; // by id: the time and the thread
+  for (const ThreadRecords* thread : threads) {
+    for (const End& end : thread->ends) {
+      ends[end.id] = {end.time, thread->thread};
     }
-    mine.open.pop_back(); // also records without an end, if a thread ended within a kernel
+  }
+  for (const ThreadRecords* thread : threads) {
+    for (const auto* begun : {&thread->open, &thread->left}) {
+      for (const ActivityRecord& record : *begun) {
+        if (const auto end = ends.find(record.id); end != ends.end()) {
+          records.push_back(record);
+          std::tie(records.back().end, records.back().thread) = end->second;
+        }
+      }
+    }
   }
 }
 
@@ -123,12 +160,15 @@ Recording stop_recording() {
   }
   Threads& known = threads();
   const std::lock_guard lock(known.mutex);
-  for (ThreadRecords* thread : known.all) {
-    if (thread->recording == recording) {
-      result.records.insert(result.records.end(), thread->records.begin(), thread->records.end());
-      std::vector<ActivityRecord>().swap(thread->records);
-      result.outer_range.insert(thread->outer_ranges.begin(), thread->outer_ranges.end());
-    }
+  std::vector<ThreadRecords*> recorded;
+  std::copy_if(known.all.begin(), known.all.end(), std::back_inserter(recorded), [](const ThreadRecords* thread) {
+    return thread->recording == recording;
+  });
+  join_parts(recorded, result.records);
+  for (ThreadRecords* thread : recorded) {
+    result.records.insert(result.records.end(), thread->records.begin(), thread->records.end());
+    std::vector<ActivityRecord>().swap(thread->records);
+    result.outer_range.insert(thread->outer_ranges.begin(), thread->outer_ranges.end());
   }
   return result;
 }

@@ -15,6 +15,7 @@
 // operator that started it. The computing thread writes a record into its own buffer: while the program runs, nothing
 // is locked and nothing is looked up. Only the calling thread knows the operator that a kernel belongs to. The record
 // of a kernel on another thread has the id of the call as its correlation, and the record of the call has the operator.
+// The end of a collective comes on another thread than its begin: the two are joined when the recording stops.
 // LITERALINCLUDE END: RECORDER RULES
 namespace c10::openreg {
 

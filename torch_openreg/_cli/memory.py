@@ -37,6 +37,11 @@ CATEGORIES = (
 OTHER = "other"
 BEFORE = "allocated before the history began"
 
+# The entries in which the allocator gets memory from the device, and gives it back. CUDA's expandable segments are
+# mapped in parts.
+GROWTH = ("segment_alloc", "segment_map")
+SHRINKAGE = ("segment_free", "segment_unmap")
+
 
 class Block(NamedTuple):
     """Memory that was in use for a while. ``begin`` and ``end`` are indices of the history's entries."""
@@ -61,13 +66,26 @@ class Block(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The innermost line of the program that is not part of PyTorch."""
-        if self.is_old:
-            return BEFORE
-        for frame in self.frames:
-            if "/torch/" not in frame["filename"] and frame["filename"].endswith((".py", ">")):
-                return f"{os.path.basename(frame['filename'])}:{frame['line']} {frame['name']}"
-        return "no line of Python"
+        """The line of Python that allocated the memory."""
+        return BEFORE if self.is_old else line_of(self.frames)
+
+
+def line_of(frames: list[dict[str, Any]]) -> str:
+    """The innermost line of the program that is not part of PyTorch."""
+    for frame in frames:
+        if "/torch/" not in frame["filename"] and frame["filename"].endswith((".py", ">")):
+            return f"{os.path.basename(frame['filename'])}:{frame['line']} {frame['name']}"
+    return "no line of Python"
+
+
+def _without(segments: dict[int, int], begin: int, end: int) -> dict[int, int]:
+    """The segments, as sizes by address, without the addresses from ``begin`` to ``end``."""
+    rest = {}
+    for address, length in segments.items():
+        for first, last in ((address, min(begin, address + length)), (max(end, address), address + length)):
+            if first < last:
+                rest[first] = last - first
+    return rest
 
 
 class Device:
@@ -88,15 +106,15 @@ class Device:
         blocks = []
         last = len(self.history)
         for at, entry in enumerate(self.history):
-            address = entry["addr"]
             if entry["action"] == "alloc":
-                open_blocks[address] = (at, entry)
+                open_blocks[entry["addr"]] = (at, entry)
             elif entry["action"] == "free_completed":
+                address = entry["addr"]
                 begin, origin = open_blocks.pop(address, (0, entry))
                 is_old = origin is entry
-                blocks.append(Block(address, entry["size"], begin, at, origin["frames"], is_old))
+                blocks.append(Block(address, entry["size"], begin, at, origin.get("frames", []), is_old))
         for address, (begin, entry) in open_blocks.items():
-            blocks.append(Block(address, entry["size"], begin, last, entry["frames"], False))
+            blocks.append(Block(address, entry["size"], begin, last, entry.get("frames", []), False))
         for segment in self.segments:
             for each in segment["blocks"]:
                 if each["state"] != "inactive" and each["address"] not in open_blocks:
@@ -121,16 +139,16 @@ class Device:
         totals = []
         for entry in reversed(self.history):
             totals.append(total)
-            total -= {"segment_alloc": entry["size"], "segment_free": -entry["size"]}.get(entry["action"], 0)
+            total -= entry["size"] * ((entry["action"] in GROWTH) - (entry["action"] in SHRINKAGE))
         return totals[::-1] or [total]
 
     def unused_segments(self, at: int) -> int:
         """The bytes of the segments in which nothing was in use after entry number ``at``."""
         segments = {segment["address"]: segment["total_size"] for segment in self.segments}
         for entry in reversed(self.history[at + 1 :]):
-            if entry["action"] == "segment_alloc":
-                segments.pop(entry["addr"], None)
-            elif entry["action"] == "segment_free":
+            if entry["action"] in GROWTH:
+                segments = _without(segments, entry["addr"], entry["addr"] + entry["size"])
+            elif entry["action"] in SHRINKAGE:
                 segments[entry["addr"]] = entry["size"]
         starts = sorted(segments)
         for block in self.alive(at):
@@ -138,6 +156,15 @@ class Device:
             if index >= 0:
                 segments.pop(starts[index], None)
         return sum(segments.values())
+
+    def failures(self) -> dict[tuple[int, str], tuple[int, int]]:
+        """Allocations that failed, by size and line: how many, and the device's free memory at the last."""
+        found: dict[tuple[int, str], tuple[int, int]] = {}
+        for entry in self.history:
+            if entry["action"] == "oom":
+                key = entry["size"], line_of(entry.get("frames", []))
+                found[key] = found.get(key, (0, 0))[0] + 1, entry["device_free"]
+        return found
 
     def alive(self, at: int) -> list[Block]:
         """The blocks in use after entry number ``at``, the largest first."""
@@ -204,6 +231,11 @@ def describe(device: Device) -> list[str]:
         f"{size(unused)} in segments that nothing used, and {size(held - allocated - unused)} "
         f"({100 * (held - allocated - unused) / held if held else 0:.0f} %) that rounding and fragmentation cost."
     )
+    for (asked, line), (count, free_memory) in device.failures().items():
+        times = "" if count == 1 else f" {count} times, the last time"
+        lines.append(
+            f"An allocation of {size(asked)} failed{times} with {size(free_memory)} free on the device: {line}."
+        )
     return lines
 
 
@@ -236,7 +268,7 @@ def _segments(device: Device) -> str:
             state = block["state"]
             words = f"{'free' if state == 'inactive' else state}, {size(block['size'])}"
             if frames := block.get("frames"):
-                words += f", {Block(0, 0, 0, 0, frames, False).line}"
+                words += f", {line_of(frames)}"
             left, width = 1000 * at / total, max(1000 * block["size"] / total, 0.5)
             parts.append(
                 f'<rect x="{left:.2f}" y="0" width="{width:.2f}" height="18" class="{escape(state)}">'

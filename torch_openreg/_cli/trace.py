@@ -10,6 +10,7 @@ import argparse
 import gzip
 import json
 import sys
+import zlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,8 @@ WAITS = (
     "cudaMemcpy",
     "cudaStreamSynchronize",
 )
+# Calls that make a stream wait for another stream. The host does not wait.
+STREAM_WAITS = ("orStreamWaitEvent", "cudaStreamWaitEvent")
 GAPS = 5
 
 
@@ -54,6 +57,13 @@ class Event(NamedTuple):
         return self.end - self.begin
 
 
+def _arguments(entry: dict[str, Any]) -> dict[str, Any]:
+    arguments = entry.get("args") or {}
+    if not isinstance(arguments, dict):
+        raise TypeError(f"args is no object: {arguments!r}")
+    return arguments
+
+
 class Trace:
     """The events of a trace file, grouped by where they happened."""
 
@@ -61,6 +71,8 @@ class Trace:
         data = file.read_bytes()
         content = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
         entries = content["traceEvents"] if isinstance(content, dict) else content
+        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+            raise ValueError("the events are not a list of objects")
         self.execution = content.get("openreg_execution") if isinstance(content, dict) else None
         events = sorted(
             (
@@ -71,7 +83,7 @@ class Trace:
                     each["tid"],
                     float(each["ts"]),
                     float(each["ts"]) + float(each["dur"]),
-                    each.get("args", {}),
+                    _arguments(each),
                 )
                 for each in entries
                 if each.get("ph") == "X" and "dur" in each
@@ -197,6 +209,7 @@ def summarise(trace: Trace) -> dict[str, Any]:
         "kernels": _totals(trace, [event for event in trace.device if event.category == KERNEL]),
         "copies": _totals(trace, [event for event in trace.device if event.category == COPY]),
         "waits": _totals(trace, [event for event in trace.runtime if event.name in WAITS]),
+        "stream_waits": sum(event.name in STREAM_WAITS for event in trace.runtime),
         "queue_delay": _queue_delay(trace),
     }
 
@@ -274,6 +287,8 @@ def describe(summary: dict[str, Any]) -> str:
             f"Work waited {_time(delay['mean'])} on average between its launch and its begin, "
             f"and {_time(delay['longest'])} at most."
         )
+    if count := summary["stream_waits"]:
+        lines.append(f"A stream was made to wait for another stream {_plural(count, 'time')}.")
     if summary["gaps"]:
         lines += ["", "The largest gaps, in which a stream had nothing to do:"]
     for gap in summary["gaps"]:
@@ -310,7 +325,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         trace = Trace(arguments.file)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         print(f"torch-openreg trace: cannot read {arguments.file} as a trace: {error!r}", file=sys.stderr)
         return 1
     summary = summarise(trace)

@@ -7,35 +7,65 @@ CUDA's tools therefore needs no change. Without the variable the marks have no e
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
 __all__ = ["profile", "start", "stop"]
 
-_recording: torch.profiler.profile | None = None
+
+class _Part(NamedTuple):
+    recording: torch.profiler.profile
+    file: str
+    thread: threading.Thread
+
+
+_part: _Part | None = None
 
 
 def start() -> None:
-    """Begins the part to record. Does nothing if the part has begun already. As ``torch.cuda.profiler.start``."""
-    global _recording
-    if _recording is None and os.environ.get("TORCH_OPENREG_TRACE"):
-        _recording = torch.profiler.profile()
-        _recording.start()
+    """Begins the part to record. Does nothing if the part has begun already. As ``torch.cuda.profiler.start``.
+
+    Without ``stop()``, the part ends with the program. Raises RuntimeError while a ``torch.profiler.profile`` records.
+    """
+    global _part
+    file = os.environ.get("TORCH_OPENREG_TRACE")
+    if _part is not None or not file:
+        return
+    if torch.autograd.profiler._is_profiler_enabled:
+        raise RuntimeError(
+            "torch.openreg.profiler.start() was called while torch.profiler records, and there is one recording at a "
+            "time. Unset TORCH_OPENREG_TRACE, or end the other profile first"
+        )
+    recording = torch.profiler.profile()
+    recording.start()
+    _part = _Part(recording, file, threading.current_thread())
+    atexit.register(stop)  # PyTorch's profiler ends the process with SIGSEGV if nobody stops it
 
 
 def stop() -> None:
     """Ends the part to record, and writes the trace. Does nothing if no part has begun. Waits for the device.
 
-    As ``torch.cuda.profiler.stop``. A second part overwrites the file of the first part.
+    As ``torch.cuda.profiler.stop``. A second part overwrites the file of the first part. Raises RuntimeError on another
+    thread than that of ``start()``.
     """
-    global _recording
-    if _recording is not None:
-        recording, _recording = _recording, None
-        recording.stop()
-        recording.export_chrome_trace(os.environ["TORCH_OPENREG_TRACE"])
+    global _part
+    if _part is None:
+        return
+    if _part.thread is not threading.current_thread():
+        raise RuntimeError(
+            f"torch.openreg.profiler.stop() was called on the thread {threading.current_thread().name!r}, but the part "
+            f"began on the thread {_part.thread.name!r}. Call stop() on the thread that called start()"
+        )
+    part, _part = _part, None
+    atexit.unregister(stop)
+    part.recording.stop()
+    part.recording.export_chrome_trace(part.file)
 
 
 @contextlib.contextmanager
