@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 from comparison import DEVICE
-from openreg_c import HostFn, Kernel, Operand, OperandsFn, call, get_pointer, lib
+from openreg_c import HostFn, Kernel, Operand, OperandsFn, call, get_pointer, lib, malloc
 
 from torch_openreg import openreg
 
@@ -173,6 +173,31 @@ def even_and_odd_rows(fixed: bool) -> None:
     with side:
         x[::2].mul_(2)
     x[1 if fixed else 0 :: 2].add_(1)
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def real_and_imaginary_parts_of_a_large_padded_buffer(fixed: bool) -> None:
+    z = torch.zeros(2048, 2048, 2, device=DEVICE)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        z[:, :2000, 0].add_(1)
+    z[:, :2000, 1 if fixed else 0].add_(1)
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def a_buffer_is_filled_in_hundreds_of_pieces(fixed: bool) -> None:
+    x = ones(400, 8)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        for row in x.unbind():
+            row.mul_(2)
+    if fixed:
+        current().wait_stream(side)
+    x[0].sum()
     torch.accelerator.synchronize()
 
 
@@ -526,6 +551,95 @@ def a_clone_of_unwritten_memory_is_used(fixed: bool) -> None:
     y.mul_(2)
 
 
+def half_written(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    x = torch.empty(*shape, dtype=dtype, device=DEVICE)
+    x[: shape[0] // 2] = 1
+    return x
+
+
+@pair("init")
+def a_copy_of_a_wider_type_is_unwritten_where_its_source_is(fixed: bool) -> None:
+    for before, after in ((torch.float32, torch.float64), (torch.int32, torch.int64), (torch.float16, torch.float32)):
+        y = half_written(8, dtype=before).to(after)
+        (y[:4] if fixed else y).sum()
+
+
+@pair("init")
+def a_copy_of_a_narrower_type_is_unwritten_where_its_source_is(fixed: bool) -> None:
+    y = half_written(64).half()
+    (y[:32] if fixed else y[32:]).sum()
+
+
+@pair("init")
+def a_contiguous_transpose_is_unwritten_in_its_last_columns(fixed: bool) -> None:
+    y = half_written(8, 8).t().contiguous()
+    (y[:, :4] if fixed else y[:, 4:]).sum()
+
+
+@pair("init")
+def a_channels_last_copy_is_unwritten_in_its_last_channels(fixed: bool) -> None:
+    x = torch.empty(2, 4, 3, 3, device=DEVICE)
+    x[:, :2] = 1
+    y = x.contiguous(memory_format=torch.channels_last)
+    (y[:, :2] if fixed else y[:, 2:]).sum()
+
+
+@pair("init")
+def a_repeated_tensor_is_unwritten_in_each_repetition(fixed: bool) -> None:
+    y = half_written(8, 4).repeat(1, 2)
+    (y[:4] if fixed else y[4:, 4:]).sum()
+
+
+@pair("init")
+def every_other_column_is_a_copy_of_a_half_written_tensor(fixed: bool) -> None:
+    y = torch.zeros(8, 2, device=DEVICE)
+    y[:, 0] = half_written(8)
+    (y[:4] if fixed else y[4:]).sum()
+
+
+@pair("init")
+def unwritten_bytes_are_broadcast_to_every_row(fixed: bool) -> None:
+    y = torch.zeros(4, 8, device=DEVICE)
+    y.copy_(half_written(8))
+    (y[:, :4] if fixed else y[3, 4:]).sum()
+
+
+@pair("init")
+def a_product_is_added_to_what_nobody_has_written(fixed: bool) -> None:
+    beta = 0 if fixed else 1
+    matrix, batch = ones(4, 4), ones(2, 4, 4)
+    for matrices in (lambda: torch.empty(4, 4, device=DEVICE), lambda: torch.empty(2, 4, 4, device=DEVICE)[0]):
+        torch.addmm(matrices(), matrix, matrix, beta=beta)
+        matrices().addmm_(matrix, matrix, beta=beta)
+        torch.addbmm(matrices(), batch, batch, beta=beta)
+    torch.addmv(torch.empty(4, device=DEVICE), matrix, matrix[0], beta=beta)
+    torch.baddbmm(torch.empty(2, 4, 4, device=DEVICE), batch, batch, beta=beta)
+
+
+@pair("init")
+def a_factor_is_used_beyond_its_written_triangle(fixed: bool) -> None:
+    factor = torch.empty(4, 4, device=DEVICE)
+    for row in range(4):
+        factor[row, : row + 1] = 1
+        factor[row, row] = 2
+    torch.linalg.solve_triangular(factor, ones(4, 1), upper=False)
+    torch.linalg.cholesky(factor)
+    torch.cholesky_solve(ones(4, 1), factor)
+    torch.linalg.eigvalsh(factor)
+    factor.trace()
+    if not fixed:
+        factor @ ones(4)
+
+
+@pair("init")
+def a_bag_reads_rows_of_a_half_written_table(fixed: bool) -> None:
+    table = half_written(16, 4)
+    with torch.no_grad():
+        torch.nn.functional.embedding_bag(torch.arange(4, device=DEVICE).view(1, 4), table, mode="sum")
+    if not fixed:
+        table.sum()
+
+
 @pair("init")
 def new_empty_as_an_accumulator(fixed: bool) -> None:
     x = ones(4, 4)
@@ -661,6 +775,19 @@ class Gone:
 
     def numel(self) -> int:
         return self._count
+
+
+@pair("memory")
+def a_library_uses_the_addresses_of_a_tensor_that_is_gone(fixed: bool) -> None:
+    gone = Gone(ones(8 << 20))
+    torch.accelerator.synchronize()
+    memory = 0
+    if fixed:  # the addresses belong to the library now
+        openreg.memory.empty_cache()
+        memory = malloc(32 << 20)
+        assert memory == gone.data_ptr()
+    run_kernel("library", gone, 64)  # type: ignore[arg-type]
+    call("orFree", memory)
 
 
 # ---- leaks -----------------------------------------------------------------------------------------------------------

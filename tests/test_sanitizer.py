@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from comparison import DEVICE
-from sanitizer_pairs import PAIRS, Pair, forget, new_stream, ones
+from sanitizer_pairs import PAIRS, Pair, forget, new_stream, ones, pinned
 
 from torch_openreg import openreg
 from torch_openreg.openreg import sanitizer
@@ -128,6 +128,52 @@ def test_by_default_a_finding_stops_the_work_that_it_is_about() -> None:
     assert x.tolist() == [2, 2, 2, 2]  # the second one has not run
 
 
+def test_every_finding_stops_its_work_even_if_its_line_was_reported_before() -> None:
+    x = ones(4)
+    with sanitizer.enable("init"):
+        unwritten = torch.empty(4, device=DEVICE)
+        for _ in range(2):
+            with pytest.raises(sanitizer.Error, match="init: aten::add_.Tensor reads 16 bytes"):
+                x.add_(unwritten)
+    assert x.tolist() == [1, 1, 1, 1]
+
+
+def test_one_line_that_reads_two_unwritten_weights_is_reported_twice() -> None:
+    with sanitizer.enable("init", mode="report") as session:
+        first = torch.empty(4, 4, device=DEVICE)
+        second = torch.empty(4, 4, device=DEVICE)
+        for weight in (first, second, first):
+            ones(2, 4) @ weight
+    assert [report.kind for report in session.reports] == ["init", "init"]
+
+
+def test_work_that_was_stopped_races_with_nothing_later() -> None:
+    x = ones(4)
+    side = new_stream()
+    with sanitizer.enable("race"):
+        side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            x.mul_(2)
+        with pytest.raises(sanitizer.Error, match="race: aten::mul_"):
+            x.mul_(3)
+        with side:
+            x.mul_(2)  # the side stream alone has used x
+        torch.accelerator.synchronize()
+    assert x.tolist() == [4, 4, 4, 4]
+
+
+def test_host_memory_that_was_pinned_before_the_session_is_known() -> None:
+    buffer = pinned(64)
+    for fixed in (False, True):
+        with sanitizer.enable("race", mode="report") as session:
+            buffer.copy_(ones(64), non_blocking=True)
+            if fixed:
+                torch.accelerator.synchronize()
+            buffer.sum()
+            torch.accelerator.synchronize()
+        assert [report.kind for report in session.reports] == ([] if fixed else ["race"])
+
+
 def test_a_finding_about_a_free_is_raised_at_the_end_of_the_block() -> None:
     with pytest.raises(sanitizer.Error, match="is freed while"), sanitizer.enable("race"):
         x = ones(64)
@@ -169,6 +215,9 @@ def test_reports_are_written_as_json(tmp_path: Path) -> None:
 def test_unknown_checks_and_modes_are_refused() -> None:
     with pytest.raises(ValueError, match="has no check 'rice'. There are race, init, memory, leak."):
         sanitizer.enable("rice")
+    for none in ("", ","):
+        with pytest.raises(ValueError, match="The sanitizer was given no check. There are race, init, memory, leak."):
+            sanitizer.enable(none)
     with pytest.raises(ValueError, match="mode is 'warn', but must be 'raise' or 'report'."):
         sanitizer.enable("race", mode="warn")  # type: ignore[arg-type]
 
@@ -204,6 +253,7 @@ def test_the_environment_enables_it_for_a_process() -> None:
     assert result.returncode == 1
     assert "Error: init: aten::add_.Tensor reads 16 bytes that nobody has written" in result.stderr
     assert run(PROGRAM, OPENREG_SANITIZER="race").returncode == 0
+    assert "ValueError: The sanitizer was given no check." in run(PROGRAM, OPENREG_SANITIZER=",").stderr
 
 
 # LEFT OUT OF A NEW BACKEND START: pytest's options

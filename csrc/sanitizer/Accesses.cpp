@@ -9,6 +9,7 @@ Access to_access(const orOperand& operand) {
   access.verb = operand.access & orAccessWrite ? Access::Verb::Write : Access::Verb::Read;
   access.reads = operand.access & orAccessRead;
   access.shape.assign(operand.sizes, operand.sizes + operand.dims);
+  access.strides.assign(operand.strides, operand.strides + operand.dims);
   access.item = operand.itemSize;
   return access;
 }

@@ -1,7 +1,5 @@
 #include "Bytes.h"
 
-#include <algorithm>
-
 namespace c10::openreg::sanitizer {
 
 void Bytes::add(uintptr_t begin, uintptr_t end) {
@@ -57,10 +55,7 @@ bool Bytes::meets(uintptr_t begin, uintptr_t end) const {
 
 size_t Bytes::count(uintptr_t begin, uintptr_t end) const {
   size_t bytes = 0;
-  auto next = ranges_.lower_bound(end);
-  while (next != ranges_.begin() && (--next)->second > begin) {
-    bytes += std::min(end, next->second) - std::max(begin, next->first);
-  }
+  for_each_in(begin, end, [&](uintptr_t from, uintptr_t to) { bytes += to - from; });
   return bytes;
 }
 
@@ -70,13 +65,6 @@ size_t Bytes::count(const Extent& extent) const {
     extent.for_each_run([&](uintptr_t begin, uintptr_t end) { bytes += count(begin, end); });
   }
   return bytes;
-}
-
-void Bytes::copy(uintptr_t begin, uintptr_t end, uintptr_t to, Bytes& other) const {
-  auto next = ranges_.lower_bound(end);
-  while (next != ranges_.begin() && (--next)->second > begin) {
-    other.add(to + std::max(begin, next->first) - begin, to + std::min(end, next->second) - begin);
-  }
 }
 
 } // namespace c10::openreg::sanitizer

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 
@@ -24,6 +25,15 @@ class Bytes {
   size_t count(const Extent& extent) const;
   size_t count(uintptr_t begin, uintptr_t end) const;
 
+  // Calls fn(begin, end) for each part of [begin, end) that is in the set, the last one first.
+  template <class Fn>
+  void for_each_in(uintptr_t begin, uintptr_t end, const Fn& fn) const {
+    auto next = ranges_.lower_bound(end);
+    while (next != ranges_.begin() && (--next)->second > begin) {
+      fn(std::max(begin, next->first), std::min(end, next->second));
+    }
+  }
+
   // Calls fn(begin, end) for each range.
   template <class Fn>
   void for_each(const Fn& fn) const {
@@ -31,9 +41,6 @@ class Bytes {
       fn(begin, end);
     }
   }
-
-  // Adds the bytes of [begin, end) that are in this set to `other`, moved from `begin` to `to`.
-  void copy(uintptr_t begin, uintptr_t end, uintptr_t to, Bytes& other) const;
 
  private:
   std::map<uintptr_t, uintptr_t> ranges_; // begin -> end

@@ -65,20 +65,41 @@ size_t Extent::count_runs() const {
   return count;
 }
 
-// Whether a byte of the innermost `depth` dimensions lies in [low, high). `base`: the address where these dimensions
-// begin.
-bool Extent::touches(uintptr_t low, uintptr_t high, uintptr_t base, size_t depth) const {
-  const auto inner = static_cast<int64_t>(depth == 0 ? run : span(depth - 1));
-  const auto from = static_cast<int64_t>(low) - static_cast<int64_t>(base);
-  const auto to = static_cast<int64_t>(high) - static_cast<int64_t>(base); // exclusive
-  if (depth == 0) {
-    return from < inner && to > 0;
+namespace {
+
+int64_t divide_down(int64_t a, int64_t b) {
+  return a / b - (a % b < 0);
+}
+
+} // namespace
+
+// Whether the innermost `depth` dimensions of this extent and the innermost `others` dimensions of the other one share a
+// byte. `distance`: from the first byte of these dimensions here to the first byte of those there. Only indices at which
+// the bounds meet are followed. Two dimensions with the same stride count as one, whose index is the difference.
+bool Extent::meets(size_t depth, const Extent& other, size_t others, int64_t distance, size_t& steps) const {
+  if (distance >= static_cast<int64_t>(span(depth)) || -distance >= static_cast<int64_t>(other.span(others))) {
+    return false;
   }
-  const Dim& dim = dims[depth - 1];
-  const int64_t first = std::max<int64_t>(0, from < inner ? 0 : (from - inner) / dim.stride + 1);
-  const int64_t last = to <= 0 ? -1 : std::min<int64_t>(dim.size - 1, (to - 1) / dim.stride);
+  if (depth == 0 && others == 0) {
+    return true;
+  }
+  if (steps == 0) {
+    return false;
+  }
+  --steps;
+  const int64_t stride = depth == 0 ? 0 : dims[depth - 1].stride;
+  const int64_t other_stride = others == 0 ? 0 : other.dims[others - 1].stride;
+  if (stride < other_stride) {
+    return other.meets(others, *this, depth, -distance, steps);
+  }
+  const bool same = stride == other_stride;
+  const size_t others_within = same ? others - 1 : others;
+  const auto mine = static_cast<int64_t>(span(depth - 1));
+  const auto theirs = static_cast<int64_t>(other.span(others_within));
+  const int64_t first = std::max(same ? 1 - other.dims[others - 1].size : 0, divide_down(distance - mine, stride) + 1);
+  const int64_t last = std::min(dims[depth - 1].size - 1, divide_down(distance + theirs - 1, stride));
   for (int64_t i = first; i <= last; ++i) {
-    if (touches(low, high, base + i * dim.stride, depth - 1)) {
+    if (meets(depth - 1, other, others_within, distance - i * stride, steps)) {
       return true;
     }
   }
@@ -86,28 +107,8 @@ bool Extent::touches(uintptr_t low, uintptr_t high, uintptr_t base, size_t depth
 }
 
 bool Extent::shares_a_byte(const Extent& other) const {
-  // A fast answer for rows of the same length: two extents that use different columns share no byte.
-  if (!dims.empty() && !other.dims.empty() && dims.back().stride == other.dims.back().stride) {
-    const auto row = static_cast<uintptr_t>(dims.back().stride);
-    const size_t mine = span(dims.size() - 1);
-    const size_t others = other.span(other.dims.size() - 1);
-    const uintptr_t distance = (other.begin % row + row - begin % row) % row;
-    if (mine <= distance && distance + others <= row) {
-      return false;
-    }
-  }
-  constexpr size_t kMostRuns = size_t{1} << 20; // takes about 10 ms
-  const bool walk_mine = count_runs() <= other.count_runs();
-  const Extent& walked = walk_mine ? *this : other;
-  const Extent& asked = walk_mine ? other : *this;
-  if (walked.count_runs() > kMostRuns) {
-    return true;
-  }
-  bool found = false;
-  walked.for_each_run([&](uintptr_t low, uintptr_t high) {
-    found = found || asked.touches(low, high, asked.begin, asked.dims.size());
-  });
-  return found;
+  size_t steps = size_t{1} << 20; // take about 10 ms
+  return meets(dims.size(), other, other.dims.size(), static_cast<int64_t>(other.begin - begin), steps);
 }
 
 } // namespace c10::openreg::sanitizer

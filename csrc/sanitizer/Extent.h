@@ -42,6 +42,7 @@ struct Extent {
   bool covers(const Extent& other) const {
     return (is_dense() && begin <= other.begin && other.end <= end) || *this == other;
   }
+  // Whether the two share a byte. Returns false if the answer would take long.
   bool overlaps(const Extent& other) const {
     return begin < other.end && other.begin < end && ((is_dense() && other.is_dense()) || shares_a_byte(other));
   }
@@ -56,7 +57,7 @@ struct Extent {
 
  private:
   bool shares_a_byte(const Extent& other) const;
-  bool touches(uintptr_t low, uintptr_t high, uintptr_t base, size_t depth) const;
+  bool meets(size_t depth, const Extent& other, size_t others, int64_t distance, size_t& steps) const;
   size_t span(size_t depth) const;
 
   template <class Fn>

@@ -10,6 +10,7 @@
 
 #include "../runtime/OpenRegMutex.h"
 #include "Extent.h"
+#include "InitCheck.h"
 #include "Session.h"
 
 namespace c10::openreg::sanitizer {
@@ -60,7 +61,31 @@ void for_each_tensor(const IValue& value, const Fn& fn) {
 struct CustomCall : at::ObserverContext {
   CustomOperands operands;
   const CustomOperands* outer = nullptr;
+
+  ~CustomCall() override {
+    exchange_custom_operands(outer);
+  }
 };
+
+// Exists while an operator with has_beta() runs.
+struct ScalingCall : at::ObserverContext {
+  bool outer;
+
+  explicit ScalingCall(bool beta_is_zero) : outer(exchange_beta_is_zero(beta_is_zero)) {}
+  ~ScalingCall() override {
+    exchange_beta_is_zero(outer);
+  }
+};
+
+std::unique_ptr<at::ObserverContext> begin_scaling(const at::RecordFunction& fn, const OperatorName& name) {
+  const auto handle = Dispatcher::singleton().findSchema(name);
+  const auto beta = handle ? handle->schema().argumentIndexWithName("beta") : std::nullopt;
+  const auto inputs = fn.inputs();
+  if (!beta || static_cast<size_t>(*beta) >= inputs.size() || !inputs[*beta].isScalar()) {
+    return nullptr;
+  }
+  return std::make_unique<ScalingCall>(inputs[*beta].toScalar().equal(0));
+}
 
 // Collects the operator's device tensors. The alias annotations of its schema tell which of them it writes.
 std::unique_ptr<at::ObserverContext> begin_custom(const at::RecordFunction& fn, const OperatorName& name) {
@@ -83,11 +108,7 @@ std::unique_ptr<at::ObserverContext> begin_custom(const at::RecordFunction& fn, 
   return call;
 }
 
-void end(const at::RecordFunction&, at::ObserverContext* context) {
-  if (auto* const call = static_cast<CustomCall*>(context)) {
-    exchange_custom_operands(call->outer);
-  }
-}
+void end(const at::RecordFunction&, at::ObserverContext*) {} // the destructor of the context ends the call
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   const auto inputs = fn.inputs();
@@ -103,6 +124,9 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   }
   const auto name = fn.operator_name();
   if (has_device) { // a copy between host and device is an activity of the device
+    if (name && has_beta(name->name)) {
+      return begin_scaling(fn, *name);
+    }
     const bool is_custom = name && name->name.rfind("aten::", 0) != 0 && name->name.rfind("prim", 0) != 0;
     return is_custom ? begin_custom(fn, *name) : nullptr;
   }

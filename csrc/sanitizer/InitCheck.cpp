@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace c10::openreg::sanitizer {
 namespace {
@@ -14,7 +15,8 @@ enum class Reading {
   Uses,       // computes with all bytes
   Carries,    // copies the bytes
   Selects,    // computes with some bytes, which depend on data such as an index or a mask
-  Overwrites, // as Uses, but does not read the argument that it changes, or may not read it (beta=0)
+  Overwrites, // as Uses, but does not read the argument that it changes
+  Scales,     // as Uses, but does not read its first operand if beta=0
   Sends,      // copies the bytes to other processes, whose shadow state is not known here
 };
 
@@ -39,6 +41,10 @@ const std::unordered_map<std::string_view, Reading>& readings() {
       {"take", Selects},
       {"embedding", Selects},
       {"_embedding_bag", Selects},
+      {"_embedding_bag_forward_only", Selects},
+      {"embedding_renorm", Selects},
+      {"nll_loss_forward", Selects},
+      {"nll_loss2d_forward", Selects},
       {"take_along_dim", Selects},
       {"index_put", Selects},
       {"_index_put_impl", Selects},
@@ -65,8 +71,23 @@ const std::unordered_map<std::string_view, Reading>& readings() {
       {"_scaled_dot_product_efficient_attention", Selects},
       {"_pack_padded_sequence", Selects},
       {"_pad_packed_sequence", Selects},
+      {"_ctc_loss", Selects},
+      // A part of a matrix: one triangle, or the diagonal.
       {"tril", Selects},
       {"triu", Selects},
+      {"trace", Selects},
+      {"linalg_cholesky_ex", Selects},
+      {"cholesky", Selects},
+      {"cholesky_inverse", Selects},
+      {"_cholesky_solve_helper", Selects},
+      {"_linalg_eigh", Selects},
+      {"linalg_ldl_factor_ex", Selects},
+      {"linalg_ldl_solve", Selects},
+      {"linalg_solve_triangular", Selects},
+      {"triangular_solve", Selects},
+      // The same bytes in another order.
+      {"flip", Selects},
+      {"roll", Selects},
       // Writers.
       {"fill", Overwrites},
       {"zero", Overwrites},
@@ -83,11 +104,12 @@ const std::unordered_map<std::string_view, Reading>& readings() {
       {"eye", Overwrites},
       {"arange", Overwrites},
       {"randperm", Overwrites},
-      {"addmv", Overwrites},
-      {"addmm", Overwrites},
-      {"addbmm", Overwrites},
-      {"baddbmm", Overwrites},
-      {"addr", Overwrites},
+      // beta * input + a product.
+      {"addmv", Scales},
+      {"addmm", Scales},
+      {"addbmm", Scales},
+      {"baddbmm", Scales},
+      {"addr", Scales},
       // Collectives that compute nothing.
       {"occl:broadcast", Sends},
       {"occl:all_gather", Sends},
@@ -101,22 +123,25 @@ const std::unordered_map<std::string_view, Reading>& readings() {
   return *table;
 }
 
+thread_local bool beta_is_zero = false;
+
+Reading look_up(std::string_view name) {
+  if (name.rfind("aten::", 0) == 0) {
+    name.remove_prefix(6);
+  }
+  name = name.substr(0, name.find('.'));
+  if (name.size() > 1 && name.back() == '_') {
+    name.remove_suffix(1);
+  }
+  const auto row = readings().find(name);
+  return row != readings().end() ? row->second : Reading::Uses;
+}
+
 Reading reading_of(const char* name) {
   static auto* const known = new std::unordered_map<const char*, Reading>(); // the sanitizer's lock guards it
   const auto [found, is_new] = known->try_emplace(name, Reading::Uses);
   if (is_new) {
-    std::string_view base(name);
-    if (base.rfind("aten::", 0) == 0) {
-      base.remove_prefix(6);
-    }
-    base = base.substr(0, base.find('.'));
-    if (base.size() > 1 && base.back() == '_') {
-      base.remove_suffix(1);
-    }
-    const auto row = readings().find(base);
-    if (row != readings().end()) {
-      found->second = row->second;
-    }
+    found->second = look_up(name);
   }
   return found->second;
 }
@@ -126,6 +151,60 @@ Report make_report(const Block& block, const Access& access, size_t bytes) {
   report.problem = c10::str(access.name, " reads ", bytes, " bytes that nobody has written since they were allocated.");
   report.remedy = "Write them first, or allocate with zeros() instead of empty().";
   return report;
+}
+
+// Adds the elements of `to` whose elements of `from` have bytes of `unwritten`. `from` is broadcast, as copy_() does it.
+// Adds nothing if the shapes are not known, or if the answer would take long.
+void map_elements(const Bytes& unwritten, const Access& from, const Access& to, Bytes& result) {
+  const size_t dims = to.shape.size();
+  if (from.shape.size() > dims) {
+    return;
+  }
+  const size_t added = dims - from.shape.size(); // the dimensions that only `to` has
+  SmallVector<int64_t, 4> strides(dims);         // of `from`, in the shape of `to`
+  for (size_t i = added; i < dims; ++i) {
+    const int64_t size = from.shape[i - added];
+    if (size != to.shape[i] && size != 1) {
+      return;
+    }
+    strides[i] = size == 1 ? 0 : from.strides[i - added];
+  }
+  const auto item = static_cast<int64_t>(from.item);
+  const auto to_item = static_cast<int64_t>(to.item);
+  size_t outer = dims; // how many dimensions are not part of a row: the elements of a row are contiguous in both
+  int64_t row = 1;
+  while (outer > 0 &&
+         (to.shape[outer - 1] == 1 || (strides[outer - 1] == row * item && to.strides[outer - 1] == row * to_item))) {
+    row *= to.shape[--outer];
+  }
+  constexpr int64_t kMostRows = int64_t{1} << 20; // takes less than a second
+  int64_t rows = 1;
+  for (size_t i = 0; i < outer; ++i) {
+    rows *= to.shape[i];
+  }
+  if (rows > kMostRows) {
+    return;
+  }
+  const auto visit = [&](const auto& self, size_t dim, uintptr_t source, uintptr_t target) -> void {
+    if (dim == outer) {
+      unwritten.for_each_in(source, source + row * item, [&](uintptr_t begin, uintptr_t end) {
+        const uintptr_t first = (begin - source) / item, last = (end - source + item - 1) / item;
+        result.add(target + first * to_item, target + last * to_item);
+      });
+      return;
+    }
+    for (int64_t i = 0; i < to.shape[dim]; ++i) {
+      self(self, dim + 1, source + i * strides[dim], target + i * to.strides[dim]);
+    }
+  };
+  visit(visit, 0, from.extent.begin, to.extent.begin);
+}
+
+// Whether byte k of `from` becomes byte k of `to`. A result of a kernel may be told as its bytes, without its shape.
+bool are_alike(const Access& from, const Access& to) {
+  const bool tells_shapes = !from.shape.empty() && !to.shape.empty();
+  return from.extent.is_dense() && to.extent.is_dense() && from.extent.run == to.extent.run &&
+         (!tells_shapes || (from.item == to.item && from.shape == to.shape && from.strides == to.strides));
 }
 
 // Makes exactly those bytes of `to` unwritten that are unwritten in `from`.
@@ -140,12 +219,14 @@ void carry(Shadow& shadow, const Access& from, const Access& to) {
     const size_t missing = source->unwritten.count(from.extent);
     if (missing == 0) {
       // all bytes of `from` are written; only bytes between them are not
-    } else if (
-        from.extent.is_dense() && to.extent.is_dense() &&
-        from.extent.end - from.extent.begin <= to.extent.end - to.extent.begin) {
-      source->unwritten.copy(from.extent.begin, from.extent.end, to.extent.begin, unwritten);
     } else if (missing == from.extent.run * from.extent.count_runs()) { // no byte was written
       unwritten.add(to.extent);
+    } else if (are_alike(from, to)) {
+      source->unwritten.for_each_in(from.extent.begin, from.extent.end, [&](uintptr_t begin, uintptr_t end) {
+        unwritten.add(to.extent.begin + begin - from.extent.begin, to.extent.begin + end - from.extent.begin);
+      });
+    } else {
+      map_elements(source->unwritten, from, to, unwritten);
     }
   }
   target->unwritten.remove(to.extent);
@@ -154,18 +235,31 @@ void carry(Shadow& shadow, const Access& from, const Access& to) {
 
 } // namespace
 
-void check_reads(Shadow& shadow, const char* name, const std::vector<Access>& accesses, std::vector<Report>& found) {
+bool has_beta(std::string_view name) {
+  return look_up(name) == Reading::Scales;
+}
+
+bool exchange_beta_is_zero(bool is_zero) {
+  return std::exchange(beta_is_zero, is_zero);
+}
+
+void check_reads(
+    Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found) {
   const Reading reading = reading_of(name);
-  if (reading != Reading::Uses && reading != Reading::Overwrites) {
+  if (reading == Reading::Carries || reading == Reading::Selects) {
     return;
   }
+  bool ignores = reading == Reading::Scales && beta_is_zero; // the next operand that the kernel may read
   for (const Access& access : accesses) {
-    const bool uses = access.reads && !(reading == Reading::Overwrites && access.writes());
+    const bool uses =
+        access.reads && !(reading == Reading::Overwrites && access.writes()) && !std::exchange(ignores, false);
     Block* const block = uses ? shadow.find(access.extent.begin) : nullptr;
     const size_t bytes = block && !block->unwritten.empty() ? block->unwritten.count(access.extent) : 0;
     if (bytes != 0) {
       found.push_back(make_report(*block, access, bytes));
-      block->unwritten.remove(access.extent); // so that the bytes are reported only once
+      if (forgets) {
+        block->unwritten.remove(access.extent);
+      }
     }
   }
 }

@@ -57,6 +57,41 @@ bool is_copy_to_pageable_memory(const orActivity& activity, const std::vector<Ac
   });
 }
 
+// The block of the access. Adds it if it is pinned memory that was allocated before the session: the host's allocator does
+// not list its blocks. Each of them is an allocation of the device library.
+Block* find_or_add_pinned(const Access& access) {
+  if (Block* const block = session->shadow.find(access.extent.begin)) {
+    return block;
+  }
+  orPointerAttributes attributes{};
+  orPointerGetAttributes(&attributes, reinterpret_cast<const void*>(access.extent.begin));
+  return attributes.type == orMemoryTypeHost && attributes.base ? &session->shadow.add(attributes.base, attributes.size)
+                                                                : nullptr;
+}
+
+// To be called with the lock held. Work begins, and nothing stops it.
+void note_work(const orActivity& activity, bool tells_results, Actor actor, Site site, std::vector<Access>& accesses) {
+  if (session->checks & kMemory && tells_results) {
+    session->launches[activity.correlation] = {site, session->order};
+  }
+  if (session->checks & kInit && !activity.operands) {
+    forget_unwritten(session->shadow);
+  } else if (session->checks & kInit && tells_results) {
+    note_writes(session->shadow, activity.name, accesses);
+  }
+  const bool waits = is_copy_to_pageable_memory(activity, accesses);
+  if (session->checks & kRace) {
+    for (Access& access : accesses) {
+      if (Block* const block = find_or_add_pinned(access)) {
+        keep_access(*block, std::move(access), session->clocks);
+      }
+    }
+  }
+  if (waits) {
+    session->clocks.host_waits(actor);
+  }
+}
+
 // Work begins: it is about to be launched, or it is a kernel that begins on this thread. Activities of both kinds come
 // in the order of the program. `tells_results`: the operands contain the results already (a launch).
 void begin_work(const orActivity& activity, bool tells_results) {
@@ -74,41 +109,27 @@ void begin_work(const orActivity& activity, bool tells_results) {
       return;
     }
     std::vector<Report> found;
-    if (session->checks & kMemory && tells_results) {
-      session->launches[activity.correlation] = {site, session->order};
-    }
     const Actor actor = session->clocks.actor_of(activity.stream);
     stamp(accesses, activity, actor, session->clocks.step(actor), site);
-    if (session->checks & kInit) {
-      if (activity.operands) {
-        check_reads(session->shadow, activity.name, accesses, found);
-        if (tells_results) {
-          note_writes(session->shadow, activity.name, accesses);
-        }
-      } else {
-        forget_unwritten(session->shadow);
-      }
+    if (session->checks & kInit && activity.operands) {
+      check_reads(session->shadow, activity.name, accesses, !session->raises, found);
     }
-    if (session->checks & kMemory) {
-      for (const Access& access : accesses) {
-        if (session->shadow.find(access.extent.begin)) {
-          continue;
-        }
+    for (const Access& access : accesses) {
+      const Block* const block = session->shadow.find(access.extent.begin);
+      if (session->checks & kRace && block) {
+        find_races(*block, access, session->clocks, found);
+      }
+      if (session->checks & kMemory && !block) {
         if (const auto* const freed = session->shadow.find_freed(access.extent.begin)) {
           found.push_back(make_use_after_free(access, freed->size, freed->allocated, freed->freed));
         }
       }
     }
-    const bool waits = is_copy_to_pageable_memory(activity, accesses);
-    if (session->checks & kRace) {
-      for (Access& access : accesses) {
-        if (Block* const block = session->shadow.find(access.extent.begin)) {
-          check_access(*block, std::move(access), session->clocks, found);
-        }
-      }
-    }
-    if (waits) {
-      session->clocks.host_waits(actor);
+    const bool stops = session->raises && (has_pending() || !found.empty());
+    if (stops) { // the work does not run: it has one finding, and no accesses
+      found.resize(has_pending() ? 0 : 1);
+    } else {
+      note_work(activity, tells_results, actor, site, accesses);
     }
     add_new_reports(found);
   }
@@ -135,7 +156,8 @@ void end_work(const orActivity& activity) {
     for (Access& access : accesses) {
       if (access.writes()) {
         if (Block* const block = session->shadow.find(access.extent.begin)) {
-          check_access(*block, std::move(access), session->clocks, found);
+          find_races(*block, access, session->clocks, found);
+          keep_access(*block, std::move(access), session->clocks);
         }
       }
     }
@@ -144,15 +166,19 @@ void end_work(const orActivity& activity) {
 }
 
 void allocate(const orActivity& activity) {
-  if (std::strcmp(activity.name, "orMalloc") == 0) { // memory for the allocator, which tells its blocks itself
-    return;
-  }
-  const Site site = current_site();
   const std::vector<Access>& memory = collect(activity);
   if (memory.empty()) {
     return;
   }
   const Extent& extent = memory.front().extent;
+  if (std::strcmp(activity.name, "orMalloc") == 0) { // the allocator tells the blocks of this memory itself
+    const std::lock_guard lock(session_mutex);
+    if (session) {
+      session->shadow.forget_freed(extent.begin, extent.run);
+    }
+    return;
+  }
+  const Site site = current_site();
   const bool has_red_zone = red_zone.load(std::memory_order_relaxed) != 0 && activity.stream;
   if (has_red_zone) {
     Block block;

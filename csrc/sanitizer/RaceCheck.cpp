@@ -7,9 +7,9 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-// How many accesses to one block are kept. A program that writes a buffer piece by piece has more. Then the oldest are
-// forgotten, and a race may be missed.
-constexpr size_t kMostAccesses = 256;
+// How many accesses to one block are kept. A program that writes a buffer piece by piece may have more. Then the oldest
+// are forgotten, and a race may be missed.
+constexpr size_t kMostAccesses = 4096;
 
 std::string who(const Access& access) {
   return name_of_stream(access.stream, access.device);
@@ -45,34 +45,34 @@ Report make_race(const Block& block, const Access& now, const Access& before, bo
 
 } // namespace
 
-void check_access(Block& block, Access access, const Clocks& clocks, std::vector<Report>& found) {
-  auto& accesses = block.accesses;
-  size_t kept = 0;
-  bool is_known = false; // an earlier write of the same kernel, copy or fill covers this access
-  for (size_t i = 0; i < accesses.size(); ++i) {
-    Access& each = accesses[i];
-    const bool is_ordered = clocks.is_before(each.actor, each.time, access.actor);
-    if (is_ordered) {
-      if (each.actor == access.actor && each.time == access.time && each.writes() &&
-          each.extent.covers(access.extent)) {
-        is_known = true;
-      } else if ((access.writes() || !each.writes()) && access.extent.covers(each.extent)) {
-        continue; // whoever is ordered after `access` is ordered after `each`
-      }
-    } else if ((access.writes() || each.writes()) && access.extent.overlaps(each.extent)) {
+void find_races(const Block& block, const Access& access, const Clocks& clocks, std::vector<Report>& found) {
+  for (const Access& each : block.accesses) {
+    if (!clocks.is_before(each.actor, each.time, access.actor) && (access.writes() || each.writes()) &&
+        access.extent.overlaps(each.extent)) {
       found.push_back(make_race(block, access, each, access.actor == kHost));
-      if (access.extent.covers(each.extent)) {
-        continue; // so that the race is reported only once
-      }
     }
-    if (kept != i) {
-      accesses[kept] = std::move(each);
-    }
-    ++kept;
   }
-  accesses.resize(kept);
+}
+
+void keep_access(Block& block, Access access, const Clocks& clocks) {
+  auto& accesses = block.accesses;
+  bool is_known = false; // an earlier write of the same kernel, copy or fill covers this access
+  std::erase_if(accesses, [&](const Access& each) {
+    if (each.actor == access.actor && each.time == access.time && each.writes() && each.extent.covers(access.extent)) {
+      is_known = true;
+      return false;
+    }
+    // If `each` is ordered before `access`, then whoever is ordered after `access` is ordered after `each`. Otherwise
+    // the two may be a race, which is to be reported only once.
+    const bool is_replaced = clocks.is_before(each.actor, each.time, access.actor) ? access.writes() || !each.writes()
+                                                                                   : access.writes() || each.writes();
+    return is_replaced && access.extent.covers(each.extent);
+  });
   if (is_known) {
     return;
+  }
+  if (accesses.size() >= kMostAccesses) { // what the host knows is ordered before everything that comes later
+    std::erase_if(accesses, [&](const Access& each) { return clocks.is_before(each.actor, each.time, kHost); });
   }
   if (accesses.size() >= kMostAccesses) {
     accesses.erase(accesses.begin(), accesses.begin() + kMostAccesses / 2);

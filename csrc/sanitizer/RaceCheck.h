@@ -10,14 +10,16 @@
 // of Clocks.h say which access of which actor is ordered before which other one.
 //
 // Rules: the order in the program decides, and not the times of a run. So a race is found in every execution mode, even
-// if nothing runs at the same time. An access is kept until a later access, which is ordered after it, covers its
-// bytes.
+// if nothing runs at the same time. An access of work that was stopped never happened. An access is kept until
+// a later access, which is ordered after it, covers its bytes.
 // LITERALINCLUDE END: RACE RULES
 namespace c10::openreg::sanitizer {
 
-// Compares `access`, which happens now, with the earlier accesses to the block. Adds a report for each race, and keeps
-// `access`.
-void check_access(Block& block, Access access, const Clocks& clocks, std::vector<Report>& found);
+// Compares `access`, which happens now, with the earlier accesses to the block. Adds a report for each race.
+void find_races(const Block& block, const Access& access, const Clocks& clocks, std::vector<Report>& found);
+
+// Keeps `access`, which happens now, for later comparisons.
+void keep_access(Block& block, Access access, const Clocks& clocks);
 
 // The block is freed: the next allocation on its stream may reuse it. Returns the accesses of other streams that are
 // not ordered before the free.

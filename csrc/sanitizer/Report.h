@@ -25,8 +25,9 @@ struct Access {
   orStream_t stream = nullptr;
   int device = -1; // -1: the host
   Extent extent{};
-  SmallVector<int64_t, 4> shape{}; // the tensor's shape; empty if it is not known
-  size_t item = 0;                 // bytes of one element; 0 if they are not known
+  SmallVector<int64_t, 4> shape{};   // the tensor's shape; empty if it is not known
+  SmallVector<int64_t, 4> strides{}; // bytes, one for each dimension of `shape`
+  size_t item = 0;                   // bytes of one element; 0 if they are not known
 
   bool writes() const {
     return verb != Verb::Read;

@@ -65,7 +65,7 @@ void start(unsigned checks, bool raises) {
   watch_ends_of_blocks(checks & kMemory);
   set_stop_handler(&raise_pending);
   OPENREG_CHECK(orActivitySubscribe(&subscriber, observe, nullptr, kObserved));
-  if (checks & kRace) {
+  if (checks & (kRace | kInit)) {
     watch_host_accesses(true);
   }
 }
@@ -136,7 +136,7 @@ void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
   const auto find = [&] { return session ? session->shadow.find(address) : nullptr; };
   {
     const std::lock_guard lock(session_mutex);
-    if (!find()) { // neither device memory nor pinned memory
+    if (!session || !(session->checks & kRace) || !find()) { // neither device memory nor pinned memory
       return;
     }
   }
@@ -153,7 +153,8 @@ void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
   access.time = session->clocks.step(kHost);
   access.site = site;
   access.name = name;
-  check_access(*block, std::move(access), session->clocks, found);
+  find_races(*block, access, session->clocks, found);
+  keep_access(*block, std::move(access), session->clocks);
   add_new_reports(found);
 }
 

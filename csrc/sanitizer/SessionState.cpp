@@ -49,10 +49,11 @@ void add_new_reports(std::vector<Report>& found) {
   for (Report& each : found) {
     const Access& first = each.accesses.front();
     const Access& last = each.accesses.back();
-    if (!session->known.emplace(first.site, last.site, first.name, last.name).second) {
+    const bool stops = session->raises && !has_pending();
+    if (!session->known.emplace(first.site, last.site, first.name, last.name, each.allocated).second && !stops) {
       continue;
     }
-    if (session->raises && !has_pending()) {
+    if (stops) {
       pending = {session_number, session->reports.size(), true};
     }
     session->reports.push_back(std::move(each));

@@ -37,7 +37,8 @@ struct SessionState {
   Clocks clocks;
   Shadow shadow;
   std::deque<Report> reports;
-  std::set<std::tuple<Site, Site, const void*, const void*>> known; // sites and names in `reports`: no report twice
+  // The sites and names in `reports`, and where the memory was allocated: no report twice.
+  std::set<std::tuple<Site, Site, const void*, const void*, Site>> known;
   std::map<const void*, Handle> handles;
   std::vector<EarlyFree> early_frees;
   std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
@@ -49,8 +50,8 @@ extern std::unique_ptr<SessionState> session; // the running session or the last
 
 // To be called with the lock held.
 //
-// Moves the reports that are new from `found` to the session, and empties `found`. If the session raises, the first new
-// report stops the next work of the calling thread.
+// Moves the reports that are new from `found` to the session, and empties `found`. If the session raises, the first
+// report stops the next work of the calling thread, also if the session has the same report already.
 void add_new_reports(std::vector<Report>& found);
 
 // To be called with the lock held.

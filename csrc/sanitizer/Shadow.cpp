@@ -9,6 +9,14 @@ Block& Shadow::add(const void* address, size_t size) {
   while (next != blocks_.end() && next->first < begin + size) { // blocks that were freed without an activity
     next = blocks_.erase(next);
   }
+  forget_freed(begin, size);
+  Block& block = blocks_.emplace_hint(next, begin, Block{})->second;
+  block.begin = begin;
+  block.size = size;
+  return block;
+}
+
+void Shadow::forget_freed(uintptr_t begin, size_t size) {
   auto freed = freed_.lower_bound(begin);
   if (freed != freed_.begin() && std::prev(freed)->first + std::prev(freed)->second.size > begin) {
     --freed;
@@ -16,10 +24,6 @@ Block& Shadow::add(const void* address, size_t size) {
   while (freed != freed_.end() && freed->first < begin + size) {
     freed = freed_.erase(freed);
   }
-  Block& block = blocks_.emplace_hint(next, begin, Block{})->second;
-  block.begin = begin;
-  block.size = size;
-  return block;
 }
 
 void Shadow::remove(const Block& block, Site freed) {

@@ -31,6 +31,8 @@ class Shadow {
  public:
   // Adds a block that was allocated, and forgets the blocks that were at the same addresses.
   Block& add(const void* address, size_t size);
+  // The memory was allocated again.
+  void forget_freed(uintptr_t begin, size_t size);
   // Removes the block, and remembers that the line `freed` of the program freed it.
   void remove(const Block& block, Site freed);
   // The block that contains the address; null if there is none.

@@ -143,14 +143,17 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
     """Enables the sanitizer until the end of a ``with`` block, or until ``disable()``.
 
     ``checks`` are "race", "init", "memory" and "leak", as several arguments or joined by commas (default: "race"). In
-    the mode "raise" (the default) a finding raises ``Error``, and the work with the finding does not run. Some findings
+    the mode "raise" (the default) each finding raises ``Error``, and the work with the finding does not run. Some findings
     are about actions that cannot raise, such as the free of a tensor; they are raised by the next work of the thread,
-    or at the end of the block. In the mode "report" nothing raises, and ``session.reports`` has the findings. A session
-    within another session interrupts it. Raises ValueError for an unknown check or mode.
+    or at the end of the block. In the mode "report" nothing raises, and ``session.reports`` has the findings,
+    each once: the same lines and the same memory are not reported again. A session
+    within another session interrupts it. Raises ValueError for an unknown check or mode, and for no check.
 
     Waits for all devices. Memory that exists already counts as written, and is not reported as a leak.
     """
     names = frozenset(name.strip() for check in checks or ("race",) for name in check.split(",") if name.strip())
+    if not names:
+        raise ValueError(f"The sanitizer was given no check. There are {', '.join(_CHECKS)}.")
     for name in names:
         if name not in _CHECKS:
             raise ValueError(f"The sanitizer has no check {name!r}. There are {', '.join(_CHECKS)}.")
