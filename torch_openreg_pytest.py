@@ -129,9 +129,19 @@ def _device_type() -> str:
 
 @pytest.fixture
 def openreg_device(request: pytest.FixtureRequest) -> torch.device:
-    """Each simulated device in turn: the test runs once for each, with its ``torch.device``."""
+    """Each simulated device in turn: the test runs once for each, with its ``torch.device``.
+
+    The test is skipped for a device that the model of its marker does not have.
+    """
     import torch
 
+    from torch_openreg import openreg
+
+    if request.param >= (count := openreg.device_count()):
+        pytest.skip(
+            f"openreg_device: there is no device {request.param}, because the model {openreg.models.current()!r} has "
+            f"{count}"
+        )
     return torch.device(_device_type(), request.param)
 
 

@@ -283,6 +283,94 @@ def test_a_device_that_started_in_collection_is_an_error_with_its_reason(pyteste
     result.stdout.fnmatch_lines(["The device was started while the tests were collected*"])
 
 
+def test_the_warnings_of_a_test_in_its_own_process_are_in_the_summary(pytester: pytest.Pytester) -> None:
+    source = """
+import warnings
+class OwnWarning(Warning): pass
+pytestmark = pytest.mark.openreg(memory="8M")
+def test_warns(): warnings.warn("said by a test", OwnWarning)
+@pytest.mark.openreg(faults="malloc:9=oom")
+def test_fault(): pass
+"""
+    result = run(pytester, source)
+    result.assert_outcomes(passed=2)
+    file = "*test_the_warnings_of_a_test_in_its_own_process_are_in_the_summary.py"
+    result.stdout.fnmatch_lines(
+        [
+            f"{file}::test_warns",
+            f"{file}:7: OwnWarning: said by a test",
+            f"{file}::test_fault",
+            f"{file}:8: FaultWarning: The fault 'malloc:9=oom' never fired: it met 0 calls that match.",
+        ]
+    )
+
+
+@pytest.mark.parametrize("option", ["--openreg-model=cuda-t4", "--openreg-model=mps-like"])
+def test_the_model_of_a_marker_wins_over_the_option(pytester: pytest.Pytester, option: str) -> None:
+    source = """
+def name_and_float64():
+    try: torch.ones(1, dtype=torch.float64, device="openreg")
+    except TypeError: return openreg.models.current(), False
+    return openreg.models.current(), True
+@pytest.mark.openreg(model="mps-like")
+def test_mps(): assert name_and_float64() == ("mps-like", False)
+@pytest.mark.openreg(model="cuda-v100")
+def test_cuda(openreg_device): assert name_and_float64() == ("cuda-v100", True)
+@pytest.mark.openreg(memory="1G")
+def test_option(request):
+    assert name_and_float64()[0] == request.config.option.openreg_model
+    assert name_and_float64()[1] == (request.config.option.openreg_model == "cuda-t4")
+"""
+    run(pytester, source, option).assert_outcomes(passed=3)
+
+
+def test_a_test_in_its_own_process_has_a_folder_in_the_same_temporary_folder(pytester: pytest.Pytester) -> None:
+    base = pytester.path / "base"
+    source = """
+def test_here(tmp_path): tmp_path.joinpath("file").touch()
+@pytest.mark.openreg(memory="8M")
+@pytest.mark.parametrize("n", range(3))
+def test_own(tmp_path, n):
+    base = tmp_path.parent
+    assert base.parent.joinpath("test_here0", "file").exists()
+    tmp_path.joinpath("file").touch()
+    assert len(list(base.glob("test_own*_0/file"))) == n + 1
+"""
+    run(pytester, source, f"--basetemp={base}").assert_outcomes(passed=4)
+    assert sorted(str(each.relative_to(base)) for each in base.rglob("file") if "current" not in str(each)) == [
+        *(f"own_process/test_own_{n}_0/file" for n in range(3)),
+        "test_here0/file",
+    ]
+
+
+def test_devices_that_the_model_of_a_marker_does_not_have_are_skipped(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.mark.openreg(model="cuda-t4")
+def test_it(openreg_device): torch.ones(1, device=openreg_device)
+"""
+    result = run(pytester, source, "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the model 'cuda-t4' has 1"])
+
+
+def test_a_report_that_cannot_be_sent_gives_the_reason(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.mark.openreg(memory="8M")
+def test_it(record_property): record_property("f", lambda: 1)
+"""
+    result = run(pytester, source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["The report of the test cannot be sent to pytest's process: *pickle*<lambda>*"])
+
+
+@pytest.mark.parametrize("mark", ["", "@pytest.mark.openreg(memory='8M')"], ids=["unmarked", "marked"])
+def test_pytest_exit_ends_the_run(pytester: pytest.Pytester, mark: str) -> None:
+    result = run(pytester, f"{mark}\ndef test_it(): pytest.exit('enough', 7)\ndef test_later(): pass")
+    assert result.ret == 7
+    result.assert_outcomes()
+    result.stdout.fnmatch_lines(["*!!! _pytest.outcomes.Exit: enough !!!*"])
+
+
 def test_an_unknown_word_gives_the_closest_one(pytester: pytest.Pytester) -> None:
     result = run(pytester, "@pytest.mark.openreg(modell='cuda-t4')\ndef test_it(): pass")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -48,6 +48,7 @@ ACTIONS = {  # the action, the points at which it is allowed, and why
 }
 EFFECTS = (*ERRORS, "lost", *ACTIONS)
 MANY = 2**64 - 1
+LAST_DEVICE = 63  # OPENREG_DEVICE_COUNT is at most 64
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _FAULT = re.compile(
     r"(?:rank(?P<rank>\d+)@)?(?:device(?P<device>\d+)@)?(?P<point>\w+|\*)(?::(?P<which>[^=~x]+))?"
@@ -94,7 +95,7 @@ def _which(which: str, text: str, seed: int) -> dict[str, object]:
         last = MANY if found[2] else int(found[3] or first)
         if 1 <= first <= last <= MANY:
             return {"calls": (first, last)}
-    elif which.startswith(">") and (size := byte_count(which[1:])) is not None:
+    elif which.startswith(">") and (size := byte_count(which[1:])) is not None and size < MANY:
         return {"min_size": size + 1}
     elif which.startswith("p"):
         probability = _number(which[1:], "a probability", text)
@@ -118,9 +119,11 @@ def _parse_one(text: str, seed: int) -> Fault | None:
     own = os.environ.get("RANK")  # as torchrun sets it
     if found["rank"] and own is None:
         raise ValueError(f"The fault {text!r} is of one rank, but the variable RANK, which names this one, is not set.")
-    fields: dict[str, object] = {"points": POINTS[point], "device": int(found["device"] or -1)}
+    fields: dict[str, object] = {"points": POINTS[point], "device": -1}
     if found["device"]:
         fields["device"] = int(found["device"])
+        if int(found["device"]) > LAST_DEVICE:
+            raise ValueError(f"The fault {text!r} is for a device above {LAST_DEVICE}.")
     fields["chance"] = (1.0, seed)
     fields |= _which(found["which"] or "*", text, seed)
     if found["effect"]:
@@ -157,6 +160,8 @@ def parse(program: str) -> list[Fault]:
     for part in filter(None, map(str.strip, program.split(";"))):
         if found := re.fullmatch(r"seed=(\d+)", part):
             seed = int(found[1])
+            if seed > MANY:
+                raise ValueError(f"The part {part!r} has a seed above {MANY}.")
         else:
             faults.append(_parse_one(part, seed))
     if not faults:

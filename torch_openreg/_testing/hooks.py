@@ -42,6 +42,8 @@ class PerTestHooks:
         self._seed = int(option.openreg_seed or 0)
         self._runs = int(option.openreg_chaos_runs or 1)
         self._server: processes.ForkServer | None = None
+        self._run_of_child: int | None = None  # in a child of the fork server: which run of its test it is
+        self._reports: list[pytest.TestReport] = []
         self._ran = self._reached = 0
         if option.openreg_chaos_runs and not self._chaos:
             raise pytest.UsageError("--openreg-chaos-runs needs --openreg-execution=chaos.")
@@ -51,12 +53,15 @@ class PerTestHooks:
         for item in session.items:
             item.stash[_SETTINGS] = settings_of(item)
         # In a fork server this replaces pytest's loop: it runs the tests that the user's pytest asks for.
-        return processes.serve(session, self.run_here) if processes.is_server() else None
+        return processes.serve(session, self._run_in_child) if processes.is_server() else None
 
     # ---- one test
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        if self._run_of_child is not None:
+            self._reports = self._run_here(item, nextitem, self._run_of_child)
+            return True
         environment = item.stash[_SETTINGS].environment
         if not environment and self._runs == 1:
             return None
@@ -66,7 +71,7 @@ class PerTestHooks:
                 self._server = self._server or processes.ForkServer(self._config)
                 reports = self._server.run(item, environment, run)
             else:
-                reports = self.run_here(item, nextitem, run)
+                reports = self._run_here(item, nextitem, run)
             if any(report.failed for report in reports):
                 break
         # pytest gets the reports of one run: of the first that failed, or else of the last.
@@ -75,7 +80,13 @@ class PerTestHooks:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def run_here(self, item: pytest.Item, nextitem: pytest.Item | None, run: int) -> list[pytest.TestReport]:
+    def _run_in_child(self, item: pytest.Item, run: int) -> list[pytest.TestReport]:
+        """As _run_here, within pytest's hooks around a test: one of them records the warnings."""
+        self._run_of_child = run
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+        return self._reports
+
+    def _run_here(self, item: pytest.Item, nextitem: pytest.Item | None, run: int) -> list[pytest.TestReport]:
         """Runs a test once in this process, and returns its reports."""
         item.stash[_RUN] = run
         if run > 0:
@@ -108,7 +119,9 @@ class PerTestHooks:
             if settings.execution is not None:
                 stack.enter_context(openreg.execution_mode(settings.execution, self._seed_of(item)))
             if settings.faults is not None:
-                stack.enter_context(openreg.faults.inject(settings.faults))
+                faults = openreg.faults.inject(settings.faults)
+                faults._place = (str(item.path), (item.location[1] or 0) + 1, getattr(item, "module", pytest).__name__)
+                stack.enter_context(faults)
             if settings.no_sync and self._forbids_waits:
                 stack.callback(openreg.set_sync_debug_mode, openreg.get_sync_debug_mode())
                 openreg.set_sync_debug_mode("error")

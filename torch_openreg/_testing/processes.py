@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
@@ -24,7 +25,10 @@ from torch_openreg import openreg
 
 _VARIABLE = "_TORCH_OPENREG_FORK_SERVER"
 
-Run = Callable[[pytest.Item, "pytest.Item | None", int], list[pytest.TestReport]]
+Run = Callable[[pytest.Item, int], list[pytest.TestReport]]
+# What a child sends: its reports and the arguments of pytest_warning_recorded, or why there are none, or why the whole
+# run ends.
+Answer = tuple[list[dict[str, Any]], list[dict[str, Any]]] | str | BaseException
 
 
 def is_server() -> bool:
@@ -36,7 +40,13 @@ def _arguments(config: pytest.Config) -> list[str]:
     """The arguments of the command line, with which the server collects the same tests."""
     worker = getattr(config, "workerinput", None)
     arguments = worker["mainargv"][1:] if worker else [str(each) for each in config.invocation_params.args]
-    return [*arguments, "-n0"] if config.pluginmanager.hasplugin("xdist") else arguments
+    if config.pluginmanager.hasplugin("xdist"):
+        arguments.append("-n0")
+    if config.pluginmanager.hasplugin("tmpdir"):
+        # pytest empties the folder of --basetemp, so the server has a folder of its own in that of the user's pytest.
+        base = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        arguments.append(f"--basetemp={base / 'own_process'}")
+    return arguments
 
 
 class ForkServer:
@@ -62,7 +72,10 @@ class ForkServer:
         self._connection = Connection(ours.detach())
 
     def run(self, item: pytest.Item, environment: dict[str, str], run: int) -> list[pytest.TestReport]:
-        """Runs a test once, and returns its reports. If the process dies, the report says of what."""
+        """Runs a test once, and returns its reports. If the process dies, the report says of what.
+
+        The test's warnings become warnings of this pytest. Raises what ended the whole run, such as pytest.exit().
+        """
         try:
             self._connection.send((item.nodeid, environment, run))
             answer = self._connection.recv()
@@ -72,8 +85,14 @@ class ForkServer:
             answer = f"The process that runs tests with a device of their own did not start. It said:\n{said}"
         if isinstance(answer, str):
             return [_failure(item, answer)]
+        if isinstance(answer, BaseException):
+            raise answer
+        reports, recorded = answer
         hook = self._config.hook
-        return [hook.pytest_report_from_serializable(config=self._config, data=data) for data in answer]
+        for each in recorded:
+            message = _read_warning(*each.pop("written"))
+            hook.pytest_warning_recorded.call_historic(kwargs={**each, "warning_message": message})
+        return [hook.pytest_report_from_serializable(config=self._config, data=data) for data in reports]
 
     def close(self) -> None:
         self._connection.close()
@@ -89,6 +108,8 @@ def serve(session: pytest.Session, run: Run) -> bool:
     """The side of the server: runs the tests that it is asked for. Returns when nobody can ask any more."""
     connection = Connection(int(os.environ.pop(_VARIABLE)))
     items = {item.nodeid: item for item in session.items}
+    if session.config.pluginmanager.hasplugin("tmpdir"):
+        session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # once for all children
     gc.freeze()  # otherwise a collection in a child would write to every object, and copy all their pages
     for nodeid, environment, number in _requests(connection):
         connection.send(_in_child(lambda: _run(items, nodeid, environment, number, run)))  # noqa: B023
@@ -103,9 +124,7 @@ def _requests(connection: Connection) -> Iterator[tuple[str, dict[str, str], int
             return
 
 
-def _run(
-    items: dict[str, pytest.Item], nodeid: str, environment: dict[str, str], number: int, run: Run
-) -> list[dict[str, Any]] | str:
+def _run(items: dict[str, pytest.Item], nodeid: str, environment: dict[str, str], number: int, run: Run) -> Answer:
     if nodeid not in items:
         return f"{nodeid} was not collected in the process that runs tests with a device of their own."
     if openreg._is_in_bad_fork():  # the server has started the device
@@ -119,18 +138,45 @@ def _run(
         openreg.models._obey_environment()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+    warned = _Warnings()
+    item.config.pluginmanager.register(warned)
+    try:
+        reports = run(item, number)
+    except (KeyboardInterrupt, pytest.exit.Exception) as error:
+        return error
     hook = item.config.hook
-    return [hook.pytest_report_to_serializable(config=item.config, report=each) for each in run(item, None, number)]
+    return [hook.pytest_report_to_serializable(config=item.config, report=each) for each in reports], warned.recorded
 
 
-def _in_child(function: Callable[[], object]) -> object:
+class _Warnings:
+    """Records the warnings of a test in a form that can be sent."""
+
+    def __init__(self) -> None:
+        self.recorded: list[dict[str, Any]] = []
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
+    ) -> None:
+        if when == "runtest":  # pytest tells a new plugin also of the warnings so far, which are of the collection
+            category = warning_message.category
+            written = category.__module__, category.__name__, str(warning_message.message)
+            written += warning_message.filename, warning_message.lineno
+            self.recorded.append({"written": written, "when": when, "nodeid": nodeid, "location": location})
+
+
+def _read_warning(module: str, name: str, text: str, filename: str, line: int) -> warnings.WarningMessage:
+    category = getattr(sys.modules.get(module), name, None) or type(name, (Warning,), {})
+    return warnings.WarningMessage(Warning(text), category, filename, line)
+
+
+def _in_child(function: Callable[[], Answer]) -> Answer:
     """Calls the function in a forked child. Returns its result, or a description of how the child ended."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         with os.fdopen(writer, "wb") as file:
-            pickle.dump(function(), file)
+            file.write(_pickled(function()))
         sys.stdout.flush()
         os._exit(0)
     os.close(writer)
@@ -138,6 +184,16 @@ def _in_child(function: Callable[[], object]) -> object:
         answer = file.read()
     _, status = os.waitpid(child, 0)
     if answer:
-        return pickle.loads(answer)
+        return pickle.loads(answer)  # type: ignore[no-any-return]
     code = os.waitstatus_to_exitcode(status)
     return f"The test's process ended with {signal.Signals(-code).name if code < 0 else f'the status {code}'}."
+
+
+def _pickled(answer: Answer) -> bytes:
+    try:
+        return pickle.dumps(answer)
+    except Exception as error:  # a property that the test recorded
+        return pickle.dumps(
+            f"The report of the test cannot be sent to pytest's process: {type(error).__name__}: {error}. A test with a "
+            "device of its own may record only what can be pickled."
+        )

@@ -29,9 +29,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import inspect
 import os
+import sys
 import warnings
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -39,6 +42,9 @@ from torch_openreg import _C
 from torch_openreg._faults import ONCE, Fault, parse
 
 __all__ = ["Count", "FaultWarning", "inject"]
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class FaultWarning(UserWarning):
@@ -58,7 +64,10 @@ class inject(contextlib.ContextDecorator):
 
     Raises ValueError for a program that cannot be read; the message names the closest words. The end of the block waits
     for all devices, so that the faults of queued work happen in the block. It raises a failure that was injected into
-    queued work and that no call has raised. It warns with FaultWarning for each fault that never happened.
+    queued work and that no call has raised. It warns with FaultWarning for each fault that never happened; the warning
+    names the line that calls ``inject``.
+
+    Raises TypeError for a decorated generator function or ``async def``: its body runs after the call.
     """
 
     def __init__(self, program: str) -> None:
@@ -66,9 +75,20 @@ class inject(contextlib.ContextDecorator):
         self._faults: list[Fault] = parse(program)
         self._handles: list[int] = []
         self._counts: list[Count] = []
+        self._place = _caller()
+
+    def __call__(self, func: _Function) -> _Function:
+        if inspect.iscoroutinefunction(func) or inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+            raise TypeError(
+                f"inject() does not decorate {func.__qualname__}(): a call of it only makes a generator or a coroutine, "
+                "and the faults would be removed before its body runs. Write `with inject(...):` in the body."
+            )
+        return super().__call__(func)
 
     def _recreate_cm(self) -> inject:
-        return type(self)(self.program)
+        other = type(self)(self.program)
+        other._place = self._place
+        return other
 
     @property
     def counts(self) -> list[Count]:
@@ -110,11 +130,8 @@ class inject(contextlib.ContextDecorator):
             raise failure
         for count in counts:
             if count.fired == 0:
-                warnings.warn(
-                    f"The fault {count.text!r} never fired: it met {count.seen} calls that match.",
-                    FaultWarning,
-                    stacklevel=2,
-                )
+                text = f"The fault {count.text!r} never fired: it met {count.seen} calls that match."
+                warnings.warn_explicit(text, FaultWarning, *self._place)
 
     def _wait(self) -> BaseException | None:
         """Waits for all devices. Returns a failure that no call has raised, except that of a device that stays lost."""
@@ -127,6 +144,14 @@ class inject(contextlib.ContextDecorator):
             except Exception as error:
                 first = first or error
         return first if all(fault.duration == ONCE for fault in self._faults) else None
+
+
+def _caller() -> tuple[str, int, str]:
+    """The file, the line and the module of the innermost call that is not of this package or its pytest plugin."""
+    frame = sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("torch_openreg"):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno, str(frame.f_globals.get("__name__"))
 
 
 def _is_started() -> bool:
@@ -146,7 +171,8 @@ def _apply_environment() -> None:
 def _warn_at_exit(faults: inject) -> None:
     for count in faults.counts:
         if count.fired == 0:
-            print(f"OPENREG_FAULTS: the fault {count.text!r} never fired: it met {count.seen} calls that match.")
+            text = f"OPENREG_FAULTS: the fault {count.text!r} never fired: it met {count.seen} calls that match."
+            print(text, file=sys.stderr)
 
 
 _apply_environment()

@@ -25,6 +25,7 @@ from torch_openreg._environment import device_type
 __all__ = ["current", "device_model", "rounds_to_tf32"]
 
 _current: _models.Model | None = None
+_restricting: _models.Model | None = None  # the model whose restrictions the operators have
 
 
 def device_model(name: str | None) -> None:
@@ -38,20 +39,25 @@ def device_model(name: str | None) -> None:
     something, because the operators of the process keep their refusals. Raises ValueError for an unknown name; the
     message has the closest known name.
     """
-    global _current
-    model = None if name is None else _models.find(name)
-    if _current is not None and _current.restricted and (model is None or model.name != _current.name):
+    _choose(None if name is None else _models.find(name))
+
+
+def _choose(model: _models.Model | None, restrict: bool = True) -> None:
+    global _current, _restricting
+    if _restricting is not None and _restricting.restricted and model != _restricting:
         raise RuntimeError(
-            f"This process has the device model {_current.name!r}, and the restrictions on its operators cannot be "
+            f"This process has the device model {_restricting.name!r}, and the restrictions on its operators cannot be "
             "removed. Choose another model in another process."
         )
     _C._set_device_model(None if model is None else model.numbers)
     if device_type == "cuda":
         torch.cuda._cached_device_count = None
     _C._set_alerts(model is None or model.alerts is None or model.alerts["value"])
-    if model is not None and (_current is None or _current.name != model.name):
-        _restrict(model)
     _current = model
+    if restrict and model != _restricting:
+        if model is not None:
+            _restrict(model)
+        _restricting = model
 
 
 def current() -> str | None:
@@ -153,13 +159,15 @@ def _operators_with_dtype() -> list[str]:
 _KEY = "CUDA" if device_type == "cuda" else "PrivateUse1"
 
 
-def _obey_environment() -> None:
+def _obey_environment(restrict: bool = True) -> None:
     """Chooses the model that OPENREG_MODEL names. Called at import, and again before the device starts."""
     if name := os.environ.get("OPENREG_MODEL", "").strip():
-        device_model(name)
+        _choose(_models.find(name), restrict)
     elif _current is None:
         _C._set_device_model(None)
 
 
 if "OPENREG_MODEL" in os.environ:
-    _obey_environment()
+    # The pytest plugin's fork server (_testing.processes) refuses nothing: the marker of a test may choose another model
+    # in its child, and restrictions cannot be removed.
+    _obey_environment(restrict="_TORCH_OPENREG_FORK_SERVER" not in os.environ)
