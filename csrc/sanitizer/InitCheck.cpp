@@ -246,7 +246,7 @@ bool exchange_beta_is_zero(bool is_zero) {
 void check_reads(
     Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found) {
   const Reading reading = reading_of(name);
-  if (reading == Reading::Carries || reading == Reading::Selects) {
+  if (reading == Reading::Carries || reading == Reading::Selects || reading == Reading::Sends) {
     return;
   }
   bool ignores = reading == Reading::Scales && beta_is_zero; // the next operand that the kernel may read
