@@ -143,11 +143,11 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
     """Enables the sanitizer until the end of a ``with`` block, or until ``disable()``.
 
     ``checks`` are "race", "init", "memory" and "leak", as several arguments or joined by commas (default: "race"). In
-    the mode "raise" (the default) each finding raises ``Error``, and the work with the finding does not run. Some findings
-    are about actions that cannot raise, such as the free of a tensor; they are raised by the next work of the thread,
-    or at the end of the block. In the mode "report" nothing raises, and ``session.reports`` has the findings,
-    each once: the same lines and the same memory are not reported again. A session
-    within another session interrupts it. Raises ValueError for an unknown check or mode, and for no check.
+    the mode "raise" (the default) each finding raises ``Error``, and the work with the finding does not run. Some
+    findings are about actions that cannot raise, such as the free of a tensor; they are raised by the next work of the
+    thread, or at the end of the block. In the mode "report" nothing raises, and ``session.reports`` has the findings,
+    each once: the same lines and the same memory are not reported again. A session within another session interrupts
+    it. Raises ValueError for an unknown check or mode, and for no check.
 
     Waits for all devices. Memory that exists already counts as written, and is not reported as a leak.
     """
