@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openreg_c import (
@@ -156,6 +157,25 @@ def test_what_a_subscriber_starts_itself_is_not_told() -> None:
     with Nested():
         call("orMemset", memory, 0, 8)
     assert len(seen) == 2
+    call("orFree", memory)
+
+
+def test_what_a_subscriber_queues_is_not_told_when_it_runs(stream: int) -> None:
+    memory, copied = malloc(8), ctypes.create_string_buffer(8)
+    call("orSetExecutionMode", ASYNC, 0)
+
+    class Queues(Observer):
+        def _told(self, pointer: Any, data: int | None) -> None:
+            super()._told(pointer, data)
+            call("orMemsetAsync", memory, 7, 8, stream)
+
+    with Observer(FILL) as observer, Queues(CALL) as queues:
+        call("orFree", malloc(8))
+        call("orStreamSynchronize", stream)
+    assert [event[5] for event in queues.events] == ["orMalloc", "orMalloc", "orFree", "orFree"]
+    assert observer.events == []
+    call("orMemcpy", copied, memory, 8, DEFAULT)
+    assert copied.raw == b"\x07" * 8
     call("orFree", memory)
 
 

@@ -374,6 +374,22 @@ def test_what_a_raw_thread_of_the_c_api_launches_is_shown(tmp_path: Path) -> Non
     assert set(calls[4:]) <= {"orDeviceSynchronize"}  # the profiler's own, if they end before the trace does
 
 
+def test_the_memory_check_of_the_sanitizer_does_not_appear(run_python: Run, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    program = f"""
+import torch
+x = torch.ones(10, device="{DEVICE}")
+with torch.profiler.profile() as profiled:
+    (x + 1).cpu()
+profiled.export_chrome_trace({str(file)!r})
+"""
+    result = run_python(program, OPENREG_SANITIZER="memory", OPENREG_EXECUTION="async")
+    assert result.returncode == 0, result.stderr
+    trace = Trace.read(file)
+    assert violations(trace) == []
+    assert [each["cat"] for each in trace.device if each["cat"] == "gpu_memset"] == []
+
+
 # ---- nvtx, and the profiler outside -------------------------------------------------------------------------------
 
 

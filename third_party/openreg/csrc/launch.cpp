@@ -102,6 +102,9 @@ orError_t launch(const StreamPtr& stream, Work work, unsigned int flags) {
     runWithin(stream, work);
     return orSuccess;
   }
+  if (thisThread.tells) {
+    work.kind = 0; // a subscriber starts the work, so no subscriber is told of it, also when it runs later
+  }
   if (isChaos()) {
     work.hostMemory = noteHostMemory(work);
   }
