@@ -340,13 +340,16 @@ for kind in ("accepts", "refuses"):
         how = error(lambda: macro.call(torch.ones(4, device=d).to(getattr(torch, dtype))))
         if (how == "nothing") != (kind == "accepts"):
             wrong.append([macro.kernel, kind, dtype, how[:90]])
+        on_cpu = error(lambda: macro.call(torch.ones(4).to(getattr(torch, dtype))))
+        if on_cpu != "nothing":
+            wrong.append([macro.kernel, "the CPU refuses", dtype, on_cpu[:90]])
 print(json.dumps(wrong))
 """
 )
 
 
 def test_the_dispatch_macros_of_cudas_sources_agree() -> None:
-    assert [len(list(dispatch_macros.rows(kind))) for kind in ("accepts", "refuses")] == [105, 84]
+    assert [len(list(dispatch_macros.rows(kind))) for kind in ("accepts", "refuses")] == [149, 66]
     assert json.loads(answer(MACROS, "cuda-a100").splitlines()[-1]) == []
 
 
