@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from conftest import environment_without_switches
 from tests.device_models import __main__ as tables
 from tests.device_models import dispatch_macros
 from torch_openreg import _models
+from torch_openreg._cli import models as models_command
 
 ROOT = Path(__file__).parents[1]
 
@@ -82,10 +84,66 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
         ('{"alerts": {"value": false}}', "gives no source for alerts"),
         ('{"propertys": {}}', "has the unknown key 'propertys'"),
         ("{", "cannot be read"),
+        ("[]", "mine.json is not a JSON object"),
+        ('{"like": ["mine"]}', "mine.json is like itself"),
+        ('{"like": "cuda-t4"}', "mine.json has a `like` that is not a list"),
+        ('{"like": ["cuda-t5"]}', "mine.json is like the unknown model 'cuda-t5'. Did you mean 'cuda-t4'?"),
+        ('{"properties": {"major": {"source": "me"}}}', "has no \"value\" in the property 'major'"),
+        ('{"properties": {"major": {"value": "7", "source": "me"}}}', "has '7' as the property 'major': it is a whole"),
+        ('{"properties": {"total_memory": {"value": -1, "source": "me"}}}', "has -1 as the property 'total_memory'"),
+        ('{"properties": {"name": {"value": 7, "source": "me"}}}', "has 7 as the property 'name': it is a text"),
+        ('{"tf32": {"value": "no", "source": "me"}}', "has 'no' as tf32: it is true or false"),
+        (
+            '{"absent_dtypes": [{"dtype": "float65", "error": "TypeError", "message": "m", "source": "me"}]}',
+            "unknown dtype in an entry of absent_dtypes: 'float65'. Did you mean 'float64'?",
+        ),
+        (
+            '{"absent_dtypes": [{"dtype": "float64", "error": "TypError", "message": "m", "source": "me"}]}',
+            "unknown error in an entry of absent_dtypes: 'TypError'. Did you mean 'TypeError'?",
+        ),
+        (
+            '{"missing_operators": [{"operators": ["aten::mm"], "source": "me"}]}',
+            'has no "message" in an entry of missing_operators',
+        ),
+        (
+            '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "source": "me"}]}',
+            'has an entry of refusals without a "kernel" and a "message"',
+        ),
+        (
+            '{"refusals": [{"operator": ["aten::mm"], "source": "me"}]}',
+            "unknown word in an entry of refusals: 'operator'. Did you mean 'operators'?",
+        ),
+        (
+            '{"only_operators": {"operators": [], "message": "no", "source": "me"}}',
+            "has only_operators whose message does not contain {operator}",
+        ),
     ):
         mine.write_text(text)
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=re.escape(sentence)):
             _models.find(str(mine))
+
+
+def test_a_model_that_does_not_round_is_shown_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text('{"like": ["cuda-a100"], "tf32": {"value": false, "source": "me"}}')
+    assert models_command.main([str(mine), "cuda-a100"]) == 0
+    assert re.search(r"^TensorFloat-32 +no +yes$", capsys.readouterr().out, re.MULTILINE)
+    assert models_command.main([str(mine)]) == 0
+    assert "TensorFloat-32" not in capsys.readouterr().out
+
+
+def test_models_of_the_same_name_in_two_folders_are_two_models(tmp_path: Path) -> None:
+    for folder, dtype in (("a", "bool"), ("b", "int8")):
+        row = {"operators": ["aten::mm"], "argument": "self", "dtypes": [dtype], "kernel": "k", "source": "me"}
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.json").write_text(json.dumps({"refusals": [row]}))
+    code = f"""
+openreg.device_model({str(tmp_path / "a" / "mine.json")!r})
+openreg.device_model({str(tmp_path / "a" / "mine.json")!r})
+try: openreg.device_model({str(tmp_path / "b" / "mine.json")!r})
+except RuntimeError as error: print(error)
+"""
+    assert answer(code).startswith("This process has the device model 'mine', and the restrictions on its operators")
 
 
 # ---- choosing one ----------------------------------------------------------------------------------------------------
@@ -282,13 +340,16 @@ for kind in ("accepts", "refuses"):
         how = error(lambda: macro.call(torch.ones(4, device=d).to(getattr(torch, dtype))))
         if (how == "nothing") != (kind == "accepts"):
             wrong.append([macro.kernel, kind, dtype, how[:90]])
+        on_cpu = error(lambda: macro.call(torch.ones(4).to(getattr(torch, dtype))))
+        if on_cpu != "nothing":
+            wrong.append([macro.kernel, "the CPU refuses", dtype, on_cpu[:90]])
 print(json.dumps(wrong))
 """
 )
 
 
 def test_the_dispatch_macros_of_cudas_sources_agree() -> None:
-    assert [len(list(dispatch_macros.rows(kind))) for kind in ("accepts", "refuses")] == [105, 84]
+    assert [len(list(dispatch_macros.rows(kind))) for kind in ("accepts", "refuses")] == [149, 66]
     assert json.loads(answer(MACROS, "cuda-a100").splitlines()[-1]) == []
 
 
@@ -315,6 +376,22 @@ assert torch.equal(convolved(conv), conv(image))
 torch.backends.cuda.matmul.allow_tf32 = True
 print(torch.equal(product(), x @ x), torch.equal(product(), round(x) @ round(x)))
 """
+
+
+@pytest.mark.parametrize(
+    ("switch", "rounds"),
+    [
+        ("cuda.matmul.fp32_precision = 'tf32'", ["False", "False"]),
+        ("fp32_precision = 'tf32'", ["False", "False"]),
+        ("fp32_precision = 'ieee'", ["True", "True"]),
+        ("cudnn.conv.fp32_precision = 'ieee'", ["True", "True"]),
+    ],
+)
+def test_the_switches_of_fp32_precision_choose_what_is_rounded(switch: str, rounds: list[str]) -> None:
+    head = TF32.partition("assert")[0]
+    code = "print(torch.equal(product(), x @ x), torch.equal(convolved(conv), conv(image)))"
+    code = f"{head}torch.backends.{switch}\n{code}"
+    assert answer(code, "cuda-a100").split() == rounds
 
 
 def test_convolutions_and_allowed_products_have_rounded_inputs() -> None:

@@ -383,7 +383,9 @@ def test_a_body_that_runs_after_the_call_is_not_decorated() -> None:
         yield
 
     for function in (coroutine, generator, both):
-        with pytest.raises(TypeError, match=rf"^inject\(\) does not decorate .*{function.__name__}\(\): a call of it"):
+        with pytest.raises(
+            TypeError, match=rf"^inject\(\) does not decorate .*{function.__name__}\(\): a call only makes "
+        ):
             inject("malloc:1=oom")(function)
 
 

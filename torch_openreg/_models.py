@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,21 @@ PROPERTIES = {  # the numbers of get_device_properties() that a model may set, w
     "device_count": "",
     "peer_access": "",
     "allocation_alignment": "bytes",
+}
+_FLAGS = ("is_integrated", "is_multi_gpu_board", "peer_access")
+DTYPES = (
+    *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "complex32", "complex64"),
+    *("complex128", "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"),
+    *("float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
+)
+_ENTRIES = {  # the words of an entry of each kind: those that it must have, those that it may have
+    "properties": (("value",), ()),
+    "tf32": (("value",), ()),
+    "alerts": (("value",), ()),
+    "only_operators": (("operators", "message"), ()),
+    "absent_dtypes": (("dtype", "error", "message"), ()),
+    "missing_operators": (("operators", "message"), ()),
+    "refusals": (("operators", "argument", "dtypes"), ("kernel", "message", "error")),
 }
 _RESTRICTIONS = ("absent_dtypes", "missing_operators", "refusals")
 _KEYS = ("about", "like", "properties", "tf32", "alerts", "only_operators", *_RESTRICTIONS)
@@ -87,27 +103,20 @@ def find(name: str) -> Model:
     return _read(os.path.join(FOLDER, f"{name}.json"), name)
 
 
-def _read(path: str, name: str) -> Model:
+def _read(path: str, name: str, readers: tuple[str, ...] = ()) -> Model:
+    """The model of a file. ``readers`` are the files whose ``like`` led to this one."""
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
     except (OSError, ValueError) as error:
         raise ValueError(f"The device model {path} cannot be read: {error}") from None
-    for key in data:
-        if key not in _KEYS:
-            raise ValueError(f"The device model {path} has the unknown key {key!r}. There are {', '.join(_KEYS)}.")
-    for word, each in data.get("properties", {}).items():
-        if word not in PROPERTIES:
-            hint = did_you_mean(word, PROPERTIES)
-            raise ValueError(f"The device model {path} has the unknown property {word!r}.{hint}")
-        _check_source(each, f"the property {word!r}", path)
+    _check(data, path)
     model = Model(name, data.get("about", ""))
     for other in data.get("like", ()):
-        folder = os.path.dirname(path)
-        part = f"{other}.json"
-        model = _joined(
-            model, _read(os.path.join(folder if os.path.exists(os.path.join(folder, part)) else FOLDER, part), other)
-        )
+        part = _path_of(other, path)
+        if part in (path, *readers):
+            raise ValueError(f"The device model {path} is like itself: its `like` leads back to {part}.")
+        model = _joined(model, _read(part, other, (path, *readers)))
     own = Model(
         name,
         data.get("about", ""),
@@ -119,18 +128,85 @@ def _read(path: str, name: str) -> Model:
         tuple(data.get("missing_operators", ())),
         tuple(data.get("refusals", ())),
     )
-    for kind in ("tf32", "alerts", "only_operators"):
-        if kind in data:
-            _check_source(data[kind], kind, path)
-    for kind in _RESTRICTIONS:
-        for each in getattr(own, kind):
-            _check_source(each, f"an entry of {kind}", path)
     return _joined(own, model)
 
 
-def _check_source(entry: object, what: str, path: str) -> None:
+def _path_of(name: str, path: str) -> str:
+    """The file of a model that ``like`` names in the file ``path``: in its folder, or in this package."""
+    for folder in (os.path.dirname(path), FOLDER):
+        if os.path.exists(part := os.path.join(folder, f"{name}.json")):
+            return part
+    raise ValueError(f"The device model {path} is like the unknown model {name!r}.{did_you_mean(name, names())}")
+
+
+def _check(data: object, path: str) -> None:
+    """Raises ValueError for the first thing in the data of a file that a model cannot have."""
+    if not isinstance(data, dict):
+        raise ValueError(f"The device model {path} is not a JSON object.")
+    for key in data:
+        _check_word(key, _KEYS, "key", path)
+    if not _is_list(data.get("like", [])):
+        raise ValueError(f'The device model {path} has a `like` that is not a list of names, such as ["cuda-a100"].')
+    for kind in ("properties", *_RESTRICTIONS):
+        shape = dict if kind == "properties" else list
+        if not isinstance(data.get(kind, shape()), shape):
+            raise ValueError(f"The device model {path} has {kind} that are not a JSON {shape.__name__}.")
+    for word, each in data.get("properties", {}).items():
+        _check_word(word, PROPERTIES, "property", path)
+        _check_entry("properties", each, f"the property {word!r}", path)
+        value = each["value"]
+        allowed: tuple[type, ...] = (str,) if word == "name" else (bool, int) if word in _FLAGS else (int,)
+        if type(value) not in allowed or (word != "name" and value < 0):
+            expected = "a text" if word == "name" else "true or false" if word in _FLAGS else "a whole number from 0 on"
+            raise ValueError(f"The device model {path} has {value!r} as the property {word!r}: it is {expected}.")
+    for kind in ("tf32", "alerts", "only_operators"):
+        if kind in data:
+            _check_entry(kind, data[kind], kind, path)
+    for kind in ("tf32", "alerts"):
+        if kind in data and not isinstance(data[kind]["value"], bool):
+            raise ValueError(f"The device model {path} has {data[kind]['value']!r} as {kind}: it is true or false.")
+    if "only_operators" in data and "{operator}" not in data["only_operators"]["message"]:
+        raise ValueError(f"The device model {path} has only_operators whose message does not contain {{operator}}.")
+    for kind in _RESTRICTIONS:
+        for each in data.get(kind, ()):
+            _check_entry(kind, each, f"an entry of {kind}", path)
+    for each in data.get("refusals", ()):
+        if "kernel" not in each and "message" not in each:
+            raise ValueError(f'The device model {path} has an entry of refusals without a "kernel" and a "message".')
+
+
+def _check_entry(kind: str, entry: object, what: str, path: str) -> None:
     if not isinstance(entry, dict) or not entry.get("source"):
         raise ValueError(f'The device model {path} gives no source for {what}. It is written with a "source".')
+    needed, optional = _ENTRIES[kind]
+    for word in entry:
+        _check_word(word, (*needed, *optional, "source"), f"word in {what}:", path)
+    for word in needed:
+        if word not in entry:
+            raise ValueError(f'The device model {path} has no "{word}" in {what}.')
+    for word in ("operators", "dtypes"):
+        if not _is_list(entry.get(word, [])):
+            raise ValueError(f'The device model {path} has "{word}" in {what} that are not a list of texts.')
+    for word in ("message", "kernel", "argument"):
+        if not isinstance(entry.get(word, ""), str):
+            raise ValueError(f'The device model {path} has a "{word}" in {what} that is not a text.')
+    if "error" in entry:
+        _check_word(entry["error"], ERRORS, f"error in {what}:", path)
+    for dtype in (*entry.get("dtypes", ()), *([entry["dtype"]] if "dtype" in entry else ())):
+        _check_word(dtype, DTYPES, f"dtype in {what}:", path)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _check_word(word: object, known: Iterable[str], what: str, path: str) -> None:
+    known = tuple(known)
+    if word not in known:
+        hint = did_you_mean(str(word), known)
+        raise ValueError(
+            f"The device model {path} has the unknown {what} {word!r}.{hint} There are {', '.join(known)}."
+        )
 
 
 def _joined(first: Model, second: Model) -> Model:

@@ -1,6 +1,7 @@
 """Which dtypes CUDA's kernels take, read by hand from the dispatch macros of their sources: independent of OpInfo.
 
-The operator is called as in ``call``; ``x`` is a tensor of the dtype, with ones.
+The operator is called as in ``call``; ``x`` is a tensor of the dtype, with ones. ``accepts`` and ``refuses`` have
+only dtypes that the CPU accepts: a device without a model would refuse the others too.
 """
 
 from __future__ import annotations
@@ -28,35 +29,35 @@ class Macro(NamedTuple):
 F = torch.nn.functional
 MACROS = (
     # AT_DISPATCH_INTEGRAL_TYPES
-    Macro("GcdLcmKernel.cu", "gcd_cuda", INTEGERS, (*FLOATS, *HALVES, "bool"), lambda x: torch.gcd(x, x)),
-    Macro("GcdLcmKernel.cu", "lcm_cuda", INTEGERS, (*FLOATS, *HALVES, "bool"), lambda x: torch.lcm(x, x)),
+    Macro("GcdLcmKernel.cu", "gcd_cuda", INTEGERS, (), lambda x: torch.gcd(x, x)),
+    Macro("GcdLcmKernel.cu", "lcm_cuda", INTEGERS, (), lambda x: torch.lcm(x, x)),
     # AT_DISPATCH_INTEGRAL_TYPES_AND(kBool)
     Macro(
         "BinaryBitwiseOpsKernels.cu",
         "bitwise_and_cuda",
         (*INTEGERS, "bool"),
-        (*FLOATS, *HALVES, *COMPLEX),
+        (),
         lambda x: x & x,
     ),
     Macro(
         "BinaryBitwiseOpsKernels.cu",
         "bitwise_or_cuda",
         (*INTEGERS, "bool"),
-        (*FLOATS, *HALVES, *COMPLEX),
+        (),
         lambda x: x | x,
     ),
     Macro(
         "BinaryBitwiseOpsKernels.cu",
         "bitwise_xor_cuda",
         (*INTEGERS, "bool"),
-        (*FLOATS, *HALVES, *COMPLEX),
+        (),
         lambda x: x ^ x,
     ),
     # AT_DISPATCH_FLOATING_TYPES_AND2(Half, BFloat16)
-    Macro("ActivationHardswishKernel.cu", "hardswish_cuda", (*FLOATS, *HALVES), INTEGERS, F.hardswish),
-    Macro("ActivationGeluKernel.cu", "GeluCUDAKernelImpl", (*FLOATS, *HALVES), INTEGERS, F.gelu),
-    Macro("ActivationEluKernel.cu", "elu_cuda", (*FLOATS, *HALVES), INTEGERS, F.elu),
-    Macro("ActivationSiluKernel.cu", "silu_cuda", (*FLOATS, *HALVES), INTEGERS, F.silu),
+    Macro("ActivationHardswishKernel.cu", "hardswish_cuda", (*FLOATS, *HALVES), (), F.hardswish),
+    Macro("ActivationGeluKernel.cu", "GeluCUDAKernelImpl", (*FLOATS, *HALVES), (), F.gelu),
+    Macro("ActivationEluKernel.cu", "elu_cuda", (*FLOATS, *HALVES), (), F.elu),
+    Macro("ActivationSiluKernel.cu", "silu_cuda", (*FLOATS, *HALVES), (), F.silu),
     Macro(
         "DilatedMaxPool2d.cu",
         "max_pool2d_with_indices_out_cuda_frame",
@@ -94,12 +95,64 @@ MACROS = (
         INTEGERS,
         lambda x: torch.mv(matrix(x), matrix(x)[0]),
     ),
+    Macro("Blas.cpp", "dot", (*FLOATS, *HALVES, *COMPLEX), INTEGERS, lambda x: torch.dot(x, x)),
+    Macro("Blas.cpp", "dot", (*FLOATS, *HALVES, *COMPLEX), INTEGERS, lambda x: torch.vdot(x, x)),
+    Macro(
+        "Blas.cpp",
+        "addmm_cuda",
+        (*FLOATS, *HALVES, *COMPLEX),
+        INTEGERS,
+        lambda x: torch.addmm(matrix(x), matrix(x), matrix(x)),
+    ),
+    Macro(
+        "Blas.cpp",
+        "baddbmm_cuda",
+        (*FLOATS, *HALVES, *COMPLEX),
+        INTEGERS,
+        lambda x: torch.baddbmm(matrix(x)[None], matrix(x)[None], matrix(x)[None]),
+    ),
+    Macro(
+        "Blas.cpp",
+        "addmv_impl_cuda",
+        (*FLOATS, *HALVES, *COMPLEX),
+        INTEGERS,
+        lambda x: torch.addmv(matrix(x)[0], matrix(x), matrix(x)[0]),
+    ),
+    # AT_DISPATCH_FLOATING_TYPES_AND2(Half, BFloat16)
+    Macro(
+        "AveragePool3d.cu",
+        "avg_pool3d_out_cuda",
+        FLOATS,
+        ("int64",),
+        lambda x: F.avg_pool3d(image(x)[None], 1),
+    ),
+    Macro(
+        "UpSampleBilinear2d.cu",
+        "upsample_bilinear2d_out_frame",
+        (*FLOATS, *HALVES),
+        ("uint8",),
+        lambda x: F.interpolate(image(x), (4, 4), mode="bilinear"),
+    ),
+    Macro(
+        "UpSampleBicubic2d.cu",
+        "upsample_bicubic2d_out_frame",
+        (*FLOATS, *HALVES),
+        ("uint8",),
+        lambda x: F.interpolate(image(x), (4, 4), mode="bicubic"),
+    ),
+    Macro(
+        "Dropout.cu",
+        "masked_scale",
+        (*FLOATS, *HALVES),
+        (*INTEGERS, "bool"),
+        lambda x: torch.ops.aten.native_dropout_backward(x, x.bool(), 2.0),
+    ),
     # AT_DISPATCH_ALL_TYPES_AND3(Half, Bool, BFloat16)
     Macro(
         "StepKernel.cu",
         "heaviside_cuda",
         (*INTEGERS, *FLOATS, *HALVES, "bool"),
-        COMPLEX,
+        (),
         lambda x: torch.heaviside(x, x),
     ),
     # AT_DISPATCH_INTEGRAL_TYPES, and AT_DISPATCH_FLOATING_TYPES_AND2(Half, BFloat16)
@@ -107,7 +160,7 @@ MACROS = (
         "BinaryRemainderKernel.cu",
         "remainder_cuda",
         (*INTEGERS, *FLOATS, *HALVES),
-        COMPLEX,
+        (),
         lambda x: torch.remainder(x, x),
     ),
     # AT_DISPATCH_FLOATING_TYPES, and Half and BFloat16 before it

@@ -194,6 +194,6 @@ def _pickled(answer: Answer) -> bytes:
         return pickle.dumps(answer)
     except Exception as error:  # a property that the test recorded
         return pickle.dumps(
-            f"The report of the test cannot be sent to pytest's process: {type(error).__name__}: {error}. A test with a "
-            "device of its own may record only what can be pickled."
+            f"The report of the test cannot be sent to pytest's process: {type(error).__name__}: {error}. A test with "
+            "a device of its own may record only what can be pickled."
         )

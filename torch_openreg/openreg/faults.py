@@ -80,7 +80,7 @@ class inject(contextlib.ContextDecorator):
     def __call__(self, func: _Function) -> _Function:
         if inspect.iscoroutinefunction(func) or inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
             raise TypeError(
-                f"inject() does not decorate {func.__qualname__}(): a call of it only makes a generator or a coroutine, "
+                f"inject() does not decorate {func.__qualname__}(): a call only makes a generator or a coroutine, "
                 "and the faults would be removed before its body runs. Write `with inject(...):` in the body."
             )
         return super().__call__(func)

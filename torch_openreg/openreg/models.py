@@ -168,6 +168,6 @@ def _obey_environment(restrict: bool = True) -> None:
 
 
 if "OPENREG_MODEL" in os.environ:
-    # The pytest plugin's fork server (_testing.processes) refuses nothing: the marker of a test may choose another model
-    # in its child, and restrictions cannot be removed.
+    # The pytest plugin's fork server (_testing.processes) refuses nothing: a test's marker may choose another model in
+    # its child, and restrictions cannot be removed.
     _obey_environment(restrict="_TORCH_OPENREG_FORK_SERVER" not in os.environ)

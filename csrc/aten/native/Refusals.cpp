@@ -153,7 +153,7 @@ class Rounding final : public InFront {
   }
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-    if (convolution_ ? globalContext().allowTF32CuDNN(Float32Op::CONV) : globalContext().allowTF32CuBLAS()) {
+    if (allowed()) {
       c10::IValue* arguments = stack->data() + stack->size() - op.schema().arguments().size();
       for (const size_t index : indices_) {
         if (arguments[index].isTensor() && arguments[index].toTensor().scalar_type() == kFloat) {
@@ -165,6 +165,13 @@ class Rounding final : public InFront {
   }
 
  private:
+  // As cuDNN's and cuBLAS's callers in PyTorch. allowTF32CuBLAS() would raise after torch.backends.*.fp32_precision.
+  bool allowed() const {
+    const Context& context = globalContext();
+    return convolution_ ? context.allowTF32CuDNN(Float32Op::CONV)
+                        : context.float32Precision(Float32Backend::CUDA, Float32Op::MATMUL) == Float32Precision::TF32;
+  }
+
   std::vector<size_t> indices_;
   bool convolution_;
 };
