@@ -164,7 +164,7 @@ def test_a_collective_fails_if_a_rank_is_killed_during_it() -> None:
 @pytest.mark.parametrize("after", [None, 0.0, 0.01], ids=["before", "at its begin", "during it"])
 @pytest.mark.parametrize("killed", [1, 2, 3])
 def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: float | None) -> None:
-    """Rank 2 is the one through which its host speaks with the other host. `after`: seconds after the call, None: before."""
+    """Rank 2 speaks with the other host. `after`: seconds between the call and the death; None: before the call."""
     group = Group(4, hosts=2)
     others = [rank for rank in range(4) if rank != killed]
     if after is None:

@@ -158,9 +158,9 @@ class _Warnings:
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
         if when == "runtest":  # pytest tells a new plugin also of the warnings so far, which are of the collection
-            category = warning_message.category
-            written = category.__module__, category.__name__, str(warning_message.message)
-            written += warning_message.filename, warning_message.lineno
+            given = warning_message
+            category = given.category
+            written = (category.__module__, category.__name__, str(given.message), given.filename, given.lineno)
             self.recorded.append({"written": written, "when": when, "nodeid": nodeid, "location": location})
 
 
@@ -184,7 +184,7 @@ def _in_child(function: Callable[[], Answer]) -> Answer:
         answer = file.read()
     _, status = os.waitpid(child, 0)
     if answer:
-        return pickle.loads(answer)  # type: ignore[no-any-return]
+        return pickle.loads(answer)
     code = os.waitstatus_to_exitcode(status)
     return f"The test's process ended with {signal.Signals(-code).name if code < 0 else f'the status {code}'}."
 
