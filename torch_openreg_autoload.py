@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from types import FrameType, ModuleType
 
@@ -48,12 +49,24 @@ def _load() -> ModuleType | None:
     # torch_openreg may be half imported: its import, in this thread or another one, may have caused `import torch`.
     try:
         import torch_openreg
+
+        load: Callable[[], ModuleType | None] = torch_openreg._loader.load
     except RuntimeError:
         # importlib's deadlock error: another thread has just begun to import torch_openreg, and waits for torch.
         if "torch_openreg" not in sys.modules:
             raise
-        torch_openreg = sys.modules["torch_openreg"]
-    return torch_openreg._loader.load()
+        load = sys.modules["torch_openreg"]._loader.load
+    except Exception as error:
+        if os.environ.get("TORCH_OPENREG_AUTOLOAD") == "strict":
+            raise
+        # A Python file of the package is missing or cut, so the package cannot explain that at the first use.
+        warnings.warn(
+            f'The device "openreg" is not available: torch_openreg cannot be imported ({type(error).__name__}: {error}). '
+            "Install torch_openreg again, or remove it with `pip uninstall torch_openreg`.",
+            stacklevel=2,
+        )
+        return None
+    return load()
 
 
 def _load_last() -> None:

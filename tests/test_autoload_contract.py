@@ -286,6 +286,23 @@ def test_a_cut_build_record_is_explained_at_first_use(environment: Environment) 
         assert cause.startswith("ImportError(")
 
 
+@pytest.mark.parametrize("file", ["__init__.py", "_loader.py", "_environment.py", ""])
+def test_a_python_file_that_is_cut_or_missing_does_not_break_import_torch(environment: Environment, file: str) -> None:
+    if file:
+        (environment.package / file).write_bytes(b"")
+    else:
+        shutil.rmtree(environment.package)
+    program = """
+import warnings
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    import torch
+print(torch.ones(2).sum().item(), [str(each.message).partition(" (")[0] for each in told])
+"""
+    sentence = 'The device "openreg" is not available: torch_openreg cannot be imported'
+    assert environment.run(program) == f"2.0 ['{sentence}']\n"
+
+
 def test_a_tool_that_changes_a_library_can_record_it_anew(environment: Environment) -> None:
     for name in LIBRARIES:
         with (environment.package / name).open("ab") as library:

@@ -203,6 +203,30 @@ def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Python, mod
 # ---- errors, caches ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_a_compiled_kernel_refuses_memory_that_was_resized_to_0(python: Python, mode: str) -> None:
+    result = python(
+        """
+        double = torch.compile(lambda x: x * 2 + 1)
+        x = torch.ones(300, device="openreg")
+        double(x)
+        x.untyped_storage().resize_(0)
+        try:
+            double(x)
+        except RuntimeError as error:
+            print(str(error).splitlines()[0])
+        print(torch.ones(2, device="openreg").sum().item())
+        """,
+        OPENREG_EXECUTION=mode,
+    )
+    first, last = output_of(result).splitlines()
+    assert first == (
+        "OpenReg error: an illegal memory access was encountered (orErrorIllegalAddress from graph_0_cpp_fused_add_mul_0: "
+        "the storage of an operand with 1200 bytes was resized to 0 bytes)"
+    )
+    assert last == "2.0"
+
+
 def test_without_a_cpp_compiler_one_sentence_says_what_to_install(python: Python, tmp_path: Path) -> None:
     code = """
         try:

@@ -31,11 +31,15 @@ LOCKS = {
         "ForkSafeMutex",
     ),
     ("csrc/runtime/memory/OpenRegDeviceBlockCache.h", "mutex_"): (
-        "below it only the device's own locks; waits, Python's observers and subscribers come after unlock()",
+        "below it only the device's own locks; waits and Python's observers come after unlock(); events are made under "
+        "FixLine, so that no subscriber asks Python",
         "mutex() refuses; freeing does nothing",
     ),
     ("csrc/runtime/OpenRegFunctions.cpp", "start_mutex"): ("registrations", "ForkSafeMutex"),
-    ("csrc/runtime/OpenRegGenerator.h", "mutex"): ("launches with orLaunchNoWait", "cpu_generator() refuses"),
+    ("csrc/runtime/OpenRegGenerator.h", "mutex"): (
+        "launches with orLaunchNoWait, under FixLine",
+        "cpu_generator() refuses",
+    ),
     ("csrc/runtime/OpenRegMutex.h", "mutex_"): ("the member of ForkSafeMutex", "held across fork()"),
     ("csrc/runtime/OpenRegSharing.cpp", "mutex"): ("lists of slots", "release_sent() and the others refuse"),
     ("csrc/runtime/OpenRegStream.cpp", "create"): ("creates a stream", "create() refuses"),
@@ -43,7 +47,10 @@ LOCKS = {
         "a list of calls; the hook runs outside",
         "taken by the engine's threads; a child has none",
     ),
-    ("csrc/distributed/GlooEngine.h", "mutex_"): ("a set of works", "taken by the engine's threads; a child has none"),
+    ("csrc/distributed/GlooEngine.h", "mutex_"): (
+        "a set of works, and a pointer",
+        "taken by the engine's threads; a child has none",
+    ),
     ("csrc/distributed/CollectiveCall.h", "mutex"): ("a failure", "taken by the engine's threads"),
     ("csrc/distributed/ProcessGroupOCCL.h", "mutex_"): ("creates a stream", "submit() refuses"),
     ("csrc/distributed/SharedEngine.h", "mutex_"): (
@@ -134,6 +141,21 @@ RACES = {
         "torch.openreg.record_launch_sites()",
         "lambda: torch.rand(4, device='openreg'), lambda: torch.rand(4, device='openreg'), "
         "torch.openreg.initial_seed, torch.openreg.get_rng_state",
+    ),
+    "the sanitizer's line of a kernel that draws random numbers, and the generator": (
+        "torch.openreg.sanitizer.enable('race')",
+        "lambda: torch.rand(4, device='openreg'), lambda: torch.rand(4, device='openreg'), "
+        "torch.openreg.initial_seed, torch.openreg.get_rng_state",
+    ),
+    "the sanitizer, a free of memory that another stream has used, and the allocator": (
+        """
+torch.openreg.sanitizer.enable("race")
+side = torch.openreg.Stream()
+def free():
+    with torch.openreg.stream(side): x = torch.ones(10, device="openreg")
+    x.record_stream(torch.openreg.default_stream())
+""",
+        "free, torch.openreg.empty_cache, torch.openreg.memory_stats",
     ),
     "a kernel in Python, and an assignment that keeps the interpreter": (
         """
@@ -239,6 +261,7 @@ REFUSED, FINE = 3 << 8, 0
         ("pinned.to('openreg', non_blocking=True)", REFUSED),
         ("torch.openreg.MemPool()", REFUSED),
         ("torch.openreg.memory_snapshot()", REFUSED),
+        ("torch.openreg.sanitizer.enable('race')", REFUSED),
         ("torch.manual_seed(3)", FINE),
         ("del pinned", FINE),
         ("del x", FINE),

@@ -148,8 +148,9 @@ void GlooEngine::give_up() {
   if (hosts_.own) {
     hosts_.own->give_up();
   }
+  c10::intrusive_ptr<Backend> leaders; // its end closes the connections; ProcessGroupGloo::abort() does nothing
   const std::lock_guard lock(mutex_);
-  hosts_.leaders.reset(); // closes the connections; ProcessGroupGloo::abort() does nothing
+  leaders = std::move(hosts_.leaders);
 }
 
 // Sends the header, and the data to the rank `to`. With `all_data` false, leaves out data that does not fit into the

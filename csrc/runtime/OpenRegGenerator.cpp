@@ -1,10 +1,12 @@
 #include "OpenRegGenerator.h"
 
 #include <c10/util/ScopeExit.h>
+#include <openreg_activity.h>
 
 #include <mutex>
 #include <vector>
 
+#include "OpenRegFixedLine.h"
 #include "OpenRegKept.h"
 
 namespace c10::openreg {
@@ -37,8 +39,11 @@ const at::Generator& OpenRegGeneratorImpl::cpu_generator() const {
 
 void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>& launch) {
   const orStream_t queue = stream_handle(stream);
+  const auto take_line = orIsObserved(orActivityLaunch) ? line_source.load(std::memory_order_relaxed) : nullptr;
+  const uint32_t line = take_line ? take_line() : 0;
   for (;;) {
     {
+      const FixLine fixed(line);
       const std::lock_guard lock(engine_->mutex);
       if (engine_->last_use && engine_->stream != stream) {
         OPENREG_CHECK(orStreamWaitEvent(queue, engine_->last_use, 0));

@@ -2,21 +2,25 @@
 
 #include <atomic>
 
+#include "../runtime/OpenRegFixedLine.h"
+
 namespace c10::openreg::sanitizer {
 namespace {
 
-std::atomic<Site (*)()> take{nullptr};
 std::atomic<std::string (*)(Site)> describe_site{nullptr};
 
 } // namespace
 
 void set_site_source(SiteSource source) {
-  take = source.take;
+  line_source = source.take;
   describe_site = source.describe;
 }
 
 Site current_site() {
-  const auto fn = take.load(std::memory_order_relaxed);
+  if (fixed_line.is_fixed) {
+    return fixed_line.line;
+  }
+  const auto fn = line_source.load(std::memory_order_relaxed);
   return fn ? fn() : 0;
 }
 

@@ -6,12 +6,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/OpenRegFunctions.h"
 #include "sanitizer/Session.h"
 #include "sanitizer/Site.h"
 
 namespace py = pybind11;
 using c10::openreg::sanitizer::Site;
-using torch::wrap_pybind_function;
+using torch::wrap_pybind_function_no_gil;
 
 namespace {
 
@@ -106,6 +107,7 @@ void raise(size_t finding) {
 }
 
 void start(unsigned checks, bool raises) {
+  c10::openreg::check_not_forked();
   c10::openreg::sanitizer::set_site_source({&take_line, &describe_line});
   c10::openreg::sanitizer::set_raiser(&raise);
   c10::openreg::sanitizer::start(checks, raises);
@@ -132,9 +134,8 @@ py::list findings(size_t first, bool settles) {
 } // namespace
 
 void add_sanitizer(py::module_& module) {
-  const py::call_guard<py::gil_scoped_release> no_gil;
-  module.def("_sanitizer_start", wrap_pybind_function(&start), no_gil);
-  module.def("_sanitizer_stop", wrap_pybind_function(&c10::openreg::sanitizer::stop), no_gil);
-  module.def("_sanitizer_look_for_leaks", wrap_pybind_function(&c10::openreg::sanitizer::look_for_leaks), no_gil);
+  module.def("_sanitizer_start", wrap_pybind_function_no_gil(&start));
+  module.def("_sanitizer_stop", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::stop));
+  module.def("_sanitizer_look_for_leaks", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::look_for_leaks));
   module.def("_sanitizer_findings", &findings);
 }

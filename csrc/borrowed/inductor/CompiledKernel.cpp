@@ -29,6 +29,15 @@ struct OperandList {
   }
 };
 
+// As check_missing_memory() for an operator.
+void check_memory(const CompiledOperand& operand, const char* kernel) {
+  if (C10_UNLIKELY(!operand.data && operand.size > 0)) {
+    const std::string call =
+        c10::str(kernel, ": the storage of an operand with ", operand.size, " bytes was resized to 0 bytes");
+    c10::openreg::throw_error(orErrorIllegalAddress, call.c_str());
+  }
+}
+
 bool is_ordinary_host_memory(const void* data) {
   orPointerAttributes attributes{};
   OPENREG_CHECK(orPointerGetAttributes(&attributes, data));
@@ -45,6 +54,7 @@ class QueuedCompiledKernel {
         body_(static_cast<const char*>(body), static_cast<const char*>(body) + size),
         operands_(operands, operands + count) {
     for (const CompiledOperand& each : operands_) {
+      check_memory(each, name);
       void* data = orGetKernelPointer(each.data);
       if (data == each.data && data && each.access == orAccessRead && is_ordinary_host_memory(data)) {
         auto copy = std::make_unique<std::max_align_t[]>(each.size / sizeof(std::max_align_t) + 1);
@@ -130,6 +140,7 @@ void torch_openreg_launch_compiled(
   const c10::openreg::Kernel kernel(c10::openreg::current_stream_handle(index), name, &OperandList::visit, &described);
   c10::SmallVector<void*, 32> data;
   for (size_t i = 0; i < count; ++i) {
+    check_memory(operands[i], name);
     data.push_back(orGetKernelPointer(operands[i].data));
   }
   run(body, data.data());

@@ -1,8 +1,11 @@
 #include "OpenRegBlockEvents.h"
 
+#include "../OpenRegFixedLine.h"
+
 namespace c10::openreg {
 
 void BlockEvents::insert_events(Block* block) {
+  const FixLine not_known; // the caller holds the allocator's lock
   for (const Stream& stream : block->stream_uses) {
     const orEvent_t event = create_event(stream);
     OPENREG_CHECK(orEventRecord(event, stream_handle(stream)));

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+// Calls of the device library under a lock of this library. The device library tells its subscribers of each call, and one
+// of them, the sanitizer, asks Python for the line of the program. By the rule of locks (OpenRegMutex.h) nobody waits for
+// Python's interpreter under a lock. So the line is taken before the lock, or is not known.
+namespace c10::openreg {
+
+// The sanitizer's function for the line of the calling thread. It waits for Python's interpreter. Null: no line is needed.
+inline std::atomic<uint32_t (*)()> line_source{nullptr};
+
+struct FixedLine {
+  bool is_fixed = false;
+  uint32_t line = 0; // 0: not known
+};
+inline thread_local FixedLine fixed_line;
+
+// While it exists, the calling thread is at `line`, and nobody asks Python.
+class FixLine {
+ public:
+  explicit FixLine(uint32_t line = 0) : outer_(std::exchange(fixed_line, FixedLine{true, line})) {}
+  ~FixLine() {
+    fixed_line = outer_;
+  }
+  FixLine(const FixLine&) = delete;
+  FixLine& operator=(const FixLine&) = delete;
+
+ private:
+  const FixedLine outer_;
+};
+
+} // namespace c10::openreg
