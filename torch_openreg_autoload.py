@@ -61,7 +61,8 @@ def _load() -> ModuleType | None:
             raise
         # A Python file of the package is missing or cut, so the package cannot explain that at the first use.
         warnings.warn(
-            f'The device "openreg" is not available: torch_openreg cannot be imported ({type(error).__name__}: {error}). '
+            'The device "openreg" is not available: torch_openreg cannot be imported '
+            f"({type(error).__name__}: {error}). "
             "Install torch_openreg again, or remove it with `pip uninstall torch_openreg`.",
             stacklevel=2,
         )

@@ -221,8 +221,8 @@ def test_a_compiled_kernel_refuses_memory_that_was_resized_to_0(python: Python, 
     )
     first, last = output_of(result).splitlines()
     assert first == (
-        "OpenReg error: an illegal memory access was encountered (orErrorIllegalAddress from graph_0_cpp_fused_add_mul_0: "
-        "the storage of an operand with 1200 bytes was resized to 0 bytes)"
+        "OpenReg error: an illegal memory access was encountered (orErrorIllegalAddress from "
+        "graph_0_cpp_fused_add_mul_0: the storage of an operand with 1200 bytes was resized to 0 bytes)"
     )
     assert last == "2.0"
 
