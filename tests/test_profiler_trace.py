@@ -202,7 +202,7 @@ def test_the_host_is_shown_where_it_waits(tmp_path: Path) -> None:
 def test_a_kernel_that_waits_for_the_queue_shows_the_wait_before_it(tmp_path: Path) -> None:
     # The count of its results is known only when it has run, so that it runs on this thread.
     def program() -> None:
-        x = torch.ones(300, 300, device=DEVICE)
+        x = torch.ones(800, 800, device=DEVICE)  # takes longer than any delay of this thread
         for _ in range(10):
             x = x @ x
         torch.nonzero(x)

@@ -46,6 +46,9 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str, reader: str) -> V
     return Variable(name, "choice", choices[0], meaning, reader, choices)
 
 
+# Internal: the descriptor by which a fork server of the pytest plugin talks to its parent.
+FORK_SERVER = "_TORCH_OPENREG_FORK_SERVER"
+
 _DEVICE = "third_party/openreg/csrc/environment.cpp"
 _ALLOCATOR = "csrc/runtime/memory/OpenRegAllocatorConfig.cpp"
 

@@ -162,12 +162,15 @@ class Session final : public libkineto::IActivityProfilerSession {
       const ActivityRecord* call = found != calls.end() ? found->second : nullptr;
       const ActivityRecord& origin = call ? *call : record;
       GenericTraceActivity& event = add(record);
+      int64_t call_begin = time_of(origin.begin); // as the trace shows it
       if (const auto* operation =
               linked && origin.operation ? linked(static_cast<int32_t>(origin.operation)) : nullptr) {
         event.linked = operation;
         put_within(event, *operation, origin.thread == record.thread);
+        const int64_t begin = operation->timestamp();
+        call_begin = std::clamp(call_begin, begin, begin + operation->duration());
       }
-      add_times(event, record, call);
+      add_times(event, record, call ? &call_begin : nullptr);
       const bool is_start = !is_on_device(record) && starts.contains(record.id);
       if (is_start || (is_on_device(record) && call)) {
         event.flow.id = static_cast<uint32_t>(is_start ? record.id : record.correlation);
@@ -324,12 +327,12 @@ class Session final : public libkineto::IActivityProfilerSession {
 
   // Adds the figures that follow from times. They are computed from the times that the trace shows, so a reader who
   // computes them again gets the same figures.
-  void add_times(GenericTraceActivity& event, const ActivityRecord& record, const ActivityRecord* call) {
+  void add_times(GenericTraceActivity& event, const ActivityRecord& record, const int64_t* call_begin) {
     if (!is_on_device(record)) {
       return;
     }
-    if (call) {
-      event.addMetadata("queued (us)", static_cast<double>(event.startTime - time_of(call->begin)) / 1000);
+    if (call_begin) {
+      event.addMetadata("queued (us)", static_cast<double>(event.startTime - *call_begin) / 1000);
     }
     if (record.bytes) {
       const auto nanoseconds = std::max<int64_t>(1, event.endTime - event.startTime);

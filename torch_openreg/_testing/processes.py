@@ -22,8 +22,7 @@ from typing import Any
 import pytest
 
 from torch_openreg import openreg
-
-_VARIABLE = "_TORCH_OPENREG_FORK_SERVER"
+from torch_openreg._environment import FORK_SERVER
 
 Run = Callable[[pytest.Item, int], list[pytest.TestReport]]
 # What a child sends: its reports and the arguments of pytest_warning_recorded, or why there are none, or why the whole
@@ -33,7 +32,7 @@ Answer = tuple[list[dict[str, Any]], list[dict[str, Any]]] | str | BaseException
 
 def is_server() -> bool:
     """Whether this process is the server, and not the user's pytest."""
-    return _VARIABLE in os.environ
+    return FORK_SERVER in os.environ
 
 
 def _arguments(config: pytest.Config) -> list[str]:
@@ -58,7 +57,7 @@ class ForkServer:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
         # A forked child of a process with threads may hang. OpenBLAS, which numpy loads, would start threads.
-        environment |= {_VARIABLE: str(theirs.fileno()), "OPENBLAS_NUM_THREADS": "1"}
+        environment |= {FORK_SERVER: str(theirs.fileno()), "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *_arguments(config)],
             cwd=config.invocation_params.dir,
@@ -106,7 +105,7 @@ def _failure(item: pytest.Item, text: str) -> pytest.TestReport:
 
 def serve(session: pytest.Session, run: Run) -> bool:
     """The side of the server: runs the tests that it is asked for. Returns when nobody can ask any more."""
-    connection = Connection(int(os.environ.pop(_VARIABLE)))
+    connection = Connection(int(os.environ.pop(FORK_SERVER)))
     items = {item.nodeid: item for item in session.items}
     if session.config.pluginmanager.hasplugin("tmpdir"):
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # once for all children

@@ -20,7 +20,7 @@ import torch
 from torch import _tensor_str
 
 from torch_openreg import _C, _models
-from torch_openreg._environment import device_type
+from torch_openreg._environment import FORK_SERVER, device_type
 
 __all__ = ["current", "device_model", "rounds_to_tf32"]
 
@@ -170,4 +170,4 @@ def _obey_environment(restrict: bool = True) -> None:
 if "OPENREG_MODEL" in os.environ:
     # The pytest plugin's fork server (_testing.processes) refuses nothing: a test's marker may choose another model in
     # its child, and restrictions cannot be removed.
-    _obey_environment(restrict="_TORCH_OPENREG_FORK_SERVER" not in os.environ)
+    _obey_environment(restrict=FORK_SERVER not in os.environ)
