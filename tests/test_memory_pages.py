@@ -130,21 +130,31 @@ def test_an_allocation_that_failed_is_named_with_its_line(tmp_path: Path) -> Non
         assert sentence.strip() in run_command(path, "--html").stdout
 
 
-def test_an_out_of_memory_error_of_a_real_run_is_named(run_python: Run, tmp_path: Path) -> None:
+def dump_of(run_python: Run, tmp_path: Path, program: str) -> Path:
+    """The snapshot that train.py dumps: the program, after four lines that begin the recording."""
     path = tmp_path / "real.pickle"
-    program = tmp_path / "train.py"
-    program.write_text(
+    file = tmp_path / "train.py"
+    file.write_text(
         f"""
 import torch
 from torch_openreg.openreg import memory
 memory._record_memory_history(stacks="python")
+{program}
+memory._dump_snapshot({str(path)!r})
+"""
+    )
+    assert run_python(f"import runpy; runpy.run_path({str(file)!r})").returncode == 0
+    return path
+
+
+def test_an_out_of_memory_error_of_a_real_run_is_named(run_python: Run, tmp_path: Path) -> None:
+    program = f"""
 try:
     torch.empty(1 << 50, dtype=torch.uint8, device="{DEVICE}")
 except torch.OutOfMemoryError:
-    memory._dump_snapshot({str(path)!r})
+    pass
 """
-    )
-    assert run_python(f"import runpy; runpy.run_path({str(program)!r})").returncode == 0
+    path = dump_of(run_python, tmp_path, program.strip())
     result = run_command(path)
     assert (result.returncode, result.stderr) == (0, "")
     assert "An allocation of 1125899.9 GB failed with " in result.stdout
@@ -211,13 +221,7 @@ def test_names_of_files_are_text_in_the_page(tmp_path: Path) -> None:
 
 
 def test_a_real_run_is_explained(run_python: Run, tmp_path: Path) -> None:
-    path = tmp_path / "real.pickle"
-    program = tmp_path / "train.py"
-    program.write_text(
-        f"""
-import torch
-from torch_openreg.openreg import memory
-memory._record_memory_history(stacks="python")
+    program = f"""
 model = torch.nn.Linear(1024, 1024, bias=False).to("{DEVICE}")
 optimizer = torch.optim.Adam(model.parameters())
 def step():
@@ -225,10 +229,8 @@ def step():
     model(torch.ones(256, 1024, device="{DEVICE}")).sum().backward()
     optimizer.step()
 step()
-memory._dump_snapshot({str(path)!r})
 """
-    )
-    assert run_python(f"import runpy; runpy.run_path({str(program)!r})").returncode == 0
+    path = dump_of(run_python, tmp_path, program.strip())
     (device,) = command.load(path)
     kinds = command.group(device.alive(device.peak), lambda block: block.category)
     assert kinds["parameters and buffers"] == 4 * MIB

@@ -78,6 +78,11 @@ class Model:
         return {name: each["value"] for name, each in self.properties.items()}
 
     @property
+    def rounds_to_tf32(self) -> bool:
+        """Whether convolutions, and matrix products if the program allows it, round their inputs to TensorFloat-32."""
+        return bool(self.tf32 and self.tf32["value"])
+
+    @property
     def restricted(self) -> bool:
         """Whether the model refuses any operator or dtype."""
         return bool(self.only_operators or self.absent_dtypes or self.missing_operators or self.refusals)

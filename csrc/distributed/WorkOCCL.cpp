@@ -104,11 +104,15 @@ WorkOCCL::~WorkOCCL() {
 }
 
 bool WorkOCCL::isCompleted() {
-  const std::lock_guard lock(state_->mutex);
-  if (state_->done) {
+  bool done;
+  {
+    const std::lock_guard lock(state_->mutex);
+    done = state_->done;
+  }
+  if (done) {
     orNoteWait(nullptr, event_); // for the sanitizer: the host now knows that the collective is done
   }
-  return state_->done;
+  return done;
 }
 
 bool WorkOCCL::isSuccess() const {

@@ -54,7 +54,7 @@ def show(model: _models.Model, sources: bool) -> None:
     print(f"{model.name}: {model.about}\n")
     for name, each in model.properties.items():
         print(f"  {name:<34}{text(name, each['value'])}" + (f"\n      {each['source']}" if sources else ""))
-    if model.tf32 and model.tf32["value"]:
+    if model.tf32 and model.rounds_to_tf32:
         words = "rounded to TensorFloat-32 in convolutions, and in matrix products where the program allows it"
         print(f"  {'float32':<34}{words}" + (f"\n      {model.tf32['source']}" if sources else ""))
     if model.alerts:
@@ -71,7 +71,7 @@ def compare(models: Sequence[_models.Model]) -> None:
         values = [model.numbers.get(name) for model in models]
         if any(value != values[0] for value in values):
             rows.append((name, *(text(name, value) for value in values)))
-    rows.append(("TensorFloat-32", *("yes" if model.tf32 and model.tf32["value"] else "no" for model in models)))
+    rows.append(("TensorFloat-32", *("yes" if model.rounds_to_tf32 else "no" for model in models)))
     rows.append(("alerts of nondeterminism", *("no" if m.alerts and not m.alerts["value"] else "yes" for m in models)))
     rows.append(("dtypes that are absent", *(", ".join(e["dtype"] for e in m.absent_dtypes) or "-" for m in models)))
     missing = [sum(len(each["operators"]) for each in model.missing_operators) for model in models]

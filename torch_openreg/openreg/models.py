@@ -67,7 +67,7 @@ def current() -> str | None:
 
 def rounds_to_tf32() -> bool:
     """Whether the model computes convolutions and, if allowed, matrix products of float32 with TensorFloat-32."""
-    return bool(_current is not None and _current.tf32 and _current.tf32["value"])
+    return _current is not None and _current.rounds_to_tf32
 
 
 def _restrict(model: _models.Model) -> None:
@@ -98,7 +98,7 @@ def _restrict(model: _models.Model) -> None:
             _print_in_float32()
     for operator, refusals in rows.items():
         _C._refuse(operator, refusals)
-    if model.tf32 and model.tf32["value"]:
+    if model.rounds_to_tf32:
         for operator, arguments, convolution in _TF32:
             _C._round_to_tf32(operator, list(arguments), convolution)
 
