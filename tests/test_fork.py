@@ -53,6 +53,10 @@ def fork(run_python: Run, child: str, parent: str = "x = torch.ones(4, device=DE
         "openreg.synchronize()",
         "openreg.init()",
         "openreg.mem_get_info()",
+        "openreg.set_device(1)",
+        "openreg.Stream()",
+        "openreg.set_sync_debug_mode('warn')",
+        "import torch_openreg; torch_openreg.openreg.record_launch_sites()",
         "torch.accelerator.synchronize()",
     ],
 )

@@ -272,7 +272,7 @@ def test_received_memory_is_not_resized(ask: Worker) -> None:
 # ---- Messages: opened once, by whom they were sent to, or given up ---------------------------------------------------
 
 REFUSED = (
-    "RuntimeError: This message was opened before, or its sender has given it up because no process was left that "
+    "AcceleratorError: This message was opened before, or its sender has given it up because no process was left that "
     "could open it. A message can be opened once: send the tensor in a message of its own to each process."
 )
 
@@ -330,7 +330,7 @@ def test_a_damaged_message_is_refused_and_the_whole_one_can_still_be_opened(ask:
     good = _C._share_storage(a.untyped_storage(), None)
     device, memory, offset, size, slots, slot, number = good
     unknown = "RuntimeError: Expected what _share_storage() returned in another process, but got something else."
-    short = "RuntimeError: Expected a handle of 64 bytes."
+    short = "AcceleratorError: Expected a handle of 64 bytes."
     invalid = "AcceleratorError: OpenReg error: orIpcOpenMemHandle: the handle is none "
     damaged = f"{invalid}that orIpcGetMemHandle has filled in"
     both = {
@@ -346,7 +346,7 @@ def test_a_damaged_message_is_refused_and_the_whole_one_can_still_be_opened(ask:
             slots,
             2**40,
             number,
-        ): f"RuntimeError: Expected the index of one of 8192 slots, but got {2**40}.",
+        ): f"AcceleratorError: Expected the index of one of 8192 slots, but got {2**40}.",
         (
             device,
             memory,
@@ -355,7 +355,7 @@ def test_a_damaged_message_is_refused_and_the_whole_one_can_still_be_opened(ask:
             slots,
             2**61,
             number,
-        ): f"RuntimeError: Expected the index of one of 8192 slots, but got {2**61}.",
+        ): f"AcceleratorError: Expected the index of one of 8192 slots, but got {2**61}.",
         (device, memory, offset, size, slots, 8191 if slot < 8191 else 0, number): REFUSED,
         (device, memory, offset, size, slots, slot, number + 1): REFUSED,
         (device, memory, offset, size, slots, slot, -1): unknown,
@@ -364,8 +364,8 @@ def test_a_damaged_message_is_refused_and_the_whole_one_can_still_be_opened(ask:
     only_opened = {
         (device, memory[:-1], offset, size, slots, slot, number): short,
         (device, bytes(64), offset, size, slots, slot, number): damaged,
-        (device, memory, 2**63, size, slots, slot, number): "RuntimeError: Expected a storage within its memory of ",
-        (device, memory, offset, 2**63, slots, slot, number): "RuntimeError: Expected a storage within its memory of ",
+        (device, memory, 2**63, size, slots, slot, number): "AcceleratorError: Expected a storage within its memory of ",
+        (device, memory, offset, 2**63, slots, slot, number): "AcceleratorError: Expected a storage within its memory of ",
     }
     for description, sentence in {**both, **only_opened}.items():
         assert sentence in refuses(ask, sharing_worker.open_storage, description)
@@ -442,7 +442,7 @@ def receive(message):
     try:
         pickle.loads(message)
     except RuntimeError as error:
-        print("RuntimeError:", error, flush=True)
+        print(f"{type(error).__name__}: {error}", flush=True)
 
 def left(collect):
     if collect:

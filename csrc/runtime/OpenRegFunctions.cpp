@@ -65,6 +65,7 @@ void check_device_index(int64_t device) {
 }
 
 void set_device(DeviceIndex device) {
+  check_not_forked();
   check_device_index(device);
   OPENREG_CHECK(orSetDevice(device));
 }

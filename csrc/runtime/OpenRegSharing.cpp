@@ -219,12 +219,21 @@ void release_sent(void* context) {
 
 // ---- the receiver
 
+// Throws the type that the device library's refusals of handles have.
+template <class... Args>
+void check_handle(bool is_right, const Args&... sentence) {
+  if (C10_UNLIKELY(!is_right)) {
+    throw c10::AcceleratorError(
+        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, orErrorInvalidResourceHandle, c10::str(sentence...));
+  }
+}
+
 // Memory of another process, open as long as this lives.
 class OpenMemory {
  public:
   explicit OpenMemory(const std::string& handle) {
     orIpcMemHandle_t copy{};
-    TORCH_CHECK(handle.size() == sizeof(copy.reserved), "Expected a handle of ", sizeof(copy.reserved), " bytes.");
+    check_handle(handle.size() == sizeof(copy.reserved), "Expected a handle of ", sizeof(copy.reserved), " bytes.");
     std::memcpy(copy.reserved, handle.data(), sizeof(copy.reserved));
     OPENREG_CHECK(orIpcOpenMemHandle(&address_, copy, 0));
   }
@@ -262,13 +271,13 @@ class OpenSlot {
  public:
   explicit OpenSlot(const SharedStorage& shared) : slots_(shared.slots), index_(shared.slot), number_(shared.number) {
     const size_t count = slots_.size() / sizeof(uint64_t);
-    TORCH_CHECK(index_ < count, "Expected the index of one of ", count, " slots, but got ", index_, ".");
+    check_handle(index_ < count, "Expected the index of one of ", count, " slots, but got ", index_, ".");
   }
 
   // Throws unless the message is in flight.
   void take(uint64_t word) const {
     uint64_t in_flight = kInFlight | number_;
-    TORCH_CHECK(
+    check_handle(
         slot().compare_exchange_strong(in_flight, word, std::memory_order_acq_rel),
         "This message was opened before, or its sender has given it up because no process was left that could open it. "
         "A message can be opened once: send the tensor in a message of its own to each process.");
@@ -298,7 +307,7 @@ struct Received {
 
   explicit Received(const SharedStorage& shared) : memory(shared.memory), slot(shared) {
     const size_t size = memory.size();
-    TORCH_CHECK(
+    check_handle(
         shared.offset <= size && shared.size <= size - shared.offset,
         "Expected a storage within its memory of ",
         size,

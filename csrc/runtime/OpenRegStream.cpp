@@ -93,6 +93,7 @@ Stream exchange_stream(Stream stream) {
 }
 
 Stream stream_from_pool(DeviceIndex device, int priority) {
+  check_not_forked();
   device = checked(device);
   const int pool = std::clamp(-priority, 0, kPriorities - 1);
   const uint32_t turn = streams_of(device).next[pool].fetch_add(1, std::memory_order_relaxed);

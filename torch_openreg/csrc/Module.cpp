@@ -140,6 +140,7 @@ void acquire_interpreter(void* thread_state) {
 }
 
 void record_launch_sites(bool enabled) {
+  openreg::check_not_forked();
   openreg::set_launch_site(enabled ? &python_line : nullptr);
 }
 
@@ -248,11 +249,14 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
                return std::make_tuple(int(mode), seed);
              }));
   OPENREG_CHECK(orSetWaitCallbacks(&release_interpreter, &acquire_interpreter));
-  module.def("_record_launch_sites", &record_launch_sites);
+  module.def("_record_launch_sites", wrap_pybind_function(&record_launch_sites));
   if (const char* value = std::getenv("TORCH_OPENREG_LAUNCH_TRACEBACK")) {
     record_launch_sites(std::string_view(value) == "1");
   }
-  module.def("_set_sync_debug_mode", [](int mode) { openreg::sync_debug_mode = openreg::SyncDebugMode(mode); });
+  module.def("_set_sync_debug_mode", wrap_pybind_function([](int mode) {
+               openreg::check_not_forked();
+               openreg::sync_debug_mode = openreg::SyncDebugMode(mode);
+             }));
   module.def("_get_sync_debug_mode", [] { return int(openreg::sync_debug_mode.load()); });
   module.def("_share_storage", wrap_pybind_function(&share_storage));
   module.def("_open_storage", wrap_pybind_function([](const py::tuple& shared) {
