@@ -123,6 +123,19 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
             _models.find(str(mine))
 
 
+def test_an_unknown_operator_of_a_model_file_gives_the_closest_one(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text('{"missing_operators": [{"operators": ["aten::adddmm"], "message": "no", "source": "me"}]}')
+    sentence = (
+        f"The device model {mine} has the unknown operator 'aten::adddmm'. Did you mean 'aten::addmm'? An operator is "
+        "written with its overload, such as 'aten::add.Tensor', and PyTorch must know it when the model is chosen."
+    )
+    chosen = answer(ERROR + f"print(error(lambda: openreg.device_model({str(mine)!r})))")
+    assert chosen == f"ValueError: {sentence}"
+    stderr = python("torch.ones(1, device=d)", str(mine)).stderr
+    assert f"check_environment: ValueError: OPENREG_MODEL cannot be obeyed. {sentence}" in stderr
+
+
 def test_a_model_that_does_not_round_is_shown_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = tmp_path / "mine.json"
     mine.write_text('{"like": ["cuda-a100"], "tf32": {"value": false, "source": "me"}}')

@@ -137,10 +137,10 @@ def check_environment() -> None:
         except ValueError as error:
             raise ValueError(f"OPENREG_FAULTS cannot be obeyed. {error}") from None
     if model := os.environ.get("OPENREG_MODEL", "").strip():
-        from torch_openreg._models import find
+        from torch_openreg._models import find_for_this_torch
 
         try:
-            find(model)
+            find_for_this_torch(model)
         except ValueError as error:
             raise ValueError(f"OPENREG_MODEL cannot be obeyed. {error}") from None
 

@@ -83,6 +83,12 @@ class Model:
         return bool(self.tf32 and self.tf32["value"])
 
     @property
+    def operators(self) -> list[str]:
+        """The names of all operators that the model speaks of."""
+        entries = [*self.missing_operators, *self.refusals, *([self.only_operators] if self.only_operators else [])]
+        return [name for each in entries for name in each["operators"]]
+
+    @property
     def restricted(self) -> bool:
         """Whether the model refuses any operator or dtype."""
         return bool(self.only_operators or self.absent_dtypes or self.missing_operators or self.refusals)
@@ -106,6 +112,25 @@ def find(name: str) -> Model:
             f"There is no device model {name!r}.{hint} There are {', '.join(names())}, and files: NAME.json."
         )
     return _read(os.path.join(FOLDER, f"{name}.json"), name)
+
+
+def find_for_this_torch(name: str) -> Model:
+    """As ``find``. Raises ValueError too for an operator that the PyTorch of this process does not have."""
+    import torch
+
+    model = find(name)
+    for operator in model.operators:
+        if not torch._C._dispatch_has_kernel(operator):
+            known = (
+                f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+                for schema in torch._C._jit_get_all_schemas()
+            )
+            raise ValueError(
+                f"The device model {name} has the unknown operator {operator!r}.{did_you_mean(operator, known)} An "
+                "operator is written with its overload, such as 'aten::add.Tensor', and PyTorch must know it when the "
+                "model is chosen."
+            )
+    return model
 
 
 def _read(path: str, name: str, readers: tuple[str, ...] = ()) -> Model:

@@ -36,10 +36,10 @@ def device_model(name: str | None) -> None:
     limit, and is not reserved. Does not synchronise.
 
     Raises RuntimeError after the first use of a device. Raises RuntimeError for a second model if the first one refuses
-    something, because the operators of the process keep their refusals. Raises ValueError for an unknown name; the
-    message has the closest known name.
+    something, because the operators of the process keep their refusals. Raises ValueError for an unknown name of
+    a model or of an operator in its file; the message has the closest known name.
     """
-    _choose(None if name is None else _models.find(name))
+    _choose(None if name is None else _models.find_for_this_torch(name))
 
 
 def _choose(model: _models.Model | None, restrict: bool = True) -> None:
@@ -162,7 +162,7 @@ _KEY = "CUDA" if device_type == "cuda" else "PrivateUse1"
 def _obey_environment(restrict: bool = True) -> None:
     """Chooses the model that OPENREG_MODEL names. Called at import, and again before the device starts."""
     if name := os.environ.get("OPENREG_MODEL", "").strip():
-        _choose(_models.find(name), restrict)
+        _choose(_models.find_for_this_torch(name), restrict)
     elif _current is None:
         _C._set_device_model(None)
 
