@@ -331,6 +331,7 @@ def test_a_damaged_message_is_refused_and_the_whole_one_can_still_be_opened(ask:
     device, memory, offset, size, slots, slot, number = good
     unknown = "RuntimeError: Expected what _share_storage() returned in another process, but got something else."
     short = "AcceleratorError: Expected a handle of 64 bytes."
+    outside = "AcceleratorError: Expected a storage within its memory of "
     invalid = "AcceleratorError: OpenReg error: orIpcOpenMemHandle: the handle is none "
     damaged = f"{invalid}that orIpcGetMemHandle has filled in"
     both = {
@@ -364,8 +365,8 @@ def test_a_damaged_message_is_refused_and_the_whole_one_can_still_be_opened(ask:
     only_opened = {
         (device, memory[:-1], offset, size, slots, slot, number): short,
         (device, bytes(64), offset, size, slots, slot, number): damaged,
-        (device, memory, 2**63, size, slots, slot, number): "AcceleratorError: Expected a storage within its memory of ",
-        (device, memory, offset, 2**63, slots, slot, number): "AcceleratorError: Expected a storage within its memory of ",
+        (device, memory, 2**63, size, slots, slot, number): outside,
+        (device, memory, offset, 2**63, slots, slot, number): outside,
     }
     for description, sentence in {**both, **only_opened}.items():
         assert sentence in refuses(ask, sharing_worker.open_storage, description)
