@@ -20,7 +20,7 @@ def main() -> None:
     # %% The process is spawned, because a forked process cannot use a device that its parent has started.
     context = mp.get_context("spawn")
     requests, replies = context.SimpleQueue(), context.SimpleQueue()
-    process = context.Process(target=double, args=(requests, replies))
+    process = context.Process(target=double, args=(requests, replies), daemon=True)
     process.start()
 
     # LITERALINCLUDE START: SENDER
