@@ -16,7 +16,9 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_par
 SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
 CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor conformance -name '*.cpp' -o -name '*.h' -o -name '*.c')
+# LEFT OUT OF A NEW BACKEND START: workflows of continuous integration
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
+# LEFT OUT OF A NEW BACKEND END
 
 .PHONY: demo test modes compiled bench sweep fuzz conformance mutants clients stress minimal stubs docs look wheels try-wheels \
   sdist release-check new-backend first-day install lint format clean
@@ -153,8 +155,10 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+# LEFT OUT OF A NEW BACKEND START: workflows of continuous integration
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
 	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml .github/workflows
+# LEFT OUT OF A NEW BACKEND END
 
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .

@@ -129,6 +129,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "csrc/borrowed/Stub.h": ((" docs/stub-operators.md lists all stubs by this rule.", ""),),
     "pyproject.toml": (
         (TAGLINE, "A PyTorch backend for openreg devices"),
+        (', "check-jsonschema", "zizmor"]', "]"),
         (EXTRA_MODULES, ""),
         (EXTRA_MODULES, ""),
         (

@@ -545,7 +545,7 @@ def streams_and_events(device: str) -> Any:
             ready.wait()
             y = (x * 2).sin()
         z = x.cos()
-        current.wait_stream(side)  # an event's wait() does not order what reads y: see the book's page on compilation
+        current.wait_stream(side)  # an event's wait() does not order what reads y
         return y + z
 
     return compute, (tensor(device, 200, 300, grad=False),)

@@ -80,6 +80,14 @@ def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: t
     assert {".ci", "CMakeLists.txt", "LICENSE", "Makefile", "UPSTREAM.md", "csrc", "tests", "third_party"} <= there
 
 
+def test_the_commands_of_its_makefile_name_only_what_is_there(project: tuple[str, Path]) -> None:
+    folder = project[1]
+    commands = [line for line in (folder / "Makefile").read_text().splitlines() if line.startswith("\t")]
+    paths = {word for line in commands for word in line.split() if re.fullmatch(r"[.\w]+(/[.\w]+)+", word)}
+    assert "tests/stress" in paths
+    assert {path for path in paths if not (folder / path).exists()} == set()
+
+
 def test_each_kind_of_name_is_replaced_by_a_name_of_that_kind(project: tuple[str, Path]) -> None:
     name, folder = project
     camel, upper, c_prefix = naming.words(name)[1:]

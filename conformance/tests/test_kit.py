@@ -85,14 +85,57 @@ def test_shards_divide_the_checks() -> None:
 
     parts = [names("--shard", f"{n}/3") for n in (1, 2, 3)]
     assert sorted(name for part in parts for name in part) == sorted(names()) and all(parts)
-    with pytest.raises(ValueError, match="--shard is I/N"):
-        names("--shard", "4/3")
 
 
 def test_levels_are_numbers_and_ranges() -> None:
     assert levels_of("0,2-4") == {0, 2, 3, 4}
-    with pytest.raises(ValueError, match="levels are 0 to 8, not 9"):
-        levels_of("9")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--levels", "9", "levels are 0 to 8, such as 0,2-4, not '9'"),
+        ("--levels", "a", "levels are 0 to 8, such as 0,2-4, not 'a'"),
+        ("--levels", "3-1", "levels are 0 to 8, such as 0,2-4, not '3-1'"),
+        ("--shard", "4/3", "is I/N with I from 1 to N, not '4/3'"),
+        ("--shard", "x", "is I/N with I from 1 to N, not 'x'"),
+        ("--jobs", "0", "is a number above 0, not '0'"),
+        ("--jobs", "many", "is a number above 0, not 'many'"),
+        ("--timeout", "-1", "is a number above 0, not '-1'"),
+        ("--device", "npu:1", "is a device type without an index, such as npu, not 'npu:1'"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_name(
+    option: str, value: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--device", "cpu", f"{option}={value}"])
+    assert ended.value.code == 2
+    assert f"error: argument {option}: {sentence}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--baseline", "--resume", "--json", "--html", "--junit", "--scripts"])
+def test_a_file_that_cannot_be_used_ends_the_run_before_its_first_check(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.write_text("neither\n")
+    path = damaged if option in ("--baseline", "--resume") else damaged / "below a file"
+    assert main(["--device", "cpu", "--checks", "tensors/copies/there_and_back", option, str(path)]) == 2
+    output = capsys.readouterr()
+    assert output.err.startswith("torch_conformance: ") and str(damaged) in output.err
+    assert output.out == "" and damaged.read_text() == "neither\n"
+
+
+def test_a_device_that_does_not_exist_is_told_apart_from_a_bad_one(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--no-sweeps", "--quiet", "--checks", "tensors/copies/there_and_back"]
+    for device, sentence in (
+        ("nosuch", "RuntimeError: Expected one of cpu, cuda, "),
+        ("PrivateUse1", "RuntimeError: Invalid device string: "),
+    ):
+        assert main(["--device", device, *options]) == 1
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last.startswith(f"There is no device of the type {device!r} in this environment: {sentence}"), last
 
 
 def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import fnmatch
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +27,24 @@ def parser() -> argparse.ArgumentParser:
         + ". The exit status is 1 if a check failed, crashed or hung (with --baseline: one that the file says passes).",
     )
     add = made.add_argument
-    add("--device", metavar="TYPE", default="", help="the device type, such as npu, cuda or cpu")
-    add("--levels", metavar="0-8", help="only these levels, such as 0,1,3-5")
+    add("--device", metavar="TYPE", type=device_type, help="the device type, such as npu, cuda or cpu")
+    every = f"0-{len(LEVELS) - 1}"
+    add("--levels", metavar=every, type=levels_of, default=every, help="only these levels, such as 0,1,3-5")
     add("--checks", metavar="PATTERN", action="append", help="only the checks whose names match, such as 'streams/*'")
     add("--quick", action="store_true", help="the checks written by hand and a sample of the operators: about a minute")
     add("--no-sweeps", action="store_true", help="without PyTorch's databases of operators, modules and optimizers")
-    add("--shard", metavar="I/N", help="the I-th of N parts of the checks, I from 1")
+    add("--shard", metavar="I/N", type=shard_of, default="1/1", help="the I-th of N parts of the checks, I from 1")
     add(
         "--resume", metavar="FILE", type=Path, help="records results in FILE as they come, and goes on from those in it"
     )
-    add("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="worker processes (default: at most 2)")
-    add("--timeout", type=float, default=120, metavar="SECONDS", help="for one check; more is hung (default: 120)")
+    add("--jobs", type=positive(int), default=min(2, os.cpu_count() or 1), help="worker processes (default: at most 2)")
+    add(
+        "--timeout",
+        type=positive(float),
+        default=120,
+        metavar="SECONDS",
+        help="for one check: more is hung",
+    )
     add("--stop-at-first", action="store_true", help="starts no check after the first regression")
     add("--baseline", metavar="FILE", type=Path, help="results that are known: only what became worse fails the run")
     add("--write-baseline", metavar="FILE", type=Path, help="writes the results as such a file")
@@ -48,33 +57,58 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def device_type(text: str) -> str:
+    """Refuses a device with an index: the kit chooses the devices of the type itself."""
+    if not text.isidentifier():
+        raise argparse.ArgumentTypeError(f"is a device type without an index, such as npu, not {text!r}")
+    return text
+
+
+def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """The reader of a number above 0."""
+
+    def read(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if (number := kind(text)) > 0:
+                return number
+        raise argparse.ArgumentTypeError(f"is a number above 0, not {text!r}")
+
+    return read
+
+
 def levels_of(text: str) -> set[int]:
-    """The levels in a text such as ``0,2-4``, as a set. Raises ValueError for another text."""
+    """The levels in a text such as ``0,2-4``, as a set."""
     chosen: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        chosen |= set(range(int(first), int(last or first) + 1))
-    if not chosen <= set(range(len(LEVELS))):
-        raise ValueError(f"levels are 0 to {len(LEVELS) - 1}, not {text}")
+        try:
+            found = range(int(first), int(last or first) + 1)
+        except ValueError:
+            found = range(0)
+        if not found or not set(found) <= set(range(len(LEVELS))):
+            raise argparse.ArgumentTypeError(f"levels are 0 to {len(LEVELS) - 1}, such as 0,2-4, not {text!r}")
+        chosen |= set(found)
     return chosen
+
+
+def shard_of(text: str) -> slice:
+    """The part of the checks that a text such as ``1/3`` names."""
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"is I/N with I from 1 to N, not {text!r}")
+    return slice(int(part) - 1, None, int(parts))
 
 
 def select(options: argparse.Namespace, settings: dict[str, Any]) -> list[str]:
     """The names of the checks to run, in the order of their levels."""
-    levels = levels_of(options.levels) if options.levels else set(range(len(LEVELS)))
     names = [name for name, check in all_checks().items() if check.quick or not options.quick]
     wanted = options.checks or ["*"]
     # The list of the databases imports them, which takes seconds.
-    if not options.no_sweeps and levels & {2, 3} and any(_may_match_sweep(pattern) for pattern in wanted):
+    if not options.no_sweeps and options.levels & {2, 3} and any(_may_match_sweep(pattern) for pattern in wanted):
         names += ask_once(settings, {"list": "quick" if options.quick else "all"})
-    names = [n for n in names if level_of(n) in levels and any(fnmatch.fnmatchcase(n, p) for p in wanted)]
+    names = [n for n in names if level_of(n) in options.levels and any(fnmatch.fnmatchcase(n, p) for p in wanted)]
     names.sort(key=level_of)
-    if options.shard:
-        part, _, parts = options.shard.partition("/")
-        if not 1 <= int(part) <= int(parts):
-            raise ValueError(f"--shard is I/N with I from 1 to N, not {options.shard}")
-        names = names[int(part) - 1 :: int(parts)]
-    return names
+    return names[options.shard]
 
 
 def _may_match_sweep(pattern: str) -> bool:
@@ -122,15 +156,31 @@ def _import_checks() -> None:
         os.environ[name] = before
 
 
+def _prepare_outputs(options: argparse.Namespace) -> None:
+    """Makes the folders and files that the run writes at its end. Raises OSError before the run, and not after it."""
+    for path in (options.json, options.junit, options.html, options.write_baseline):
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("a").close()
+    if options.scripts:
+        options.scripts.mkdir(parents=True, exist_ok=True)
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     _import_checks()
     if not options.device and not options.list:
         parser().error("--device TYPE is needed, such as --device npu")
     settings = {"device": options.device}
+    header = {"device": options.device, "kit": report.VERSION}
     try:
         names = select(options, settings)
-    except (ValueError, WorkerDied) as error:
+        if not options.list:
+            baseline = report.read_baseline(options.baseline) if options.baseline else {}
+            results = Results(options.resume, header) if options.resume else None
+            _prepare_outputs(options)
+            missing = ask_once(settings, {"find": options.device})
+    except (OSError, ValueError, WorkerDied) as error:
         print(f"torch_conformance: {error}", file=sys.stderr)
         return 2
     if options.list:
@@ -141,9 +191,6 @@ def main(arguments: list[str] | None = None) -> int:
     if not names:
         print("torch_conformance: no check is selected", file=sys.stderr)
         return 2
-    baseline = report.read_baseline(options.baseline) if options.baseline else {}
-    header = {"device": options.device, "kit": report.VERSION}
-    results = Results(options.resume, header) if options.resume else None
     records = {n: r for n, r in (results.records.items() if results else ()) if n in set(names)}
     waiting = [name for name in names if name not in records]
     progress = Progress(max(len(waiting), 1), options.quiet)
@@ -173,15 +220,15 @@ def main(arguments: list[str] | None = None) -> int:
         (options.write_baseline, lambda: report.baseline(ordered)),
     ):
         if path:
-            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text())
     if options.scripts:
-        options.scripts.mkdir(parents=True, exist_ok=True)
         for each in summary["checks"]:
             if each["result"] in BAD:
                 (options.scripts / (each["name"].replace("/", "__") + ".py")).write_text(each["script"])
     worse = [record for record in ordered if report.regressed(record, baseline)]
     print(report.text(summary, worse, bool(options.baseline)))
+    if missing:
+        print(f"There is no device of the type {options.device!r} in this environment: {missing}")
     return 1 if worse else 0
 
 

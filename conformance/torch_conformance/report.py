@@ -106,7 +106,13 @@ def baseline(records: list[Record]) -> str:
 
 
 def read_baseline(path: Path) -> dict[str, str]:
-    known: dict[str, str] = json.loads(path.read_text())
+    """The results that a file of ``baseline`` names. Raises OSError or ValueError for another file."""
+    try:
+        known = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"the baseline {path} cannot be read: {error}") from None
+    if not isinstance(known, dict):
+        raise ValueError(f"the baseline {path} is not a file that --write-baseline wrote")
     return known
 
 

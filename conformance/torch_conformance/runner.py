@@ -162,7 +162,7 @@ def run(
 class Results:
     """A file of records, with one JSON object on each line. Results are appended as they come.
 
-    A later run with the same header continues the file.
+    A later run with the same header continues the file. Raises ValueError for a file that holds something else.
     """
 
     def __init__(self, path: Path, header: Record) -> None:
@@ -171,8 +171,11 @@ class Results:
         if path.exists():
             # The last line of an interrupted run may be incomplete.
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-            if lines and json.loads(lines[0]) == header:
-                self.records = {record["name"]: record for record in map(json.loads, lines[1:])}
+            try:
+                if lines and json.loads(lines[0]) == header:
+                    self.records = {record["name"]: record for record in map(json.loads, lines[1:])}
+            except ValueError as error:
+                raise ValueError(f"{path} is not a file that --resume wrote: {error}") from None
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w") as file:
             for record in (header, *self.records.values()):

@@ -45,6 +45,19 @@ def run_check(name: str, device: str) -> dict[str, Any]:
         return {"result": "failed", "detail": _message(error), "traceback": traceback.format_exc()[-4000:]}
 
 
+def why_missing(device: str) -> str:
+    """Why PyTorch has no device of this type, or the empty string."""
+    import torch
+
+    try:
+        if torch.device(device).type != device:
+            return f"PyTorch gives the type {torch.device(device).type!r} to {device!r}."
+        torch.empty(0, device=device)
+    except Exception as error:
+        return _message(error).splitlines()[0]
+    return ""
+
+
 def main() -> None:
     with os.fdopen(os.dup(1), "w", buffering=1) as answers:
         os.dup2(2, 1)
@@ -65,6 +78,9 @@ def main() -> None:
                 from . import sweep
 
                 print(json.dumps(sweep.names(request["list"])), file=answers)
+                continue
+            if "find" in request:
+                print(json.dumps(why_missing(request["find"])), file=answers)
                 continue
             started = time.monotonic()
             answer = run_check(request["name"], settings["device"])
