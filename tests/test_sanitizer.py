@@ -174,6 +174,14 @@ def test_host_memory_that_was_pinned_before_the_session_is_known() -> None:
         assert [report.kind for report in session.reports] == ([] if fixed else ["race"])
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("inplace", [True, False])
+def test_noise_that_an_operator_only_writes_is_not_reported(training: bool, inplace: bool) -> None:
+    x = torch.randn(40, device=DEVICE, requires_grad=True)
+    with sanitizer.enable("init"):
+        torch.nn.functional.rrelu(x * 1, training=training, inplace=inplace).sum().backward()
+
+
 def test_a_finding_about_a_free_is_raised_at_the_end_of_the_block() -> None:
     with pytest.raises(sanitizer.Error, match="is freed while"), sanitizer.enable("race"):
         x = ones(64)
@@ -257,6 +265,19 @@ def test_the_environment_enables_it_for_a_process() -> None:
 
 
 # LEFT OUT OF A NEW BACKEND START: pytest's options
+def test_a_forked_child_reports_nothing_when_it_ends() -> None:
+    code = f"""
+import os, sys, torch
+torch.empty(4, device="{DEVICE}")
+if os.fork() == 0:
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    environment = os.environ | {"OPENREG_SANITIZER": "race,init"}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("7\n", "")
+
+
 def test_pytest_has_an_option(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         f"import torch\n"

@@ -102,6 +102,7 @@ const std::unordered_map<std::string_view, Reading>& readings() {
       {"_foreach_zero", Overwrites},
       {"memset", Overwrites},
       {"eye", Overwrites},
+      {"rrelu_with_noise", Overwrites},
       {"arange", Overwrites},
       {"randperm", Overwrites},
       // beta * input + a product.

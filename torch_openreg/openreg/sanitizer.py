@@ -207,7 +207,7 @@ def _apply_environment() -> None:
 
 
 def _report_at_exit() -> None:
-    while _sessions:
+    while _sessions and not _C._isInBadFork():  # the parent reports what happened before a fork
         session = _sessions[-1]
         session._finish()
         for number, report in enumerate(session._earlier):
