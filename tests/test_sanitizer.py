@@ -264,7 +264,6 @@ def test_the_environment_enables_it_for_a_process() -> None:
     assert "ValueError: The sanitizer was given no check." in run(PROGRAM, OPENREG_SANITIZER=",").stderr
 
 
-# LEFT OUT OF A NEW BACKEND START: pytest's options
 def test_a_forked_child_reports_nothing_when_it_ends() -> None:
     code = f"""
 import os, sys, torch
@@ -278,6 +277,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
     assert (result.stdout, result.stderr) == ("7\n", "")
 
 
+# LEFT OUT OF A NEW BACKEND START: pytest's options
 def test_pytest_has_an_option(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         f"import torch\n"
