@@ -303,3 +303,11 @@ def test_threads_share_a_generator_without_drawing_a_number_twice() -> None:
     for thread in threads:
         thread.join()
     assert torch.cat(draws).unique().numel() == 4 * 50 * 32
+
+
+def test_randperm_of_nothing_accepts_any_generator() -> None:
+    """As on CUDA: no number is drawn."""
+    for device, of in ((DEVICE, "cpu"), ("cpu", DEVICE), (DEVICE, DEVICE)):
+        assert torch.randperm(0, device=device, generator=torch.Generator(of)).tolist() == []
+    with pytest.raises(RuntimeError, match="^Expected a 'cpu' generator device but found"):
+        torch.randperm(1, generator=torch.Generator(DEVICE))

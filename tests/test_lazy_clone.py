@@ -98,6 +98,16 @@ def test_writing_separates_and_leaves_the_other_one_as_it_was(write: Callable[[T
     assert not torch.equal(written.cpu(), values * 2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool], ids=str)
+def test_the_last_one_that_shares_keeps_the_memory(dtype: torch.dtype) -> None:
+    a = torch.ones(4, dtype=dtype, device=DEVICE)
+    memory = torch._C._data_address(a)
+    b = torch._lazy_clone(a)
+    b += torch.ones(4, dtype=dtype, device=DEVICE)
+    a += torch.ones(4, dtype=dtype, device=DEVICE)
+    assert torch._C._data_address(a) == memory != torch._C._data_address(b)
+
+
 def test_a_kernel_may_read_a_tensor_and_its_clone_and_write_one() -> None:
     a = torch.arange(6.0, device=DEVICE)
     b = torch._lazy_clone(a)

@@ -561,6 +561,23 @@ def test_a_zero_tensor_that_has_no_memory() -> None:
     x = torch.arange(3.0, device=DEVICE)
     assert_same((x + zero, (x * zero).clone(), zero.clone()), (torch.arange(3.0), torch.zeros(3), torch.zeros(3)))
     check(lambda t: torch.autograd.grad(torch.sgn(t).sum(), t)[0].clone(), randn(3).requires_grad_())
+    for product in (torch.dot, torch.vdot):
+        results = product(x, zero), product(zero, x), product(zero, zero)
+        assert all(each._is_zerotensor() for each in results)
+        assert_same([each.clone() for each in results], [torch.zeros(())] * 3)
+        with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+            product(zero, x[:2])
+
+
+def test_a_coalesced_sparse_tensor_is_checked() -> None:
+    """PyTorch's check asks the device for the position of each element (flatten_indices_stub)."""
+    values = torch.ones(2, device=DEVICE)
+    with torch.sparse.check_sparse_tensor_invariants():
+        sorted_, unsorted = torch.tensor([[0, 1], [2, 0]]), torch.tensor([[1, 0], [0, 2]])
+        a = torch.sparse_coo_tensor(sorted_.to(DEVICE), values, (2, 3), is_coalesced=True)
+        assert_same(a.to_dense(), torch.tensor([[0.0, 0, 1], [1, 0, 0]]))
+        with pytest.raises(RuntimeError, match="cannot set is_coalesced to true if indices correspond to uncoalesced"):
+            torch.sparse_coo_tensor(unsorted.to(DEVICE), values, (2, 3), is_coalesced=True)
 
 
 @pytest.mark.parametrize("left", [True, False])

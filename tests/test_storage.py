@@ -139,6 +139,16 @@ def test_legacy_storage_types() -> None:
         assert tensor.storage().type() == f"torch.{DEVICE}.{name}Storage"
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_a_legacy_storage_type_makes_no_storage_over_host_memory() -> None:
+    """PyTorch's from_buffer() would return a storage of the CPU."""
+    for make in (MODULE.FloatStorage.from_buffer, MODULE.FloatStorage._new_with_weak_ptr):
+        with pytest.raises(RuntimeError, match=f"^{make.__name__}: Not available for {DEVICE.upper()} storage$"):
+            make(b"\0" * 8, "little")
+    with pytest.raises(RuntimeError, match=f"^_new_shared_filename: Not available for {DEVICE.upper()} storage$"):
+        MODULE.FloatStorage._new_shared_filename(b"", b"", 0)
+
+
 def test_legacy_tensor_types() -> None:
     tensor = MODULE.FloatTensor([1.0, 2.0])
     assert tensor.type() == f"torch.{DEVICE}.FloatTensor"

@@ -167,9 +167,9 @@ void KernelScope::enter() {
 // The memory of the arguments, and after the kernel also that of its results. Asked at the begin and at the end.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const Operand& each : operands_) {
-    const unsigned access = !is_written(traits_, *each.argument, training_) ? orAccessRead
-                            : each.argument->is_out()                       ? orAccessWrite
-                                                                            : orAccessRead | orAccessWrite;
+    const unsigned access = !at::openreg::is_written(traits_, *each.argument, training_) ? orAccessRead
+                            : each.argument->is_out()                                    ? orAccessWrite
+                                                                                         : orAccessRead | orAccessWrite;
     for_each_component(new_reference(each.tensor), [&](const TensorImpl& part) {
       if (part.device().is_privateuseone()) {
         c10::openreg::visit_tensor(part, access, visit, context);
@@ -290,18 +290,21 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
   if (!traits_.builtin) {
     return c10::openreg::new_twin(storage); // the kernel is not PyTorch's, and may write in any way
   }
-  if (is_cow && !is_output(storage)) {
+  if (is_cow && !is_written(storage)) {
     has_cow_ = true;
     return c10::openreg::new_cow_twin(storage);
   }
   return c10::openreg::twin_of(storage);
 }
 
-// Whether a tensor over `storage` is an out= argument. Its kernel may resize it, which PyTorch forgets to tell a
-// copy-on-write storage (StorageImpl::set_data_ptr_noswap): it must have memory of its own before.
-bool KernelScope::is_output(const c10::StorageImpl* storage) const {
+// Whether the operator's schema says that a tensor over `storage` is written. A copy-on-write storage that is written must
+// have memory of its own before the kernel runs, for two reasons. The last one that shares the memory keeps it without a
+// copy, but a copy-on-write twin would be one more that shares. And a kernel may resize an out= argument, which PyTorch
+// forgets to tell a copy-on-write storage (StorageImpl::set_data_ptr_noswap).
+bool KernelScope::is_written(const c10::StorageImpl* storage) const {
   return std::any_of(operands_.begin(), operands_.end(), [storage](const Operand& each) {
-    return each.argument->is_out() && each.tensor->has_storage() &&
+    const c10::AliasInfo* alias = each.argument->alias_info();
+    return alias && alias->isWrite() && each.tensor->has_storage() &&
            each.tensor->unsafe_storage().unsafeGetStorageImpl() == storage;
   });
 }

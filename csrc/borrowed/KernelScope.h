@@ -112,7 +112,7 @@ class KernelScope : public DeviceCheck {
   const Tensor& alias(c10::MaybeOwned<Tensor> tensor);
   const Alias* find(const TensorImpl* device) const;
   c10::intrusive_ptr<c10::StorageImpl> twin(const TensorImpl& tensor);
-  bool is_output(const c10::StorageImpl* storage) const;
+  bool is_written(const c10::StorageImpl* storage) const;
   void separate();
 };
 

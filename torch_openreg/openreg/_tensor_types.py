@@ -56,11 +56,27 @@ def _tensor_type(name: str, dtype: torch.dtype) -> Any:
     return _TensorType(name, (), {"__module__": f"torch.{device_type}", "__doc__": doc, "dtype": dtype})
 
 
+class _DeviceStorage(_LegacyStorage):
+    """Refuses what makes a storage over host memory, with the words of ``torch.cuda``'s storage types."""
+
+    @classmethod
+    def from_buffer(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"from_buffer: Not available for {device_type.upper()} storage")
+
+    @classmethod
+    def _new_with_weak_ptr(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"_new_with_weak_ptr: Not available for {device_type.upper()} storage")
+
+    @classmethod
+    def _new_shared_filename(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"_new_shared_filename: Not available for {device_type.upper()} storage")
+
+
 def _storage_type(name: str, dtype: torch.dtype) -> Any:
     doc = f"``{name}(size)`` or ``{name}(data)``: a {dtype} storage on the current device. As ``torch.cuda.{name}``."
     # PyTorch reads the device from __module__. It reads _dtype to avoid the warning that typed storages are deprecated.
     attributes = {"__module__": f"torch.{device_type}", "__doc__": doc, "dtype": dtype, "_dtype": dtype}
-    return types.new_class(name, (_LegacyStorage,), exec_body=lambda namespace: namespace.update(attributes))
+    return types.new_class(name, (_DeviceStorage,), exec_body=lambda namespace: namespace.update(attributes))
 
 
 BFloat16Tensor = _tensor_type("BFloat16Tensor", torch.bfloat16)

@@ -1,5 +1,7 @@
 #include <ATen/Operators.h>
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/native_dropout_native.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/library.h>
 
@@ -48,6 +50,38 @@ template <class... Ops>
 void cpu_kernels(torch::Library& m) {
   add<UnboxedCpuKernel, Ops...>(m);
 }
+
+// PyTorch calls dot and vdot with zeros that have no memory too (torch._efficientzerotensor, a tangent of forward-mode
+// differentiation), and the result is such a zero (ATen/ZeroTensorFallback.cpp, native/Blas.cpp). The call of the CPU's
+// kernel makes the checks.
+template <class Op, class Schema>
+struct InnerProduct;
+
+template <class Op>
+struct InnerProduct<Op, Tensor(const Tensor&, const Tensor&)> {
+  static Tensor call(const Tensor& self, const Tensor& other) {
+    if (C10_LIKELY(!self._is_zerotensor() && !other._is_zerotensor())) {
+      return UnboxedCpuKernel<Op>::call(self, other);
+    }
+    const auto with_memory = [](const Tensor& each) { return each._is_zerotensor() ? at::zeros_like(each) : each; };
+    return at::_efficientzerotensor({}, UnboxedCpuKernel<Op>::call(with_memory(self), with_memory(other)).options());
+  }
+};
+
+// As on CUDA, randperm(0) draws no number, and so accepts a generator and an out= of any devices.
+template <class Op, class Schema>
+struct Permutation;
+
+template <class Op>
+struct Permutation<Op, Tensor&(c10::SymInt, std::optional<Generator>, Tensor&)> {
+  static Tensor& call(c10::SymInt n, std::optional<Generator> generator, Tensor& out) {
+    if (C10_UNLIKELY(n == 0)) {
+      out.resize_({0});
+      return out;
+    }
+    return UnboxedCpuKernel<Op>::call(std::move(n), std::move(generator), out);
+  }
+};
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::_ops;
@@ -103,6 +137,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       var_correction,
       var_mean_correction>(m);
 
+  add<InnerProduct, dot, vdot>(m);
+
   // Matrix products, normalisation, pooling, losses
   cpu_kernels<
       addmm,
@@ -117,7 +153,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       binary_cross_entropy_backward,
       bmm,
       bmm_out,
-      dot,
       _adaptive_avg_pool2d,
       huber_loss,
       huber_loss_backward,
@@ -194,7 +229,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       uniform_>(m);
 
   // Factories
-  cpu_kernels<arange_start_out, eye_out, eye_m_out, linspace_out, randperm_generator_out>(m);
+  cpu_kernels<arange_start_out, eye_out, eye_m_out, linspace_out>(m);
+  add<Permutation, randperm_generator_out>(m);
 
   // Optimizers
   cpu_kernels<

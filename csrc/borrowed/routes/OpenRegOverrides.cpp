@@ -2,6 +2,7 @@
 #include <ATen/ops/_native_batch_norm_legit_ops.h>
 #include <ATen/ops/abs_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include "../CpuKernel.h"
@@ -41,8 +42,25 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 // LITERALINCLUDE END: OVERRIDE DEFAULT
 
+// The position that each column of `indices` has in a contiguous tensor of `size`. The composite check of a sparse tensor
+// that is said to be coalesced (torch.sparse.check_sparse_tensor_invariants) takes it from the device's stub.
+Tensor flatten_indices(const Tensor& indices, IntArrayRef size) {
+  Tensor flat = at::zeros({indices.size(1)}, indices.options());
+  for (size_t dim = 0; dim < size.size(); ++dim) {
+    flat.mul_(size[dim]).add_(indices.select(0, static_cast<int64_t>(dim)));
+  }
+  return flat;
+}
+
 } // namespace
 } // namespace at::openreg
+
+namespace at::native {
+// As in native/sparse/FlattenIndicesStub.h, which PyTorch does not install.
+using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
+DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
+REGISTER_PRIVATEUSE1_DISPATCH(flatten_indices_stub, &at::openreg::flatten_indices)
+} // namespace at::native
 
 // LITERALINCLUDE START: STUB OF ATTENTION
 namespace at::native {
