@@ -20,6 +20,7 @@ IN_TURN = 600
 """Seconds that a process may take: the C++ compiler takes some for each program."""
 
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
+MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +199,35 @@ def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Python, mod
         r"allocated: it was freed before the kernel ran, or an index is out of bounds\.",
         result.stderr,
     )
+
+
+RECORDS_EVENTS = """
+    def compute(x, begin, made):
+        begin.record()
+        y = x.sin().tan().sin().tan()
+        end = torch.Event(DEVICE, enable_timing=True)
+        end.record()
+        made.record()
+        return y, end
+
+    compiled, side = torch.compile(compute, fullgraph=True), torch.Stream(DEVICE)
+    x = torch.full((1 << 19,), 0.5, dtype=torch.float64).to(DEVICE)
+    expected = compute(x, torch.Event(DEVICE), torch.Event(DEVICE))[0].cpu() * 2
+    for _ in range(3):
+        begin, made = torch.Event(DEVICE, enable_timing=True), torch.Event(DEVICE)
+        y, end = compiled(x, begin, made)
+        with side:
+            made.wait()
+            z = y * 2
+        side.synchronize()
+        torch.testing.assert_close(z.cpu(), expected)
+        print(begin.elapsed_time(end) > 1)
+"""
+
+
+@MODES
+def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Python, mode: str) -> None:
+    assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
 
 
 # ---- errors, caches ------------------------------------------------------------------------------------------------

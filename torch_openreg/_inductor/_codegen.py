@@ -155,7 +155,15 @@ class OpenRegScheduling(cpp.CppScheduling):
 
     def ready_to_flush(self) -> bool:
         # The call of a kernel must not move behind the lines that change the stream or record an event.
-        return super().ready_to_flush() or bool(self.scheduler and self.scheduler._has_multi_stream_nodes())
+        return super().ready_to_flush() or self._uses_streams
+
+    @functools.cached_property
+    def _uses_streams(self) -> bool:
+        if not self.scheduler:
+            return False
+        # The operators that record an event or wait for one have no device, if the graph has one stream only.
+        events = (node.is_extern() and node.get_device() is None for node in self.scheduler.nodes)
+        return self.scheduler._has_multi_stream_nodes() or any(events)
 
     def define_kernel(self, src_code: str, nodes: Any, kernel_args: common.KernelArgs | None = None) -> str:
         graph = V.graph.graph_id
