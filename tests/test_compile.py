@@ -345,6 +345,27 @@ def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Python, settings: str)
     )
 
 
+COMPILES_STANDALONE = """
+    import os
+    from torch._inductor import CompiledArtifact, standalone_compile
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    path = os.environ["ARTIFACT"]
+    x = torch.randn(8, 4, device=DEVICE)
+    compute = lambda x: (x.softmax(-1) * 2,)
+    artifact = standalone_compile(make_fx(compute)(x), [x], dynamic_shapes="from_example_inputs")
+    artifact.save(path=path, format="unpacked")
+    loaded = CompiledArtifact.load(path=path, format="unpacked")
+    for callable in (artifact, loaded):
+        torch.testing.assert_close(callable(x)[0].cpu(), x.cpu().softmax(-1) * 2)
+    print(loaded(x)[0].device)
+"""
+
+
+def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tmp_path: Path) -> None:
+    assert output_of(python(COMPILES_STANDALONE, ARTIFACT=str(tmp_path / "artifact"))) == f"{DEVICE}:0"
+
+
 # ---- torch.export --------------------------------------------------------------------------------------------------
 
 

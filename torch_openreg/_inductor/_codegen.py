@@ -188,6 +188,13 @@ class _DeviceCalls:
             line = line.replace(f"device='{device_type}', dtype={dtype}", f"{dtype}", 1)
         return line
 
+    # standalone_compile tunes the kernels of Triton while it compiles. The device has none.
+    def write_triton_header_once(self) -> None:
+        pass
+
+    def generate_and_run_autotune_block(self) -> None:
+        pass
+
     def _generate_kernel_call_helper(
         self, kernel_name: str, call_args: Any, *, device: Any = None, **kwargs: Any
     ) -> None:
@@ -197,7 +204,7 @@ class _DeviceCalls:
         super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **kwargs)  # type: ignore[misc]
 
 
-class OpenRegPythonWrapper(_DeviceCalls, wrapper.PythonWrapperCodegen):
+class OpenRegPythonWrapper(_DeviceCalls, wrapper.PythonWrapperCodegen):  # type: ignore[misc]
     """The Python code of a graph."""
 
     @staticmethod
@@ -211,7 +218,7 @@ class OpenRegPythonWrapper(_DeviceCalls, wrapper.PythonWrapperCodegen):
         self.header.splice("from torch_openreg._C import _empty_strided as empty_strided_openreg")
 
 
-class OpenRegSubgraphWrapper(_DeviceCalls, wrapper.SubgraphPythonWrapperCodegen):
+class OpenRegSubgraphWrapper(_DeviceCalls, wrapper.SubgraphPythonWrapperCodegen):  # type: ignore[misc]
     """The Python code of a graph within another graph, such as a branch of ``torch.cond``."""
 
 
