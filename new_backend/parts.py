@@ -161,6 +161,10 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ),
         ("_environment import asked_face, device_type", "_environment import device_type"),
     ),
+        (
+            '    if device_type != "cuda":  # whose functions dynamo knows\n        _WhenImported("torch._dynamo", make_traceable)\n',
+            '    _WhenImported("torch._dynamo", make_traceable)\n',
+        ),
     "torch_openreg/_environment.py": (
         (
             DEVICE_TYPE,

@@ -230,6 +230,38 @@ def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it
     assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
 
 
+def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(python: Python) -> None:
+    code = """
+        from torch._dynamo.testing import CompileCounterWithBackend
+
+        side = openreg.Stream()
+
+        def compute(x):
+            current = openreg.current_stream()
+            with openreg.stream(side):
+                y = x * 2
+            other = openreg.Stream()
+            other.wait_stream(side)
+            with other, openreg.stream(None):
+                z = y + torch.ones(3, device=torch.device(DEVICE, openreg.current_device()))
+            current.wait_stream(other)
+            return z + 1
+
+        counter = CompileCounterWithBackend("inductor")
+        compiled = torch.compile(compute, backend=counter, fullgraph=True)
+        print(compiled(torch.ones(3, device=DEVICE_0)), compiled(torch.ones(3, device=DEVICE_0)), counter.frame_count)
+
+        place = torch.compile(lambda: torch.ones(1, device=torch.device(DEVICE, openreg.current_device())) + 1)
+        for index in (0, 1, 0):
+            with openreg.device(index):
+                print(place().device)
+    """
+    assert output_of(python(code)).splitlines() == [
+        *(f"tensor([4., 4., 4.], device='{DEVICE}:0') tensor([4., 4., 4.], device='{DEVICE}:0') 1",),
+        *(f"{DEVICE}:0", f"{DEVICE}:1", f"{DEVICE}:0"),
+    ]
+
+
 # ---- errors, caches ------------------------------------------------------------------------------------------------
 
 

@@ -365,6 +365,11 @@ def attach_compiler() -> None:
 
         _device.register()
 
+    def make_traceable(_: ModuleType) -> None:
+        from torch_openreg._inductor import _device
+
+        _device.make_traceable()
+
     def tell_inductor(common: ModuleType) -> None:
         from torch_openreg import _inductor
 
@@ -376,6 +381,8 @@ def attach_compiler() -> None:
 
 def attach_dtensor() -> None:
     """Registers how the device draws random numbers, when torch.distributed.tensor is imported."""
+    if device_type != "cuda":  # whose functions dynamo knows
+        _WhenImported("torch._dynamo", make_traceable)
 
     def register(random: ModuleType) -> None:
         from torch_openreg import _dtensor

@@ -4,6 +4,7 @@ Nothing here is imported before torch.compile needs it. ``torch_openreg._loader`
 PyTorch:
 
   - After ``torch._dynamo.device_interface``, ``_device.py`` tells dynamo which devices there are.
+  - After ``torch._dynamo``, ``_device.py`` lets dynamo trace the functions of ``torch.openreg`` about streams.
   - After ``torch._inductor.codegen.common``, ``register_with_inductor()`` waits for the first graph. Then
     ``_codegen.py`` registers the code generator, and ``_differences.py`` replaces the functions of inductor that decide
     by the name of a device.
