@@ -53,11 +53,11 @@ def output_of(result: subprocess.CompletedProcess[str]) -> str:
     return result.stdout.strip()
 
 
-def reports(cache: Path, *options: str) -> list[dict[str, Any]]:
+def reports(cache: Path, *options: str, **variables: str) -> list[dict[str, Any]]:
     result = subprocess.run(
         [sys.executable, "-m", "tests.compile_programs", "--json", *options],
         cwd=ROOT,
-        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache)},
+        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache)} | variables,
         stdout=subprocess.PIPE,
         text=True,
         timeout=IN_TURN,

@@ -375,14 +375,20 @@ def attach_compiler() -> None:
 
         _inductor.register_with_inductor(common)
 
+    def patch_inductor(_: ModuleType) -> None:
+        from torch_openreg._inductor import _differences
+
+        _differences.patch_inductor()
+
     _WhenImported("torch._dynamo.device_interface", tell_dynamo)
+    if device_type != "cuda":  # whose functions dynamo knows
+        _WhenImported("torch._dynamo", make_traceable)
     _WhenImported("torch._inductor.codegen.common", tell_inductor)
+    _WhenImported("torch._inductor.compile_fx", patch_inductor)
 
 
 def attach_dtensor() -> None:
     """Registers how the device draws random numbers, when torch.distributed.tensor is imported."""
-    if device_type != "cuda":  # whose functions dynamo knows
-        _WhenImported("torch._dynamo", make_traceable)
 
     def register(random: ModuleType) -> None:
         from torch_openreg import _dtensor

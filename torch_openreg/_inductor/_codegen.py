@@ -17,7 +17,7 @@ from torch._inductor.utils import Placeholder, unique
 from torch._inductor.virtualized import V
 
 from torch_openreg._environment import device_type
-from torch_openreg._inductor import _config, _differences
+from torch_openreg._inductor import _config
 
 LIBRARY = "libtorch_openreg_cuda.so" if device_type == "cuda" else "libtorch_openreg.so"
 
@@ -250,7 +250,6 @@ def register() -> None:
         wrapper_fxir.WrapperFxCodegen,
         device_custom_config=_config,  # type: ignore[arg-type]
     )
-    _differences.patch_inductor()
 
 
 # LITERALINCLUDE END: REGISTER
