@@ -54,6 +54,7 @@ LEFT_OUT = (
     "tests/test_clients.py",
     "tests/test_conformance.py",
     "tests/test_cuda_face.py",
+    "tests/test_cuda_face_compile.py",
     "tests/test_cuda_face_distributed.py",
     "tests/test_cuda_face_programs.py",
     "tests/test_cuda_face_semantics.py",
@@ -161,6 +162,10 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             "from importlib.machinery import ModuleSpec",
         ),
         ("_environment import asked_face, device_type", "_environment import device_type"),
+        (
+            '    if device_type != "cuda":  # whose functions dynamo knows\n        _WhenImported("torch._dynamo", make_traceable)\n',
+            '    _WhenImported("torch._dynamo", make_traceable)\n',
+        ),
     ),
     "torch_openreg/_environment.py": (
         (
@@ -181,7 +186,14 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ('("doctor", "memory", "models", "new", "run", "trace")', '("doctor", "memory", "models", "trace")'),
     ),
     "torch_openreg/_cli/doctor.py": (("from torch_openreg import _loader\n", ""),),
-    "torch_openreg/_inductor/_differences.py": (("ir, lowering, scheduler, utils\n", "ir, lowering, scheduler\n"),),
+    "torch_openreg/_inductor/_differences.py": (
+        ("import inspect\n", ""),
+        (
+            "import config, cudagraph_utils, graph, ir, lowering, scheduler, utils\n",
+            "import cudagraph_utils, graph, ir, lowering, scheduler\n",
+        ),
+        ("from torch._inductor.fx_passes import fuse_attention\n", ""),
+    ),
     "torch_openreg/_cli/_probe.py": (
         (
             """            modules = [getattr(torch, name) for name in sorted(set(vars(torch)) - before[2])]

@@ -20,6 +20,7 @@ IN_TURN = 600
 """Seconds that a process may take: the C++ compiler takes some for each program."""
 
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
+MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,11 @@ def output_of(result: subprocess.CompletedProcess[str]) -> str:
     return result.stdout.strip()
 
 
-def reports(cache: Path, *options: str) -> list[dict[str, Any]]:
+def reports(cache: Path, *options: str, **variables: str) -> list[dict[str, Any]]:
     result = subprocess.run(
         [sys.executable, "-m", "tests.compile_programs", "--json", *options],
         cwd=ROOT,
-        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache)},
+        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache)} | variables,
         stdout=subprocess.PIPE,
         text=True,
         timeout=IN_TURN,
@@ -200,6 +201,67 @@ def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Python, mod
     )
 
 
+RECORDS_EVENTS = """
+    def compute(x, begin, made):
+        begin.record()
+        y = x.sin().tan().sin().tan()
+        end = torch.Event(DEVICE, enable_timing=True)
+        end.record()
+        made.record()
+        return y, end
+
+    compiled, side = torch.compile(compute, fullgraph=True), torch.Stream(DEVICE)
+    x = torch.full((1 << 19,), 0.5, dtype=torch.float64).to(DEVICE)
+    expected = compute(x, torch.Event(DEVICE), torch.Event(DEVICE))[0].cpu() * 2
+    for _ in range(3):
+        begin, made = torch.Event(DEVICE, enable_timing=True), torch.Event(DEVICE)
+        y, end = compiled(x, begin, made)
+        with side:
+            made.wait()
+            z = y * 2
+        side.synchronize()
+        torch.testing.assert_close(z.cpu(), expected)
+        print(begin.elapsed_time(end) > 1)
+"""
+
+
+@MODES
+def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Python, mode: str) -> None:
+    assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
+
+
+def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(python: Python) -> None:
+    code = """
+        from torch._dynamo.testing import CompileCounterWithBackend
+
+        side = openreg.Stream()
+
+        def compute(x):
+            current = openreg.current_stream()
+            with openreg.stream(side):
+                y = x * 2
+            other = openreg.Stream()
+            other.wait_stream(side)
+            with other, openreg.stream(None):
+                z = y + torch.ones(3, device=torch.device(DEVICE, openreg.current_device()))
+            current.wait_stream(other)
+            return z + 1
+
+        counter = CompileCounterWithBackend("inductor")
+        compiled = torch.compile(compute, backend=counter, fullgraph=True)
+        print(compiled(torch.ones(3, device=DEVICE_0)), compiled(torch.ones(3, device=DEVICE_0)), counter.frame_count)
+
+        place = torch.compile(lambda: torch.ones(1, device=torch.device(DEVICE, openreg.current_device())) + 1)
+        for index in (0, 1, 0):
+            with openreg.device(index):
+                print(place().device)
+    """
+    assert output_of(python(code)).splitlines() == [
+        *(f"tensor([4., 4., 4.], device='{DEVICE}:0') tensor([4., 4., 4.], device='{DEVICE}:0') 1",),
+        *(f"{DEVICE}:0", f"{DEVICE}:1", f"{DEVICE}:0"),
+    ]
+
+
 # ---- errors, caches ------------------------------------------------------------------------------------------------
 
 
@@ -313,6 +375,27 @@ def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Python, settings: str)
         "NotImplementedError: AOTInductor and torch._inductor.config.cpp_wrapper are not supported for device "
         f'"{DEVICE}": use torch.compile, or torch.export.save for a file.'
     )
+
+
+COMPILES_STANDALONE = """
+    import os
+    from torch._inductor import CompiledArtifact, standalone_compile
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    path = os.environ["ARTIFACT"]
+    x = torch.randn(8, 4, device=DEVICE)
+    compute = lambda x: (x.softmax(-1) * 2,)
+    artifact = standalone_compile(make_fx(compute)(x), [x], dynamic_shapes="from_example_inputs")
+    artifact.save(path=path, format="unpacked")
+    loaded = CompiledArtifact.load(path=path, format="unpacked")
+    for callable in (artifact, loaded):
+        torch.testing.assert_close(callable(x)[0].cpu(), x.cpu().softmax(-1) * 2)
+    print(loaded(x)[0].device)
+"""
+
+
+def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tmp_path: Path) -> None:
+    assert output_of(python(COMPILES_STANDALONE, ARTIFACT=str(tmp_path / "artifact"))) == f"{DEVICE}:0"
 
 
 # ---- torch.export --------------------------------------------------------------------------------------------------

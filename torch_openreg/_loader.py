@@ -365,13 +365,26 @@ def attach_compiler() -> None:
 
         _device.register()
 
+    def make_traceable(_: ModuleType) -> None:
+        from torch_openreg._inductor import _device
+
+        _device.make_traceable()
+
     def tell_inductor(common: ModuleType) -> None:
         from torch_openreg import _inductor
 
         _inductor.register_with_inductor(common)
 
+    def patch_inductor(_: ModuleType) -> None:
+        from torch_openreg._inductor import _differences
+
+        _differences.patch_inductor()
+
     _WhenImported("torch._dynamo.device_interface", tell_dynamo)
+    if device_type != "cuda":  # whose functions dynamo knows
+        _WhenImported("torch._dynamo", make_traceable)
     _WhenImported("torch._inductor.codegen.common", tell_inductor)
+    _WhenImported("torch._inductor.compile_fx", patch_inductor)
 
 
 def attach_dtensor() -> None:

@@ -17,7 +17,7 @@ from torch._inductor.utils import Placeholder, unique
 from torch._inductor.virtualized import V
 
 from torch_openreg._environment import device_type
-from torch_openreg._inductor import _config, _differences
+from torch_openreg._inductor import _config
 
 LIBRARY = "libtorch_openreg_cuda.so" if device_type == "cuda" else "libtorch_openreg.so"
 
@@ -155,7 +155,15 @@ class OpenRegScheduling(cpp.CppScheduling):
 
     def ready_to_flush(self) -> bool:
         # The call of a kernel must not move behind the lines that change the stream or record an event.
-        return super().ready_to_flush() or bool(self.scheduler and self.scheduler._has_multi_stream_nodes())
+        return super().ready_to_flush() or self._uses_streams
+
+    @functools.cached_property
+    def _uses_streams(self) -> bool:
+        if not self.scheduler:
+            return False
+        # The operators that record an event or wait for one have no device, if the graph has one stream only.
+        events = (node.is_extern() and node.get_device() is None for node in self.scheduler.nodes)
+        return self.scheduler._has_multi_stream_nodes() or any(events)
 
     def define_kernel(self, src_code: str, nodes: Any, kernel_args: common.KernelArgs | None = None) -> str:
         graph = V.graph.graph_id
@@ -180,6 +188,13 @@ class _DeviceCalls:
             line = line.replace(f"device='{device_type}', dtype={dtype}", f"{dtype}", 1)
         return line
 
+    # standalone_compile tunes the kernels of Triton while it compiles. The device has none.
+    def write_triton_header_once(self) -> None:
+        pass
+
+    def generate_and_run_autotune_block(self) -> None:
+        pass
+
     def _generate_kernel_call_helper(
         self, kernel_name: str, call_args: Any, *, device: Any = None, **kwargs: Any
     ) -> None:
@@ -189,7 +204,7 @@ class _DeviceCalls:
         super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **kwargs)  # type: ignore[misc]
 
 
-class OpenRegPythonWrapper(_DeviceCalls, wrapper.PythonWrapperCodegen):
+class OpenRegPythonWrapper(_DeviceCalls, wrapper.PythonWrapperCodegen):  # type: ignore[misc]
     """The Python code of a graph."""
 
     @staticmethod
@@ -203,7 +218,7 @@ class OpenRegPythonWrapper(_DeviceCalls, wrapper.PythonWrapperCodegen):
         self.header.splice("from torch_openreg._C import _empty_strided as empty_strided_openreg")
 
 
-class OpenRegSubgraphWrapper(_DeviceCalls, wrapper.SubgraphPythonWrapperCodegen):
+class OpenRegSubgraphWrapper(_DeviceCalls, wrapper.SubgraphPythonWrapperCodegen):  # type: ignore[misc]
     """The Python code of a graph within another graph, such as a branch of ``torch.cond``."""
 
 
@@ -235,7 +250,6 @@ def register() -> None:
         wrapper_fxir.WrapperFxCodegen,
         device_custom_config=_config,  # type: ignore[arg-type]
     )
-    _differences.patch_inductor()
 
 
 # LITERALINCLUDE END: REGISTER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -71,6 +72,30 @@ class OpenRegInterface(interfaces.DeviceInterface):
 
 
 # LITERALINCLUDE END: DEVICE INTERFACE
+
+
+# LITERALINCLUDE START: TRACEABLE
+def make_traceable() -> None:
+    """Lets dynamo trace ``current_stream()``, ``Stream()`` and ``stream()`` of ``torch.openreg``.
+
+    The first two call C++, which dynamo cannot look into. What takes its place here is known to dynamo, which also
+    makes a guard of ``current_device_index()``: with another current device, the function is compiled again.
+    """
+
+    @torch.compiler.substitute_in_graph(_C._get_device, skip_signature_check=True)
+    def _get_device() -> int:
+        return torch.accelerator.current_device_index()
+
+    @torch.compiler.substitute_in_graph(_C._check_device_index, skip_signature_check=True)
+    def _check_device_index(device: int) -> None:
+        pass  # the operator that uses the device checks the index
+
+    @torch.compiler.substitute_in_graph(openreg.stream)
+    def stream(stream: torch.Stream | None) -> Any:
+        return contextlib.nullcontext() if stream is None else stream
+
+
+# LITERALINCLUDE END: TRACEABLE
 
 
 def register() -> None:

@@ -9,14 +9,19 @@ need it, and ask for Triton.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import torch
-from torch._inductor import cudagraph_utils, graph, ir, lowering, scheduler, utils
+from torch._inductor import config, cudagraph_utils, graph, ir, lowering, scheduler, utils
+from torch._inductor.fx_passes import fuse_attention
+from torch.utils import _pytree as pytree
 
 from torch_openreg._environment import device_type
+
+hops = torch.ops.higher_order
 
 
 class _OnCpu:
@@ -38,12 +43,17 @@ def _is_ours(node: Any) -> bool:
 
 def patch_inductor() -> None:
     """Replaces the functions of inductor that decide by a device's name."""
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    if device_type in utils.GPU_TYPES:  # type "cuda": for inductor, a device with Triton's kernels
-        utils.GPU_TYPES.remove(device_type)
-    # LEFT OUT OF A NEW BACKEND END
     for owner, name, replacement in REPLACED:
         setattr(owner, name, _replaced(getattr(owner, name), replacement))
+    for operator in NEED_TRITON:
+        lowering.lowerings[operator] = _replaced(lowering.lowerings[operator], _refuse)
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
+    if device_type == "cuda":
+        utils.GPU_TYPES.remove(device_type)
+        config.cuda_backend = "cpp"  # type: ignore[assignment]
+        for function in NO_TRITON:
+            _forget_cuda(function)
+    # LEFT OUT OF A NEW BACKEND END
     # As on the CPU, the activations of convolutions are channels-last.
     graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, device_type)  # type: ignore[assignment]
 
@@ -56,6 +66,20 @@ def _replaced(original: Callable[..., Any], replacement: Callable[..., Any]) -> 
     return replaced
 
 
+# LEFT OUT OF A NEW BACKEND START: the face cuda
+def _forget_cuda(function: Any) -> None:
+    """Makes a function take the device "cuda" for an unknown one: changed in place, because others have kept it."""
+
+    def replaced(constant: Any) -> Any:
+        if isinstance(constant, tuple):
+            return tuple(map(replaced, constant))
+        return "no device" if constant == "cuda" else constant
+
+    function = inspect.unwrap(function)
+    function.__code__ = function.__code__.replace(co_consts=replaced(function.__code__.co_consts))
+
+
+# LEFT OUT OF A NEW BACKEND END
 def _is_cpu(original: Any, self: Any) -> bool:
     return original(self) or _is_ours(self)
 
@@ -83,7 +107,16 @@ def _div_prim(original: Any, a: Any, b: Any) -> Any:
 
 
 def _no_capture(original: Any) -> str:
-    return str(cudagraph_utils.format_default_skip_message("the simulated device cannot capture graphs"))
+    return "the simulated device cannot capture graphs"
+
+
+def _refuse(original: Any, *args: Any, **kwargs: Any) -> Any:
+    if any(isinstance(each, ir.IRNode) and _is_ours(each) for each in pytree.arg_tree_leaves(*args, **kwargs)):
+        raise NotImplementedError(
+            f'{original.__name__} cannot be compiled for device "{device_type}", because inductor generates Triton for '
+            "it, and C++ for this device: call it outside of torch.compile, or with tensors on the CPU."
+        )
+    return original(*args, **kwargs)
 
 
 # LITERALINCLUDE START: DIFFERENCES
@@ -103,4 +136,13 @@ REPLACED = (
     # mode="reduce-overhead" runs without a graph. If the device has CUDA's name, inductor says so.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
 )
+
+# Inductor writes these in Triton, on each device but the CPU.
+NEED_TRITON = (hops.flex_attention, hops.flex_attention_backward, hops.associative_scan)
 # LITERALINCLUDE END: DIFFERENCES
+
+# LEFT OUT OF A NEW BACKEND START: the face cuda
+# For the name "cuda", these choose what is fast or exact in Triton. As on the CPU, a product that is added is rounded
+# before the sum, and attention in float32 is fused although TensorFloat-32 is off.
+NO_TRITON = (lowering.add, lowering.addcmul, lowering.addcdiv, fuse_attention._sfdp_params_check)
+# LEFT OUT OF A NEW BACKEND END

@@ -1,0 +1,113 @@
+"""The face "cuda": torch.compile. Inductor makes many decisions by this name, for devices with kernels in Triton."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from test_compile import (
+    COMPILES_STANDALONE,
+    IN_TURN,
+    MODES,
+    RECORDS_EVENTS,
+    ROOT,
+    Python,
+    assert_all_agree,
+    output_of,
+    reports,
+)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all processes of these tests keep what they compiled."""
+    return tmp_path_factory.mktemp("inductor")
+
+
+@pytest.fixture
+def python(cache: Path, tmp_path: Path) -> Python:
+    """Runs a program with the face "cuda", after the imports, in a process of its own."""
+
+    def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        program = tmp_path / "program.py"
+        program.write_text(f"import torch\n\nDEVICE = 'cuda'\n{textwrap.dedent(code)}")
+        return subprocess.run(
+            [sys.executable, program],
+            cwd=ROOT,
+            env=os.environ | {"TORCH_OPENREG_AS": "cuda", "TORCHINDUCTOR_CACHE_DIR": str(cache)} | variables,
+            capture_output=True,
+            text=True,
+            timeout=IN_TURN,
+        )
+
+    return run
+
+
+NAMES = [
+    *("softmax_layer_norm", "embedding_cross_entropy", "attention_by_hand", "gpt2_block", "mlp_layer_norm"),
+    *("conv_batch_norm", "optimizer_step", "reductions", "scatter_index_add", "dropout", "moments", "scans"),
+    "checkpointed_dropout",
+]
+"""Programs for which inductor decides by the name "cuda"; the first ten are also compared with the compiled CPU."""
+
+
+@pytest.mark.parametrize("dynamic", ["false", "true"])
+def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(cache: Path, dynamic: str) -> None:
+    names = NAMES if dynamic == "false" else NAMES[:3]
+    found = reports(cache, "--dynamic", dynamic, "--against-compiled-cpu", *names, TORCH_OPENREG_AS="cuda")
+    assert_all_agree(found, names)
+    compared = [report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None]
+    assert compared == [True] * (10 if dynamic == "false" else 3)
+
+
+def test_programs_agree_with_eager_when_kernels_are_queued(cache: Path) -> None:
+    assert_all_agree(reports(cache, "--dynamic", "false", "--mode", "chaos", *NAMES, TORCH_OPENREG_AS="cuda"), NAMES)
+
+
+@MODES
+def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Python, mode: str) -> None:
+    assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
+
+
+def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tmp_path: Path) -> None:
+    assert output_of(python(COMPILES_STANDALONE, ARTIFACT=str(tmp_path / "artifact"))) == "cuda:0"
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    [
+        ("flex_attention", "torch.compile(flex_attention)(q, q, q)"),
+        ("associative_scan", "torch.compile(lambda q: associative_scan(torch.add, q, 0))(q)"),
+    ],
+)
+def test_what_inductor_writes_in_triton_is_refused_in_one_sentence(python: Python, name: str, call: str) -> None:
+    code = f"""
+        from torch._higher_order_ops.associative_scan import associative_scan
+        from torch.nn.attention.flex_attention import flex_attention
+
+        q = torch.randn(1, 2, 128, 64, device=DEVICE)
+        try:
+            {call}
+        except Exception as error:
+            print(str(error).splitlines()[0])
+    """
+    assert output_of(python(code)) == (
+        f'LoweringException: NotImplementedError: {name} cannot be compiled for device "cuda", because inductor '
+        "generates Triton for it, and C++ for this device: call it outside of torch.compile, or with tensors on the "
+        "CPU."
+    )
+
+
+def test_inductor_says_once_that_no_graph_is_captured(python: Python) -> None:
+    code = """
+        print(torch.compile(lambda x: x + 1, mode="reduce-overhead")(torch.ones(2, device=DEVICE)).tolist())
+    """
+    result = python(code)
+    assert output_of(result) == "[2.0, 2.0]"
+    assert [line.partition("[__cudagraphs] ")[2] for line in result.stderr.splitlines()] == [
+        "skipping cudagraphs due to the simulated device cannot capture graphs"
+    ]
