@@ -379,6 +379,15 @@ class _WhenImported:
         return spec
 
 
+# Modules whose functions dynamo calls, and does not trace: on CUDA they are functions of C.
+NOT_TRACED = (
+    "torch_openreg.openreg.nvtx",
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
+    "torch_openreg._cuda",
+    # LEFT OUT OF A NEW BACKEND END
+)
+
+
 def attach_compiler() -> None:
     """Registers the device with torch.compile when torch.compile is imported."""
 
@@ -392,6 +401,11 @@ def attach_compiler() -> None:
 
         _inductor.register_with_inductor(common)
 
+    def leave_out(trace_rules: ModuleType) -> None:
+        for name in NOT_TRACED:
+            trace_rules.add(name)
+
+    _WhenImported("torch._dynamo.trace_rules", leave_out)
     _WhenImported("torch._dynamo.device_interface", tell_dynamo)
     _WhenImported("torch._inductor.codegen.common", tell_inductor)
 
