@@ -103,7 +103,7 @@ class PackageOfOneFace(ModuleType):
     """
 
     @property
-    def __spec__(self) -> ModuleSpec | None:  # type: ignore[override]
+    def __spec__(self) -> ModuleSpec | None:
         global _told
         spec: ModuleSpec | None = self.__dict__["__spec__"]
         now = os.environ.get("TORCH_OPENREG_AS", "")
