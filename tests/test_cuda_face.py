@@ -261,6 +261,33 @@ def test_recurrent_networks_do_not_advise_to_rebuild_pytorch(cuda: Cuda) -> None
     assert cuda(code, PYTHONWARNINGS="error") == ["torch.Size([2, 1, 8])"]
 
 
+# ---- the compiler
+
+
+def test_dynamo_calls_streams_and_ranges_and_does_not_trace_into_them(cuda: Cuda) -> None:
+    code = """
+    s = torch.cuda.Stream()
+    def breaks_in_a_stream(x):
+        with torch.cuda.stream(s):
+            y = x * 2
+            torch._dynamo.graph_break()
+            return y + 1
+    def has_a_range(x):
+        with torch.cuda.nvtx.range("a"):
+            return x * 2
+    def pushes_a_range(x):
+        torch.cuda.nvtx.range_push("a")
+        y = x * 2
+        torch.cuda.nvtx.range_pop()
+        return y
+    for function in (breaks_in_a_stream, has_a_range, pushes_a_range):
+        compiled = torch.compile(function, backend="aot_eager")
+        print(*[compiled(torch.ones(2, device="cuda")).tolist() for _ in range(2)])
+    """
+    lines = cuda(code, PYTHONWARNINGS="ignore", TORCH_LOGS="-all")
+    assert lines == ["[3.0, 3.0] [3.0, 3.0]", *["[2.0, 2.0] [2.0, 2.0]"] * 2]
+
+
 # ---- streams and events
 
 

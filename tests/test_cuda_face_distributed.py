@@ -52,6 +52,20 @@ network = model()
 fully_shard(network[0]), fully_shard(network)
 found = train(network, x[rank], y[rank])
 """,
+    "FSDP2 from the device meta": """
+from torch.distributed.fsdp import fully_shard
+with torch.device("meta"):
+    network = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+fully_shard(network[0]), fully_shard(network)
+network.to_empty(device="cuda")
+torch.manual_seed(3)
+network[0].reset_parameters(), network[2].reset_parameters()
+alone = model()
+alone.load_state_dict({name: p.full_tensor() for name, p in network.state_dict().items()})
+assert alone[0].weight.unique().numel() == 128  # no shard repeats another one's numbers
+expected = train(alone, x.flatten(0, 1), y.flatten(0, 1))
+found = train(network, x[rank], y[rank])
+""",
 }
 END = """
 close = all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found, expected))
@@ -87,3 +101,29 @@ def assert_trains_as_one_process(folder: Path, program: str, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["inline", "chaos"])
 def test_a_program_of_two_processes_trains_with_nccl_as_one_process(tmp_path: Path, stack: str, mode: str) -> None:
     assert_trains_as_one_process(tmp_path, SETUP + GROUP + PROGRAMS[stack], mode)
+
+
+def test_random_operators_draw_on_dtensors(tmp_path: Path) -> None:
+    program = """
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, rand
+
+torch.cuda.set_device(0)
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+mesh = init_device_mesh("cuda", (1,))
+x = rand(64, device_mesh=mesh, placements=[Shard(0)])
+def dropout():
+    return torch.nn.functional.dropout(x + 1)
+
+for draw in (x.uniform_, x.normal_, x.bernoulli_, dropout, lambda: torch.rand_like(x)):
+    found = []
+    for seed in (1, 1, 2):
+        torch.cuda.manual_seed(seed)
+        found.append(draw().to_local().tolist())
+    print(found[0] == found[1] != found[2], end=" ")
+dist.destroy_process_group()
+"""
+    result = run([sys.executable, "-c", program], tmp_path, {"TORCH_OPENREG_AS": "cuda"})
+    assert (result.returncode, result.stdout) == (0, "True True True True True "), result.stderr

@@ -73,6 +73,28 @@ assert torch_openreg_autoload._autoload() is torch.openreg
     )
 
 
+def test_importing_torch_openreg_warns_at_its_line_if_the_variable_was_set_after_import_torch(
+    shared_environment: Environment, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+import os, torch
+os.environ["TORCH_OPENREG_AS"] = "openreg"  # the device's own name
+import torch_openreg
+os.environ["TORCH_OPENREG_AS"] = "cuda"
+from torch_openreg import openreg
+import torch_openreg
+import importlib; importlib.reload(torch_openreg)
+""")
+    result = shared_environment.start(f"import runpy; runpy.run_path({str(program)!r})", TORCH_OPENREG_AS="")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert result.stderr == (
+        f"{program}:6: RuntimeWarning: TORCH_OPENREG_AS was changed from '' to 'cuda' after `import torch`, and this "
+        'process keeps the device "openreg". Set it before Python starts, or use `python -m torch_openreg run --as '
+        "...`.\n  from torch_openreg import openreg\n"
+    )
+
+
 # ---- Errors that prevent it: one warning -----------------------------------------------------------------------------
 
 UNKNOWN = (

@@ -441,13 +441,8 @@ def test_no_other_library_gets_an_address(succeeds: Callable[..., None]) -> None
 # ---- Several devices -------------------------------------------------------------------------------------------------
 
 
-# torch/cuda/nccl.py, is_available(): what PyTorch says where that library is missing
-NO_NCCL = "ignore:PyTorch is not compiled with NCCL support"
-
-
 def test_tensors_are_sent_to_several_devices_and_back(succeeds: Callable[..., None]) -> None:
-    succeeds(
-        """
+    succeeds("""
         from torch.nn.parallel import comm
         def described(tensors):
             return [(str(t.device), t.tolist()) for t in tensors]
@@ -483,9 +478,7 @@ def test_tensors_are_sent_to_several_devices_and_back(succeeds: Callable[..., No
             assert second[2]._version == 0
             sums = comm.reduce_add_coalesced([first, second], 0)
             assert [t.to_dense().sum().item() for t in sums] == [36, 30, 8, 4, 42]
-    """,
-        PYTHONWARNINGS=NO_NCCL,
-    )
+    """)
 
 
 def test_what_cannot_be_sent_is_refused_in_pytorchs_words(succeeds: Callable[..., None]) -> None:

@@ -63,4 +63,6 @@ def register(random: ModuleType) -> None:
             with _as_shard(start):
                 return op(*args, **kwargs)
 
-        run_dtensor_rng_op.py_kernels[DispatchKey.CUDA] = run_as_shard
+        # A program sees BackendSelect, and a block that has already chosen the backend sees CUDA.
+        for key in (DispatchKey.BackendSelect, DispatchKey.CUDA):
+            run_dtensor_rng_op.py_kernels[key] = run_as_shard

@@ -30,6 +30,7 @@ DAMAGED = f": a full disk or an interrupted install may have cut it. Install tor
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
+_told = False  # whether a change of TORCH_OPENREG_AS was reported
 OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg".'
 
 # LEFT OUT OF A NEW BACKEND END
@@ -69,14 +70,6 @@ def load() -> ModuleType | None:
                         _warn(str(failure))
                     # LEFT OUT OF A NEW BACKEND END
                     break
-        # LEFT OUT OF A NEW BACKEND START: the face cuda
-        elif os.environ.get("TORCH_OPENREG_AS", "") != asked_face:
-            _warn(
-                f"TORCH_OPENREG_AS was changed from {asked_face!r} to {os.environ.get('TORCH_OPENREG_AS', '')!r} after "
-                f'`import torch`, and this process keeps the device "{device_type}". Set it before Python starts, or '
-                "use `python -m torch_openreg run --as ...`."
-            )
-        # LEFT OUT OF A NEW BACKEND END
     return getattr(torch, "openreg", None) or sys.modules["torch_openreg"].openreg
 
 
@@ -102,6 +95,35 @@ def _strict() -> bool:
 
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
+class PackageOfOneFace(ModuleType):
+    """The class of the package torch_openreg. It warns at an import after TORCH_OPENREG_AS has changed.
+
+    ``import torch`` has imported the package, so `import torch_openreg` executes none of its code. But each import of a
+    module reads the module's ``__spec__``.
+    """
+
+    @property
+    def __spec__(self) -> ModuleSpec | None:
+        global _told
+        spec: ModuleSpec | None = self.__dict__["__spec__"]
+        now = os.environ.get("TORCH_OPENREG_AS", "")
+        if (now or "openreg") != (asked_face or "openreg") and _started and not _told:
+            _told = True
+            _warn(
+                f"TORCH_OPENREG_AS was changed from {asked_face!r} to {now!r} after `import torch`, and this process "
+                f'keeps the device "{device_type}". Set it before Python starts, or use '
+                "`python -m torch_openreg run --as ...`."
+            )
+        return spec
+
+    @__spec__.setter
+    def __spec__(self, spec: ModuleSpec | None) -> None:
+        self.__dict__["__spec__"] = spec
+
+
+sys.modules["torch_openreg"].__class__ = PackageOfOneFace
+
+
 def _warn(message: str) -> None:
     try:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
@@ -357,6 +379,15 @@ class _WhenImported:
         return spec
 
 
+# Modules whose functions dynamo calls, and does not trace: on CUDA they are functions of C.
+NOT_TRACED = (
+    "torch_openreg.openreg.nvtx",
+    # LEFT OUT OF A NEW BACKEND START: the face cuda
+    "torch_openreg._cuda",
+    # LEFT OUT OF A NEW BACKEND END
+)
+
+
 def attach_compiler() -> None:
     """Registers the device with torch.compile when torch.compile is imported."""
 
@@ -380,9 +411,14 @@ def attach_compiler() -> None:
 
         _differences.patch_inductor()
 
+    def leave_out(trace_rules: ModuleType) -> None:
+        for name in NOT_TRACED:
+            trace_rules.add(name)
+
     _WhenImported("torch._dynamo.device_interface", tell_dynamo)
     if device_type != "cuda":  # whose functions dynamo knows
         _WhenImported("torch._dynamo", make_traceable)
+    _WhenImported("torch._dynamo.trace_rules", leave_out)
     _WhenImported("torch._inductor.codegen.common", tell_inductor)
     _WhenImported("torch._inductor.compile_fx", patch_inductor)
 

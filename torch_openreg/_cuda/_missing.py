@@ -105,6 +105,12 @@ REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
     ("torch.cuda", "list_gpu_processes", _list_gpu_processes, _NVML),
     ("torch.cuda.memory", "list_gpu_processes", _list_gpu_processes, _NVML),
     (
+        "torch.cuda.nccl",
+        "is_available",
+        lambda tensors: False,
+        "each backward of DataParallel would warn that NCCL is missing; PyTorch adds the gradients without it",
+    ),
+    (
         "torch.backends.cudnn",
         "is_acceptable",
         lambda tensor: False,
