@@ -8,14 +8,19 @@ from pathlib import Path
 import pytest
 from conftest import run
 
-SETUP = """
+START = """
 import os, sys
 import torch
 import torch.distributed as dist
 from torch import nn
 
 torch.set_num_threads(1)
-
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+"""
+SETUP = (
+    START
+    + """
 def model():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2)).cuda()
@@ -29,12 +34,11 @@ def train(network, x, y):
         optimizer.zero_grad()
     return [p.full_tensor() if hasattr(p, "full_tensor") else p.detach() for p in network.parameters()]
 
-rank = int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(rank)
 data = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(1))
 x, y = data.cuda(), data[..., :2].cos().cuda()
 expected = train(model(), x.flatten(0, 1), y.flatten(0, 1))
 """
+)
 GROUP = """
 assert dist.is_nccl_available()
 dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
@@ -70,20 +74,69 @@ dist.destroy_process_group()
 """
 
 
-def assert_trains_as_one_process(folder: Path, program: str, mode: str) -> None:
-    """`program` trains in two processes, and leaves its parameters in `found`."""
-    (folder / "train.py").write_text(program + END)
+def start_two(folder: Path, program: str, mode: str = "inline", **environment: str) -> list[str]:
+    """The lines that two processes of the program print."""
+    (folder / "program.py").write_text(program)
     result = run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"],
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "program.py"],
         folder,
-        {"TORCH_OPENREG_AS": "cuda", "OPENREG_EXECUTION": mode, "OMP_NUM_THREADS": "1"},
+        {"TORCH_OPENREG_AS": "cuda", "OPENREG_EXECUTION": mode, "OMP_NUM_THREADS": "1", **environment},
     )
     assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+def assert_trains_as_one_process(folder: Path, program: str, mode: str) -> None:
+    """`program` trains in two processes, and leaves its parameters in `found`."""
     # The lines before it are the libraries' own.
-    assert result.stdout.splitlines()[-1] == "[(0, 'cuda:0', True), (1, 'cuda:1', True)] [3.0, 3.0, 3.0]"
+    last = start_two(folder, program + END, mode)[-1]
+    assert last == "[(0, 'cuda:0', True), (1, 'cuda:1', True)] [3.0, 3.0, 3.0]"
 
 
 @pytest.mark.parametrize("stack", PROGRAMS)
 @pytest.mark.parametrize("mode", ["inline", "chaos"])
 def test_a_program_of_two_processes_trains_with_nccl_as_one_process(tmp_path: Path, stack: str, mode: str) -> None:
     assert_trains_as_one_process(tmp_path, SETUP + GROUP + PROGRAMS[stack], mode)
+
+
+ERRORS = """
+def error(function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+        torch.cuda.synchronize()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+x = torch.ones(4, 4, device="cuda")
+found = [
+    error(dist.all_reduce, torch.ones(2 + rank, device="cuda")),
+    error(dist.all_reduce, x.t()[1:]),
+    error(dist.all_gather_into_tensor, torch.zeros(3, device="cuda"), x[0]),
+    error(dist.reduce_scatter_tensor, x[0], torch.zeros(3, device="cuda")),
+    error(dist.all_gather, [x], x),
+    error(dist.broadcast, x, 9),
+    error(dist.all_reduce, torch.ones(2)),
+]
+dist.all_reduce(x)
+if rank == 0:
+    print(*found, x[0].tolist(), sep="\\n")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("mode", ["inline", "chaos"])
+def test_a_bad_call_under_nccl_raises_the_error_itself(tmp_path: Path, mode: str) -> None:
+    """PyTorch logs the version of NCCL with each error; torch/distributed/c10d_logger.py."""
+    start = "Detected mismatch between collectives on ranks. Rank 0 is running collective: "
+    assert start_two(tmp_path, START + GROUP + ERRORS, mode) == [
+        f"DistBackendError: {start}CollectiveFingerPrint(SequenceNumber=1, OpType=ALLREDUCE, TensorShape=[2], "
+        "TensorDtypes=Float, ReduceOp=SUM), but Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=1, "
+        "OpType=ALLREDUCE, TensorShape=[3], TensorDtypes=Float, ReduceOp=SUM).",
+        "ValueError: Tensors must be contiguous",
+        "ValueError: output tensor size must be equal to world_size times input tensor size",
+        "ValueError: input tensor must be the same size as output size times world size",
+        "ValueError: Tensor list input to scatter/gather must match number of ranks",
+        "ValueError: invalid root rank: 9",
+        "RuntimeError: No backend type associated with device type cpu",
+        "[2.0, 2.0, 2.0, 2.0]",
+    ]
