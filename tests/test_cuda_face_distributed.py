@@ -140,3 +140,44 @@ def test_a_bad_call_under_nccl_raises_the_error_itself(tmp_path: Path, mode: str
         "RuntimeError: No backend type associated with device type cpu",
         "[2.0, 2.0, 2.0, 2.0]",
     ]
+
+
+GLOO = """
+dist.init_process_group(os.environ["BACKEND"])
+same = torch.full((3,), rank + 1.0, device="cuda")
+dist.all_reduce(same)
+found = [same.tolist()]
+y = torch.full((2,), float(rank), device="cuda")
+(dist.recv if rank == 0 else dist.send)(y, 1 - rank)
+dist.broadcast(y, 0)
+found.append(y.tolist())
+out = [torch.zeros(1, device="cuda") for _ in range(2)]
+dist.all_gather(out, torch.full((1,), float(rank), device="cuda"))
+found.append([part.item() for part in out])
+part = torch.zeros(1, device="cuda")
+dist.reduce_scatter_tensor(part, torch.full((2,), 4.0, device="cuda"))
+found.append(part.item())
+network = nn.parallel.DistributedDataParallel(nn.Linear(2, 1).cuda(), device_ids=[rank])
+network(torch.full((1, 2), rank + 1.0, device="cuda")).sum().backward()
+found.append(network.module.weight.grad.tolist())
+other = dist.new_group(backend="gloo")
+dist.all_reduce(same, group=other)
+found.append(same.tolist())
+everywhere = [None, None]
+dist.all_gather_object(everywhere, (found, str(same.device), dist.get_backend()))
+on_cpu = torch.ones(2)
+dist.all_reduce(on_cpu)
+dist.barrier()
+dist.monitored_barrier(group=other)
+if rank == 0:
+    expected = [[3.0, 3.0, 3.0], [1.0, 1.0], [0.0, 1.0], 8.0, [[1.5, 1.5]], [6.0, 6.0, 6.0]]
+    assert [found for found, *_ in everywhere] == [expected, expected], everywhere
+    print(*((device, backend) for _, device, backend in everywhere), on_cpu.tolist())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("backend", "mode"), [("gloo", "inline"), ("gloo", "chaos"), ("cpu:gloo,cuda:gloo", "async")])
+def test_gloo_takes_tensors_of_the_device(tmp_path: Path, backend: str, mode: str) -> None:
+    lines = start_two(tmp_path, START + GLOO, mode, BACKEND=backend)
+    assert lines[-1] == f"('cuda:0', '{backend}') ('cuda:1', '{backend}') [2.0, 2.0]"
