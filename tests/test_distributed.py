@@ -177,6 +177,23 @@ def test_import_torch_imports_no_more_for_the_backend() -> None:
     assert result.stdout == "False occl\n"
 
 
+def test_a_group_of_gloo_and_occl_has_the_device_s_default_backend_and_ends_without_a_warning() -> None:
+    program = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("cpu:gloo,openreg:occl", store=dist.HashStore(), rank=0, world_size=1)
+    ended = []
+    dist.group.WORLD._register_on_completion_hook(lambda info: ended.append(info.op_type))
+    dist.all_reduce(torch.ones(2, device="openreg"))
+    dist.all_reduce(torch.ones(2))
+    dist.destroy_process_group()
+    print(*ended)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "OpType.ALLREDUCE\n"
+
+
 def test_the_example_for_testers_finds_what_it_says() -> None:
     folder = Path(__file__).parents[1] / "examples" / "distributed"
     result = subprocess.run(
