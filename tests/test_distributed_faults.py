@@ -259,6 +259,24 @@ def test_a_short_message_arrives_after_its_sender_has_ended() -> None:
     group.close()
 
 
+@pytest.mark.parametrize("mode", ["async", "chaos"])
+@pytest.mark.parametrize("end", ["destroy", "abort"])
+def test_failures_that_nobody_has_heard_end_with_their_group(end: str, mode: str) -> None:
+    group = Group(2)
+    group.start(MODULE, "die", ranks=[1])
+    group.processes[1].join(30)
+    group.start(MODULE, "failures_end_with_the_group", free_port(), end, mode=mode, ranks=[0])
+    (((first, *after), printed),) = group.results(ranks=[0])
+    assert first.startswith("DistBackendError: [Rank 0] collective operation failed: WorkOCCL(SeqNum=1, OpType=ALLREDU")
+    assert after == [NO_ERROR, NO_ERROR, "[1.0, 1.0]"]
+    sentence = (
+        "Warning: A process group has ended, and nothing had waited for a collective that failed: [Rank 0] collective "
+        "operation failed: WorkOCCL(SeqNum=2, OpType=ALLREDUCE, TensorShape=[2], Timeout(ms)=60000). "
+    )
+    assert printed.count("nothing had waited") == printed.count(sentence) == (end == "destroy"), printed
+    group.close()
+
+
 @pytest.mark.parametrize("function", ["abort", "abort_of_a_message"])
 def test_abort_makes_what_waits_raise(function: str) -> None:
     group = Group(2)

@@ -152,6 +152,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
       OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs);
   Engine& engine_for(const Request& request);
   orStream_t stream(const std::string& key, c10::Device device);
+  std::vector<std::exception_ptr> end_raising();
   c10::intrusive_ptr<Work> coalesced(const std::function<void()>& calls);
 
   const c10::intrusive_ptr<Store> store_;
@@ -162,6 +163,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   std::mutex mutex_;
   std::map<std::string, orStream_t> streams_;
   std::map<std::string, uint64_t> peer_sequences_;
+  std::shared_ptr<RaisedFailures> raised_ = std::make_shared<RaisedFailures>();
   uint64_t sequence_ = 0;
   std::atomic<ErrorType> error_{ErrorType::SUCCESS};
   CompletionHook hook_;
