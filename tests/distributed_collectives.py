@@ -470,9 +470,12 @@ def groups() -> None:
 
 
 def split_group() -> None:
+    backend = dist.group.WORLD._get_backend(device())  # type: ignore[union-attr]
+    splits = backend.comm_split_count()
     ranks = [list(range(0, size(), 2)), list(range(1, size(), 2))]
     part = dist.split_group(split_ranks=ranks, timeout=datetime.timedelta(seconds=30))
     assert part is not None
+    assert backend.comm_split_count() == splits + 1
     x = on_device(values(rank(), 10))
     dist.all_reduce(x, group=part)
     equal(x, total([values(of, 10) for of in ranks[rank() % 2]]))
@@ -680,7 +683,17 @@ def bad_arguments() -> None:
         [4] * size(),
         [4] * size(),
     )
+    assert not hasattr(backend, "mem_allocator")
     dist.barrier()
+
+
+def the_timeout_of_a_group_is_set() -> None:
+    group = dist.new_group(range(size()))
+    backend = group._get_backend(device())
+    group.set_timeout(datetime.timedelta(seconds=50))
+    assert backend.options._timeout == datetime.timedelta(seconds=50)
+    backend._set_default_timeout(datetime.timedelta(seconds=40))
+    assert backend.options._timeout == datetime.timedelta(seconds=40)
 
 
 def channels_last_is_contiguous() -> None:

@@ -241,6 +241,17 @@ def begin_again(port: int, new_size: int) -> list[float]:
     return list(x.tolist())
 
 
+def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
+    group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=1))
+    group._get_backend(device())._add_ephemeral_timeout(datetime.timedelta(seconds=20))
+    heard = []
+    for _ in range(2):
+        if rank() == 1:
+            time.sleep(2)
+        heard.append(error_of(lambda: dist.all_reduce(ones(2), group=group)))
+    return heard
+
+
 def failures_end_with_the_group(port: int, end: str) -> tuple[list[str], str]:
     """Two collectives are under way without the last rank. The program hears of one, and goes on without the group."""
     first, second = (dist.all_reduce(ones(2), async_op=True) for _ in range(2))

@@ -142,6 +142,38 @@ def test_a_bad_call_under_nccl_raises_the_error_itself(tmp_path: Path, mode: str
     ]
 
 
+NAMES = """
+from datetime import timedelta
+from torch.distributed import distributed_c10d
+
+backend = dist.group.WORLD._get_backend(torch.device("cuda"))
+options = dist.ProcessGroupNCCL.Options()
+options.config.min_ctas, options.config.net_name = 2, "Socket"
+other = dist.new_group([0, 1], pg_options=options)
+config = other._get_backend(torch.device("cuda")).options.config
+assert isinstance(config, dist.ProcessGroupNCCL.NCCLConfig)
+assert (config.min_ctas, config.net_name, config.max_ctas) == (2, "Socket", -(2**31))
+distributed_c10d._set_pg_timeout(timedelta(seconds=7), other)
+assert other._get_backend(torch.device("cuda")).options._timeout == timedelta(seconds=7)
+distributed_c10d._add_ephemeral_timeout_for_all_pgs(timedelta(seconds=7))
+assert not hasattr(backend, "mem_allocator")
+pool = torch.cuda.MemPool()
+backend.register_mem_pool(pool), backend.deregister_mem_pool(pool)
+assert backend.comm_split_count() == 0
+part = dist.split_group(split_ranks=[[0], [1]])
+assert backend.comm_split_count() == 1 and part.group_desc.endswith(":split:0"), part.group_desc
+assert torch.cuda.nccl.version() == (2, 29, 7)
+with torch.profiler.profile() as profile:
+    dist.all_reduce(torch.ones(2, device="cuda"))
+assert profile._get_distributed_info()["nccl_version"] == "2.29.7"
+distributed_c10d._abort_process_group()
+"""
+
+
+def test_a_program_finds_what_it_asks_of_nccl(tmp_path: Path) -> None:
+    start_two(tmp_path, START + GROUP + NAMES)
+
+
 GLOO = """
 dist.init_process_group(os.environ["BACKEND"])
 same = torch.full((3,), rank + 1.0, device="cuda")

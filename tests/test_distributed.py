@@ -54,6 +54,7 @@ CHECKS = (
     "observers_are_told_of_messages",
     "a_trace_shows_a_collective_as_a_kernel_of_the_library_s_stream",
     "bad_arguments",
+    "the_timeout_of_a_group_is_set",
     "channels_last_is_contiguous",
 )
 MODES = ("inline", "async", "chaos")

@@ -203,6 +203,16 @@ def test_a_collective_that_a_rank_does_not_call_times_out_and_the_error_names_th
     group.close()
 
 
+def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
+    group = Group(2)
+    (first, second), (own, _) = group.run(MODULE, "a_late_rank_after_an_ephemeral_timeout")
+    assert (first, own) == (NO_ERROR, NO_ERROR)
+    assert second.startswith(
+        "DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=2, OpType=ALLREDUCE"
+    )
+    group.close()
+
+
 KINDS = pytest.mark.parametrize("kind", ["send", "recv", "recv from any"])
 
 

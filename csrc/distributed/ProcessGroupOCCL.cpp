@@ -140,8 +140,10 @@ c10::intrusive_ptr<Backend> ProcessGroupOCCL::split(
     const c10::intrusive_ptr<Store>& store,
     const std::vector<int>& ranks,
     const c10::intrusive_ptr<Backend::Options>& options) {
+  ++split_count_;
   auto made = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
   made->is_high_priority_stream = options_->is_high_priority_stream;
+  made->config = options_->config;
   const auto prefixed = c10::make_intrusive<PrefixStore>(store_prefix(), store);
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   if (own == ranks.end()) {
@@ -178,6 +180,7 @@ std::shared_ptr<Request> ProcessGroupOCCL::make_request(
   request->verb = verb;
   request->type = type;
   request->timeout = timeout == kUnsetTimeout ? options_->timeout : timeout;
+  request->timeout += std::exchange(ephemeral_timeout_, std::chrono::milliseconds(0));
   if (example.defined()) {
     request->shape = example.sizes().vec();
     request->dtype = example.scalar_type();
