@@ -413,7 +413,11 @@ REFUSES: dict[str, tuple[str, str]] = {
         "RuntimeError: torch._C._gds_register_handle is not supported on this platform",
     ),
     **{
-        f"nccl.{name}": (f"cuda.nccl.{call}", f"AttributeError: module 'torch._C' has no attribute '_nccl_{name}'")
+        f"nccl.{name}": (
+            f"cuda.nccl.{call}",
+            f"NotImplementedError: torch.cuda.nccl.{name}() is not available: the simulated device has no NCCL. Use a "
+            'process group of torch.distributed, whose backend "nccl" is the device\'s own.',
+        )
         for name, call in (
             ("all_reduce", "all_reduce([x()])"),
             ("reduce", "reduce([x()])"),

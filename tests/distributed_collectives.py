@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import gc
+import itertools
 import tempfile
 from typing import Any
 
@@ -90,13 +91,32 @@ def all_reduce_operators() -> None:
             (dist.ReduceOp.PRODUCT, torch.stack(inputs).prod(0)),
             (dist.ReduceOp.MIN, torch.stack(inputs).amin(0)),
             (dist.ReduceOp.MAX, torch.stack(inputs).amax(0)),
-            (dist.ReduceOp.AVG, torch.stack(inputs).sum(0) / size()),
             (dist._make_nccl_premul_sum(0.5), torch.stack(inputs).sum(0) * 0.5),
             (dist._make_nccl_premul_sum(on_device(torch.tensor([2.0]))), torch.stack(inputs).sum(0) * 2),
         ):
             x = on_device(inputs[rank()])
             dist.all_reduce(x, op)
             equal(x, expected)
+
+
+def average() -> None:
+    """As NCCL: floating types are multiplied by 1/n before the sum, so it cannot overflow. Integers are divided."""
+    for numel in (3, 5000, 100_000):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.complex64):
+            inputs = [torch.full((numel,), 61440.0 - 4096 * of, dtype=dtype) for of in range(size())]
+            expected = total([input * torch.tensor(1 / size()).to(dtype) for input in inputs])
+            x = on_device(inputs[rank()])
+            dist.all_reduce(x, dist.ReduceOp.AVG)
+            equal(x, expected)
+            x = on_device(inputs[rank()])
+            dist.reduce(x, 0, dist.ReduceOp.AVG)
+            equal(x, expected if rank() == 0 else inputs[rank()])
+            out = torch.zeros(numel, device=device(), dtype=dtype)
+            dist.reduce_scatter_tensor(out, on_device(inputs[rank()].repeat(size())), dist.ReduceOp.AVG)
+            equal(out, expected)
+        x = on_device(torch.full((numel,), 100 + rank()))
+        dist.all_reduce(x, dist.ReduceOp.AVG)
+        equal(x, torch.full((numel,), sum(100 + of for of in range(size())) // size()))
 
 
 def all_reduce_of_booleans_and_complex() -> None:
@@ -119,12 +139,12 @@ def all_reduce_of_booleans_and_complex() -> None:
 
 def all_reduce_gives_the_same_bits() -> None:
     """On all ranks, and each time."""
-    for numel in (1000, 100_000, 1_000_003):
+    for numel, op in itertools.product((1000, 100_000, 1_000_003), (dist.ReduceOp.SUM, dist.ReduceOp.AVG)):
         input = torch.randn(numel, generator=torch.Generator().manual_seed(rank()))
         sums = []
         for _ in range(3):
             x = on_device(input)
-            dist.all_reduce(x)
+            dist.all_reduce(x, op)
             sums.append(x)
         gathered = torch.zeros(size() * numel, device=device())
         dist.all_gather_into_tensor(gathered, sums[0])
@@ -450,9 +470,12 @@ def groups() -> None:
 
 
 def split_group() -> None:
+    backend = dist.group.WORLD._get_backend(device())  # type: ignore[union-attr]
+    splits = backend.comm_split_count()
     ranks = [list(range(0, size(), 2)), list(range(1, size(), 2))]
     part = dist.split_group(split_ranks=ranks, timeout=datetime.timedelta(seconds=30))
     assert part is not None
+    assert backend.comm_split_count() == splits + 1
     x = on_device(values(rank(), 10))
     dist.all_reduce(x, group=part)
     equal(x, total([values(of, 10) for of in ranks[rank() % 2]]))
@@ -660,7 +683,17 @@ def bad_arguments() -> None:
         [4] * size(),
         [4] * size(),
     )
+    assert not hasattr(backend, "mem_allocator")
     dist.barrier()
+
+
+def the_timeout_of_a_group_is_set() -> None:
+    group = dist.new_group(range(size()))
+    backend = group._get_backend(device())
+    group.set_timeout(datetime.timedelta(seconds=50))
+    assert backend.options._timeout == datetime.timedelta(seconds=50)
+    backend._set_default_timeout(datetime.timedelta(seconds=40))
+    assert backend.options._timeout == datetime.timedelta(seconds=40)
 
 
 def channels_last_is_contiguous() -> None:

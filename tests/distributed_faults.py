@@ -6,6 +6,7 @@ import datetime
 import os
 import re
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -238,6 +239,41 @@ def begin_again(port: int, new_size: int) -> list[float]:
     x = ones(2)
     dist.all_reduce(x)
     return list(x.tolist())
+
+
+def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
+    group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=1))
+    group._get_backend(device())._add_ephemeral_timeout(datetime.timedelta(seconds=20))
+    heard = []
+    for _ in range(2):
+        if rank() == 1:
+            time.sleep(2)
+        heard.append(error_of(lambda: dist.all_reduce(ones(2), group=group)))
+    return heard
+
+
+def failures_end_with_the_group(port: int, end: str) -> tuple[list[str], str]:
+    """Two collectives are under way without the last rank. The program hears of one, and goes on without the group."""
+    first, second = (dist.all_reduce(ones(2), async_op=True) for _ in range(2))
+    assert first is not None
+    heard = [error_of(first.wait)]
+    del first, second
+    time.sleep(0.5)  # the second failure, too, has come to the stream
+    with tempfile.TemporaryFile("w+") as printed:
+        stderr = os.dup(2)
+        os.dup2(printed.fileno(), 2)
+        dist.destroy_process_group() if end == "destroy" else dist.distributed_c10d._abort_process_group()
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        printed.seek(0)
+        text = printed.read()
+    dist.init_process_group(init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1, device_id=device())
+    for _ in range(2):
+        heard.append(error_of(lambda: ones(2).add_(1).tolist()))
+    x = ones(2)
+    dist.all_reduce(x)
+    heard.append(str(x.tolist()))
+    return heard, text
 
 
 def abort() -> tuple[str, float]:

@@ -203,6 +203,16 @@ def test_a_collective_that_a_rank_does_not_call_times_out_and_the_error_names_th
     group.close()
 
 
+def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
+    group = Group(2)
+    (first, second), (own, _) = group.run(MODULE, "a_late_rank_after_an_ephemeral_timeout")
+    assert (first, own) == (NO_ERROR, NO_ERROR)
+    assert second.startswith(
+        "DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=2, OpType=ALLREDUCE"
+    )
+    group.close()
+
+
 KINDS = pytest.mark.parametrize("kind", ["send", "recv", "recv from any"])
 
 
@@ -256,6 +266,24 @@ def test_a_short_message_arrives_after_its_sender_has_ended() -> None:
     group.processes[1].join(30)
     group.start(MODULE, "recv_from_one_that_has_ended", ranks=[0])
     assert group.results(ranks=[0]) == [5000.0]
+    group.close()
+
+
+@pytest.mark.parametrize("mode", ["async", "chaos"])
+@pytest.mark.parametrize("end", ["destroy", "abort"])
+def test_failures_that_nobody_has_heard_end_with_their_group(end: str, mode: str) -> None:
+    group = Group(2)
+    group.start(MODULE, "die", ranks=[1])
+    group.processes[1].join(30)
+    group.start(MODULE, "failures_end_with_the_group", free_port(), end, mode=mode, ranks=[0])
+    (((first, *after), printed),) = group.results(ranks=[0])
+    assert first.startswith("DistBackendError: [Rank 0] collective operation failed: WorkOCCL(SeqNum=1, OpType=ALLREDU")
+    assert after == [NO_ERROR, NO_ERROR, "[1.0, 1.0]"]
+    sentence = (
+        "Warning: A process group has ended, and nothing had waited for a collective that failed: [Rank 0] collective "
+        "operation failed: WorkOCCL(SeqNum=2, OpType=ALLREDUCE, TensorShape=[2], Timeout(ms)=60000). "
+    )
+    assert printed.count("nothing had waited") == printed.count(sentence) == (end == "destroy"), printed
     group.close()
 
 

@@ -66,6 +66,10 @@ LOCKS = {
         "taken by the engine's threads",
     ),
     ("csrc/distributed/Threads.cpp", "mutex"): ("a queue; tasks run outside", "submit() refuses"),
+    ("csrc/distributed/WorkOCCL.h", "mutex_"): (
+        "a list; below it nothing",
+        "taken by the device's threads, and by the end of a group: a child's has never begun",
+    ),
     ("csrc/distributed/WorkOCCL.h", "mutex"): ("flags; futures complete outside", "wait_on_stream() refuses"),
     ("csrc/aten/native/OperatorTraits.cpp", "mutex"): ("a table of traits", "ForkSafeMutex"),
     ("csrc/aten/native/FallbackPolicy.cpp", "mutex"): ("a setting", "ForkSafeMutex"),

@@ -176,6 +176,50 @@ def test_kernels_launch_from_cpp_and_their_failures_are_reported_once(tmp_path: 
     )
 
 
+DROPS = r"""
+#include "openreg_launch.h"
+
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+
+int main() {
+  orStream_t stream = nullptr, other = nullptr, third = nullptr;
+  for (orStream_t* made : {&stream, &other, &third}) orStreamCreate(made);
+  std::exception_ptr failure = std::make_exception_ptr(std::runtime_error("of the library that has ended"));
+  for (orStream_t used : {stream, other}) {
+    orLaunchKernel(used, [failure] { std::rethrow_exception(failure); });
+  }
+  orLaunchKernel(third, [] { throw std::runtime_error("of the program"); });
+  for (orStream_t used : {stream, other, third}) {
+    while (orStreamQuery(used) == orErrorNotReady) std::this_thread::yield();
+  }
+  for (int i = 0; i < 2; ++i) {
+    int dropped = -1;
+    const orError_t error = orDropFailure(failure, &dropped);
+    std::printf("%s %d\n", orGetErrorName(error), dropped);
+  }
+  for (orStream_t used : {stream, other, third}) std::puts(orGetErrorName(orStreamSynchronize(used)));
+  std::puts(orGetErrorName(orDropFailure(failure, nullptr)));
+  std::puts(orGetLastErrorMessage());
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_failure_that_no_call_has_returned_can_be_dropped(tmp_path: Path, mode: str) -> None:
+    program = compile_program(cpp_compiler(), tmp_path, DROPS)
+    assert run_program(program, OPENREG_EXECUTION=mode).splitlines() == [
+        "orSuccess 2",
+        "orSuccess 0",
+        "orSuccess",
+        "orSuccess",
+        "orErrorLaunchFailure",
+        "orErrorInvalidValue",
+        "orDropFailure: dropped is NULL; pass the address of an int",
+    ]
+
+
 # ---- Failures --------------------------------------------------------------------------------------------------------
 
 

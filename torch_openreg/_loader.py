@@ -481,6 +481,10 @@ def register_distributed() -> None:
         return distributed.create(*arguments)
 
     dist.Backend.register_backend("occl", create, extended_api=True, devices=[device_type])
+    # PyTorch 2.13 has the names in capital letters here, but looks for the default backend of "cpu:gloo,openreg:occl"
+    # in small letters. Without a default backend the end of each such group prints a warning.
+    plugins = dist.Backend._plugins
+    dist.Backend._plugins = {"occl": plugins["OCCL"], **plugins}
 
 
 # LITERALINCLUDE START: PHASES

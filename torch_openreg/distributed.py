@@ -32,9 +32,7 @@ def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
     pg_options._timeout = options.timeout
     pg_options.global_ranks_in_group = options.global_ranks_in_group
     pg_options.group_name = options.group_id
-    store = dist.PrefixStore(ProcessGroupOCCL._store_prefix(), options.store)
-    gloo = _make_gloo(store, options.group_rank, options.group_size, options.timeout)
-    return ProcessGroupOCCL(store, gloo, options.group_rank, options.group_size, pg_options)
+    return ProcessGroupOCCL(options.store, options.group_rank, options.group_size, pg_options)
 
 
 def _make_gloo(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:

@@ -85,7 +85,12 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
     case ReduceOp::AVG:
       TORCH_CHECK_TYPE(!is_bool, "Cannot use ReduceOp.AVG with Boolean inputs");
       result.reduction.op = ReduceOp::SUM;
-      result.reduction.divisor = size;
+      // As NCCL: floating types are divided before the sum, which then cannot overflow, and integers after it.
+      if (at::isFloatingType(result.dtype)) {
+        result.reduction.factor = 1.0 / size;
+      } else {
+        result.reduction.divisor = size;
+      }
       break;
     case ReduceOp::PREMUL_SUM: {
       TORCH_CHECK(at::isFloatingType(result.dtype), "PreMulSum Data type must be half, float, bfloat16 or double");

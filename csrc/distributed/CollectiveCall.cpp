@@ -123,7 +123,8 @@ std::exception_ptr ProcessGroupOCCL::Call::explain(const Request& request, const
   } catch (const Refusal&) {
     return exception;
   } catch (const std::exception& error) {
-    const std::string_view text(error.what());
+    const auto* const inner = dynamic_cast<const c10::Error*>(&error);
+    const std::string_view text(inner != nullptr ? inner->what_without_backtrace() : error.what());
     const bool timed_out =
         text.find("imed out") != std::string_view::npos || text.find("timeout") != std::string_view::npos;
     group->error_ = timed_out ? ErrorType::TIMEOUT : ErrorType::COMM_ERROR;

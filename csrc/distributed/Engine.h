@@ -22,8 +22,8 @@ namespace c10d::openreg {
 
 struct Reduction {
   ReduceOp::RedOpType op = ReduceOp::UNUSED; // SUM, PRODUCT, MIN or MAX
-  int64_t divisor = 1;                       // the result is divided by this number (AVG)
-  double factor = 1;                         // the inputs are multiplied by this number (PREMUL_SUM) ...
+  int64_t divisor = 1;                       // the result is divided by this number (AVG of integers)
+  double factor = 1;                         // the inputs are multiplied by this number (PREMUL_SUM, AVG) ...
   at::Tensor factor_tensor;                  // ... or by this tensor of one element, if it is defined
 };
 

@@ -105,7 +105,18 @@ void ProcessGroupOCCL::waitForPendingWorks() {
   hook_.wait();
 }
 
+// Collectives that are called after this raise again: a program that uses an aborted group must hear of it.
+std::vector<std::exception_ptr> ProcessGroupOCCL::end_raising() {
+  std::shared_ptr<RaisedFailures> before = std::make_shared<RaisedFailures>();
+  {
+    const std::lock_guard lock(mutex_);
+    before.swap(raised_);
+  }
+  return before->end();
+}
+
 void ProcessGroupOCCL::abort() {
+  end_raising();
   engine_->abort();
   if (shared_engine_) {
     shared_engine_->abort();
@@ -114,14 +125,25 @@ void ProcessGroupOCCL::abort() {
 
 void ProcessGroupOCCL::shutdown() {
   waitForPendingWorks();
+  for (const std::exception_ptr& failure : end_raising()) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const c10::Error& error) {
+      TORCH_WARN(
+          "A process group has ended, and nothing had waited for a collective that failed: ",
+          error.what_without_backtrace());
+    }
+  }
 }
 
 c10::intrusive_ptr<Backend> ProcessGroupOCCL::split(
     const c10::intrusive_ptr<Store>& store,
     const std::vector<int>& ranks,
     const c10::intrusive_ptr<Backend::Options>& options) {
+  ++split_count_;
   auto made = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
   made->is_high_priority_stream = options_->is_high_priority_stream;
+  made->config = options_->config;
   const auto prefixed = c10::make_intrusive<PrefixStore>(store_prefix(), store);
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   if (own == ranks.end()) {
@@ -158,6 +180,7 @@ std::shared_ptr<Request> ProcessGroupOCCL::make_request(
   request->verb = verb;
   request->type = type;
   request->timeout = timeout == kUnsetTimeout ? options_->timeout : timeout;
+  request->timeout += std::exchange(ephemeral_timeout_, std::chrono::milliseconds(0));
   if (example.defined()) {
     request->shape = example.sizes().vec();
     request->dtype = example.scalar_type();
@@ -190,6 +213,10 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::enqueue(
   RECORD_FUNCTION(name_of(type), c10::ArrayRef<const c10::IValue>{});
   auto state = std::make_shared<WorkState>();
   state->caller = c10::openreg::current_stream_handle(device.index());
+  {
+    const std::lock_guard lock(mutex_);
+    state->raised = raised_;
+  }
   const auto call = std::make_shared<Call>(
       c10::intrusive_ptr<ProcessGroupOCCL>::unsafe_reclaim_from_nonowning(this),
       device.index(),

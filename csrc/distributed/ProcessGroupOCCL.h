@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
+#include <limits>
 #include <map>
 
 #include "CompletionHook.h"
@@ -31,9 +32,22 @@ namespace c10d::openreg {
 
 class OPENREG_API ProcessGroupOCCL final : public Backend {
  public:
+  // The settings of NCCL's communicators that programs change. They have no effect here.
+  struct Config {
+    static constexpr int kUndefined = std::numeric_limits<int>::min(); // NCCL_CONFIG_UNDEF_INT
+    int blocking = kUndefined;
+    int cga_cluster_size = kUndefined;
+    int min_ctas = kUndefined;
+    int max_ctas = kUndefined;
+    int split_share = kUndefined;
+    int traffic_class = kUndefined;
+    std::string net_name;
+  };
+
   struct OPENREG_API Options : Backend::Options {
     explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout) : Backend::Options("occl", timeout) {}
     bool is_high_priority_stream = false;
+    Config config;
 #if OPENREG_TORCH_AT_LEAST(2, 14)
     // PyTorch passes the copy to a group that is split from this one, after it has set the new group's name.
     c10::intrusive_ptr<Backend::Options> clone() const override {
@@ -71,10 +85,18 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   bool supportsSplitting() const override {
     return true;
   }
+  // How many groups were split from this one.
+  uint64_t split_count() const {
+    return split_count_;
+  }
   bool supportsCoalescing() const override {
     return true;
   }
   void setTimeout(std::chrono::milliseconds timeout) override;
+  // The next collective waits longer for the other ranks, by this time.
+  void add_ephemeral_timeout(std::chrono::milliseconds timeout) {
+    ephemeral_timeout_ += timeout;
+  }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override {
     return sequence_;
@@ -152,6 +174,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
       OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs);
   Engine& engine_for(const Request& request);
   orStream_t stream(const std::string& key, c10::Device device);
+  std::vector<std::exception_ptr> end_raising();
   c10::intrusive_ptr<Work> coalesced(const std::function<void()>& calls);
 
   const c10::intrusive_ptr<Store> store_;
@@ -162,7 +185,10 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   std::mutex mutex_;
   std::map<std::string, orStream_t> streams_;
   std::map<std::string, uint64_t> peer_sequences_;
+  std::shared_ptr<RaisedFailures> raised_ = std::make_shared<RaisedFailures>();
   uint64_t sequence_ = 0;
+  uint64_t split_count_ = 0;
+  std::chrono::milliseconds ephemeral_timeout_{0};
   std::atomic<ErrorType> error_{ErrorType::SUCCESS};
   CompletionHook hook_;
 

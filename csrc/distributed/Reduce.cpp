@@ -93,7 +93,16 @@ std::vector<at::Tensor> premultiplied(const Reduction& reduction, const std::vec
   const double factor = reduction.factor_tensor.defined() ? reduction.factor_tensor.item<double>() : reduction.factor;
   std::vector<at::Tensor> results;
   for (const at::Tensor& input : inputs) {
-    results.push_back(input.mul(factor));
+    results.push_back(at::empty_like(input));
+    with_type(input.scalar_type(), [&](auto zero) {
+      using T = decltype(zero);
+      const T rounded = static_cast<T>(factor); // NCCL passes the factor to its kernel in the type of the data
+      const auto* const from = static_cast<const T*>(input.data_ptr());
+      auto* const into = static_cast<T*>(results.back().data_ptr());
+      for (int64_t i = 0; i < input.numel(); ++i) {
+        into[i] = static_cast<T>(from[i] * rounded);
+      }
+    });
   }
   return results;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <openreg_activity.h>
+#include <openreg_launch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "runtime/OpenRegFunctions.h"
@@ -27,6 +28,30 @@ void complete_result(c10::ivalue::Future& future, const WorkState& state) {
 }
 
 } // namespace
+
+bool RaisedFailures::may_raise(const std::exception_ptr& failure) {
+  const std::lock_guard lock(mutex_);
+  if (ended_) {
+    return false;
+  }
+  failures_.push_back(failure);
+  return true;
+}
+
+std::vector<std::exception_ptr> RaisedFailures::end() {
+  std::vector<std::exception_ptr> unheard;
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    unheard.swap(failures_);
+  }
+  std::erase_if(unheard, [](const std::exception_ptr& failure) {
+    int dropped = 0;
+    OPENREG_CHECK(orDropFailure(failure, &dropped));
+    return dropped == 0;
+  });
+  return unheard;
+}
 
 void WorkState::finish(std::exception_ptr exception) {
   bool unheard;
@@ -64,7 +89,7 @@ void raise_on_stream(orStream_t stream, std::shared_ptr<WorkState> state) {
   auto* const kept = new std::shared_ptr<WorkState>(std::move(state));
   const auto raise = [](void* data) {
     const std::unique_ptr<std::shared_ptr<WorkState>> work(static_cast<std::shared_ptr<WorkState>*>(data));
-    if ((*work)->failure) {
+    if ((*work)->failure && (*work)->raised->may_raise((*work)->failure)) {
       std::rethrow_exception((*work)->failure);
     }
   };

@@ -17,9 +17,24 @@
 // A failure is raised where the program waits. wait() also queues a launch that raises the failure, so the next call
 // that synchronises with the stream raises it, such as .item(). If the Work was deleted without wait(), the stream that
 // was current in the call of the collective fails instead. DDP needs this: it keeps only the future, and must not train
-// on with wrong gradients.
+// on with wrong gradients. After the group's end (destroy_process_group(), abort()) streams raise nothing of it.
 // LITERALINCLUDE END: WORK RULES
 namespace c10d::openreg {
+
+// The failures of a group's collectives that became failures of the program's streams. Nobody may hear of them after
+// the group's end: the next work on those streams has nothing to do with the group.
+class RaisedFailures final {
+ public:
+  // Whether a stream may raise the failure.
+  bool may_raise(const std::exception_ptr& failure);
+  // The group ends. Streams no longer raise its failures. Returns those that no call has reported yet.
+  std::vector<std::exception_ptr> end();
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::exception_ptr> failures_;
+  bool ended_ = false;
+};
 
 // The state that the Work and the running collective share.
 struct WorkState : std::enable_shared_from_this<WorkState> {
@@ -32,6 +47,7 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   orStream_t stream = nullptr; // the collective's own stream
+  std::shared_ptr<RaisedFailures> raised;
   std::exception_ptr failure;
   int source = -1;
   Clock::time_point started;
@@ -87,7 +103,7 @@ class WorkOCCL final : public Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// If the work fails, the next call that waits for `stream` raises the failure.
+// If the work fails, the next call that waits for `stream` raises the failure, unless the group has ended before.
 void raise_on_stream(orStream_t stream, std::shared_ptr<WorkState> state);
 
 } // namespace c10d::openreg

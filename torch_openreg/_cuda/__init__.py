@@ -23,6 +23,7 @@ from torch_openreg._cuda import _comm, _device, _distributed, _memory, _missing,
 SUPPLIED: dict[str, Any] = {
     **_comm.SUPPLIED,
     **_device.SUPPLIED,
+    **_distributed.SUPPLIED,
     **_memory.SUPPLIED,
     **_missing.SUPPLIED,
     **_profiler.SUPPLIED,

@@ -1,22 +1,72 @@
-"""torch.distributed: under the name "nccl" there is this device's own backend, ``occl``."""
+"""torch.distributed: under the name "nccl" there is this device's own backend, ``occl``.
+
+torch.cuda.nccl has the version of the NCCL in PyTorch 2.13's own builds, because programs ask for it before they use a
+feature of the backend. The functions of torch.cuda.nccl that call NCCL refuse.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
-REPLACED: tuple[tuple[str, str, Any, str], ...] = ()
+from torch_openreg._cuda._missing import refusal
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Backend
+
+_VERSION = (2, 29, 7)
+
+SUPPLIED: dict[str, Any] = {
+    "_nccl_version": lambda: _VERSION[0] << 32 | _VERSION[1] << 16 | _VERSION[2],
+    "_nccl_version_suffix": lambda: b"",
+}
+
+REPLACED: tuple[tuple[str, str, Any, str], ...] = tuple(
+    (
+        "torch.cuda.nccl",
+        name,
+        refusal(
+            f"torch.cuda.nccl.{name}() is not available: the simulated device has no NCCL. "
+            'Use a process group of torch.distributed, whose backend "nccl" is the device\'s own.'
+        ),
+        "with _nccl_all_reduce in torch._C, is_available() would promise a library that is not there",
+    )
+    for name in ("all_gather", "all_reduce", "broadcast", "init_rank", "reduce", "reduce_scatter", "unique_id")
+)
 
 if dist.is_available():
     from torch_openreg.distributed import ProcessGroupOCCL
 
+    _register = dist.ProcessGroup._register_backend
+
+    def _register_backend(
+        group: dist.ProcessGroup, device: torch.device, backend_type: Any, backend: Backend | None = None
+    ) -> None:
+        _register(group, device, backend_type, backend)
+        if device.type == "cuda" and backend_type == dist.ProcessGroup.BackendType.GLOO and backend is not None:
+            options = ProcessGroupOCCL.Options()
+            options._timeout = backend.options._timeout
+            options.global_ranks_in_group = backend.options.global_ranks_in_group
+            options.group_name = backend.options.group_name
+            store = dist.PrefixStore("cuda_of_gloo", group.get_group_store())
+            beside = ProcessGroupOCCL(store, backend.rank(), backend.size(), options)
+            _register(group, device, dist.ProcessGroup.BackendType.CUSTOM, beside)
+
     _NO_NCCL = "PyTorch's own is compiled out: torch/distributed/distributed_c10d.py looked for it when it was imported"
-    REPLACED = (
+    REPLACED += (
         ("torch.distributed.distributed_c10d", "_NCCL_AVAILABLE", True, _NO_NCCL),
         ("torch.distributed.distributed_c10d", "ProcessGroupNCCL", ProcessGroupOCCL, _NO_NCCL),
         ("torch.distributed", "ProcessGroupNCCL", ProcessGroupOCCL, _NO_NCCL),
+        (
+            "torch.distributed:ProcessGroup",
+            "_register_backend",
+            _register_backend,
+            "gloo's code for CUDA tensors is compiled out, and the rest of gloo would read device memory on the host; "
+            "so a group of gloo has this device's backend beside gloo",
+        ),
         # kProcessGroupNCCLDefaultTimeout in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp
         ("torch.distributed.distributed_c10d", "default_pg_nccl_timeout", timedelta(minutes=10), _NO_NCCL),
     )

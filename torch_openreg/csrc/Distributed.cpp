@@ -1,6 +1,7 @@
 #include "Distributed.h"
 
 #include <pybind11/chrono.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "distributed/ProcessGroupOCCL.h"
 
@@ -16,6 +17,18 @@ void init_distributed() {
   }
   py::module_::import("torch._C._distributed_c10d");
   py::class_<ProcessGroupOCCL, c10d::Backend, c10::intrusive_ptr<ProcessGroupOCCL>> group(module, "ProcessGroupOCCL");
+  using Config = ProcessGroupOCCL::Config;
+  py::class_<Config>(group, "NCCLConfig")
+      .def(py::init<>())
+      .def_readwrite("blocking", &Config::blocking)
+      .def_readwrite("cga_cluster_size", &Config::cga_cluster_size)
+      .def_readwrite("min_ctas", &Config::min_ctas)
+      .def_readwrite("max_ctas", &Config::max_ctas)
+      .def_readwrite("split_share", &Config::split_share)
+      .def_readwrite("traffic_class", &Config::traffic_class)
+      .def_readwrite("net_name", &Config::net_name)
+      .def("__copy__", [](const Config& self) { return Config(self); })
+      .def("__deepcopy__", [](const Config& self, const py::dict&) { return Config(self); }, py::arg("memo"));
   py::class_<ProcessGroupOCCL::Options, c10d::Backend::Options, c10::intrusive_ptr<ProcessGroupOCCL::Options>>(
       group, "Options", py::dynamic_attr()) // PyTorch sets split_from and split_color for the name "nccl"
       .def(
@@ -26,6 +39,7 @@ void init_distributed() {
           }),
           py::arg("is_high_priority_stream") = false)
       .def_readwrite("is_high_priority_stream", &ProcessGroupOCCL::Options::is_high_priority_stream)
+      .def_readwrite("config", &ProcessGroupOCCL::Options::config)
       .def("__copy__", [](const ProcessGroupOCCL::Options& self) { return ProcessGroupOCCL::Options(self); })
       .def( // split_group() copies the options of the parent
           "__deepcopy__",
@@ -36,23 +50,11 @@ void init_distributed() {
       // The parameters of ProcessGroupNCCL.
       .def(
           py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const Options& options) {
-            auto gloo = ProcessGroupOCCL::make_gloo(store, rank, size, options->timeout);
-            return c10::make_intrusive<ProcessGroupOCCL>(store, std::move(gloo), rank, size, options);
+            const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(ProcessGroupOCCL::store_prefix(), store);
+            auto gloo = ProcessGroupOCCL::make_gloo(prefixed, rank, size, options->timeout);
+            return c10::make_intrusive<ProcessGroupOCCL>(prefixed, std::move(gloo), rank, size, options);
           }),
           py::arg("store"),
-          py::arg("rank"),
-          py::arg("size"),
-          py::arg("options"),
-          py::call_guard<py::gil_scoped_release>())
-      .def(
-          py::init<
-              c10::intrusive_ptr<c10d::Store>,
-              c10::intrusive_ptr<c10d::Backend>,
-              int,
-              int,
-              c10::intrusive_ptr<ProcessGroupOCCL::Options>>(),
-          py::arg("store"),
-          py::arg("gloo"),
           py::arg("rank"),
           py::arg("size"),
           py::arg("options"),
@@ -68,10 +70,26 @@ void init_distributed() {
                   return (*kept)(std::move(store), rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
                 };
           })
-      .def_static("_store_prefix", &ProcessGroupOCCL::store_prefix)
       .def_property_readonly("options", &ProcessGroupOCCL::options)
       // Ranks outside of the new group call it, as with ProcessGroupNCCL. They have nothing to do here.
       .def("perform_nocolor_split", [](ProcessGroupOCCL&, c10::Device) {})
+      .def("comm_split_count", &ProcessGroupOCCL::split_count)
+      // NCCL sends faster from memory that is registered with it. Here all memory is alike.
+      .def(
+          "register_mem_pool", [](ProcessGroupOCCL&, const py::object& /*pool*/) {}, py::arg("pool"))
+      .def(
+          "deregister_mem_pool", [](ProcessGroupOCCL&, const py::object& /*pool*/) {}, py::arg("pool"))
+      // So that hasattr() answers: Backend's raises RuntimeError.
+      .def_property_readonly(
+          "mem_allocator",
+          [](const ProcessGroupOCCL&) -> py::object {
+            throw py::attribute_error("The backend occl has no allocator of its own");
+          })
+      .def("_set_default_timeout", &ProcessGroupOCCL::setTimeout, py::arg("timeout"))
+      .def("_add_ephemeral_timeout", &ProcessGroupOCCL::add_ephemeral_timeout, py::arg("timeout"))
+      // NCCL combines the calls between these two.
+      .def("_group_start", [](ProcessGroupOCCL&) {})
+      .def("_group_end", [](ProcessGroupOCCL&) {})
       .def("abort", &ProcessGroupOCCL::abort, py::call_guard<py::gil_scoped_release>())
       .def("_shutdown", &ProcessGroupOCCL::shutdown, py::call_guard<py::gil_scoped_release>());
 }

@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "error.h"
 #include "injection.h"
+#include "scheduler.h"
 #include "scheduler_state.h"
 
 // The failures of queued work, from the moment when the work fails until a call that waits returns them.
@@ -43,6 +46,17 @@ std::optional<Failure> takeFailure(const Stream& stream) {
 
 std::optional<Failure> takeFailureOfDevice(int device) {
   return takeFailureIf([&](const Stream& failed) { return failed.device == device; });
+}
+
+int dropFailure(const std::exception_ptr& exception) {
+  std::vector<Failure> dropped; // deleted after the lock has been given up
+  const Locked locked;
+  auto& failures = scheduler->failures;
+  const auto begin = std::stable_partition(
+      failures.begin(), failures.end(), [&](const Failure& failure) { return failure.exception != exception; });
+  dropped.assign(std::move_iterator(begin), std::move_iterator(failures.end()));
+  failures.erase(begin, failures.end());
+  return static_cast<int>(dropped.size());
 }
 
 orError_t report(std::optional<Failure> failure) {

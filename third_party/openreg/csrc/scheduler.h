@@ -37,6 +37,9 @@ orError_t launch(const std::shared_ptr<Stream>& stream, Work work, unsigned int 
 // Completes work that was launched with `deferred`. Returns false if no such work is pending.
 bool complete(orCompletion_t completion, std::exception_ptr exception);
 
+// Drops the failures with this exception that no call has returned yet. Returns how many there were.
+int dropFailure(const std::exception_ptr& exception);
+
 // Makes later work of the stream wait for the mark.
 orError_t waitForEvent(const std::shared_ptr<Stream>& stream, const Mark& mark);
 

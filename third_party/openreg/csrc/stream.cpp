@@ -7,6 +7,7 @@
 #include "activity.h"
 #include "device.h"
 #include "injection.h"
+#include "openreg_launch.h"
 #include "runtime.h"
 #include "scheduler.h"
 
@@ -270,6 +271,16 @@ orError_t orLaunchDeferred(orStream_t stream, orDeferredFn_t fn, void* userData,
     Work work{Engine::hostFunction, nullptr, userData, orActivityKernel, kernel != nullptr ? *kernel : orKernel{}};
     work.deferred = fn;
     return launch("orLaunchDeferred", stream, work, orLaunchDefault);
+  });
+}
+
+orError_t orDropFailure(const std::exception_ptr& exception, int* dropped) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (dropped == nullptr) {
+      return fail(orErrorInvalidValue, "dropped is NULL; pass the address of an int");
+    }
+    *dropped = dropFailure(exception);
+    return orSuccess;
   });
 }
 

@@ -7,10 +7,13 @@
  *       ...
  *     }
  *     orLaunchKernel(stream, {"scale", {orReads(from, count), orWrites(to, count)}}, scale, from, to, count, 2.0f);
+ *
+ * orDropFailure: takes a failure back.
  */
 #ifndef OPENREG_LAUNCH_H
 #define OPENREG_LAUNCH_H
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <tuple>
@@ -94,5 +97,9 @@ orError_t orLaunchKernel(orStream_t stream, Fn&& fn, Args&&... args) {
   std::unique_ptr<Call> call(new Call{{}, {std::forward<Fn>(fn), std::forward<Args>(args)...}});
   return openreg_launch_detail::launch(stream, std::move(call), {nullptr, nullptr, nullptr});
 }
+
+/* Drops the failures with this exception that no call has returned yet. So a library that has ended fails nobody's work
+ * any more. `dropped` gets their number. Does not wait. */
+extern "C" OPENREG_EXPORT orError_t orDropFailure(const std::exception_ptr& exception, int* dropped);
 
 #endif /* OPENREG_LAUNCH_H */
