@@ -99,6 +99,24 @@ def test_programs_agree_with_eager_with_dynamic_shapes(cache: Path) -> None:
     assert_all_agree(reports(cache, "--dynamic", "true", *names), names)
 
 
+def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(python: Python) -> None:
+    code = """
+        from torch._inductor.utils import run_and_get_code
+
+        torch.set_num_threads(2)
+        operands = torch.zeros(7), torch.arange(100_000) % 7, torch.randn(100_000)
+        results = []
+        for device in ("cpu", DEVICE):
+            torch._dynamo.reset()
+            add = torch.compile(lambda to, index, values: to.scatter_add(0, index, values) * 2)
+            result, (source,) = run_and_get_code(add, *(each.to(device) for each in operands))
+            print("aten.scatter_reduce_" in source, "atomic_add" in source)
+            results.append(result.cpu())
+        assert torch.equal(*results)
+    """
+    assert output_of(python(code, TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")) == "True False\nTrue False"
+
+
 # ---- what importing costs ------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._inductor import config, cudagraph_utils, graph, ir, lowering, scheduler, utils
+from torch._inductor import config, cudagraph_utils, decomposition, graph, ir, lowering, scheduler, utils
 from torch._inductor.fx_passes import fuse_attention
 from torch.utils import _pytree as pytree
 
@@ -99,6 +99,10 @@ def _as_on_cpu(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     return original(_OnCpu(x) if _is_ours(x) else x, *args, **kwargs)
 
 
+def _scatter_as_on_cpu(original: Any, op: Any, reduction: Any, to: Any, source: Any, device: str, *args: Any) -> bool:
+    return original(op, reduction, to, source, "cpu" if device == device_type else device, *args)
+
+
 def _div_prim(original: Any, a: Any, b: Any) -> Any:
     if isinstance(a, ir.IRNode) and _is_ours(a):
         with mock.patch.object(lowering, "get_constant_value", lambda value: None):
@@ -129,6 +133,9 @@ REPLACED = (
     (lowering, "use_two_step_variance", _as_on_cpu),
     # As on the CPU, a division by a constant is no multiplication by its reciprocal.
     (lowering, "div_prim", _div_prim),
+    # As on the CPU, several threads add with ATen's kernel: atomic additions are slower, and their order varies.
+    (lowering, "use_scatter_fallback", _scatter_as_on_cpu),
+    (decomposition, "use_scatter_fallback", _scatter_as_on_cpu),
     # A result of a CPU scalar and a device tensor is on the device.
     (lowering, "is_gpu", _or_ours),
     # Device guards, which also set the stream.
