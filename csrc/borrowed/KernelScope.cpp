@@ -164,14 +164,15 @@ void KernelScope::enter() {
   excluded_.emplace(kExcluded);
 }
 
-// The memory of the arguments, and after the kernel also that of its results. Asked at the begin and at the end.
+// The memory of the arguments, and after the kernel also that of its results. Asked at the begin and at the end. A number on
+// another device is left out: CUDA's operators fetch it, and check_devices() has made the host wait for it.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const Operand& each : operands_) {
     const unsigned access = !at::openreg::is_written(traits_, *each.argument, training_) ? orAccessRead
                             : each.argument->is_out()                                    ? orAccessWrite
                                                                                          : orAccessRead | orAccessWrite;
     for_each_component(new_reference(each.tensor), [&](const TensorImpl& part) {
-      if (part.device().is_privateuseone()) {
+      if (part.device().is_privateuseone() && (part.device().index() == device_ || !traits_.builtin)) {
         c10::openreg::visit_tensor(part, access, visit, context);
       }
     });
