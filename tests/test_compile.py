@@ -230,6 +230,20 @@ def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it
     assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
 
 
+@pytest.mark.parametrize("mode", ["async", "chaos"])
+def test_the_value_of_a_pinned_cpu_scalar_is_read_at_the_call(python: Python, mode: str) -> None:
+    code = """
+        compiled = torch.compile(lambda scale, x: scale * x)
+        scale, x = torch.tensor(2.0).pin_memory(), torch.ones(1000, device=DEVICE)
+        compiled(scale, x)
+        torch.accelerator.synchronize()
+        y = compiled(scale, x)
+        scale.fill_(100)
+        print(y.unique().tolist())
+    """
+    assert output_of(python(code, OPENREG_EXECUTION=mode)) == "[2.0]"
+
+
 def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(python: Python) -> None:
     code = """
         from torch._dynamo.testing import CompileCounterWithBackend

@@ -38,12 +38,6 @@ void check_memory(const CompiledOperand& operand, const char* kernel) {
   }
 }
 
-bool is_ordinary_host_memory(const void* data) {
-  orPointerAttributes attributes{};
-  OPENREG_CHECK(orPointerGetAttributes(&attributes, data));
-  return attributes.type == orMemoryTypeUnregistered;
-}
-
 // A queued kernel, with copies of everything that the caller may change or free after the launch.
 class QueuedCompiledKernel {
  public:
@@ -56,7 +50,7 @@ class QueuedCompiledKernel {
     for (const CompiledOperand& each : operands_) {
       check_memory(each, name);
       void* data = orGetKernelPointer(each.data);
-      if (data == each.data && data && each.access == orAccessRead && is_ordinary_host_memory(data)) {
+      if (data == each.data && data && each.access == orAccessRead) { // a CPU scalar, pinned or not
         auto copy = std::make_unique<std::max_align_t[]>(each.size / sizeof(std::max_align_t) + 1);
         std::memcpy(copy.get(), data, each.size);
         data = copy.get();
