@@ -192,7 +192,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             "import config, cudagraph_utils, graph, ir, lowering, scheduler, utils\n",
             "import cudagraph_utils, graph, ir, lowering, scheduler\n",
         ),
-        ("from torch._inductor.fx_passes import fuse_attention\n", ""),
+        ("import b2b_gemm, fuse_attention, replace_random\n", "import b2b_gemm\n"),
     ),
     "torch_openreg/_cli/_probe.py": (
         (

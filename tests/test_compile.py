@@ -177,7 +177,7 @@ def test_what_a_kernel_reads_and_writes_is_told_to_the_byte(python: Python) -> N
     assert output_of(python(code)) == "graph_0_cpp_fused_add_sin_slice_0 [('x', 140, 1), ('y', 10, 1), ('z', 80, 2)]"
 
 
-def test_the_failure_of_a_queued_kernel_names_the_graph_and_the_kernel(python: Python) -> None:
+def test_the_failure_of_a_kernel_names_the_graph_and_the_kernel(python: Python) -> None:
     code = """
         torch.set_num_threads(1)
         compiled = torch.compile(lambda x, y: x // y)
@@ -192,10 +192,27 @@ def test_the_failure_of_a_queued_kernel_names_the_graph_and_the_kernel(python: P
         print(compiled(x, y + 1).tolist())
     """
     assert output_of(python(code)).splitlines() == [
-        "inline ZeroDivisionError",
+        "inline ZeroDivisionError (raised by the compiled kernel graph_0_cpp_fused_floor_divide_0)",
         "async ZeroDivisionError (raised by the compiled kernel graph_0_cpp_fused_floor_divide_0)",
         "[1, 1, 1, 1]",
     ]
+
+
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_an_index_out_of_bounds_names_the_graph_and_the_kernel(python: Python, mode: str) -> None:
+    code = """
+        torch.set_num_threads(1)
+        compiled = torch.compile(lambda x, index: x[index] * 2)
+        x = torch.ones(4, device=DEVICE)
+        try:
+            compiled(x, torch.full((4,), 9, device=DEVICE))
+            torch.accelerator.synchronize()
+        except RuntimeError as error:
+            print(type(error).__name__, str(error).partition(", index ")[2])
+    """
+    assert output_of(python(code, OPENREG_EXECUTION=mode)) == (
+        "RuntimeError out of bounds: 0 <= tmp10 < 4L (raised by the compiled kernel graph_0_cpp_fused_index_mul_0)"
+    )
 
 
 @pytest.mark.parametrize("mode", ["inline", "async"])
@@ -246,6 +263,20 @@ RECORDS_EVENTS = """
 @MODES
 def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Python, mode: str) -> None:
     assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
+
+
+@pytest.mark.parametrize("mode", ["async", "chaos"])
+def test_the_value_of_a_pinned_cpu_scalar_is_read_at_the_call(python: Python, mode: str) -> None:
+    code = """
+        compiled = torch.compile(lambda scale, x: scale * x)
+        scale, x = torch.tensor(2.0).pin_memory(), torch.ones(1000, device=DEVICE)
+        compiled(scale, x)
+        torch.accelerator.synchronize()
+        y = compiled(scale, x)
+        scale.fill_(100)
+        print(y.unique().tolist())
+    """
+    assert output_of(python(code, OPENREG_EXECUTION=mode)) == "[2.0]"
 
 
 def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(python: Python) -> None:

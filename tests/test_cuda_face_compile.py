@@ -111,3 +111,28 @@ def test_inductor_says_once_that_no_graph_is_captured(python: Python) -> None:
     assert [line.partition("[__cudagraphs] ")[2] for line in result.stderr.splitlines()] == [
         "skipping cudagraphs due to the simulated device cannot capture graphs"
     ]
+
+
+def test_settings_that_ask_for_kernels_of_triton_change_nothing(python: Python) -> None:
+    code = """
+        import torch._inductor.config as config
+
+        a, b = torch.randn(256, 16, device=DEVICE), torch.randn(16, 256, device=DEVICE)
+        for setting, compute in (
+            ("combo_kernels", lambda: (a.sin(), b.cos())),
+            ("b2b_gemm_pass", lambda: ((a @ b) @ a,)),
+            ("align_random_eager", lambda: (torch.rand(4, device=DEVICE) * 2,)),
+        ):
+            results = []
+            for value in (False, True):
+                torch.compiler.reset()
+                torch.manual_seed(0)
+                with config.patch({setting: value}):
+                    results.append(torch.compile(compute)())
+            print(setting, all(map(torch.equal, *results)))
+    """
+    assert output_of(python(code)).splitlines() == [
+        "combo_kernels True",
+        "b2b_gemm_pass True",
+        "align_random_eager True",
+    ]

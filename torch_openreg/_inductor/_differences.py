@@ -16,7 +16,7 @@ from unittest import mock
 
 import torch
 from torch._inductor import config, cudagraph_utils, decomposition, graph, ir, lowering, scheduler, utils
-from torch._inductor.fx_passes import fuse_attention
+from torch._inductor.fx_passes import b2b_gemm, fuse_attention, replace_random
 from torch.utils import _pytree as pytree
 
 from torch_openreg._environment import device_type
@@ -110,6 +110,14 @@ def _div_prim(original: Any, a: Any, b: Any) -> Any:
     return original(a, b)
 
 
+def _no_combination(original: Any, self: Any, nodes: Any) -> bool:
+    return not any(map(_is_ours, nodes)) and original(self, nodes)
+
+
+def _no_two_products(original: Any, is_left: bool, a: Any, *others: Any) -> bool:
+    return a.meta["val"].device.type != device_type and original(is_left, a, *others)
+
+
 def _no_capture(original: Any) -> str:
     return "the simulated device cannot capture graphs"
 
@@ -140,6 +148,10 @@ REPLACED = (
     (lowering, "is_gpu", _or_ours),
     # Device guards, which also set the stream.
     (scheduler, "device_need_guard", _or_ours),
+    # As on the CPU, independent loops are not combined in one kernel, and two matrix products are not fused: these
+    # kernels are Triton's.
+    (scheduler.Scheduler, "speedup_by_combo_kernel", _no_combination),
+    (b2b_gemm, "is_b2b_gemm_good_on", _no_two_products),
     # mode="reduce-overhead" runs without a graph. If the device has CUDA's name, inductor says so.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
 )
@@ -150,6 +162,9 @@ NEED_TRITON = (hops.flex_attention, hops.flex_attention_backward, hops.associati
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 # For the name "cuda", these choose what is fast or exact in Triton. As on the CPU, a product that is added is rounded
-# before the sum, and attention in float32 is fused although TensorFloat-32 is off.
-NO_TRITON = (lowering.add, lowering.addcmul, lowering.addcdiv, fuse_attention._sfdp_params_check)
+# before the sum, attention in float32 is fused although TensorFloat-32 is off, and align_random_eager changes nothing.
+NO_TRITON = (
+    *(lowering.add, lowering.addcmul, lowering.addcdiv, lowering.inductor_random),
+    *(fuse_attention._sfdp_params_check, replace_random.replace_random),
+)
 # LEFT OUT OF A NEW BACKEND END

@@ -38,10 +38,18 @@ void check_memory(const CompiledOperand& operand, const char* kernel) {
   }
 }
 
-bool is_ordinary_host_memory(const void* data) {
-  orPointerAttributes attributes{};
-  OPENREG_CHECK(orPointerGetAttributes(&attributes, data));
-  return attributes.type == orMemoryTypeUnregistered;
+// Calls `run`, and adds the kernel's name to what it throws. Python gets the same type as without the name: generated
+// code makes a RuntimeError of each std::exception.
+void run_named(CompiledFn run, const void* body, void* const* data, const char* name, const std::string& launchedAt) {
+  const auto place = [&] { return c10::str("raised by the compiled kernel ", name, launchedAt); };
+  try {
+    run(body, data);
+  } catch (c10::Error& error) {
+    error.add_context(place());
+    throw;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(c10::str(error.what(), " (", place(), ")"));
+  }
 }
 
 // A queued kernel, with copies of everything that the caller may change or free after the launch.
@@ -56,7 +64,7 @@ class QueuedCompiledKernel {
     for (const CompiledOperand& each : operands_) {
       check_memory(each, name);
       void* data = orGetKernelPointer(each.data);
-      if (data == each.data && data && each.access == orAccessRead && is_ordinary_host_memory(data)) {
+      if (data == each.data && data && each.access == orAccessRead) { // a CPU scalar, pinned or not
         auto copy = std::make_unique<std::max_align_t[]>(each.size / sizeof(std::max_align_t) + 1);
         std::memcpy(copy.get(), data, each.size);
         data = copy.get();
@@ -77,14 +85,7 @@ class QueuedCompiledKernel {
 
   void run() const {
     settings_.apply();
-    try {
-      run_(body_.data(), data_.data());
-    } catch (c10::Error& error) {
-      error.add_context(place());
-      throw;
-    } catch (const std::exception& error) {
-      throw std::runtime_error(c10::str(error.what(), " (", place(), ")"));
-    }
+    run_named(run_, body_.data(), data_.data(), name_, settings_.launched_at());
   }
 
  private:
@@ -95,10 +96,6 @@ class QueuedCompiledKernel {
   c10::SmallVector<void*, 8> data_;
   std::vector<std::unique_ptr<std::max_align_t[]>> copies_;
   const LaunchSettings settings_;
-
-  std::string place() const {
-    return c10::str("raised by the compiled kernel ", name_, settings_.launched_at());
-  }
 };
 
 void queue(c10::Stream stream, std::unique_ptr<QueuedCompiledKernel> kernel) {
@@ -143,6 +140,6 @@ void torch_openreg_launch_compiled(
     check_memory(operands[i], name);
     data.push_back(orGetKernelPointer(operands[i].data));
   }
-  run(body, data.data());
+  run_named(run, body, data.data(), name, "");
 }
 // LITERALINCLUDE END: COMPILED LAUNCH
