@@ -45,18 +45,13 @@ def four() -> Iterator[Group]:
     made.close()
 
 
-@pytest.mark.parametrize("mode", ["inline", "async"])
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 @pytest.mark.parametrize("stack", STACKS)
 def test_training_equals_that_on_one_device(pair: Group, stack: str, mode: str) -> None:
     pair.run(distributed_training.__name__, stack, mode=mode)
 
 
-@pytest.mark.parametrize("stack", ["ddp_options", "ddp_no_sync", "fsdp1", "fsdp2", "tensor_parallel"])
-def test_training_with_slow_streams_equals_that_on_one_device(pair: Group, stack: str) -> None:
-    pair.run(distributed_training.__name__, stack, mode="chaos")
-
-
-@pytest.mark.parametrize("mode", ["inline", "async"])
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 @pytest.mark.parametrize("schedule", ["ScheduleGPipe", "Schedule1F1B", "ScheduleInterleaved1F1B"])
 def test_a_pipeline_has_the_gradients_of_one_device(pair: Group, schedule: str, mode: str) -> None:
     pair.run(distributed_training.__name__, "pipeline", schedule, mode=mode)
