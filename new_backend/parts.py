@@ -189,8 +189,8 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     "torch_openreg/_inductor/_differences.py": (
         ("import inspect\n", ""),
         (
-            "import config, cudagraph_utils, graph, ir, lowering, scheduler, utils\n",
-            "import cudagraph_utils, graph, ir, lowering, scheduler\n",
+            "import config, cudagraph_utils, decomposition, graph, ir, lowering, scheduler, utils\n",
+            "import cudagraph_utils, decomposition, graph, ir, lowering, scheduler\n",
         ),
         ("import b2b_gemm, fuse_attention, replace_random\n", "import b2b_gemm\n"),
     ),
