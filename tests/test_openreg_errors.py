@@ -23,8 +23,10 @@ def test_the_header_is_plain_c(tmp_path: Path) -> None:
 
 
 def test_the_library_exports_its_header_and_nothing_else() -> None:
-    headers = "".join((INCLUDE / f"openreg{part}.h").read_text() for part in ("", "_activity", "_faults", "_model"))
-    declared = set(re.findall(r"^OPENREG_EXPORT [^;(]*?\b(\w+)(?:\(|;)", headers, re.MULTILINE))
+    headers = "".join(
+        (INCLUDE / f"openreg{part}.h").read_text() for part in ("", "_activity", "_faults", "_launch", "_model")
+    )
+    declared = set(re.findall(r"^(?:extern \"C\" )?OPENREG_EXPORT [^;(]*?\b(\w+)(?:\(|;)", headers, re.MULTILINE))
     nm = shutil.which("nm")
     if nm is None:
         pytest.skip("needs nm (binutils)")

@@ -298,14 +298,13 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
   return c10::openreg::twin_of(storage);
 }
 
-// Whether the operator's schema says that a tensor over `storage` is written. A copy-on-write storage that is written must
-// have memory of its own before the kernel runs, for two reasons. The last one that shares the memory keeps it without a
-// copy, but a copy-on-write twin would be one more that shares. And a kernel may resize an out= argument, which PyTorch
-// forgets to tell a copy-on-write storage (StorageImpl::set_data_ptr_noswap).
+// Whether the operator writes a tensor over `storage`. A copy-on-write storage that is written must have memory of its own
+// before the kernel runs, for two reasons. The last one that shares the memory keeps it without a copy, but a copy-on-write
+// twin would be one more that shares. And a kernel may resize an out= argument, which PyTorch forgets to tell a
+// copy-on-write storage (StorageImpl::set_data_ptr_noswap).
 bool KernelScope::is_written(const c10::StorageImpl* storage) const {
-  return std::any_of(operands_.begin(), operands_.end(), [storage](const Operand& each) {
-    const c10::AliasInfo* alias = each.argument->alias_info();
-    return alias && alias->isWrite() && each.tensor->has_storage() &&
+  return std::any_of(operands_.begin(), operands_.end(), [&](const Operand& each) {
+    return at::openreg::is_written(traits_, *each.argument, training_) && each.tensor->has_storage() &&
            each.tensor->unsafe_storage().unsafeGetStorageImpl() == storage;
   });
 }
