@@ -29,23 +29,27 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("inductor")
 
 
-@pytest.fixture
-def python(cache: Path, tmp_path: Path) -> Python:
-    """Runs a program, after the imports, in a process of its own."""
+def runner(program: Path, head: str, **environment: str) -> Python:
+    """Runs a program, after ``head``, in a process of its own. ``program`` is the file to write it to."""
 
     def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        program = tmp_path / "program.py"
-        program.write_text(f"{PRELUDE}\nDEVICE = {DEVICE!r}\n{textwrap.dedent(code)}")
+        program.write_text(head + textwrap.dedent(code))
         return subprocess.run(
             [sys.executable, program],
             cwd=ROOT,
-            env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "tests")} | variables,
+            env=os.environ | environment | variables,
             capture_output=True,
             text=True,
             timeout=IN_TURN,
         )
 
     return run
+
+
+@pytest.fixture
+def python(cache: Path, tmp_path: Path) -> Python:
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "tests")}
+    return runner(tmp_path / "program.py", f"{PRELUDE}\nDEVICE = {DEVICE!r}\n", **environment)
 
 
 def output_of(result: subprocess.CompletedProcess[str]) -> str:

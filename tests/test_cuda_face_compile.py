@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 from test_compile import (
     COMPILES_STANDALONE,
-    IN_TURN,
     MODES,
     RECORDS_EVENTS,
-    ROOT,
     Python,
     assert_all_agree,
     output_of,
     reports,
+    runner,
 )
 
 
@@ -30,21 +25,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def python(cache: Path, tmp_path: Path) -> Python:
-    """Runs a program with the face "cuda", after the imports, in a process of its own."""
-
-    def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        program = tmp_path / "program.py"
-        program.write_text(f"import torch\n\nDEVICE = 'cuda'\n{textwrap.dedent(code)}")
-        return subprocess.run(
-            [sys.executable, program],
-            cwd=ROOT,
-            env=os.environ | {"TORCH_OPENREG_AS": "cuda", "TORCHINDUCTOR_CACHE_DIR": str(cache)} | variables,
-            capture_output=True,
-            text=True,
-            timeout=IN_TURN,
-        )
-
-    return run
+    environment = {"TORCH_OPENREG_AS": "cuda", "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+    return runner(tmp_path / "program.py", "import torch\n\nDEVICE = 'cuda'\n", **environment)
 
 
 NAMES = [

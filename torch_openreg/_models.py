@@ -114,6 +114,11 @@ def find(name: str) -> Model:
     return _read(os.path.join(FOLDER, f"{name}.json"), name)
 
 
+def full_name(schema: Any) -> str:
+    """An operator's name with its overload, such as ``aten::add.Tensor``."""
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
+
+
 def find_for_this_torch(name: str) -> Model:
     """As ``find``. Raises ValueError too for an operator that the PyTorch of this process does not have."""
     import torch
@@ -121,10 +126,7 @@ def find_for_this_torch(name: str) -> Model:
     model = find(name)
     for operator in model.operators:
         if not torch._C._dispatch_has_kernel(operator):
-            known = (
-                f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-                for schema in torch._C._jit_get_all_schemas()
-            )
+            known = map(full_name, torch._C._jit_get_all_schemas())
             raise ValueError(
                 f"The device model {name} has the unknown operator {operator!r}.{did_you_mean(operator, known)} An "
                 "operator is written with its overload, such as 'aten::add.Tensor', and PyTorch must know it when the "

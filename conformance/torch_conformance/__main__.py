@@ -16,7 +16,7 @@ from typing import Any
 
 from . import page, report
 from .registry import LEVELS, all_checks, level_of
-from .runner import BAD, Results, WorkerDied, ask_once, run
+from .runner import BAD, Record, Results, WorkerDied, ask_once, run
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
         type=positive(float),
         default=120,
         metavar="SECONDS",
-        help="for one check: more is hung",
+        help="for one check; more is hung (default: 120)",
     )
     add("--stop-at-first", action="store_true", help="starts no check after the first regression")
     add("--baseline", metavar="FILE", type=Path, help="results that are known: only what became worse fails the run")
@@ -156,10 +156,19 @@ def _import_checks() -> None:
         os.environ[name] = before
 
 
+# The options that name a file: how its text is made of the summary and the records.
+OUTPUTS: dict[str, Callable[[dict[str, Any], list[Record]], str]] = {
+    "json": lambda summary, records: json.dumps(summary, indent=1),
+    "junit": lambda summary, records: report.junit(summary),
+    "html": lambda summary, records: page.page(summary),
+    "write_baseline": lambda summary, records: report.baseline(records),
+}
+
+
 def _prepare_outputs(options: argparse.Namespace) -> None:
     """Makes the folders and files that the run writes at its end. Raises OSError before the run, and not after it."""
-    for path in (options.json, options.junit, options.html, options.write_baseline):
-        if path:
+    for name in OUTPUTS:
+        if path := getattr(options, name):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.open("a").close()
     if options.scripts:
@@ -176,6 +185,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         names = select(options, settings)
         if not options.list:
+            if not names:
+                raise ValueError("no check is selected")
             baseline = report.read_baseline(options.baseline) if options.baseline else {}
             results = Results(options.resume, header) if options.resume else None
             _prepare_outputs(options)
@@ -188,9 +199,6 @@ def main(arguments: list[str] | None = None) -> int:
         for name in names:
             print(f"{level_of(name)}  {name}" + (f"\n     {checks[name].proves}" if name in checks else ""))
         return 0
-    if not names:
-        print("torch_conformance: no check is selected", file=sys.stderr)
-        return 2
     records = {n: r for n, r in (results.records.items() if results else ()) if n in set(names)}
     waiting = [name for name in names if name not in records]
     progress = Progress(max(len(waiting), 1), options.quiet)
@@ -213,14 +221,9 @@ def main(arguments: list[str] | None = None) -> int:
         "torch": report.torch_version(),
     }
     summary = report.collect(ordered, facts)
-    for path, text in (
-        (options.json, lambda: json.dumps(summary, indent=1)),
-        (options.junit, lambda: report.junit(summary)),
-        (options.html, lambda: page.page(summary)),
-        (options.write_baseline, lambda: report.baseline(ordered)),
-    ):
-        if path:
-            path.write_text(text())
+    for name, text in OUTPUTS.items():
+        if path := getattr(options, name):
+            path.write_text(text(summary, ordered))
     if options.scripts:
         for each in summary["checks"]:
             if each["result"] in BAD:

@@ -144,7 +144,7 @@ def _operators_with_dtype() -> list[str]:
     """Operators of the device with an argument for the dtype of their result."""
     found = []
     for schema in torch._C._jit_get_all_schemas():
-        name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+        name = _models.full_name(schema)
         if (
             schema.name.startswith("aten::")
             and any(argument.name == "dtype" and "int" in str(argument.type).lower() for argument in schema.arguments)

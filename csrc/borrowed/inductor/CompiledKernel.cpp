@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 #include "../OneTeam.h"
@@ -40,7 +41,7 @@ void check_memory(const CompiledOperand& operand, const char* kernel) {
 
 // Calls `run`, and adds the kernel's name to what it throws. Python gets the same type as without the name: generated
 // code makes a RuntimeError of each std::exception.
-void run_named(CompiledFn run, const void* body, void* const* data, const char* name, const std::string& launchedAt) {
+void run_named(CompiledFn run, const void* body, void* const* data, const char* name, std::string_view launchedAt) {
   const auto place = [&] { return c10::str("raised by the compiled kernel ", name, launchedAt); };
   try {
     run(body, data);
