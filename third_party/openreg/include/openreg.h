@@ -419,8 +419,8 @@ OPENREG_EXPORT orError_t orEventQuery(orEvent_t event);
 OPENREG_EXPORT orError_t orEventSynchronize(orEvent_t event);
 
 /* The milliseconds between the moments when the device reached the last records of two events. Returns
- * orErrorInvalidResourceHandle if one of the events was made without timing or never recorded, and orErrorNotReady if
- * one is pending. */
+ * orErrorInvalidResourceHandle if one of the events was made without timing or never recorded, or if they belong to two
+ * devices, and orErrorNotReady if one is pending. */
 OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end);
 
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
