@@ -239,6 +239,18 @@ def test_an_error_of_the_device_has_cudas_type_and_code(cuda: Cuda) -> None:
     plain.record()
     print(raised(e.elapsed_time, plain))
     print(raised(e.elapsed_time, torch.cuda.Event(enable_timing=True)))
+    other = torch.cuda.Event(enable_timing=True)
+    other.record(torch.cuda.current_stream(1))
+    torch.cuda.synchronize(1)
+    try:
+        e.elapsed_time(other)
+    except torch.AcceleratorError as error:
+        print(error.error_code, str(error).partition(" (orError")[0])
+    try:
+        torch.cuda.set_device(9)
+    except torch.AcceleratorError as error:
+        print(error.error_code)
+    print(raised(torch.cuda.Stream, priority=1))
     print(raised(torch.cuda.set_sync_debug_mode, 3))
     print(raised(torch.cuda.check_error, 700))
     """
@@ -247,10 +259,28 @@ def test_an_error_of_the_device_has_cudas_type_and_code(cuda: Cuda) -> None:
         # c10/cuda/CUDAEvent.h, elapsed_time
         "ValueError: Both events must be created with argument 'enable_timing=True'.",
         "ValueError: Both events must be recorded before calculating elapsed time.",
+        "400 CUDA error: orEventElapsedTime: start belongs to device 0, and end to device 1; record both events on one "
+        "device",
+        "101",
+        # c10/cuda/CUDAStream.cpp, getStreamFromPool
+        "RuntimeError: Expected cuda stream priority to be less than or equal to 0, got 1",
         # torch/csrc/cuda/Module.cpp, THCPModule_cudaSetSyncDebugMode
         "RuntimeError: invalid value of debug_mode, expected one of 0,1,2",
         "CudaError: an illegal memory access was encountered (700)",
     ]
+
+
+def test_the_random_state_of_a_gpus_checkpoint_is_taken_before_the_start(cuda: Cuda) -> None:
+    code = """
+    # aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state(): the seed, then the offset
+    states = [torch.tensor([seed, 0]).view(torch.uint8) for seed in (42, 43)]
+    torch.cuda.set_rng_state_all(states)
+    print(torch.cuda.is_initialized())
+    for device, seed in (("cuda:0", 42), ("cuda:1", 43)):
+        drawn = torch.rand(3, device=device).tolist()
+        print(drawn == torch.rand(3, generator=torch.Generator().manual_seed(seed)).tolist())
+    """
+    assert cuda(code) == ["False", "True", "True"]
 
 
 def test_recurrent_networks_do_not_advise_to_rebuild_pytorch(cuda: Cuda) -> None:
