@@ -469,6 +469,41 @@ def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
         "pinned_free_catch_all:True,throw_on_cudamalloc_oom:True"
     )
     assert cuda(code, PYTORCH_CUDA_ALLOC_CONF=settings) == ["1200128 1200000", settings]
+    code = """
+    fraction = torch.cuda.get_per_process_memory_fraction(1)
+    print(fraction, raised(torch.empty, 768 << 20, dtype=torch.uint8, device="cuda"))
+    """
+    (line,) = cuda(code, PYTORCH_CUDA_ALLOC_CONF="per_process_memory_fraction:0.5", OPENREG_DEVICE_MEMORY="1G")
+    assert line.startswith("0.5 OutOfMemoryError: CUDA out of memory. Tried to allocate 768.00 MiB.")
+
+
+def test_shared_memory_is_registered_as_pinned_memory(cuda: Cuda) -> None:
+    code = """
+    x = torch.arange(1000.0).share_memory_()
+    cudart = torch.cuda.cudart()
+    print(x.is_pinned(), cudart.cudaHostRegister(x.data_ptr(), x.nbytes, 1), x.is_pinned(), x.is_shared())
+    print(torch.equal(x.to("cuda", non_blocking=True).cpu(), x))
+    print(raised(torch.cuda.check_error, cudart.cudaHostRegister(x.data_ptr(), x.nbytes, 0)))
+    print(cudart.cudaHostUnregister(x.data_ptr()), x.is_pinned())
+    print(raised(torch.cuda.check_error, cudart.cudaHostUnregister(x.data_ptr())))
+    from torch.distributed._state_dict_utils import _create_cpu_state_dict
+    kept = _create_cpu_state_dict({"x": x.cuda()}, pin_memory=True, share_memory=True)["x"]
+    print(kept.is_pinned(), kept.is_shared(), kept.shape)
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+    stager = DefaultStager(StagingOptions(use_async_staging=False))
+    print(torch.equal(stager.stage({"x": x.cuda()})["x"], x))
+    stager.close()
+    """
+    assert cuda(code, PYTHONWARNINGS="ignore") == [
+        "False 0 True True",
+        "True",
+        # the texts of cudaErrorHostMemoryAlreadyRegistered and cudaErrorHostMemoryNotRegistered
+        "CudaError: part or all of the requested memory range is already mapped (712)",
+        "0 False",
+        "CudaError: pointer does not correspond to a registered memory region (713)",
+        "True True torch.Size([1000])",
+        "True",
+    ]
 
 
 def test_the_history_of_allocations_is_recorded_and_dumped(tmp_path: Path, cuda: Cuda) -> None:
