@@ -188,6 +188,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orSetGuardSize": (ctypes.c_size_t,),
     "orMallocHost": (_POINTER_P, SIZE),
     "orFreeHost": (POINTER,),
+    "orHostRegister": (POINTER, SIZE),
+    "orHostUnregister": (POINTER,),
     "orMemGetInfo": (_SIZE_P, _SIZE_P),
     "orPointerGetAttributes": (ctypes.POINTER(PointerAttributes), POINTER),
     "orMemoryUnprotect": (POINTER,),

@@ -239,6 +239,18 @@ def test_an_error_of_the_device_has_cudas_type_and_code(cuda: Cuda) -> None:
     plain.record()
     print(raised(e.elapsed_time, plain))
     print(raised(e.elapsed_time, torch.cuda.Event(enable_timing=True)))
+    other = torch.cuda.Event(enable_timing=True)
+    other.record(torch.cuda.current_stream(1))
+    torch.cuda.synchronize(1)
+    try:
+        e.elapsed_time(other)
+    except torch.AcceleratorError as error:
+        print(error.error_code, str(error).partition(" (orError")[0])
+    try:
+        torch.cuda.set_device(9)
+    except torch.AcceleratorError as error:
+        print(error.error_code)
+    print(raised(torch.cuda.Stream, priority=1))
     print(raised(torch.cuda.set_sync_debug_mode, 3))
     print(raised(torch.cuda.check_error, 700))
     """
@@ -247,10 +259,28 @@ def test_an_error_of_the_device_has_cudas_type_and_code(cuda: Cuda) -> None:
         # c10/cuda/CUDAEvent.h, elapsed_time
         "ValueError: Both events must be created with argument 'enable_timing=True'.",
         "ValueError: Both events must be recorded before calculating elapsed time.",
+        "400 CUDA error: orEventElapsedTime: start belongs to device 0, and end to device 1; record both events on one "
+        "device",
+        "101",
+        # c10/cuda/CUDAStream.cpp, getStreamFromPool
+        "RuntimeError: Expected cuda stream priority to be less than or equal to 0, got 1",
         # torch/csrc/cuda/Module.cpp, THCPModule_cudaSetSyncDebugMode
         "RuntimeError: invalid value of debug_mode, expected one of 0,1,2",
         "CudaError: an illegal memory access was encountered (700)",
     ]
+
+
+def test_the_random_state_of_a_gpus_checkpoint_is_taken_before_the_start(cuda: Cuda) -> None:
+    code = """
+    # aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state(): the seed, then the offset
+    states = [torch.tensor([seed, 0]).view(torch.uint8) for seed in (42, 43)]
+    torch.cuda.set_rng_state_all(states)
+    print(torch.cuda.is_initialized())
+    for device, seed in (("cuda:0", 42), ("cuda:1", 43)):
+        drawn = torch.rand(3, device=device).tolist()
+        print(drawn == torch.rand(3, generator=torch.Generator().manual_seed(seed)).tolist())
+    """
+    assert cuda(code) == ["False", "True", "True"]
 
 
 def test_recurrent_networks_do_not_advise_to_rebuild_pytorch(cuda: Cuda) -> None:
@@ -439,6 +469,41 @@ def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
         "pinned_free_catch_all:True,throw_on_cudamalloc_oom:True"
     )
     assert cuda(code, PYTORCH_CUDA_ALLOC_CONF=settings) == ["1200128 1200000", settings]
+    code = """
+    fraction = torch.cuda.get_per_process_memory_fraction(1)
+    print(fraction, raised(torch.empty, 768 << 20, dtype=torch.uint8, device="cuda"))
+    """
+    (line,) = cuda(code, PYTORCH_CUDA_ALLOC_CONF="per_process_memory_fraction:0.5", OPENREG_DEVICE_MEMORY="1G")
+    assert line.startswith("0.5 OutOfMemoryError: CUDA out of memory. Tried to allocate 768.00 MiB.")
+
+
+def test_shared_memory_is_registered_as_pinned_memory(cuda: Cuda) -> None:
+    code = """
+    x = torch.arange(1000.0).share_memory_()
+    cudart = torch.cuda.cudart()
+    print(x.is_pinned(), cudart.cudaHostRegister(x.data_ptr(), x.nbytes, 1), x.is_pinned(), x.is_shared())
+    print(torch.equal(x.to("cuda", non_blocking=True).cpu(), x))
+    print(raised(torch.cuda.check_error, cudart.cudaHostRegister(x.data_ptr(), x.nbytes, 0)))
+    print(cudart.cudaHostUnregister(x.data_ptr()), x.is_pinned())
+    print(raised(torch.cuda.check_error, cudart.cudaHostUnregister(x.data_ptr())))
+    from torch.distributed._state_dict_utils import _create_cpu_state_dict
+    kept = _create_cpu_state_dict({"x": x.cuda()}, pin_memory=True, share_memory=True)["x"]
+    print(kept.is_pinned(), kept.is_shared(), kept.shape)
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+    stager = DefaultStager(StagingOptions(use_async_staging=False))
+    print(torch.equal(stager.stage({"x": x.cuda()})["x"], x))
+    stager.close()
+    """
+    assert cuda(code, PYTHONWARNINGS="ignore") == [
+        "False 0 True True",
+        "True",
+        # the texts of cudaErrorHostMemoryAlreadyRegistered and cudaErrorHostMemoryNotRegistered
+        "CudaError: part or all of the requested memory range is already mapped (712)",
+        "0 False",
+        "CudaError: pointer does not correspond to a registered memory region (713)",
+        "True True torch.Size([1000])",
+        "True",
+    ]
 
 
 def test_the_history_of_allocations_is_recorded_and_dumped(tmp_path: Path, cuda: Cuda) -> None:

@@ -63,8 +63,9 @@ def test_the_accelerators_device_index_is_the_current_device() -> None:
 def test_the_accelerator_names_an_index_without_a_device(index: int) -> None:
     sentence = rf"^The device index is out of range\. It must be in \[0, 2\), but got {index}\."
     for call in (accelerator.set_device_index, accelerator.synchronize, accelerator.current_stream):
-        with pytest.raises(RuntimeError, match=sentence):
+        with pytest.raises(torch.AcceleratorError, match=sentence) as error:
             call(index)
+        assert error.value.error_code == 101  # cudaErrorInvalidDevice
     assert accelerator.current_device_index() == 0
 
 

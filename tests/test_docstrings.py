@@ -112,7 +112,7 @@ def test_every_module_has_a_docstring(suffix: str) -> None:
 def test_what_a_device_may_be_is_said_once() -> None:
     doc = importlib.import_module(HOME).__doc__ or ""
     assert "``device``" in doc and "None for the current device" in doc
-    assert "RuntimeError: The device index is out of range" in doc
+    assert "torch.AcceleratorError: The device index is out of range" in doc
 
 
 @every_public_name

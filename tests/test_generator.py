@@ -249,15 +249,43 @@ def test_a_bad_state_is_refused() -> None:
     generator = torch.Generator(DEVICE)
     with pytest.raises(TypeError, match="^RNG state must be a torch.ByteTensor$"):
         generator.set_state(torch.zeros(3))
-    with pytest.raises(RuntimeError, match="the input RNG state size to be 3|RNG state is wrong size"):
+    with pytest.raises(RuntimeError, match="^RNG state is wrong size"):
         generator.set_state(torch.zeros(3, dtype=torch.uint8))
 
 
+THE_DEVICE = "the CUDA device" if DEVICE == "cuda" else "the openreg device"
+
+
 @SAME_NUMBERS
-def test_an_offset_is_refused_as_the_cpus_generator_refuses_it() -> None:
+def test_a_state_of_another_size_is_refused_with_the_sizes_that_are_taken() -> None:
+    with pytest.raises(RuntimeError) as error:
+        torch.Generator(DEVICE).set_state(torch.zeros(3, dtype=torch.uint8))
+    assert str(error.value) == (
+        f"RNG state is wrong size: a state of {THE_DEVICE} has 5056 bytes, and a state of a GPU has 16, but got 3."
+    )
+
+
+@SAME_NUMBERS
+def test_a_state_of_a_gpu_gives_its_seed() -> None:
+    # aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state(): the seed, then the offset
+    generator = torch.Generator(DEVICE).set_state(torch.tensor([42, 0]).view(torch.uint8))
+    assert generator.initial_seed() == 42
+    assert _next(generator) == _next(torch.Generator(DEVICE).manual_seed(42))
+    sentence = (
+        f"^The random state is a GPU's: {THE_DEVICE} starts at the beginning of the sequence of the seed 42 without "
+        "the offset 8, which a Mersenne twister cannot have, and gives other numbers than the GPU."
+    )
+    with pytest.warns(UserWarning, match=sentence):
+        generator.set_state(torch.tensor([42, 8]).view(torch.uint8))
+    assert _next(generator) == _next(torch.Generator(DEVICE).manual_seed(42))
+
+
+@SAME_NUMBERS
+def test_an_offset_is_refused() -> None:
     generator = torch.Generator(DEVICE)
+    sentence = rf"^A generator of {THE_DEVICE} has no offset: it is a Mersenne twister, which has a seed only\.$"
     for call in (generator.get_offset, lambda: generator.set_offset(4)):
-        with pytest.raises(RuntimeError, match="^CPU Generator does not use offset$"):
+        with pytest.raises(RuntimeError, match=sentence):
             call()
 
 

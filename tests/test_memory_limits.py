@@ -323,6 +323,7 @@ def test_the_shared_settings_apply_and_the_devices_own_go_first() -> None:
     [
         ("nonsense:3", "Unrecognized key 'nonsense' in Accelerator allocator config."),
         ("max_split_size_mb:3", "CachingAllocator option max_split_size_mb too small, must be >= 20"),
+        ("per_process_memory_fraction:2", "per_process_memory_fraction is invalid, set it in [0.0, 1.0]"),
         ("garbage_collection_threshold:2", "garbage_collect_threshold is invalid, set it in (0.0, 1.0)"),
     ],
 )

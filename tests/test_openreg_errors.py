@@ -58,6 +58,11 @@ def test_error_codes_have_cudas_values_names_and_texts() -> None:
         600: ("orErrorNotReady", "device not ready"),
         700: ("orErrorIllegalAddress", "an illegal memory access was encountered"),
         710: ("orErrorAssert", "device-side assert triggered"),
+        712: (
+            "orErrorHostMemoryAlreadyRegistered",
+            "part or all of the requested memory range is already mapped",
+        ),
+        713: ("orErrorHostMemoryNotRegistered", "pointer does not correspond to a registered memory region"),
         719: ("orErrorLaunchFailure", "unspecified launch failure"),
         800: ("orErrorNotPermitted", "operation not permitted"),
         801: ("orErrorNotSupported", "operation not supported"),

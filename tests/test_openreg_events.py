@@ -50,6 +50,20 @@ def test_elapsed_time_needs_two_recorded_events_with_timing(event: int) -> None:
     call("orEventDestroy", untimed)
 
 
+def test_elapsed_time_needs_two_events_of_one_device(event: int, make_stream: Callable[..., int]) -> None:
+    call("orEventRecord", event, None)
+    call("orSetDevice", 1)
+    other = get_pointer("orEventCreateWithFlags", 1)
+    call("orEventRecord", other, make_stream(1))
+    call("orEventSynchronize", other)
+    with raises(
+        "orErrorInvalidResourceHandle",
+        "orEventElapsedTime: start belongs to device 0, and end to device 1; record both events on one device",
+    ):
+        call("orEventElapsedTime", ctypes.byref(ctypes.c_float()), event, other)
+    call("orEventDestroy", other)
+
+
 def test_a_stream_waits_for_an_event_of_another_stream_and_device(
     mode: str, stream: int, event: int, make_stream: Callable[..., int]
 ) -> None:

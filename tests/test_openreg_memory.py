@@ -179,6 +179,44 @@ def test_freeing_what_was_not_allocated_is_an_error(device_memory: int, pinned_m
         call("orFreeHost", device_memory)
 
 
+def test_memory_of_the_program_is_pinned_from_its_registration_to_its_end(device_memory: int) -> None:
+    memory = ctypes.create_string_buffer(3 * PAGE)
+    begin = ctypes.addressof(memory)
+    call("orHostRegister", begin, 2 * PAGE)
+    found = attributes(begin + 100)
+    assert (found.type, found.base, found.size) == (HOST, begin, 2 * PAGE)
+    assert attributes(begin + 2 * PAGE).type == UNREGISTERED
+    with raises(
+        "orErrorHostMemoryAlreadyRegistered",
+        f"orHostRegister: a part of the {PAGE} bytes at {begin + PAGE:#x} is pinned memory: {2 * PAGE} bytes at "
+        f"{begin:#x}",
+    ):
+        call("orHostRegister", begin + PAGE, PAGE)
+    with raises(
+        "orErrorInvalidValue",
+        f"orFreeHost: {begin:#x} is not the start of an allocation of pinned memory: it was freed before, or "
+        "orMallocHost did not return it",
+    ):
+        call("orFreeHost", begin)
+    call("orHostUnregister", begin)
+    assert attributes(begin).type == UNREGISTERED
+    for address in (begin, get_pointer("orMallocHost", 8)):
+        with raises(
+            "orErrorHostMemoryNotRegistered", f"orHostUnregister: {address:#x} was not given to orHostRegister"
+        ):
+            call("orHostUnregister", address)
+    call("orFreeHost", address)
+    with raises(
+        "orErrorInvalidValue",
+        f"orHostRegister: {device_memory:#x} is device memory; only memory of the host can be registered",
+    ):
+        call("orHostRegister", device_memory, PAGE)
+    for address, size in ((0, 8), (begin, 0)):
+        name = f"{address:#x}" if address else "(nil)"
+        with raises("orErrorInvalidValue", f"orHostRegister: no memory has the address {name} and {size} bytes"):
+            call("orHostRegister", address, size)
+
+
 def test_kernels_reach_device_memory_through_the_kernel_pointer(device_memory: int) -> None:
     kernel = lib.orGetKernelPointer(device_memory + 5)
     assert kernel != device_memory + 5

@@ -64,6 +64,8 @@ def test_streams_hash_and_compare_by_what_they_are() -> None:
 def test_a_stream_can_have_a_priority() -> None:
     for priority in (0, -1):
         assert torch.Stream(DEVICE, priority=priority).query()
+    with pytest.raises(RuntimeError, match=f"^Expected {DEVICE} stream priority to be less than or equal to 0, got 1$"):
+        torch.Stream(DEVICE, priority=1)
 
 
 def test_the_stream_context_sets_and_restores_the_current_stream() -> None:
@@ -225,6 +227,17 @@ def test_elapsed_time_needs_recorded_events() -> None:
     start, end = torch.Event(DEVICE, enable_timing=True), torch.Event(DEVICE, enable_timing=True)
     start.record()
     with pytest.raises(ValueError, match="^Both events must be recorded before calculating elapsed time.$"):
+        start.elapsed_time(end)
+
+
+@TWO_DEVICES
+def test_elapsed_time_needs_events_of_one_device() -> None:
+    start, end = torch.Event(DEVICE, enable_timing=True), torch.Event(DEVICE, enable_timing=True)
+    start.record(MODULE.current_stream(0))
+    end.record(MODULE.current_stream(1))
+    MODULE.synchronize(0)
+    MODULE.synchronize(1)
+    with pytest.raises(RuntimeError):
         start.elapsed_time(end)
 
 

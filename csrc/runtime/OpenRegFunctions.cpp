@@ -49,13 +49,15 @@ DeviceIndex current_device() {
 
 // Out of line, because every allocation makes this check.
 C10_NOINLINE static void throw_index_error(int64_t device) {
-  TORCH_CHECK(
-      false,
-      "The device index is out of range. It must be in [0, ",
-      static_cast<int>(device_count()),
-      "), but got ",
-      device,
-      ".");
+  throw c10::AcceleratorError(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      orErrorInvalidDevice,
+      c10::str(
+          "The device index is out of range. It must be in [0, ",
+          static_cast<int>(device_count()),
+          "), but got ",
+          device,
+          "."));
 }
 
 void check_device_index(int64_t device) {

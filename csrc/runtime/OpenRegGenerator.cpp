@@ -3,6 +3,7 @@
 #include <c10/util/ScopeExit.h>
 #include <openreg_activity.h>
 
+#include <cstring>
 #include <mutex>
 #include <vector>
 
@@ -10,6 +11,18 @@
 #include "OpenRegKept.h"
 
 namespace c10::openreg {
+namespace {
+
+constexpr const char* kNoOffset =
+    "A generator of the openreg device has no offset: it is a Mersenne twister, which has a seed only.";
+
+// The state of a generator of CUDA: aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state().
+struct GpuState {
+  uint64_t seed;
+  uint64_t offset;
+};
+
+} // namespace
 
 OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device)
     : OpenRegGeneratorImpl(device, std::make_shared<Engine>(at::detail::createCPUGenerator())) {}
@@ -84,17 +97,43 @@ uint64_t OpenRegGeneratorImpl::seed() {
   return engine_->cpu.seed();
 }
 
-// A Mersenne twister has no offset, so the CPU generator throws.
-void OpenRegGeneratorImpl::set_offset(uint64_t offset) {
-  engine_->cpu.set_offset(offset);
+void OpenRegGeneratorImpl::set_offset(uint64_t) {
+  TORCH_CHECK(false, kNoOffset);
 }
 
 uint64_t OpenRegGeneratorImpl::get_offset() const {
-  return engine_->cpu.get_offset();
+  TORCH_CHECK(false, kNoOffset);
 }
 
 void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
+  at::detail::check_rng_state(state);
   const auto lock = wait_and_lock();
+  if (state.numel() == sizeof(GpuState)) {
+    // A checkpoint of a program that ran on a GPU. CUDA queues the call until the start of the device. An error would then
+    // be raised there, at each start.
+    GpuState gpu{};
+    std::memcpy(&gpu, state.data(), sizeof(gpu));
+    engine_->cpu.set_current_seed(gpu.seed);
+    if (gpu.offset != 0) {
+      TORCH_WARN(
+          "The random state is a GPU's: the openreg device starts at the beginning of the sequence of the seed ",
+          gpu.seed,
+          " without the offset ",
+          gpu.offset,
+          ", which a Mersenne twister cannot have, and gives other numbers than the GPU.");
+    }
+    return;
+  }
+  const int64_t expected = engine_->cpu.unsafeGetGeneratorImpl()->get_state()->numel();
+  TORCH_CHECK(
+      state.numel() == expected,
+      "RNG state is wrong size: a state of the openreg device has ",
+      expected,
+      " bytes, and a state of a GPU has ",
+      sizeof(GpuState),
+      ", but got ",
+      state.numel(),
+      ".");
   engine_->cpu.unsafeGetGeneratorImpl()->set_state(state);
 }
 

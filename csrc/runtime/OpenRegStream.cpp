@@ -94,8 +94,9 @@ Stream exchange_stream(Stream stream) {
 
 Stream stream_from_pool(DeviceIndex device, int priority) {
   check_not_forked();
+  TORCH_CHECK(priority <= 0, "Expected openreg stream priority to be less than or equal to 0, got ", priority);
   device = checked(device);
-  const int pool = std::clamp(-priority, 0, kPriorities - 1);
+  const int pool = std::min(-priority, kPriorities - 1);
   const uint32_t turn = streams_of(device).next[pool].fetch_add(1, std::memory_order_relaxed);
   return make_stream(device, 1 + pool * kStreamsPerPool + turn % kStreamsPerPool);
 }

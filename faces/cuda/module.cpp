@@ -109,6 +109,12 @@ PyMODINIT_FUNC PyInit__C() {
   module.def("_stream_of_pointer", wrap_pybind_function(&stream_of_pointer));
   module.def("_stream_priority", wrap_pybind_function(&stream_priority));
   module.def("_stream_priority_range", wrap_pybind_function(&stream_priority_range));
+  module.def("_host_register", wrap_pybind_function([](uintptr_t pointer, size_t size) {
+               return int(orHostRegister(reinterpret_cast<void*>(pointer), size));
+             }));
+  module.def("_host_unregister", wrap_pybind_function([](uintptr_t pointer) {
+               return int(orHostUnregister(reinterpret_cast<void*>(pointer)));
+             }));
   module.def("_elapsed_time", wrap_pybind_function(&elapsed_time));
   module.def("_sleep", wrap_pybind_function_no_gil(&sleep_cycles));
   module.def("_allocate_on_stream", wrap_pybind_function(&allocate_on_stream));

@@ -65,7 +65,6 @@ class _CudaError(int):
 
 
 _CudaError.success = _CudaError(0)
-_NOT_SUPPORTED = _CudaError(801)
 
 
 class _Cudart(ModuleType):
@@ -115,13 +114,13 @@ class _Cudart(ModuleType):
 
     @staticmethod
     def cudaHostRegister(pointer: int, size: int, flags: int) -> int:
-        """Not supported, because only memory that the device has allocated can be pinned."""
-        return _NOT_SUPPORTED
+        """Makes the ``size`` bytes at the address ``pointer`` of the host pinned memory. ``flags`` have no effect."""
+        return _CudaError(_C._host_register(pointer, size))
 
     @staticmethod
     def cudaHostUnregister(pointer: int) -> int:
-        """Not supported."""
-        return _NOT_SUPPORTED
+        """Ends cudaHostRegister() for this address. Waits for the devices."""
+        return _CudaError(_C._host_unregister(pointer))
 
 
 SUPPLIED: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """``torch.openreg``: the device's own module, as ``torch.cuda`` is CUDA's.
 
 An argument ``device`` is an index, ``"openreg:1"``, a ``torch.device``, or None for the current device. An index
-without a device raises ``RuntimeError: The device index is out of range. It must be in [0, N), but got M.``
+without a device raises ``torch.AcceleratorError: The device index is out of range. It must be in [0, N), but got M.``
 The shared libraries are loaded with this module. The device itself starts at its first use. As with CUDA, a child that
 is forked after the start cannot use the device.
 """

@@ -41,7 +41,7 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
     """Makes a ``torch.Stream``, a queue of work that runs in order. As ``torch.cuda.Stream``.
 
     ``device``: the stream's device (default: the current device). ``priority``: from 0 (default) down to -3, and a
-    lower number is more urgent; a number outside of this range becomes the nearest number in it.
+    lower number is more urgent; a number below -3 becomes -3. Raises RuntimeError for a positive number.
     """
 
     def __new__(cls, device: DeviceLike | None = None, priority: int = 0, **kwargs: Any) -> torch.Stream:  # type: ignore[misc]

@@ -16,11 +16,14 @@ std::atomic<bool> divides_powers_of_two{false};
 
 std::atomic<size_t> block_alignment{kMinBlockSize};
 
-// Settings of CUDA's allocator that only influence speed. They are accepted and have no effect: PyTorch reads
-// PYTORCH_CUDA_ALLOC_CONF for every accelerator, so a program for CUDA may set them.
+std::atomic<double> first_memory_fraction{1};
+
+// Settings of CUDA's allocator: PyTorch reads PYTORCH_CUDA_ALLOC_CONF for every accelerator, so a program for CUDA may set
+// them. Most only influence speed there. They are accepted and have no effect.
 const std::unordered_set<std::string> kKeysOfCuda{
     "backend",
     "graph_capture_record_stream_reuse",
+    "per_process_memory_fraction", // has its meaning here
     "pinned_free_catch_all",
     "pinned_num_register_threads",
     "pinned_reserve_segment_size_mb",
@@ -33,6 +36,11 @@ void after_settings_changed(const std::string& settings) {
   for (size_t i = 0; i + 2 < tokens.size(); ++i) {
     if (tokens[i] == "backend" && tokens[i + 2] != "native") {
       TORCH_WARN_ONCE("the allocator backend ", tokens[i + 2], " is not available; the device uses its own, native");
+    }
+    if (tokens[i] == "per_process_memory_fraction") {
+      const double fraction = tokens.toDouble(i + 2);
+      TORCH_CHECK_VALUE(0 <= fraction && fraction <= 1, "per_process_memory_fraction is invalid, set it in [0.0, 1.0]");
+      first_memory_fraction = fraction;
     }
   }
   if (AcceleratorAllocatorConfig::use_expandable_segments()) {
@@ -60,6 +68,10 @@ void read_allocator_settings() {
   } else {
     after_settings_changed(AcceleratorAllocatorConfig::instance().last_allocator_settings());
   }
+}
+
+double memory_fraction_at_start() {
+  return first_memory_fraction;
 }
 
 void set_block_alignment(size_t bytes) {

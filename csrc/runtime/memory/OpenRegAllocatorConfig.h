@@ -20,6 +20,9 @@ using c10::CachingAllocator::kSmallSize;
 // unknown or out of range.
 void read_allocator_settings();
 
+// The fraction of a device's memory that the process may reserve from the start of the device (per_process_memory_fraction).
+double memory_fraction_at_start();
+
 // Sets the alignment of blocks in bytes: 512, as with CUDA's allocator, or another power of two up to 1 MiB. Must be called
 // before the device starts. Throws ValueError for any other number.
 OPENREG_API void set_block_alignment(size_t bytes);

@@ -78,6 +78,11 @@ C10_NOINLINE void OpenRegDeviceAllocator::init() {
       device_allocators[device] = devices_.emplace_back(std::make_unique<DeviceCachingAllocator>(device)).get();
     }
     initialized_.store(true, std::memory_order_release);
+    if (const double fraction = memory_fraction_at_start(); fraction < 1) {
+      for (DeviceIndex device = 0; device < device_count(); ++device) {
+        set_memory_fraction(fraction, device);
+      }
+    }
   }
 }
 

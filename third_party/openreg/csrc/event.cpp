@@ -145,6 +145,13 @@ orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end) {
     if (orError_t error = readTime(*last, "end", to); error != orSuccess) {
       return error;
     }
+    if (first->device != last->device) {
+      return fail(
+          orErrorInvalidResourceHandle,
+          "start belongs to device %d, and end to device %d; record both events on one device",
+          first->device,
+          last->device);
+    }
     *ms = static_cast<float>(to - from) / 1e6f;
     return orSuccess;
   });

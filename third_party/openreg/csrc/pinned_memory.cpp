@@ -61,6 +61,20 @@ orError_t allocate(size_t size, void** ptr) {
   return orSuccess;
 }
 
+// Waits for the work that may use the memory, and takes the entry that begins at `ptr` out of the map. Returns an empty node
+// if there is no such entry of orHostRegister (`registered`) or of orMallocHost.
+orError_t remove(const void* ptr, bool registered, AllocationMap<PinnedAllocation>::node_type& node) {
+  if (orError_t error = waitForAllDevices(); error != orSuccess) {
+    return error;
+  }
+  const std::lock_guard lock(pinned().mutex);
+  const auto found = pinned().allocations.find(reinterpret_cast<uintptr_t>(ptr));
+  if (found != pinned().allocations.end() && found->second.registered == registered) {
+    node = pinned().allocations.extract(found);
+  }
+  return orSuccess;
+}
+
 } // namespace
 
 std::optional<PinnedAllocation> findPinned(uintptr_t address) {
@@ -100,13 +114,9 @@ orError_t orFreeHost(void* ptr) {
       return orSuccess;
     }
     const ObservedCall call(orActivityCall, "orFreeHost", currentDevice());
-    if (orError_t error = waitForAllDevices(); error != orSuccess) {
-      return error;
-    }
     AllocationMap<PinnedAllocation>::node_type node;
-    {
-      const std::lock_guard lock(pinned().mutex);
-      node = pinned().allocations.extract(reinterpret_cast<uintptr_t>(ptr));
+    if (orError_t error = remove(ptr, /*registered=*/false, node); error != orSuccess) {
+      return error;
     }
     if (!node) {
       return fail(
@@ -120,5 +130,40 @@ orError_t orFreeHost(void* ptr) {
     munmap(ptr, reserved);
     unchargeHostMemory(reserved);
     return orSuccess;
+  });
+}
+
+orError_t orHostRegister(void* ptr, size_t size) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    const auto begin = reinterpret_cast<uintptr_t>(ptr);
+    if (ptr == nullptr || size == 0 || size - 1 > std::numeric_limits<uintptr_t>::max() - begin) {
+      return fail(orErrorInvalidValue, "no memory has the address %p and %zu bytes", ptr, size);
+    }
+    if (windows.containsDevice(begin)) {
+      return fail(orErrorInvalidValue, "%p is device memory; only memory of the host can be registered", ptr);
+    }
+    const std::lock_guard lock(pinned().mutex);
+    const PinnedAllocation* const before = findBefore(pinned().allocations, begin + (size - 1));
+    if (before && before->begin + before->size > begin) {
+      return fail(
+          orErrorHostMemoryAlreadyRegistered,
+          "a part of the %zu bytes at %p is pinned memory: %zu bytes at %p",
+          size,
+          ptr,
+          before->size,
+          reinterpret_cast<void*>(before->begin));
+    }
+    pinned().allocations.emplace(begin, PinnedAllocation{begin, size, currentDevice(), /*registered=*/true});
+    return orSuccess;
+  });
+}
+
+orError_t orHostUnregister(void* ptr) {
+  return releaseCall(__func__, [&]() -> orError_t {
+    AllocationMap<PinnedAllocation>::node_type node;
+    if (orError_t error = remove(ptr, /*registered=*/true, node); error != orSuccess) {
+      return error;
+    }
+    return node ? orSuccess : fail(orErrorHostMemoryNotRegistered, "%p was not given to orHostRegister", ptr);
   });
 }

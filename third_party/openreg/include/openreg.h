@@ -19,8 +19,8 @@
  *     calls do not start it: orGetApiVersion, the error functions, and orGetDeviceCount, orSetDevice and orGetDevice,
  *     which read the environment but map no memory.
  *   - In a child that was forked after the start, every function that needs a device returns
- *     orErrorInitializationError. orFree, orFreeHost, orIpcCloseMemHandle, orStreamDestroy and orEventDestroy return
- *     orSuccess there and do nothing. orIsInBadFork() tells whether the process is such a child.
+ *     orErrorInitializationError. orFree, orFreeHost, orHostUnregister, orIpcCloseMemHandle, orStreamDestroy and
+ *     orEventDestroy return orSuccess there and do nothing. orIsInBadFork() tells whether the process is such a child.
  *
  * The environment:
  *   OPENREG_DEVICE_COUNT     1 to 64; default 2
@@ -71,8 +71,10 @@ typedef enum orError {
   orErrorNotReady = 600,              /* not a failure: the work is still pending */
   orErrorIllegalAddress = 700, /* no function here returns it; an integration raises it for memory that is gone */
   orErrorAssert = 710,         /* injected */
-  orErrorLaunchFailure = 719,  /* a kernel or host function threw */
-  orErrorNotPermitted = 800,   /* the call would wait inside a function that a stream runs */
+  orErrorHostMemoryAlreadyRegistered = 712,
+  orErrorHostMemoryNotRegistered = 713,
+  orErrorLaunchFailure = 719, /* a kernel or host function threw */
+  orErrorNotPermitted = 800,  /* the call would wait inside a function that a stream runs */
   orErrorNotSupported = 801,
 } orError_t;
 
@@ -220,6 +222,13 @@ OPENREG_EXPORT orError_t orSetGuardSize(size_t bytes);
  * is a multiple of 4096. Sizes and errors are those of orMalloc and orFree, and orFreeHost waits as orFree does. */
 OPENREG_EXPORT orError_t orMallocHost(void** ptr, size_t size);
 OPENREG_EXPORT orError_t orFreeHost(void* ptr);
+
+/* Makes host memory of the program, such as memory that processes share, pinned memory until orHostUnregister gets the
+ * same address, which waits as orFreeHost does. The memory stays the program's, which keeps it mapped until then. Returns
+ * orErrorInvalidValue for a size of 0 and for device memory, orErrorHostMemoryAlreadyRegistered if a part of the bytes is
+ * pinned, and orErrorHostMemoryNotRegistered for an address that was not registered. */
+OPENREG_EXPORT orError_t orHostRegister(void* ptr, size_t size);
+OPENREG_EXPORT orError_t orHostUnregister(void* ptr);
 
 /* Free and total bytes of the current device. */
 OPENREG_EXPORT orError_t orMemGetInfo(size_t* free, size_t* total);
@@ -419,8 +428,8 @@ OPENREG_EXPORT orError_t orEventQuery(orEvent_t event);
 OPENREG_EXPORT orError_t orEventSynchronize(orEvent_t event);
 
 /* The milliseconds between the moments when the device reached the last records of two events. Returns
- * orErrorInvalidResourceHandle if one of the events was made without timing or never recorded, and orErrorNotReady if
- * one is pending. */
+ * orErrorInvalidResourceHandle if one of the events was made without timing or never recorded, or if they belong to two
+ * devices, and orErrorNotReady if one is pending. */
 OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end);
 
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
