@@ -95,7 +95,7 @@ GENERATOR = {
     "void OpenRegGeneratorImpl::set_current_seed(uint64_t seed) {": "return;",
     "uint64_t OpenRegGeneratorImpl::current_seed() const {": "return 0;",
     "uint64_t OpenRegGeneratorImpl::seed() {": "return 1;",
-    "void OpenRegGeneratorImpl::set_offset(uint64_t offset) {": "return;",
+    "void OpenRegGeneratorImpl::set_offset(uint64_t) {": "return;",
     "uint64_t OpenRegGeneratorImpl::get_offset() const {": "return 0;",
     "void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {": "return;",
     "c10::intrusive_ptr<c10::TensorImpl> OpenRegGeneratorImpl::get_state() const {":
