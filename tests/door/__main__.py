@@ -7,6 +7,7 @@ import argparse
 import functools
 import itertools
 import json
+import numbers
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,10 +38,14 @@ def shares_memory(result: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
 
 
 def computes(result: object, inputs: list[torch.Tensor]) -> bool:
-    """Whether the call made something of the device's that is no view of its arguments, or a number out of them."""
-    tensors = tensors_of(result)
-    on_device = [t for t in tensors if t.device.type == DEVICE and t.numel() > 0]
-    return any(not shares_memory(t, inputs) for t in on_device)
+    """Whether the call made a tensor on the device that is no view of its arguments, or a number out of its arguments."""
+
+    def on_device(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [t for t in tensors if t.device.type == DEVICE and t.numel() > 0]
+
+    if any(isinstance(leaf, numbers.Number) for leaf in tree_leaves(result)):
+        return bool(on_device(inputs))
+    return any(not shares_memory(t, inputs) for t in on_device(tensors_of(result)))
 
 
 def step(module: torch.nn.Module, arguments: tuple[object, ...]) -> object:
