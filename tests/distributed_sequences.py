@@ -156,13 +156,15 @@ class Player:
         elif name == "collect":  # the root takes the messages of the others as they come
             numel = max(plan["sent"], 1)  # gloo's send waits for ever if a recv from any takes an empty message
             self.wait()  # a message that another recv waits for is not for the root
-            if me != root:
-                self.pending.append((zeros(0), [dist.isend(values(me, numel), ranks[root], group)], None))
-                return []
             found = {}
-            for _ in range(size - 1):
-                tensor = zeros(numel)
-                found[dist.recv(tensor, group=group)] = tensor
+            if me == root:
+                for _ in range(size - 1):
+                    tensor = zeros(numel)
+                    found[dist.recv(tensor, group=group)] = tensor
+            else:
+                self.pending.append((zeros(0), [dist.isend(values(me, numel), ranks[root], group)], None))
+            # Without this, a fast rank's message of the next collect could arrive before a slow rank's of this one.
+            dist.all_reduce(zeros(1), group=group)
             return [found[of] for of in sorted(found)]
         else:
             outputs = []
