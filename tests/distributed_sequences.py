@@ -155,7 +155,10 @@ class Player:
             return outputs
         elif name == "collect":  # the root takes the messages of the others as they come
             numel = max(plan["sent"], 1)  # gloo's send waits for ever if a recv from any takes an empty message
-            self.wait()  # a message that another recv waits for is not for the root
+            # The root must not take a message that an earlier recv waits for, perhaps on another stream.
+            self.wait()
+            if self.stream is not None:
+                torch.accelerator.synchronize()
             found = {}
             if me == root:
                 for _ in range(size - 1):
@@ -164,7 +167,9 @@ class Player:
             else:
                 self.pending.append((zeros(0), [dist.isend(values(me, numel), ranks[root], group)], None))
             # Without this, a fast rank's message of the next collect could arrive before a slow rank's of this one.
-            dist.all_reduce(zeros(1), group=group)
+            everybody = zeros(1)
+            dist.all_reduce(everybody, group=group)
+            everybody.cpu()  # the host waits, because the next collect may be on another stream
             return [found[of] for of in sorted(found)]
         else:
             outputs = []
