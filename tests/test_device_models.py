@@ -448,10 +448,49 @@ DOUBLE = (
         "torch.ones(2, device=d).double()",
         "torch.ones(2, device=d).sum(dtype=torch.float64)",
         "torch.arange(3, dtype=torch.float64, device=d)",
+        "torch.ones(2, dtype=torch.long, device=d).view(torch.float64)",
+        "torch._efficientzerotensor(2, dtype=torch.float64, device=d)",
     ],
 )
 def test_float64_is_refused_in_mps_words(model: str, call: str) -> None:
     assert answer(ERROR + f"print(error(lambda: {call}))", model) == DOUBLE
+
+
+RESULTS = (
+    ERROR
+    + """
+i, f = torch.ones(3, dtype=torch.int32, device=d), torch.ones(3, device=d)
+number, imaginary = torch.tensor(2.0, dtype=torch.float64), torch.tensor(1j, dtype=torch.complex128)
+refused = [
+    lambda: torch.mul(i, number),
+    lambda: torch.atan2(i, number),
+    lambda: torch.where(i > 0, i, number),
+    lambda: torch._foreach_add([i, i], [number, number]),
+    lambda: torch.mul(i.to_sparse(), number),
+    lambda: f.mean(dtype=torch.float64),
+    lambda: f.cumsum(0, dtype=torch.float64),
+    lambda: f.softmax(0, dtype=torch.float64),
+]
+print({error(call) for call in refused})
+print(error(lambda: torch.mul(i, imaginary)))
+print(error(lambda: i + number))
+for call in (lambda: f + number, lambda: i == number, lambda: i * 2.0, lambda: f * 1j, lambda: f.copy_(number)):
+    call()
+torch.set_default_dtype(torch.float64)
+print({error(call) for call in (i.sqrt, lambda: torch.div(i, 2), lambda: torch.rand(2, device=d))})
+"""
+)
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_result_of_float64_is_refused_too(mode: str) -> None:
+    products, imaginary, sign, default = answer(RESULTS, "mps-like", OPENREG_EXECUTION=mode).splitlines()
+    assert products == str({DOUBLE})
+    assert imaginary == (
+        "TypeError: Trying to convert ComplexDouble to the MPS backend but it does not have support for that dtype."
+    )
+    assert sign == "TypeError: unsupported operand type(s) for +: 'Tensor' and 'Tensor'"  # PyTorch's, as on MPS
+    assert default == str({DOUBLE})
 
 
 def test_an_operator_that_mps_lacks_is_refused() -> None:
