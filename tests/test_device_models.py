@@ -609,12 +609,63 @@ def test_torch_cuda_answers_as_on_that_card(model: str, first: str, dtypes: str,
 
 def test_torch_cuda_says_that_there_is_no_device() -> None:
     code = ERROR + "print(torch.cuda.is_available())\nprint(error(lambda: torch.ones(1, device='cuda')))"
-    for faults, sentence in (
-        ("start=driver", "CUDA driver version is insufficient for CUDA runtime version"),
-        ("start=nodevice", "no CUDA-capable device is detected"),
-    ):
-        available, said = answer(code, "cuda-t4", TORCH_OPENREG_AS="cuda", OPENREG_FAULTS=faults).splitlines()[:2]
-        assert available == "False" and sentence in said
+    available, said = answer(code, TORCH_OPENREG_AS="cuda", OPENREG_FAULTS="start=nodevice").splitlines()
+    assert available == "False" and "CUDA error: no CUDA-capable device is detected (injected by " in said
+
+
+# c10/cuda/CUDAFunctions.cpp, device_count_impl()
+TOO_OLD = (
+    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by downloading "
+    "and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx Alternatively, go to: "
+    "https://pytorch.org to install a PyTorch version that has been compiled with your version of the CUDA driver. "
+    "CUDA driver version is insufficient for CUDA runtime version (injected by start=driver)"
+)
+
+
+@pytest.mark.parametrize("use", ["init()", "current_device()", "get_device_name()", "synchronize()", "FloatTensor(1)"])
+def test_torch_cuda_says_that_the_driver_is_too_old(use: str) -> None:
+    code = f"""{ERROR}
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    print(torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda.is_initialized())
+print(*(str(each.message).partition(" (Triggered")[0] for each in caught))
+print(error(lambda: torch.cuda.{use}))
+print(error(lambda: torch.cuda.{use}))
+"""
+    lines = answer(code, "cuda-t4", TORCH_OPENREG_AS="cuda", OPENREG_FAULTS="start=driver").splitlines()
+    assert lines == [
+        "False 0 False",
+        f"CUDA initialization: {TOO_OLD}",
+        *[f"RuntimeError: {TOO_OLD}"] * 2,
+    ]
+
+
+# sdp_utils.cpp: the ranges of check_flash_attention_hardware_support, less_than_sm80_mem_efficient_dtypes
+ATTENTION = """
+from torch.nn.attention import SDPBackend, sdpa_kernel
+def has(backend, dtype):
+    q = torch.ones(1, 1, 8, 8, dtype=dtype, device="cuda")
+    with sdpa_kernel(backend): return error(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
+for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+    print(*(has(backend, dtype) for dtype in (torch.half, torch.bfloat16, torch.float)), sep=";")
+"""
+NO_KERNEL = "RuntimeError: No available kernel. Aborting execution."
+
+
+@pytest.mark.parametrize(
+    ("model", "flash", "efficient"),
+    [
+        ("cuda-v100", [NO_KERNEL] * 3, ["nothing", NO_KERNEL, "nothing"]),
+        ("cuda-t4", [NO_KERNEL] * 3, ["nothing", NO_KERNEL, "nothing"]),
+        ("cuda-a100", ["nothing", "nothing", NO_KERNEL], ["nothing"] * 3),
+        (None, ["nothing", "nothing", NO_KERNEL], ["nothing"] * 3),
+    ],
+)
+def test_the_fused_kernels_of_attention_follow_the_compute_capability(
+    model: str | None, flash: list[str], efficient: list[str]
+) -> None:
+    lines = answer(ERROR + ATTENTION, model, TORCH_OPENREG_AS="cuda").splitlines()
+    assert [line.split(";") for line in lines] == [flash, efficient]
 
 
 # LEFT OUT OF A NEW BACKEND END
