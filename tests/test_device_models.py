@@ -297,6 +297,28 @@ def test_every_operator_and_dtype_that_only_the_cpu_supports_is_refused() -> Non
     assert json.loads(answer(CELLS, "cuda-a100").splitlines()[-1]) == []
 
 
+PINNED = """
+import json, sys
+sys.path.insert(0, ".")
+from tests.device_models.cells import pin
+pin({capability})
+from torch.testing._internal.common_methods_invocations import op_db
+print(json.dumps({{op.formatted_name: sorted(map(str, op.dtypesIfCUDA)) for op in op_db}}))
+"""
+
+
+def test_only_attention_lacks_a_dtype_on_older_cards() -> None:
+    """The models share their refusals of dtypes. OpInfo knows of two operators, which the CPU does not have."""
+    newer = json.loads(answer(PINNED.format(capability=(8, 0))))
+    for name in ("cuda-v100", "cuda-t4"):
+        numbers = _models.find(name).numbers
+        older = json.loads(answer(PINNED.format(capability=(numbers["major"], numbers["minor"]))))
+        assert {op: {*newer[op]} - {*older[op]} for op in newer if newer[op] != older[op]} == {
+            "torch_ops_aten__flash_attention_forward": {"torch.bfloat16"},
+            "torch_ops_aten__efficient_attention_forward": {"torch.bfloat16"},
+        }
+
+
 MESSAGES = {
     "torch.ones(2, 2, dtype=torch.int32, device=d) @ torch.ones(2, 2, dtype=torch.int32, device=d)": (
         "NotImplementedError: \"addmm_cuda\" not implemented for 'Int'"
