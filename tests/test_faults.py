@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -232,6 +233,24 @@ def test_a_copy_that_fails_is_reported() -> None:
     assert faults.counts == [Count("copy:1=ecc", 2, 1)]
 
 
+def test_copies_are_the_transfers_between_devices_and_with_the_host(mode: str) -> None:
+    x, y = torch.ones(4, device=DEVICE_0), torch.zeros(4, device=DEVICE_1)
+    torch.accelerator.synchronize(0)
+    torch.accelerator.synchronize(1)
+    with inject("copy~1ns;kernel~1ns") as faults:
+
+        def counted(call: Callable[[], object]) -> tuple[int, ...]:
+            before = [count.seen for count in faults.counts]
+            call()
+            torch.accelerator.synchronize(0)
+            torch.accelerator.synchronize(1)
+            return tuple(count.seen - old for count, old in zip(faults.counts, before, strict=True))
+
+        copy, kernel = (1, 0), (0, 1)
+        assert counted(x.cpu) == counted(lambda: x.copy_(torch.ones(4))) == counted(lambda: y.copy_(x)) == copy
+        assert counted(x.clone) == counted(x.half) == counted(x[0].item) == kernel
+
+
 def test_a_flipped_bit_is_one_bit() -> None:
     x = torch.zeros(1000, dtype=torch.uint8).random_(generator=torch.Generator().manual_seed(0))
     on_device = x.to(DEVICE)
@@ -332,6 +351,41 @@ def test_streams_and_events_cannot_be_made(point: str) -> None:
         with pytest.raises(OpenRegError, match=rf"unspecified launch failure \(injected by {point}:2=failure\)"):
             get_pointer(name)
         call(name.replace("Create", "Destroy"), made)
+
+
+def test_memory_of_another_process_cannot_be_opened(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(f"""if True:
+        import torch
+        import torch.multiprocessing as mp
+        from torch_openreg.openreg.faults import inject
+        def receive(queue):
+            with inject("ipc:1=failure") as faults:
+                try:
+                    queue.get()
+                except torch.AcceleratorError as error:
+                    print(error)
+                print(queue.get().tolist(), faults.counts[0].fired, flush=True)
+        if __name__ == "__main__":
+            context = mp.get_context("spawn")
+            queue = context.SimpleQueue()
+            receiver = context.Process(target=receive, args=(queue,))
+            receiver.start()
+            x = torch.arange(3.0, device="{DEVICE_0}")
+            queue.put(x)
+            queue.put(x)
+            receiver.join()
+    """)
+    result = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OPENREG_EXECUTION": mode},
+        timeout=120,
+    )
+    failed, second = result.stdout.splitlines()
+    assert failed.startswith(f"{NAME} error: unspecified launch failure (injected by ipc:1=failure) "), result.stderr
+    assert second == "[0.0, 1.0, 2.0] 1"
 
 
 def test_a_driver_that_fails_at_the_start_is_reported_at_the_first_use() -> None:
