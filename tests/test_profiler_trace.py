@@ -506,6 +506,31 @@ left.step()
     assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
 
 
+def test_a_part_says_that_another_profile_has_ended_it(run_python: Run, tmp_path: Path) -> None:
+    program = """
+profiler.start()
+with torch.profiler.profile() as profile:
+    x.add(1)
+try:
+    profiler.stop()
+except RuntimeError as error:
+    print(error)
+print("aten::add" in {event.key for event in profile.key_averages()})
+profiler.start()
+x.sub(1)
+profiler.stop()
+"""
+    file = tmp_path / "part.json"
+    result = run_python(BEGIN + program, TORCH_OPENREG_TRACE=str(file))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "torch.openreg.profiler.stop(): a torch.profiler.profile within the part has ended the recording, because "
+        "there is one recording at a time. Unset TORCH_OPENREG_TRACE, or profile outside of the part",
+        "True",
+    ]
+    assert [each["name"] for each in Trace.read(file).device] == ["openreg::sub.Tensor"]
+
+
 def test_a_part_does_not_begin_within_another_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_OPENREG_TRACE", str(tmp_path / "part.json"))
     x = torch.ones(10, device=DEVICE)

@@ -53,14 +53,20 @@ def stop() -> None:
     """Ends the part to record, and writes the trace. Does nothing if no part has begun. Waits for the device.
 
     As ``torch.cuda.profiler.stop``. A second part overwrites the file of the first part. May be called on another
-    thread than ``start()``.
+    thread than ``start()``. Raises RuntimeError if a ``torch.profiler.profile`` within the part ended the recording.
     """
     global _part
     if _part is None:
         return
     part, _part = _part, None
     atexit.unregister(stop)
+    is_recording = torch.autograd.profiler._is_profiler_enabled
     part.recording.stop()
+    if not is_recording:  # there is no trace, and PyTorch's export would end the process with SIGSEGV
+        raise RuntimeError(
+            "torch.openreg.profiler.stop(): a torch.profiler.profile within the part has ended the recording, because "
+            "there is one recording at a time. Unset TORCH_OPENREG_TRACE, or profile outside of the part"
+        )
     part.recording.export_chrome_trace(part.file)
 
 
