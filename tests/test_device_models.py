@@ -297,6 +297,28 @@ def test_every_operator_and_dtype_that_only_the_cpu_supports_is_refused() -> Non
     assert json.loads(answer(CELLS, "cuda-a100").splitlines()[-1]) == []
 
 
+PINNED = """
+import json, sys
+sys.path.insert(0, ".")
+from tests.device_models.cells import pin
+pin({capability})
+from torch.testing._internal.common_methods_invocations import op_db
+print(json.dumps({{op.formatted_name: sorted(map(str, op.dtypesIfCUDA)) for op in op_db}}))
+"""
+
+
+def test_only_attention_lacks_a_dtype_on_older_cards() -> None:
+    """The models share their refusals of dtypes. OpInfo knows of two operators, which the CPU does not have."""
+    newer = json.loads(answer(PINNED.format(capability=(8, 0))))
+    for name in ("cuda-v100", "cuda-t4"):
+        numbers = _models.find(name).numbers
+        older = json.loads(answer(PINNED.format(capability=(numbers["major"], numbers["minor"]))))
+        assert {op: {*newer[op]} - {*older[op]} for op in newer if newer[op] != older[op]} == {
+            "torch_ops_aten__flash_attention_forward": {"torch.bfloat16"},
+            "torch_ops_aten__efficient_attention_forward": {"torch.bfloat16"},
+        }
+
+
 MESSAGES = {
     "torch.ones(2, 2, dtype=torch.int32, device=d) @ torch.ones(2, 2, dtype=torch.int32, device=d)": (
         "NotImplementedError: \"addmm_cuda\" not implemented for 'Int'"
@@ -448,10 +470,49 @@ DOUBLE = (
         "torch.ones(2, device=d).double()",
         "torch.ones(2, device=d).sum(dtype=torch.float64)",
         "torch.arange(3, dtype=torch.float64, device=d)",
+        "torch.ones(2, dtype=torch.long, device=d).view(torch.float64)",
+        "torch._efficientzerotensor(2, dtype=torch.float64, device=d)",
     ],
 )
 def test_float64_is_refused_in_mps_words(model: str, call: str) -> None:
     assert answer(ERROR + f"print(error(lambda: {call}))", model) == DOUBLE
+
+
+RESULTS = (
+    ERROR
+    + """
+i, f = torch.ones(3, dtype=torch.int32, device=d), torch.ones(3, device=d)
+number, imaginary = torch.tensor(2.0, dtype=torch.float64), torch.tensor(1j, dtype=torch.complex128)
+refused = [
+    lambda: torch.mul(i, number),
+    lambda: torch.atan2(i, number),
+    lambda: torch.where(i > 0, i, number),
+    lambda: torch._foreach_add([i, i], [number, number]),
+    lambda: torch.mul(i.to_sparse(), number),
+    lambda: f.mean(dtype=torch.float64),
+    lambda: f.cumsum(0, dtype=torch.float64),
+    lambda: f.softmax(0, dtype=torch.float64),
+]
+print({error(call) for call in refused})
+print(error(lambda: torch.mul(i, imaginary)))
+print(error(lambda: i + number))
+for call in (lambda: f + number, lambda: i == number, lambda: i * 2.0, lambda: f * 1j, lambda: f.copy_(number)):
+    call()
+torch.set_default_dtype(torch.float64)
+print({error(call) for call in (i.sqrt, lambda: torch.div(i, 2), lambda: torch.rand(2, device=d))})
+"""
+)
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_result_of_float64_is_refused_too(mode: str) -> None:
+    products, imaginary, sign, default = answer(RESULTS, "mps-like", OPENREG_EXECUTION=mode).splitlines()
+    assert products == str({DOUBLE})
+    assert imaginary == (
+        "TypeError: Trying to convert ComplexDouble to the MPS backend but it does not have support for that dtype."
+    )
+    assert sign == "TypeError: unsupported operand type(s) for +: 'Tensor' and 'Tensor'"  # PyTorch's, as on MPS
+    assert default == str({DOUBLE})
 
 
 def test_an_operator_that_mps_lacks_is_refused() -> None:
@@ -570,12 +631,63 @@ def test_torch_cuda_answers_as_on_that_card(model: str, first: str, dtypes: str,
 
 def test_torch_cuda_says_that_there_is_no_device() -> None:
     code = ERROR + "print(torch.cuda.is_available())\nprint(error(lambda: torch.ones(1, device='cuda')))"
-    for faults, sentence in (
-        ("start=driver", "CUDA driver version is insufficient for CUDA runtime version"),
-        ("start=nodevice", "no CUDA-capable device is detected"),
-    ):
-        available, said = answer(code, "cuda-t4", TORCH_OPENREG_AS="cuda", OPENREG_FAULTS=faults).splitlines()[:2]
-        assert available == "False" and sentence in said
+    available, said = answer(code, TORCH_OPENREG_AS="cuda", OPENREG_FAULTS="start=nodevice").splitlines()
+    assert available == "False" and "CUDA error: no CUDA-capable device is detected (injected by " in said
+
+
+# c10/cuda/CUDAFunctions.cpp, device_count_impl()
+TOO_OLD = (
+    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by downloading "
+    "and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx Alternatively, go to: "
+    "https://pytorch.org to install a PyTorch version that has been compiled with your version of the CUDA driver. "
+    "CUDA driver version is insufficient for CUDA runtime version (injected by start=driver)"
+)
+
+
+@pytest.mark.parametrize("use", ["init()", "current_device()", "get_device_name()", "synchronize()", "FloatTensor(1)"])
+def test_torch_cuda_says_that_the_driver_is_too_old(use: str) -> None:
+    code = f"""{ERROR}
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    print(torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda.is_initialized())
+print(*(str(each.message).partition(" (Triggered")[0] for each in caught))
+print(error(lambda: torch.cuda.{use}))
+print(error(lambda: torch.cuda.{use}))
+"""
+    lines = answer(code, "cuda-t4", TORCH_OPENREG_AS="cuda", OPENREG_FAULTS="start=driver").splitlines()
+    assert lines == [
+        "False 0 False",
+        f"CUDA initialization: {TOO_OLD}",
+        *[f"RuntimeError: {TOO_OLD}"] * 2,
+    ]
+
+
+# sdp_utils.cpp: the ranges of check_flash_attention_hardware_support, less_than_sm80_mem_efficient_dtypes
+ATTENTION = """
+from torch.nn.attention import SDPBackend, sdpa_kernel
+def has(backend, dtype):
+    q = torch.ones(1, 1, 8, 8, dtype=dtype, device="cuda")
+    with sdpa_kernel(backend): return error(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
+for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+    print(*(has(backend, dtype) for dtype in (torch.half, torch.bfloat16, torch.float)), sep=";")
+"""
+NO_KERNEL = "RuntimeError: No available kernel. Aborting execution."
+
+
+@pytest.mark.parametrize(
+    ("model", "flash", "efficient"),
+    [
+        ("cuda-v100", [NO_KERNEL] * 3, ["nothing", NO_KERNEL, "nothing"]),
+        ("cuda-t4", [NO_KERNEL] * 3, ["nothing", NO_KERNEL, "nothing"]),
+        ("cuda-a100", ["nothing", "nothing", NO_KERNEL], ["nothing"] * 3),
+        (None, ["nothing", "nothing", NO_KERNEL], ["nothing"] * 3),
+    ],
+)
+def test_the_fused_kernels_of_attention_follow_the_compute_capability(
+    model: str | None, flash: list[str], efficient: list[str]
+) -> None:
+    lines = answer(ERROR + ATTENTION, model, TORCH_OPENREG_AS="cuda").splitlines()
+    assert [line.split(";") for line in lines] == [flash, efficient]
 
 
 # LEFT OUT OF A NEW BACKEND END

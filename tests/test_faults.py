@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -90,6 +91,8 @@ def test_a_program_is_a_list_of_faults() -> None:
             "malloc",
             "The fault 'malloc' cannot be read. It is written [rankN@][deviceN@]POINT[:WHICH]EFFECT, and EFFECT is ",
         ),
+        ("kernel:>1K=ecc", "The fault 'kernel:>1K=ecc' makes no sense: the calls of 'kernel' have no size."),
+        ("device1@start=driver", "The fault 'device1@start=driver' makes no sense: all devices start together."),
         ("copy=drop", "The fault 'copy=drop' makes no sense: only messages can be dropped, and once."),
         ("kernel=kill!", "The fault 'kernel=kill!' makes no sense: a process is killed once."),
         (
@@ -102,6 +105,12 @@ def test_a_program_is_a_list_of_faults() -> None:
 def test_a_program_that_cannot_be_read_is_refused_with_the_way_out(program: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         inject(program)
+
+
+def test_a_program_is_a_text() -> None:
+    message = "A program of faults is a text, such as 'malloc:3=oom', but got ['malloc=oom']."
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        inject(["malloc=oom"])  # type: ignore[arg-type]
 
 
 def test_a_fault_of_another_rank_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +241,24 @@ def test_a_copy_that_fails_is_reported() -> None:
     assert faults.counts == [Count("copy:1=ecc", 2, 1)]
 
 
+def test_copies_are_the_transfers_between_devices_and_with_the_host(mode: str) -> None:
+    x, y = torch.ones(4, device=DEVICE_0), torch.zeros(4, device=DEVICE_1)
+    torch.accelerator.synchronize(0)
+    torch.accelerator.synchronize(1)
+    with inject("copy~1ns;kernel~1ns") as faults:
+
+        def counted(call: Callable[[], object]) -> tuple[int, ...]:
+            before = [count.seen for count in faults.counts]
+            call()
+            torch.accelerator.synchronize(0)
+            torch.accelerator.synchronize(1)
+            return tuple(count.seen - old for count, old in zip(faults.counts, before, strict=True))
+
+        copy, kernel = (1, 0), (0, 1)
+        assert counted(x.cpu) == counted(lambda: x.copy_(torch.ones(4))) == counted(lambda: y.copy_(x)) == copy
+        assert counted(x.clone) == counted(x.half) == counted(x[0].item) == kernel
+
+
 def test_a_flipped_bit_is_one_bit() -> None:
     x = torch.zeros(1000, dtype=torch.uint8).random_(generator=torch.Generator().manual_seed(0))
     on_device = x.to(DEVICE)
@@ -334,6 +361,41 @@ def test_streams_and_events_cannot_be_made(point: str) -> None:
         call(name.replace("Create", "Destroy"), made)
 
 
+def test_memory_of_another_process_cannot_be_opened(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(f"""if True:
+        import torch
+        import torch.multiprocessing as mp
+        from torch_openreg.openreg.faults import inject
+        def receive(queue):
+            with inject("ipc:1=failure") as faults:
+                try:
+                    queue.get()
+                except torch.AcceleratorError as error:
+                    print(error)
+                print(queue.get().tolist(), faults.counts[0].fired, flush=True)
+        if __name__ == "__main__":
+            context = mp.get_context("spawn")
+            queue = context.SimpleQueue()
+            receiver = context.Process(target=receive, args=(queue,))
+            receiver.start()
+            x = torch.arange(3.0, device="{DEVICE_0}")
+            queue.put(x)
+            queue.put(x)
+            receiver.join()
+    """)
+    result = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OPENREG_EXECUTION": mode},
+        timeout=120,
+    )
+    failed, second = result.stdout.splitlines()
+    assert failed.startswith(f"{NAME} error: unspecified launch failure (injected by ipc:1=failure) "), result.stderr
+    assert second == "[0.0, 1.0, 2.0] 1"
+
+
 def test_a_driver_that_fails_at_the_start_is_reported_at_the_first_use() -> None:
     program = f'import torch\ntry: torch.ones(2, device="{DEVICE_0}")\nexcept RuntimeError as error: print(error)'
     for effect, text in (("driver", "driver version is insufficient"), ("nodevice", "capable device is detected")):
@@ -387,6 +449,53 @@ def test_a_body_that_runs_after_the_call_is_not_decorated() -> None:
             TypeError, match=rf"^inject\(\) does not decorate .*{function.__name__}\(\): a call only makes "
         ):
             inject("malloc:1=oom")(function)
+
+
+def failing_allocations(count: int) -> list[int]:
+    failed = []
+    for number in range(1, count + 1):
+        try:
+            torch.empty(4, device=DEVICE)
+        except torch.OutOfMemoryError:
+            failed.append(number)
+    return failed
+
+
+def test_each_fault_counts_also_the_calls_that_another_fault_fails() -> None:
+    with inject("malloc:1=oom;malloc:2=oom;malloc:2-3=oom") as faults:
+        assert failing_allocations(4) == [1, 2, 3]
+    assert [count[1:] for count in faults.counts] == [(4, 1), (4, 1), (4, 2)]
+
+
+def test_blocks_may_be_nested() -> None:
+    with inject("malloc:2=oom") as outer:
+        assert failing_allocations(1) == []
+        with inject("malloc:1=oom;malloc:3=oom") as inner:
+            assert failing_allocations(3) == [1, 3]
+        assert failing_allocations(1) == []
+    assert [count.fired for count in (*outer.counts, *inner.counts)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("environment", [{}, {"OPENREG_FAULTS": "malloc:100=oom"}], ids=["block", "process"])
+def test_a_forked_child_leaves_the_faults_to_its_parent(environment: dict[str, str]) -> None:
+    program = f"""if True:
+        import os, sys, torch
+        from torch_openreg.openreg.faults import inject
+        torch.empty(4, device="{DEVICE_0}")
+        with inject("malloc:1=oom") as faults:
+            child = os.fork()
+            if child == 0:
+                sys.exit(faults.counts != [])
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            try:
+                torch.empty(4, device="{DEVICE_0}")
+            except torch.OutOfMemoryError:
+                print("out of memory")
+    """
+    result = run(program, **environment)
+    assert (result.returncode, result.stdout) == (0, "0\nout of memory\n"), result.stderr
+    assert "Error" not in result.stderr
+    assert result.stderr.count("never fired") == len(environment)  # the parent says so
 
 
 def test_a_function_is_decorated_and_gets_new_faults_in_each_call() -> None:

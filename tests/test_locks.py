@@ -35,6 +35,7 @@ LOCKS = {
         "FixLine, so that no subscriber asks Python",
         "mutex() refuses; freeing does nothing",
     ),
+    ("csrc/runtime/memory/OpenRegHostAllocator.cpp", "mutex_"): ("a table of blocks", "ForkSafeMutex"),
     ("csrc/runtime/OpenRegFunctions.cpp", "start_mutex"): ("registrations", "ForkSafeMutex"),
     ("csrc/runtime/OpenRegGenerator.h", "mutex"): (
         "launches with orLaunchNoWait, under FixLine",

@@ -166,7 +166,7 @@ def test_what_is_not_given_back_fails_the_test_with_the_line(pytester: pytest.Py
             "test_leaks leaves something behind.",
             "openreg:0: 4,000 bytes, allocated at *.py:11 in test_leaks",
             "test_pinned leaves something behind.",
-            "pinned memory: 4,*bytes",
+            "pinned memory: 4,000 bytes, allocated at *.py:16 in test_pinned",
             "test_stream leaves something behind.",
             "the current device and streams are *",
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import re
@@ -172,6 +173,16 @@ def test_host_memory_that_was_pinned_before_the_session_is_known() -> None:
             buffer.sum()
             torch.accelerator.synchronize()
         assert [report.kind for report in session.reports] == ([] if fixed else ["race"])
+
+
+def test_a_leak_of_pinned_memory_names_its_line() -> None:
+    with sanitizer.enable("leak", mode="report") as session:
+        buffer = torch.empty(1000, pin_memory=True)
+    del buffer
+    (report,) = map(str, session.reports)
+    assert report.startswith("leak: 4000 bytes of pinned memory in 1 blocks are still allocated.")
+    line = inspect.currentframe().f_lineno - 4  # type: ignore[union-attr]
+    assert f"at {__file__}:{line} in test_a_leak_of_pinned_memory_names_its_line" in report
 
 
 @pytest.mark.parametrize("training", [True, False])

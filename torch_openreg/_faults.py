@@ -46,6 +46,7 @@ ACTIONS = {  # the action, the points at which it is allowed, and why
     "drop": (DROPS, ("message",), "only messages can be dropped, and once"),
     "kill": (KILLS, tuple(POINTS), "a process is killed once"),
 }
+WITHOUT_SIZE = ("kernel", "stream", "event", "ipc", "start")  # their calls are for 0 bytes
 EFFECTS = (*ERRORS, "lost", *ACTIONS)
 MANY = 2**64 - 1
 LAST_DEVICE = 63  # OPENREG_DEVICE_COUNT is at most 64
@@ -126,6 +127,10 @@ def _parse_one(text: str, seed: int) -> Fault | None:
             raise ValueError(f"The fault {text!r} is for a device above {LAST_DEVICE}.")
     fields["chance"] = (1.0, seed)
     fields |= _which(found["which"] or "*", text, seed)
+    if "min_size" in fields and point in WITHOUT_SIZE:
+        raise ValueError(f"The fault {text!r} makes no sense: the calls of {point!r} have no size.")
+    if point == "start" and found["device"]:
+        raise ValueError(f"The fault {text!r} makes no sense: all devices start together.")
     if found["effect"]:
         effect = _known("effect", found["effect"], EFFECTS, text)
         if effect in ACTIONS:
@@ -153,8 +158,10 @@ def parse(program: str) -> list[Fault]:
     """The faults of a program, whose parts are separated by semicolons.
 
     A part ``seed=N`` sets the seed of the faults after it. Raises ValueError for a program that cannot be read; the
-    message has the closest known word for an unknown word.
+    message has the closest known word for an unknown word. Raises TypeError for what is no text.
     """
+    if not isinstance(program, str):
+        raise TypeError(f"A program of faults is a text, such as 'malloc:3=oom', but got {program!r}.")
     seed = 0
     faults: list[Fault | None] = []
     for part in filter(None, map(str.strip, program.split(";"))):

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../aten/native/Refusals.h"
 #include "../runtime/OpenRegWait.h"
 #include "Components.h"
 #include "OneTeam.h"
@@ -340,6 +341,7 @@ Tensor KernelScope::result(Tensor&& tensor) {
       return result(Tensor(component));
     });
   }
+  check_dtype(tensor.dtype());
   TORCH_CHECK_NOT_IMPLEMENTED(
       tensor.layout() == kStrided,
       traits_.name,

@@ -31,6 +31,8 @@ void throw_error(orError_t error, const char* call) {
   switch (error) {
     case orErrorMemoryAllocation:
       TORCH_CHECK_WITH(OutOfMemoryError, false, message);
+    case orErrorInsufficientDriver:
+      TORCH_CHECK(false, "The driver on your system is too old: ", message);
     case orErrorNotSupported:
       TORCH_CHECK_NOT_IMPLEMENTED(false, message);
     case orErrorInitializationError:

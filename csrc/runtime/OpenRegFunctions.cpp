@@ -27,9 +27,10 @@ DeviceIndex device_count() noexcept {
     return static_cast<DeviceIndex>(known);
   }
   int count = 0;
-  if (orGetDeviceCount(&count) != orSuccess) {
-    TORCH_WARN("torch_openreg finds no device: ", orGetLastErrorMessage());
-    orGetLastError();
+  try {
+    OPENREG_CHECK(orGetDeviceCount(&count));
+  } catch (const c10::Error& error) {
+    TORCH_WARN("torch_openreg finds no device: ", error.msg());
     count = 0;
   }
   counted_devices.store(count, std::memory_order_relaxed);

@@ -2,8 +2,18 @@
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 
 #include "borrowed/routes/Attention.h"
+#include "runtime/OpenRegException.h"
 
 namespace at::openreg {
+namespace {
+
+bool is_sm80_or_later(Device device) {
+  orDeviceProp properties{};
+  OPENREG_CHECK(orGetDeviceProperties(&properties, device.index()));
+  return properties.major >= 8;
+}
+
+} // namespace
 
 // Whether CUDA would have a fused kernel for these operands among the kernels that the program has enabled
 // (torch.backends.cuda, torch.nn.attention.sdpa_kernel). The choice is that of select_sdp_backend()
@@ -11,8 +21,11 @@ namespace at::openreg {
 bool fused_attention_is_enabled(const sdp::sdp_params& params) {
   const auto& context = globalContext();
   const ScalarType type = params.query.scalar_type();
-  const bool flash = context.userEnabledFlashSDP() && (type == kHalf || type == kBFloat16) && !params.attn_mask;
-  const bool efficient = context.userEnabledMemEfficientSDP() && type != kDouble;
+  // There, check_flash_attention_hardware_support() and less_than_sm80_mem_efficient_dtypes ask for the device.
+  const bool flash = context.userEnabledFlashSDP() && (type == kHalf || type == kBFloat16) && !params.attn_mask &&
+                     is_sm80_or_later(params.query.device());
+  const bool efficient = context.userEnabledMemEfficientSDP() && type != kDouble &&
+                         (type != kBFloat16 || is_sm80_or_later(params.query.device()));
   return flash || efficient || context.userEnabledOverrideableSDP();
 }
 

@@ -59,6 +59,14 @@ NAMES = Names(
         "Cannot re-initialize OpenReg": "Cannot re-initialize CUDA",
         "To use OpenReg with": "To use CUDA with",
         "OpenReg error": "CUDA error",
+        # c10/cuda/CUDAFunctions.cpp, device_count(). The version is that of CUDA 11.4.
+        "torch_openreg finds no device: ": "CUDA initialization: ",
+        "The driver on your system is too old: ": (
+            "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by "
+            "downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx "
+            "Alternatively, go to: https://pytorch.org to install a PyTorch version that has been compiled with your "
+            "version of the CUDA driver. "
+        ),
         "synchronizing OpenReg operation": "synchronizing CUDA operation",
         "an openreg device": "a CUDA device",
         "any openreg device": "any CUDA device",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from torch_openreg import openreg
+from torch_openreg import _C, openreg
 from torch_openreg._environment import device_type
 from torch_openreg.openreg import memory
 
@@ -21,35 +21,30 @@ _EXCUSED = pytest.StashKey[bool]()
 
 @dataclass(frozen=True)
 class _State:
-    blocks: dict[tuple[int, int], dict[str, Any]]  # by device and address
-    pinned: int  # bytes
+    blocks: dict[tuple[str, int], dict[str, Any]]  # by the device, or "pinned memory", and the address
     current: tuple[Any, ...]  # the current device, and each device's current stream
 
 
-def _blocks() -> dict[tuple[int, int], dict[str, Any]]:
-    return {
-        (segment["device"], block["address"]): block
+def _blocks() -> dict[tuple[str, int], dict[str, Any]]:
+    on_devices = {
+        (f"{device_type}:{segment['device']}", block["address"]): block
         for segment in memory.memory_snapshot()
         for block in segment["blocks"]
         if block["state"] == "active_allocated"
     }
+    return on_devices | {("pinned memory", block["address"]): block for block in _C._recorded_pinned_memory()}
 
 
 def _state() -> _State:
     streams = tuple(torch.accelerator.current_stream(index) for index in range(openreg.device_count()))
-    return _State(
-        _blocks(),
-        memory.host_memory_stats().get("active_bytes.current", 0),
-        (openreg.current_device(), *streams),
-    )
+    return _State(_blocks(), (openreg.current_device(), *streams))
 
 
-def _give_back_pinned() -> None:
-    """Frees pinned memory whose copies are done. It counts as in use until the allocator has asked about the copy."""
+def _wait() -> None:
+    """Waits for the devices. A queued copy keeps its pinned memory until it has run."""
     with contextlib.suppress(RuntimeError):  # the device may be lost
         for index in range(openreg.device_count()):
             torch.accelerator.synchronize(index)
-        torch.accelerator.empty_host_cache()
 
 
 def _line(frames: list[dict[str, Any]]) -> str:
@@ -65,27 +60,23 @@ class Leaks:
 
     def __init__(self) -> None:
         self._before: _State | None = None
-        self._kept: set[tuple[int, int]] = set()
-        self._kept_pinned = 0
+        self._kept: set[tuple[str, int]] = set()
 
     def begin(self) -> None:
         """Called before a test's fixtures are made. Starts the device."""
         openreg.init()
         memory._record_memory_history("state", context="state", stacks="python")
         self._kept.clear()
-        self._kept_pinned = 0
         self._before = _state()
 
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Memory that is allocated in this block belongs to a fixture that outlives the test, and is no leak."""
-        before = _state()
+        before = _blocks()
         try:
             yield
         finally:
-            after = _state()
-            self._kept |= after.blocks.keys() - before.blocks.keys()
-            self._kept_pinned += after.pinned - before.pinned
+            self._kept |= _blocks().keys() - before.keys()
 
     def excuse(self, item: pytest.Item) -> None:
         """Called for a test that has failed already: what it keeps is no leak."""
@@ -101,7 +92,7 @@ class Leaks:
         if not self._left(before):
             return ""
         gc.collect()
-        _give_back_pinned()
+        _wait()
         left = self._left(before)
         return f"{item.name} leaves something behind.\n" + "\n".join(left) if left else ""
 
@@ -111,10 +102,7 @@ class Leaks:
         for place in sorted(after.blocks.keys() - before.blocks.keys() - self._kept):
             block = after.blocks[place]
             size = block["requested_size"]
-            left.append(f"{device_type}:{place[0]}: {size:,} bytes, allocated at {_line(block.get('frames', []))}")
-        pinned = after.pinned - before.pinned - self._kept_pinned
-        if pinned > 0:
-            left.append(f"pinned memory: {pinned:,} bytes")
+            left.append(f"{place[0]}: {size:,} bytes, allocated at {_line(block.get('frames', []))}")
         if after.current != before.current:
             left.append(f"the current device and streams are {after.current} and were {before.current}")
         return left

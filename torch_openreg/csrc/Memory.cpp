@@ -10,6 +10,7 @@
 
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
+#include "runtime/memory/OpenRegHostAllocator.h"
 
 namespace torch {
 // A function of libtorch_python. It is declared here because its header (profiler/python/combined_traceback.h) includes
@@ -164,6 +165,7 @@ void record_memory_history(
       torch::unwind::unwind(); // now, because the first call is slow
     }
   }
+  c10::openreg::record_pinned_memory(options && options->when >= RecordContext::STATE ? options->gather : nullptr);
   device_allocator()->record_history(std::move(options), clear_history);
 }
 
@@ -211,6 +213,19 @@ class SnapshotToDict {
     result["device_traces"] = traces;
     result["allocator_settings"] = settings();
     result["external_annotations"] = py::list();
+    return result;
+  }
+
+  py::list convert(const std::vector<c10::openreg::PinnedBlock>& blocks) {
+    py::list result;
+    for (const auto& block : blocks) {
+      py::dict part;
+      part["address"] = reinterpret_cast<uintptr_t>(block.address);
+      part["requested_size"] = block.size;
+      add_frames(part, block.context);
+      result.append(part);
+    }
+    fill_in_frames();
     return result;
   }
 
@@ -298,6 +313,10 @@ py::dict memory_snapshot(const std::optional<MempoolId_t>& pool, bool include_tr
   return SnapshotToDict().convert(device_allocator()->snapshot(pool.value_or(MempoolId_t{0, 0}), include_traces));
 }
 
+py::list recorded_pinned_memory() {
+  return SnapshotToDict().convert(c10::openreg::recorded_pinned_memory());
+}
+
 py::object allocation_traceback(uintptr_t address) {
   const auto context = device_allocator()->context_of(reinterpret_cast<void*>(address));
   if (!context) {
@@ -358,6 +377,7 @@ void add_memory(py::module_& module) {
              }));
 
   module.def("_record_memory_history", wrap_pybind_function(&record_memory_history));
+  module.def("_recorded_pinned_memory", wrap_pybind_function(&recorded_pinned_memory));
   module.def("_is_memory_history_enabled", [] { return device_allocator()->history_enabled(); });
   module.def("_memory_snapshot", wrap_pybind_function(&memory_snapshot));
   module.def("_allocation_traceback", wrap_pybind_function(&allocation_traceback));

@@ -78,11 +78,16 @@ void refuse(const std::string& op, const Rows& rows) {
   at::openreg::refuse(op, std::move(refusals));
 }
 
+void refuse_dtype(at::ScalarType dtype, int error, std::string message) {
+  at::openreg::refuse_dtype(dtype, static_cast<at::openreg::RefusalError>(error), std::move(message));
+}
+
 } // namespace
 
 void add_models(py::module_& module) {
   module.def("_set_device_model", wrap_pybind_function(&set_device_model));
   module.def("_refuse", wrap_pybind_function(&refuse));
+  module.def("_refuse_dtype", wrap_pybind_function(&refuse_dtype));
   module.def("_keep_only", wrap_pybind_function(&at::openreg::keep_only));
   module.def("_set_alerts", wrap_pybind_function(&at::openreg::set_alerts));
   module.def("_round_to_tf32", wrap_pybind_function(&at::openreg::round_to_tf32));

@@ -62,7 +62,8 @@ class Count(NamedTuple):
 class inject(contextlib.ContextDecorator):
     """Injects the faults of ``program`` until the end of a block, or during each call of a decorated function.
 
-    Raises ValueError for a program that cannot be read; the message names the closest words. The end of the block waits
+    The faults meet the calls of all threads. Raises ValueError for a program that cannot be read; the message names the
+    closest words. The end of the block waits
     for all devices, so that the faults of queued work happen in the block. It raises a failure that was injected into
     queued work and that no call has raised. It warns with FaultWarning for each fault that never happened; the warning
     names the line that calls ``inject``.
@@ -93,7 +94,7 @@ class inject(contextlib.ContextDecorator):
     @property
     def counts(self) -> list[Count]:
         """A Count for each fault, in the order of the program: of now, or of the end of the block. Does not wait."""
-        if self._handles:
+        if self._handles and not _C._isInBadFork():
             faults = zip(self._faults, self._handles, strict=True)
             self._counts = [Count(fault.text, *_C._count_fault(handle)) for fault, handle in faults]
         return self._counts
@@ -119,6 +120,9 @@ class inject(contextlib.ContextDecorator):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
+        if _C._isInBadFork():  # a child that was forked in the block: it has no device, and the faults are the parent's
+            self._handles.clear()
+            return
         failure = self._wait()
         counts = self.counts
         for handle in self._handles:

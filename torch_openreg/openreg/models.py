@@ -87,14 +87,11 @@ def _restrict(model: _models.Model) -> None:
         )
         for operator in each["operators"]:
             rows[operator].append(row)
-    if model.absent_dtypes:
-        absent = [
-            (_dtypes([each["dtype"]]), _models.ERRORS.index(each["error"]), each["message"])
-            for each in model.absent_dtypes
-        ]
-        for operator in _operators_with_dtype():
-            rows[operator] += [("dtype", *each) for each in absent]
-        if any(each["dtype"] == "float64" for each in model.absent_dtypes):
+    for each in model.absent_dtypes:
+        dtype, error = getattr(torch, each["dtype"]), _models.ERRORS.index(each["error"])
+        _C._refuse_dtype(dtype, error, each["message"])
+        rows["aten::view.dtype"].append(("dtype", [dtype], error, each["message"]))  # makes neither memory nor a result
+        if each["dtype"] == "float64":
             _print_in_float32()
     for operator, refusals in rows.items():
         _C._refuse(operator, refusals)
@@ -138,25 +135,6 @@ _TF32 = (
 
 def _dtypes(names: list[str]) -> list[torch.dtype]:
     return [getattr(torch, name) for name in names]
-
-
-def _operators_with_dtype() -> list[str]:
-    """Operators of the device with an argument for the dtype of their result."""
-    found = []
-    for schema in torch._C._jit_get_all_schemas():
-        name = _models.full_name(schema)
-        if (
-            schema.name.startswith("aten::")
-            and any(argument.name == "dtype" and "int" in str(argument.type).lower() for argument in schema.arguments)
-            and torch._C._dispatch_has_kernel(name)
-            and torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, _KEY)
-            and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
-        ):
-            found.append(name)
-    return found
-
-
-_KEY = "CUDA" if device_type == "cuda" else "PrivateUse1"
 
 
 def _obey_environment(restrict: bool = True) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ __all__ = ["profile", "start", "stop"]
 class _Part(NamedTuple):
     recording: torch.profiler.profile
     file: str
-    thread: threading.Thread
 
 
 _part: _Part | None = None
@@ -31,7 +29,8 @@ _part: _Part | None = None
 def start() -> None:
     """Begins the part to record. Does nothing if the part has begun already. As ``torch.cuda.profiler.start``.
 
-    Without ``stop()``, the part ends with the program. Raises RuntimeError while a ``torch.profiler.profile`` records.
+    The part has the work of all threads. Without ``stop()``, the part ends with the program. Raises RuntimeError while
+    a ``torch.profiler.profile`` records.
     """
     global _part
     file = os.environ.get("TORCH_OPENREG_TRACE")
@@ -42,29 +41,32 @@ def start() -> None:
             "torch.openreg.profiler.start() was called while torch.profiler records, and there is one recording at a "
             "time. Unset TORCH_OPENREG_TRACE, or end the other profile first"
         )
-    recording = torch.profiler.profile()
+    # A profile of one thread could end on that thread only, which the end of the program is not.
+    every_thread = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    recording = torch.profiler.profile(experimental_config=every_thread)
     recording.start()
-    _part = _Part(recording, file, threading.current_thread())
+    _part = _Part(recording, file)
     atexit.register(stop)  # PyTorch's profiler ends the process with SIGSEGV if nobody stops it
 
 
 def stop() -> None:
     """Ends the part to record, and writes the trace. Does nothing if no part has begun. Waits for the device.
 
-    As ``torch.cuda.profiler.stop``. A second part overwrites the file of the first part. Raises RuntimeError on another
-    thread than that of ``start()``.
+    As ``torch.cuda.profiler.stop``. A second part overwrites the file of the first part. May be called on another
+    thread than ``start()``. Raises RuntimeError if a ``torch.profiler.profile`` within the part ended the recording.
     """
     global _part
     if _part is None:
         return
-    if _part.thread is not threading.current_thread():
-        raise RuntimeError(
-            f"torch.openreg.profiler.stop() was called on the thread {threading.current_thread().name!r}, but the part "
-            f"began on the thread {_part.thread.name!r}. Call stop() on the thread that called start()"
-        )
     part, _part = _part, None
     atexit.unregister(stop)
+    is_recording = torch.autograd.profiler._is_profiler_enabled
     part.recording.stop()
+    if not is_recording:  # there is no trace, and PyTorch's export would end the process with SIGSEGV
+        raise RuntimeError(
+            "torch.openreg.profiler.stop(): a torch.profiler.profile within the part has ended the recording, because "
+            "there is one recording at a time. Unset TORCH_OPENREG_TRACE, or profile outside of the part"
+        )
     part.recording.export_chrome_trace(part.file)
 
 

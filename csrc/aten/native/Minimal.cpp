@@ -13,6 +13,7 @@
 #include "../../runtime/OpenRegKernel.h"
 #include "../../runtime/OpenRegStorage.h"
 #include "../../runtime/OpenRegWait.h"
+#include "Refusals.h"
 
 namespace at::openreg {
 namespace {
@@ -47,6 +48,7 @@ C10_NOINLINE void warn_of_complex_half() {
 }
 
 Tensor make_tensor(size_t bytes, caffe2::TypeMeta dtype, c10::DeviceIndex device) {
+  check_dtype(dtype);
   if (C10_UNLIKELY(dtype == caffe2::TypeMeta::Make<c10::complex<c10::Half>>())) {
     warn_of_complex_half();
   }
@@ -136,6 +138,7 @@ Tensor _efficientzerotensor(
     std::optional<Layout> layout,
     std::optional<Device> device,
     std::optional<bool> pin_memory) {
+  check_dtype(c10::scalarTypeToTypeMeta(dtype_or_default(dtype)));
   at::native::ZeroTensorAllocator allocator(
       Device(DeviceType::PrivateUse1, checked_device(layout, device, pin_memory)));
   return at::detail::empty_generic(

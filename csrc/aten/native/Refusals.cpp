@@ -90,6 +90,11 @@ std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValu
   TORCH_CHECK(false, message);
 }
 
+std::vector<Refusal>& absent_dtypes() {
+  static auto* refusals = new std::vector<Refusal>;
+  return *refusals;
+}
+
 class Refusing final : public InFront {
  public:
   Refusing(const c10::OperatorHandle& op, std::vector<Refusal> refusals) : InFront(op) {
@@ -180,6 +185,21 @@ class Rounding final : public InFront {
 
 void refuse(const std::string& op, std::vector<Refusal> refusals) {
   put_in_front<Refusing>(find(op), std::move(refusals));
+}
+
+std::atomic<bool> lacks_dtypes{false};
+
+void refuse_dtype(ScalarType dtype, RefusalError error, std::string message) {
+  absent_dtypes().push_back({"", {dtype}, error, std::move(message)});
+  lacks_dtypes = true;
+}
+
+void check_dtype_slowly(ScalarType dtype) {
+  for (const Refusal& refusal : absent_dtypes()) {
+    if (refusal.dtypes.front() == dtype) {
+      raise(refusal, dtype);
+    }
+  }
 }
 
 void keep_only(const std::vector<std::string>& operators, const std::string& message) {

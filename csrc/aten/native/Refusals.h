@@ -1,7 +1,9 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +28,19 @@ struct Refusal {
 // From here on, `op` ("aten::add.Tensor") refuses these calls. Refusals of several calls add up. An operator that is made
 // of others for every backend (CompositeImplicitAutograd) cannot be refused: it is refused where it calls them.
 OPENREG_API void refuse(const std::string& op, std::vector<Refusal> refusals);
+
+// From here on, a tensor of the device cannot have this dtype: what would make one raises `message`.
+OPENREG_API void refuse_dtype(ScalarType dtype, RefusalError error, std::string message);
+
+extern std::atomic<bool> lacks_dtypes;
+void check_dtype_slowly(ScalarType dtype);
+
+// Called where a tensor of the device gets its dtype: where memory is allocated, and for the results of kernels.
+inline void check_dtype(caffe2::TypeMeta dtype) {
+  if (C10_UNLIKELY(lacks_dtypes.load(std::memory_order_relaxed))) {
+    check_dtype_slowly(c10::typeMetaToScalarType(dtype));
+  }
+}
 
 // From here on, the device has only these operators of the namespace aten, and those that PyTorch composes of them. A call of
 // another operator raises NotImplementedError with `message`, in which "{operator}" stands for the operator's name.

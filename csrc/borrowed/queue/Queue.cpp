@@ -5,6 +5,7 @@
 
 #include "../../aten/native/Alerts.h"
 #include "../../aten/native/InlineOrQueued.h"
+#include "../../aten/native/Refusals.h"
 #include "../KernelScope.h"
 #include "Eligibility.h"
 #include "Operands.h"
@@ -96,6 +97,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
     if (!meta.is_meta() || meta.is_conj() || meta.is_neg() || !meta.is_non_overlapping_and_dense()) {
       return false;
     }
+    check_dtype(meta.dtype());
     auto memory = c10::openreg::make_storage(
         at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.element_size()), device);
     Reserved& reserved = kernel->add_result();

@@ -1,9 +1,13 @@
+#include "OpenRegHostAllocator.h"
+
 #include <ATen/core/CachingHostAllocator.h>
 
 #include <chrono>
+#include <map>
 
 #include <openreg_activity.h>
 
+#include "../OpenRegMutex.h"
 #include "../OpenRegStream.h"
 
 // Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl. A block that is freed is reused when every stream
@@ -78,6 +82,52 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
 };
 // LITERALINCLUDE END: HOST ALLOCATOR
 
+// The blocks in use that were allocated while stack traces were recorded.
+class RecordedBlocks {
+ public:
+  void record(CachingDeviceAllocator::CreateContextFn gather) {
+    gather_ = gather;
+  }
+
+  void add(const void* address, size_t size) {
+    const auto gather = gather_.load(std::memory_order_relaxed);
+    if (C10_UNLIKELY(gather && address)) {
+      PinnedBlock block{address, size, gather()}; // needs Python's GIL, so before the lock
+      const std::lock_guard lock(mutex_);
+      blocks_[address] = std::move(block);
+      any_ = true;
+    }
+  }
+
+  void remove(const void* address) {
+    if (C10_UNLIKELY(any_.load(std::memory_order_relaxed))) {
+      std::map<const void*, PinnedBlock>::node_type removed; // dropped after the lock
+      const std::lock_guard lock(mutex_);
+      removed = blocks_.extract(address);
+    }
+  }
+
+  std::vector<PinnedBlock> all() {
+    std::vector<PinnedBlock> found;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [address, block] : blocks_) {
+      found.push_back(block);
+    }
+    return found;
+  }
+
+ private:
+  std::atomic<CachingDeviceAllocator::CreateContextFn> gather_{nullptr};
+  std::atomic<bool> any_{false};
+  ForkSafeMutex mutex_;
+  std::map<const void*, PinnedBlock> blocks_;
+};
+
+RecordedBlocks& recorded_blocks() {
+  static auto* blocks = new RecordedBlocks; // leaked: tensors may outlive static destructors
+  return *blocks;
+}
+
 void release(void* context);
 
 // A forked child may read pinned memory and free it. There PyTorch's allocator must not be called: another thread of the
@@ -88,6 +138,7 @@ struct OpenRegHostAllocator final : at::CachingHostAllocatorInterface<HostAlloca
   at::DataPtr allocate(size_t size) override {
     check_not_forked();
     DataPtr memory = Base::allocate(size);
+    recorded_blocks().add(memory.get(), size);
     orNoteAllocation(memory.get(), size, nullptr);
     return memory;
   }
@@ -123,6 +174,7 @@ OpenRegHostAllocator* instance() {
 void release(void* context) {
   if (!orIsInBadFork()) {
     const auto* const block = static_cast<const at::HostBlock<Stream>*>(context);
+    recorded_blocks().remove(block->ptr_);
     orNoteFree(block->ptr_, block->size_, nullptr);
     instance()->free(context);
   }
@@ -131,4 +183,13 @@ void release(void* context) {
 REGISTER_HOST_ALLOCATOR(DeviceType::PrivateUse1, instance());
 
 } // namespace
+
+void record_pinned_memory(CachingDeviceAllocator::CreateContextFn gather) {
+  recorded_blocks().record(gather);
+}
+
+std::vector<PinnedBlock> recorded_pinned_memory() {
+  return recorded_blocks().all();
+}
+
 } // namespace c10::openreg

@@ -118,13 +118,13 @@ Outcome meetFaults(orFaultPoint point, int device, size_t size) {
       }
       ++fault->fired;
       if (fault->what.action == orFaultFails) {
-        outcome = failed(*fault);
+        if (outcome.error == orSuccess) { // the first fault that is due gives the error, the others count the call
+          outcome = failed(*fault);
+        }
         if (fault->what.duration != orFaultOnce) {
           fault->lost = fault->what.duration == orFaultForTheProcess ? kEveryDevice : device;
         }
-        break;
-      }
-      if (fault->what.action == orFaultDelays) {
+      } else if (fault->what.action == orFaultDelays) {
         delay += fault->what.amount;
       } else if (fault->what.action == orFaultSlows) {
         outcome.slowdown *= fault->what.amount;
