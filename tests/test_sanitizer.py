@@ -218,6 +218,11 @@ def test_rows_that_no_index_names_stay_unwritten(mode: str, move: str) -> None:
 def test_an_argument_that_a_helper_only_writes_is_not_reported() -> None:
     with sanitizer.enable("init"):
         ones(3, 3).cummin(0), ones(3, 3).cummax(0)
+        weight = ones(3).requires_grad_()
+        weight.grad = ones(3)
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, fused=True)
+        optimizer.step()  # makes the buffer of the momentum with empty()
+        optimizer.step()
 
 
 @pytest.mark.parametrize("training", [True, False])

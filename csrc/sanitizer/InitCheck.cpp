@@ -21,6 +21,7 @@ enum class Reading {
   Attends,    // as Uses, but reads of keys and values only a part if is_causal, or if there is a mask
   Overwrites, // as Uses, but does not read the argument that it changes
   Scales,     // as Uses, but does not read its first operand if beta=0
+  Starts,     // as Uses, but has buffers that it only writes if is_first_step
   Sends,      // copies the bytes to other processes, whose shadow state is not known here
 };
 
@@ -127,6 +128,7 @@ const std::unordered_map<std::string_view, Row>& readings() {
       {"addbmm", Scales},
       {"baddbmm", Scales},
       {"addr", Scales},
+      {"_fused_sgd", Starts},
       // Collectives that compute nothing.
       {"occl:broadcast", Sends},
       {"occl:all_gather", Sends},
@@ -300,7 +302,10 @@ bool has_mask(const std::vector<Access>& accesses) {
 
 const char* deciding_argument(std::string_view name) {
   const Reading reading = look_up(name).reading;
-  return reading == Reading::Scales ? "beta" : reading == Reading::Attends ? "is_causal" : nullptr;
+  return reading == Reading::Scales    ? "beta"
+         : reading == Reading::Attends ? "is_causal"
+         : reading == Reading::Starts  ? "is_first_step"
+                                       : nullptr;
 }
 
 bool moves_elements(std::string_view name) {
@@ -329,6 +334,8 @@ void check_reads(
     checked = kAllButFirst;
   } else if (reading == Reading::Attends && (deciding_value != 0 || has_mask(accesses))) {
     checked = kFirst | kFourth;
+  } else if (reading == Reading::Starts && deciding_value != 0) {
+    checked = 0;
   }
   for (const Access& access : accesses) {
     if (!access.reads) {

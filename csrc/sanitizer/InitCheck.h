@@ -24,7 +24,8 @@ void check_reads(
     Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found);
 
 // The argument on which the operands that the operator reads depend: "beta" of beta * the first operand + a product,
-// which does not read the first operand if beta=0, and "is_causal" of attention. Null: there is none.
+// which does not read the first operand if beta=0, "is_causal" of attention, and "is_first_step" of SGD. Null: there is
+// none.
 const char* deciding_argument(std::string_view name);
 
 // Sets the deciding argument of the operator that the calling thread is in. nullopt: it is not known. Returns the
