@@ -605,6 +605,70 @@ def unwritten_bytes_are_broadcast_to_every_row(fixed: bool) -> None:
 
 
 @pair("init")
+def a_concatenation_is_unwritten_where_its_parts_are(fixed: bool) -> None:
+    written, half = ones(4, 2), half_written(4, 3)
+    rows = torch.cat([half.t(), written.t(), half.t()])
+    columns = torch.cat([half, written], -1)
+    out = torch.cat([written, half], 1, out=ones(4, 5))
+    part = slice(0, 2) if fixed else slice(2, 4)
+    rows[:, part].sum()
+    columns[part].sum()
+    out[part].sum()
+    columns[:, 3:].sum()
+
+
+@pair("init")
+def moved_elements_are_unwritten_where_they_came_from(fixed: bool) -> None:
+    x = half_written(4, 3)
+    part = slice(2, 4) if fixed else slice(0, 2)
+    x.flip(0)[part].sum()
+    x.roll(2, 0)[part].sum()
+    x.t().flip(1)[:, part].sum()
+
+
+@pair("init")
+def a_stack_is_unwritten_where_its_parts_are(fixed: bool) -> None:
+    half = half_written(2)
+    square = torch.stack([ones(2), half], 1)
+    cube = torch.stack([half_written(2, 2), ones(2, 2)], -1)
+    if fixed:
+        square[:1].sum(), cube[:1].sum()
+        square[:, 0].sum(), cube[..., 1].sum()
+    else:
+        square[1:].sum(), cube[1:].sum()
+
+
+@pair("init")
+def the_host_is_given_unwritten_bytes(fixed: bool) -> None:
+    x = half_written(4, 4)
+    part = x[:2] if fixed else x
+    part.cpu()
+    part.t().cpu()
+    part.to("cpu", torch.float64)
+    part.tolist()
+    part.numpy(force=True)
+
+
+@pair("init")
+def attention_reads_the_padding_of_its_keys(fixed: bool) -> None:
+    keys = torch.empty(1, 2, 8, 4, device=DEVICE)
+    keys[:, :, :5] = 1
+    mask = (torch.arange(8, device=DEVICE) < 5).view(1, 1, 1, 8) if fixed else None
+    torch.nn.functional.scaled_dot_product_attention(ones(1, 2, 1, 4), keys, keys, attn_mask=mask)
+
+
+@pair("init")
+def an_index_or_a_mask_is_not_written(fixed: bool) -> None:
+    table = half_written(4, 4)
+    mask = (torch.zeros if fixed else torch.empty)(4, 4, dtype=torch.bool, device=DEVICE)
+    torch.where(mask, table, table)
+    table.masked_fill(mask, 0)
+    index = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    ones(4, 4).index_add_(0, index, ones(1, 4) if fixed else torch.empty(1, 4, device=DEVICE))
+    table[index], table.index_select(0, index), table.gather(0, index.view(1, 1))
+
+
+@pair("init")
 def a_product_is_added_to_what_nobody_has_written(fixed: bool) -> None:
     beta = 0 if fixed else 1
     matrix, batch = ones(4, 4), ones(2, 4, 4)

@@ -28,6 +28,7 @@ from openreg_c import (
     Kernel,
     KernelScope,
     Observer,
+    OpenRegError,
     Operand,
     OperandsFn,
     call,
@@ -157,6 +158,22 @@ def test_what_a_subscriber_starts_itself_is_not_told() -> None:
     with Nested():
         call("orMemset", memory, 0, 8)
     assert len(seen) == 2
+    call("orFree", memory)
+
+
+def test_what_a_subscriber_calls_leaves_the_threads_last_failure_alone(stream: int) -> None:
+    memory = malloc(8)
+
+    class Fails(Observer):
+        def _told(self, pointer: Any, data: int | None) -> None:
+            assert lib.orFree(1) != 0
+
+    with Fails(ALL_ACTIVITIES):
+        before = lib.orPeekAtLastError(), lib.orGetLastErrorMessage()
+        call("orMemset", memory, 0, 8)
+        assert (lib.orPeekAtLastError(), lib.orGetLastErrorMessage()) == before
+        with pytest.raises(OpenRegError, match="^orErrorInvalidValue: orMemcpyAsync: .* leave its allocation"):
+            call("orMemcpyAsync", memory, memory, 1 << 20, DEFAULT, stream)
     call("orFree", memory)
 
 

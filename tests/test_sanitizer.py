@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -85,6 +85,20 @@ def test_a_kernel_that_leaps_over_the_red_zone_of_a_large_block_faults(mode: str
 
 
 # ---- what a report says ----------------------------------------------------------------------------------------------
+
+
+def test_the_figures_of_memory_do_not_count_red_zones() -> None:
+    before = openreg.memory_allocated()
+    with sanitizer.enable("memory"):
+        for elements, counted in ((1, 512), (128, 512), (1 << 20, 4 << 20)):
+            x = ones(elements)
+            assert openreg.memory_allocated() - before == counted
+            assert openreg.memory_stats()["active_bytes.all.current"] == openreg.memory_allocated()
+            del x
+            assert openreg.memory_allocated() == before
+        x = ones(1 << 20)
+    del x
+    assert openreg.memory_allocated() == before
 
 
 def race() -> None:
@@ -185,6 +199,43 @@ def test_a_leak_of_pinned_memory_names_its_line() -> None:
     assert f"at {__file__}:{line} in test_a_leak_of_pinned_memory_names_its_line" in report
 
 
+def put_rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    x[index] = ones(len(index), 4)
+    return x
+
+
+MOVES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "index_put": put_rows,
+    "scatter": lambda x, index: x.scatter_(0, index[:, None].expand(-1, 4), 1.0),
+    "index_copy": lambda x, index: x.index_copy_(0, index, ones(len(index), 4)),
+    "index_fill": lambda x, index: x.index_fill_(0, index, 1.0),
+    "index": lambda x, index: put_rows(x, index)[torch.arange(6, device=DEVICE)],
+    "embedding": lambda x, index: torch.nn.functional.embedding(torch.arange(6, device=DEVICE), put_rows(x, index)),
+    "masked_fill": lambda x, index: x.masked_fill_(torch.arange(6, device=DEVICE)[:, None] < len(index), 1.0),
+    "where": lambda x, index: torch.where(torch.arange(6, device=DEVICE)[:, None] < len(index), 1.0, x),
+}
+
+
+@pytest.mark.parametrize("move", list(MOVES))
+def test_rows_that_no_index_names_stay_unwritten(mode: str, move: str) -> None:
+    for rows, expected in (([0, 2, 3, 5], ["init"]), ([0, 1, 2, 3, 4, 5], [])):
+        with sanitizer.enable("init", mode="report") as session:
+            x = torch.empty(6, 4, device=DEVICE)
+            MOVES[move](x, torch.tensor(rows, device=DEVICE)).sum()
+        is_known = mode == "inline"  # the index of a queued operator is not known at its launch
+        assert [report.kind for report in session.reports] == (expected if is_known else [])
+
+
+def test_an_argument_that_a_helper_only_writes_is_not_reported() -> None:
+    with sanitizer.enable("init"):
+        ones(3, 3).cummin(0), ones(3, 3).cummax(0)
+        weight = ones(3).requires_grad_()
+        weight.grad = ones(3)
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, fused=True)
+        optimizer.step()  # makes the buffer of the momentum with empty()
+        optimizer.step()
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("inplace", [True, False])
 def test_noise_that_an_operator_only_writes_is_not_reported(training: bool, inplace: bool) -> None:
@@ -273,6 +324,20 @@ def test_the_environment_enables_it_for_a_process() -> None:
     assert "Error: init: aten::add_.Tensor reads 16 bytes that nobody has written" in result.stderr
     assert run(PROGRAM, OPENREG_SANITIZER="race").returncode == 0
     assert "ValueError: The sanitizer was given no check." in run(PROGRAM, OPENREG_SANITIZER=",").stderr
+
+
+def test_it_starts_no_device() -> None:
+    code = f"""
+import os, sys, torch
+if os.fork() == 0:
+    print((torch.ones(2, device="{DEVICE}") * 2).tolist(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+    result = run(code, OPENREG_SANITIZER=EVERYTHING)
+    assert (result.stdout, result.stderr) == ("[2.0, 2.0]\n", "")
+    senseless = run("import torch", OPENREG_SANITIZER=EVERYTHING, OPENREG_DEVICE_COUNT="many")
+    assert (senseless.returncode, senseless.stderr) == (0, "")
 
 
 def test_a_forked_child_reports_nothing_when_it_ends() -> None:

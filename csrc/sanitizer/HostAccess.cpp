@@ -11,6 +11,7 @@
 #include "../runtime/OpenRegMutex.h"
 #include "Extent.h"
 #include "InitCheck.h"
+#include "Movement.h"
 #include "Session.h"
 
 namespace c10::openreg::sanitizer {
@@ -67,24 +68,26 @@ struct CustomCall : at::ObserverContext {
   }
 };
 
-// Exists while an operator with has_beta() runs.
-struct ScalingCall : at::ObserverContext {
-  bool outer;
+// Exists while an operator with a deciding_argument() runs.
+struct DecidedCall : at::ObserverContext {
+  std::optional<int64_t> outer;
 
-  explicit ScalingCall(bool beta_is_zero) : outer(exchange_beta_is_zero(beta_is_zero)) {}
-  ~ScalingCall() override {
-    exchange_beta_is_zero(outer);
+  explicit DecidedCall(int64_t value) : outer(exchange_deciding_argument(value)) {}
+  ~DecidedCall() override {
+    exchange_deciding_argument(outer);
   }
 };
 
-std::unique_ptr<at::ObserverContext> begin_scaling(const at::RecordFunction& fn, const OperatorName& name) {
+std::unique_ptr<at::ObserverContext> begin_decided(
+    const at::RecordFunction& fn, const OperatorName& name, const char* argument) {
   const auto handle = Dispatcher::singleton().findSchema(name);
-  const auto beta = handle ? handle->schema().argumentIndexWithName("beta") : std::nullopt;
+  const auto index = handle ? handle->schema().argumentIndexWithName(argument) : std::nullopt;
   const auto inputs = fn.inputs();
-  if (!beta || static_cast<size_t>(*beta) >= inputs.size() || !inputs[*beta].isScalar()) {
+  if (!index || static_cast<size_t>(*index) >= inputs.size() || !inputs[*index].isScalar()) {
     return nullptr;
   }
-  return std::make_unique<ScalingCall>(inputs[*beta].toScalar().equal(0));
+  const at::Scalar value = inputs[*index].toScalar();
+  return std::make_unique<DecidedCall>(value.isIntegral(true) ? value.toLong() : !value.equal(0));
 }
 
 // Collects the operator's device tensors. The alias annotations of its schema tell which of them it writes.
@@ -124,8 +127,11 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   }
   const auto name = fn.operator_name();
   if (has_device) { // a copy between host and device is an activity of the device
-    if (name && has_beta(name->name)) {
-      return begin_scaling(fn, *name);
+    if (const char* const argument = name ? deciding_argument(name->name) : nullptr) {
+      return begin_decided(fn, *name, argument);
+    }
+    if (name && moves_elements(name->name)) {
+      return begin_movement(fn, *name);
     }
     const bool is_custom = name && name->name.rfind("aten::", 0) != 0 && name->name.rfind("prim", 0) != 0;
     return is_custom ? begin_custom(fn, *name) : nullptr;

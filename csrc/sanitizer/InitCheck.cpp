@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -14,67 +15,81 @@ namespace {
 enum class Reading {
   Uses,       // computes with all bytes
   Carries,    // copies the bytes
+  Copies,     // as Carries, and its target may be host memory
+  Moves,      // only moves elements: begin_movement() knows where to
   Selects,    // computes with some bytes, which depend on data such as an index or a mask
+  Attends,    // as Uses, but reads of keys and values only a part if is_causal, or if there is a mask
   Overwrites, // as Uses, but does not read the argument that it changes
   Scales,     // as Uses, but does not read its first operand if beta=0
+  Starts,     // as Uses, but has buffers that it only writes if is_first_step
   Sends,      // copies the bytes to other processes, whose shadow state is not known here
 };
 
+// `complete`: of an operator that Selects or Moves, the operands that it may read and reads completely, as bits: the first operand
+// is bit 0.
+struct Row {
+  Reading reading;
+  uint32_t complete = 0;
+
+  Row(Reading reading, uint32_t complete = 0) : reading(reading), complete(complete) {}
+};
+constexpr uint32_t kFirst = 1, kSecond = 2, kFourth = 8, kAllButFirst = ~1u;
+
 // By the operator's name, without "aten::", the name of the overload, and the underscore at the end.
-const std::unordered_map<std::string_view, Reading>& readings() {
+const std::unordered_map<std::string_view, Row>& readings() {
   using enum Reading;
-  static const auto* const table = new std::unordered_map<std::string_view, Reading>{
-      {"memcpy", Carries},
-      {"copy", Carries},
+  static const auto* const table = new std::unordered_map<std::string_view, Row>{
+      {"memcpy", Copies},
+      {"copy", Copies},
       {"clone", Carries},
       {"_to_copy", Carries},
       {"contiguous", Carries},
       {"_foreach_copy", Carries},
       {"_copy_from", Carries},
-      {"cat", Selects},
-      {"stack", Selects},
+      {"cat", Moves},
+      {"stack", Moves},
       {"_local_scalar_dense", Uses},
       // Indices.
-      {"index", Selects},
-      {"index_select", Selects},
-      {"gather", Selects},
-      {"take", Selects},
-      {"embedding", Selects},
+      {"index", {Moves, kAllButFirst}},
+      {"index_select", {Moves, kSecond}},
+      {"gather", {Moves, kSecond}},
+      {"take", {Moves, kSecond}},
+      {"embedding", {Moves, kSecond}},
       {"_embedding_bag", Selects},
       {"_embedding_bag_forward_only", Selects},
-      {"embedding_renorm", Selects},
-      {"nll_loss_forward", Selects},
-      {"nll_loss2d_forward", Selects},
+      {"embedding_renorm", {Selects, kSecond}},
+      {"nll_loss_forward", {Selects, kSecond}},
+      {"nll_loss2d_forward", {Selects, kSecond}},
       {"take_along_dim", Selects},
-      {"index_put", Selects},
-      {"_index_put_impl", Selects},
-      {"index_copy", Selects},
-      {"index_fill", Selects},
-      {"scatter", Selects},
-      {"scatter_add", Selects},
-      {"scatter_reduce", Selects},
-      {"index_add", Selects},
-      {"index_reduce", Selects},
-      {"put", Selects},
-      {"embedding_dense_backward", Selects},
+      {"index_put", Moves},
+      {"_index_put_impl", Moves},
+      {"index_copy", {Moves, kSecond}},
+      {"index_fill", {Moves, kSecond}},
+      {"scatter", {Moves, kSecond}},
+      {"scatter_add", {Selects, kSecond}},
+      {"scatter_reduce", {Selects, kSecond}},
+      {"index_add", {Selects, kAllButFirst}},
+      {"index_reduce", {Selects, kAllButFirst}},
+      {"put", {Moves, kSecond}},
+      {"embedding_dense_backward", {Selects, kSecond}},
       // Masks.
-      {"masked_select", Selects},
-      {"masked_fill", Selects},
-      {"masked_scatter", Selects},
-      {"where", Selects},
+      {"masked_select", {Moves, kSecond}},
+      {"masked_fill", {Moves, kSecond}},
+      {"masked_scatter", {Moves, kSecond}},
+      {"where", {Moves, kFirst}},
       {"_masked_softmax", Selects},
       // Operators with a cache and a mask, or with lengths.
-      {"scaled_dot_product_attention", Selects},
-      {"_scaled_dot_product_attention_math", Selects},
-      {"_scaled_dot_product_flash_attention_for_cpu", Selects},
-      {"_scaled_dot_product_fused_attention_overrideable", Selects},
-      {"_scaled_dot_product_efficient_attention", Selects},
+      {"scaled_dot_product_attention", Attends},
+      {"_scaled_dot_product_attention_math", Attends},
+      {"_scaled_dot_product_flash_attention_for_cpu", Attends},
+      {"_scaled_dot_product_fused_attention_overrideable", Attends},
+      {"_scaled_dot_product_efficient_attention", Attends},
       {"_pack_padded_sequence", Selects},
       {"_pad_packed_sequence", Selects},
       {"_ctc_loss", Selects},
       // A part of a matrix: one triangle, or the diagonal.
-      {"tril", Selects},
-      {"triu", Selects},
+      {"tril", Moves},
+      {"triu", Moves},
       {"trace", Selects},
       {"linalg_cholesky_ex", Selects},
       {"cholesky", Selects},
@@ -86,8 +101,8 @@ const std::unordered_map<std::string_view, Reading>& readings() {
       {"linalg_solve_triangular", Selects},
       {"triangular_solve", Selects},
       // The same bytes in another order.
-      {"flip", Selects},
-      {"roll", Selects},
+      {"flip", Moves},
+      {"roll", Moves},
       // Writers.
       {"fill", Overwrites},
       {"zero", Overwrites},
@@ -103,6 +118,8 @@ const std::unordered_map<std::string_view, Reading>& readings() {
       {"memset", Overwrites},
       {"eye", Overwrites},
       {"rrelu_with_noise", Overwrites},
+      {"_cummax_helper", Overwrites},
+      {"_cummin_helper", Overwrites},
       {"arange", Overwrites},
       {"randperm", Overwrites},
       // beta * input + a product.
@@ -111,6 +128,7 @@ const std::unordered_map<std::string_view, Reading>& readings() {
       {"addbmm", Scales},
       {"baddbmm", Scales},
       {"addr", Scales},
+      {"_fused_sgd", Starts},
       // Collectives that compute nothing.
       {"occl:broadcast", Sends},
       {"occl:all_gather", Sends},
@@ -124,9 +142,10 @@ const std::unordered_map<std::string_view, Reading>& readings() {
   return *table;
 }
 
-thread_local bool beta_is_zero = false;
+thread_local std::optional<int64_t> deciding_value;
+thread_local const MovedElements* moved = nullptr;
 
-Reading look_up(std::string_view name) {
+std::string_view base_of(std::string_view name) {
   if (name.rfind("aten::", 0) == 0) {
     name.remove_prefix(6);
   }
@@ -134,12 +153,16 @@ Reading look_up(std::string_view name) {
   if (name.size() > 1 && name.back() == '_') {
     name.remove_suffix(1);
   }
-  const auto row = readings().find(name);
-  return row != readings().end() ? row->second : Reading::Uses;
+  return name;
 }
 
-Reading reading_of(const char* name) {
-  static auto* const known = new std::unordered_map<const char*, Reading>(); // the sanitizer's lock guards it
+Row look_up(std::string_view name) {
+  const auto row = readings().find(base_of(name));
+  return row != readings().end() ? row->second : Row(Reading::Uses);
+}
+
+Row row_of(const char* name) {
+  static auto* const known = new std::unordered_map<const char*, Row>(); // the sanitizer's lock guards it
   const auto [found, is_new] = known->try_emplace(name, Reading::Uses);
   if (is_new) {
     found->second = look_up(name);
@@ -234,26 +257,92 @@ void carry(Shadow& shadow, const Access& from, const Access& to) {
   unwritten.for_each([&](uintptr_t begin, uintptr_t end) { target->unwritten.add(begin, end); });
 }
 
-} // namespace
-
-bool has_beta(std::string_view name) {
-  return look_up(name) == Reading::Scales;
+// Makes those elements of `to` unwritten that `moved` says.
+void place(Shadow& shadow, const MovedElements& moved, const Access& to) {
+  Block* const target = shadow.find(to.extent.begin);
+  if (!target) {
+    return;
+  }
+  target->unwritten.remove(to.extent);
+  const size_t count = moved.unwritten.size();
+  const bool is_whole = to.shape.empty(); // a new result is told as its bytes
+  if (count == 0 || (is_whole ? to.extent.run % count != 0 : to.shape != moved.shape)) {
+    return;
+  }
+  const size_t item = is_whole ? to.extent.run / count : to.item;
+  size_t next = 0;
+  const auto visit = [&](const auto& self, size_t dim, uintptr_t address) -> void {
+    if (dim == moved.shape.size()) {
+      if (moved.unwritten[next++]) {
+        target->unwritten.add(address, address + item);
+      }
+      return;
+    }
+    const int64_t stride = is_whole ? moved.strides[dim] * static_cast<int64_t>(item) : to.strides[dim];
+    for (int64_t i = 0; i < moved.shape[dim]; ++i) {
+      self(self, dim + 1, address + i * stride);
+    }
+  };
+  visit(visit, 0, to.extent.begin);
 }
 
-bool exchange_beta_is_zero(bool is_zero) {
-  return std::exchange(beta_is_zero, is_zero);
+// Whether the state of the target of a copy is kept: it is not pageable memory.
+bool has_target(Shadow& shadow, const std::vector<Access>& accesses) {
+  return std::any_of(accesses.begin(), accesses.end(), [&](const Access& access) {
+    return access.writes() && shadow.find(access.extent.begin);
+  });
+}
+
+// Whether attention has the operand attn_mask or attn_bias, behind the queries, keys and values.
+bool has_mask(const std::vector<Access>& accesses) {
+  return std::count_if(accesses.begin(), accesses.end(), [](const Access& access) { return access.reads; }) > 3;
+}
+
+} // namespace
+
+const char* deciding_argument(std::string_view name) {
+  const Reading reading = look_up(name).reading;
+  return reading == Reading::Scales    ? "beta"
+         : reading == Reading::Attends ? "is_causal"
+         : reading == Reading::Starts  ? "is_first_step"
+                                       : nullptr;
+}
+
+bool moves_elements(std::string_view name) {
+  return look_up(name).reading == Reading::Moves;
+}
+
+const MovedElements* exchange_moved_elements(const MovedElements* elements) {
+  return std::exchange(moved, elements);
+}
+
+std::optional<int64_t> exchange_deciding_argument(std::optional<int64_t> value) {
+  return std::exchange(deciding_value, value);
 }
 
 void check_reads(
     Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found) {
-  const Reading reading = reading_of(name);
-  if (reading == Reading::Carries || reading == Reading::Selects || reading == Reading::Sends) {
+  const auto [reading, complete] = row_of(name);
+  if (reading == Reading::Carries || reading == Reading::Sends ||
+      (reading == Reading::Copies && has_target(shadow, accesses))) {
     return;
   }
-  bool ignores = reading == Reading::Scales && beta_is_zero; // the next operand that the kernel may read
+  uint32_t checked = ~0u;
+  if (reading == Reading::Selects || reading == Reading::Moves) {
+    checked = complete;
+  } else if (reading == Reading::Scales && deciding_value == 0) {
+    checked = kAllButFirst;
+  } else if (reading == Reading::Attends && (deciding_value != 0 || has_mask(accesses))) {
+    checked = kFirst | kFourth;
+  } else if (reading == Reading::Starts && deciding_value != 0) {
+    checked = 0;
+  }
   for (const Access& access : accesses) {
-    const bool uses =
-        access.reads && !(reading == Reading::Overwrites && access.writes()) && !std::exchange(ignores, false);
+    if (!access.reads) {
+      continue;
+    }
+    const bool uses = (checked & kFirst) && !(reading == Reading::Overwrites && access.writes());
+    checked = (checked >> 1) | (checked & 0x80000000u); // the last bit stands for all further operands
     Block* const block = uses ? shadow.find(access.extent.begin) : nullptr;
     const size_t bytes = block && !block->unwritten.empty() ? block->unwritten.count(access.extent) : 0;
     if (bytes != 0) {
@@ -266,8 +355,10 @@ void check_reads(
 }
 
 void note_writes(Shadow& shadow, const char* name, const std::vector<Access>& accesses) {
+  const Reading reading = row_of(name).reading;
+  const bool is_known = reading == Reading::Moves && moved && base_of(moved->name) == base_of(name);
   std::vector<const Access*> sources; // for lists: the first source belongs to the first result, and so on
-  if (reading_of(name) == Reading::Carries) {
+  if (reading == Reading::Carries || reading == Reading::Copies) {
     for (const Access& access : accesses) {
       if (!access.writes()) {
         sources.push_back(&access);
@@ -279,7 +370,9 @@ void note_writes(Shadow& shadow, const char* name, const std::vector<Access>& ac
     if (!access.writes()) {
       continue;
     }
-    if (!sources.empty()) {
+    if (is_known) {
+      place(shadow, *moved, access);
+    } else if (!sources.empty()) {
       carry(shadow, *sources[std::min(written++, sources.size() - 1)], access);
     } else if (Block* const block = shadow.find(access.extent.begin); block && !block->unwritten.empty()) {
       block->unwritten.remove(access.extent);

@@ -112,6 +112,11 @@ void begin_work(const orActivity& activity, bool tells_results) {
     const Actor actor = session->clocks.actor_of(activity.stream);
     stamp(accesses, activity, actor, session->clocks.step(actor), site);
     if (session->checks & kInit && activity.operands) {
+      for (const Access& access : accesses) {
+        if (access.writes()) {
+          find_or_add_pinned(access);
+        }
+      }
       check_reads(session->shadow, activity.name, accesses, !session->raises, found);
     }
     for (const Access& access : accesses) {

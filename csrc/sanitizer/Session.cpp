@@ -48,14 +48,15 @@ void take_stock(SessionState& fresh) {
 
 void start(unsigned checks, bool raises) {
   TORCH_CHECK(!running, "The sanitizer is enabled already.");
-  // Devices that have not started are not started for this.
-  for (DeviceIndex device = 0; detail::started && device < device_count(); ++device) {
-    device_synchronize(device);
-  }
   auto fresh = std::make_unique<SessionState>();
   fresh->checks = checks;
   fresh->raises = raises;
-  take_stock(*fresh);
+  if (detail::started) { // devices that have not started are neither started nor counted for this
+    for (DeviceIndex device = 0; device < device_count(); ++device) {
+      device_synchronize(device);
+    }
+    take_stock(*fresh);
+  }
   {
     const std::lock_guard lock(session_mutex);
     session = std::move(fresh);

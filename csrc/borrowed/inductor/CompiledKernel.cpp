@@ -14,6 +14,11 @@
 namespace at::openreg {
 namespace {
 
+// A CPU scalar, pinned or not. Its value is that at the launch, so that the host may change it afterwards.
+bool is_host_scalar(const CompiledOperand& operand) {
+  return operand.access == orAccessRead && operand.data && orGetKernelPointer(operand.data) == operand.data;
+}
+
 struct OperandList {
   const CompiledOperand* begin;
   size_t count;
@@ -22,7 +27,7 @@ struct OperandList {
     const auto* operands = static_cast<const OperandList*>(self);
     for (size_t i = 0; i < operands->count; ++i) {
       const CompiledOperand& each = operands->begin[i];
-      if (each.size > 0) {
+      if (each.size > 0 && !is_host_scalar(each)) {
         const orOperand operand{each.data, static_cast<size_t>(each.size), 0, nullptr, nullptr, each.access};
         visit(&operand, context);
       }
@@ -65,7 +70,7 @@ class QueuedCompiledKernel {
     for (const CompiledOperand& each : operands_) {
       check_memory(each, name);
       void* data = orGetKernelPointer(each.data);
-      if (data == each.data && data && each.access == orAccessRead) { // a CPU scalar, pinned or not
+      if (is_host_scalar(each)) {
         auto copy = std::make_unique<std::max_align_t[]>(each.size / sizeof(std::max_align_t) + 1);
         std::memcpy(copy.get(), data, each.size);
         data = copy.get();

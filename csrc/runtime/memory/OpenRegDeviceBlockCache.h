@@ -80,7 +80,7 @@ class DeviceBlockCache {
   // Makes a block that nobody uses any more available to later requests.
   C10_ALWAYS_INLINE void free_block(Block* block, const std::shared_ptr<GatheredContext>& context) {
     decrease(stats_.active, block->pool->stat_type(), 1);
-    decrease(stats_.active_bytes, block->pool->stat_type(), block->size);
+    decrease(stats_.active_bytes, block->pool->stat_type(), block->counted_size());
     record_trace(
         TraceEntry::FREE_COMPLETED, block, block->requested_size, context ? context : block->context_when_allocated);
     block->context_when_allocated.reset();

@@ -5,6 +5,7 @@
 #include <openreg_faults.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "OpenRegAllocatorConfig.h"
 #include "OpenRegFreeMemoryCallback.h"
@@ -62,7 +63,11 @@ char* DeviceCachingAllocator::malloc(size_t requested_size, bool required, bool 
     is_full = meets_fault(device_, requested_size);
   }
   std::unique_lock lock(mutex_);
-  params.size = round_size(requested_size + red_zone.load(std::memory_order_relaxed));
+  params.size = round_size(requested_size);
+  if (const size_t added = red_zone.load(std::memory_order_relaxed); C10_UNLIKELY(added != 0)) {
+    const size_t size = round_size(requested_size + added);
+    params.red_zone = size - std::exchange(params.size, size);
+  }
   if (C10_UNLIKELY(is_full)) {
     throw_out_of_memory(lock, params);
   }
@@ -89,18 +94,19 @@ char* DeviceCachingAllocator::malloc(size_t requested_size, bool required, bool 
 C10_ALWAYS_INLINE void DeviceCachingAllocator::alloc_found_block(const AllocParams& params) {
   Block* const block = params.block;
   begin_use(block, params.size, params.requested_size);
+  block->red_zone = params.red_zone;
   block->context_when_allocated = params.context;
   const StatType type = block->pool->stat_type();
   increase(stats_.allocation, type, 1);
-  increase(stats_.allocated_bytes, type, block->size);
+  increase(stats_.allocated_bytes, type, block->counted_size());
   increase(stats_.requested_bytes, type, params.requested_size);
   increase(stats_.active, type, 1);
-  increase(stats_.active_bytes, type, block->size);
+  increase(stats_.active_bytes, type, block->counted_size());
   if (C10_UNLIKELY(is_oversize(block->size))) {
     stats_.oversize_allocations.increase(1);
   }
   record_trace(TraceEntry::ALLOC, block, params.requested_size, params.context);
-  report(block, static_cast<int64_t>(block->size));
+  report(block, static_cast<int64_t>(block->counted_size()));
 }
 
 // Called when no cached block fits: makes a segment. If the device has no memory for the segment, gives cached memory back,
@@ -224,14 +230,14 @@ void DeviceCachingAllocator::free(const void* pointer) {
     const StatType type = block->pool->stat_type();
     block->allocated = false;
     decrease(stats_.allocation, type, 1);
-    decrease(stats_.allocated_bytes, type, block->size);
+    decrease(stats_.allocated_bytes, type, block->counted_size());
     decrease(stats_.requested_bytes, type, block->requested_size);
     if (C10_UNLIKELY(is_oversize(block->size))) {
       stats_.oversize_allocations.decrease(1);
     }
     record_trace(
         TraceEntry::FREE_REQUESTED, block, block->requested_size, context ? context : block->context_when_allocated);
-    report(block, -static_cast<int64_t>(block->size));
+    report(block, -static_cast<int64_t>(block->counted_size()));
     if (C10_UNLIKELY(!block->stream_uses.empty())) {
       events_.insert_events(block);
     } else if (C10_LIKELY(!poison_) || poison_before_reuse(lock, block)) {

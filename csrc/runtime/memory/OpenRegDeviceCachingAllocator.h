@@ -14,6 +14,7 @@ struct AllocParams {
   const bool for_kernel; // the memory is for a kernel that runs on this thread
   const std::shared_ptr<GatheredContext> context;
   size_t size = 0;       // of the block: rounded, with the red zone
+  size_t red_zone = 0;   // what the red zone adds to the size
   size_t alloc_size = 0; // of a new segment
   BlockPool* pool = nullptr;
   Block* block = nullptr; // the result

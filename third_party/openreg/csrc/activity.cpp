@@ -39,6 +39,7 @@ void tell(const orActivity& activity) {
   if (thisThread.tells) {
     return;
   }
+  const KeptError kept;
   thisThread.tells = true;
   thisThread.stop = orSuccess;
   for (orSubscriber* each = first.load(std::memory_order_acquire); each != nullptr; each = each->next) {

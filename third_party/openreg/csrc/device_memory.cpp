@@ -384,10 +384,9 @@ orError_t orMalloc(void** devPtr, size_t size) {
 }
 
 orError_t orSetGuardSize(size_t bytes) {
-  return deviceCall(__func__, [&] {
-    guardSize.store(roundUp(bytes, kPageSize), std::memory_order_relaxed);
-    return orSuccess;
-  });
+  enter(__func__);
+  guardSize.store(roundUp(bytes, kPageSize), std::memory_order_relaxed);
+  return orSuccess;
 }
 
 orError_t orFree(void* devPtr) {

@@ -9,6 +9,14 @@
 #include "runtime.h"
 
 namespace openreg {
+
+// The details of a thread's last failure. They are on the heap, apart from LastError: every call writes LastError, and
+// access to thread-local variables is fast only if the library has few of them.
+struct ErrorDetails {
+  std::array<char, 1024> message{};
+  std::exception_ptr launchFailure; // the exception behind an orErrorLaunchFailure
+};
+
 namespace {
 
 struct LastError {
@@ -16,26 +24,19 @@ struct LastError {
   orError_t code;
 };
 
-// The details of a thread's last failure. They are on the heap, apart from LastError: every call writes LastError, and
-// access to thread-local variables is fast only if the library has few of them.
-struct Details {
-  std::array<char, 1024> message{};
-  std::exception_ptr launchFailure; // the exception behind an orErrorLaunchFailure
-};
-
 thread_local constinit LastError last{};
-thread_local constinit Details* lastDetails = nullptr;
+thread_local constinit ErrorDetails* lastDetails = nullptr;
 
-// The calling thread's Details, deleted when the thread ends. If a call fails in the destructor of another thread_local
+// The calling thread's ErrorDetails, deleted when the thread ends. If a call fails in the destructor of another thread_local
 // after that, they are made again.
-Details& details() {
+ErrorDetails& details() {
   static thread_local const struct AtThreadExit {
     ~AtThreadExit() {
       delete std::exchange(lastDetails, nullptr);
     }
   } atThreadExit;
   if (lastDetails == nullptr) {
-    lastDetails = new Details;
+    lastDetails = new ErrorDetails;
   }
   return *lastDetails;
 }
@@ -119,6 +120,13 @@ orError_t failVerbatim(orError_t code, const char* sentence) {
   std::snprintf(message.data(), message.size(), "%s", sentence);
   last.code = code;
   return code;
+}
+
+KeptError::KeptError() : call_(last.call), code_(last.code), details_(std::exchange(lastDetails, nullptr)) {}
+
+KeptError::~KeptError() {
+  last = {call_, code_};
+  delete std::exchange(lastDetails, details_);
 }
 
 std::string formatBytes(size_t bytes) {

@@ -23,6 +23,20 @@ orError_t failVerbatim(orError_t code, const char* sentence);
 // Keeps the exception behind the orErrorLaunchFailure that is about to be returned, for orRethrowLaunchFailure().
 void setLaunchFailure(std::exception_ptr exception);
 
+// Restores the calling thread's last failure at its end: a subscriber's own calls are not the program's.
+class KeptError {
+ public:
+  KeptError();
+  ~KeptError();
+  KeptError(const KeptError&) = delete;
+  KeptError& operator=(const KeptError&) = delete;
+
+ private:
+  const char* const call_;
+  const orError_t code_;
+  struct ErrorDetails* const details_;
+};
+
 // A size as PyTorch's allocators print it: "512 bytes", "4.00 KiB", "16.00 GiB".
 std::string formatBytes(size_t bytes);
 

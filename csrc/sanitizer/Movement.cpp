@@ -1,0 +1,197 @@
+#include "Movement.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "../runtime/OpenRegStream.h"
+#include "InitCheck.h"
+#include "Session.h"
+#include "SessionState.h"
+
+namespace c10::openreg::sanitizer {
+namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 20; // takes less than a second
+
+bool is_on_device(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_privateuseone() && tensor.layout() == at::kStrided && tensor.has_storage();
+}
+
+uintptr_t address_of(const at::Tensor& tensor) {
+  return reinterpret_cast<uintptr_t>(orGetDevicePointer(tensor.storage().data())) +
+         tensor.storage_offset() * tensor.itemsize();
+}
+
+// The block of the tensor, if bytes of it may be unwritten; otherwise null. To be called with the lock held.
+const Block* find_unwritten(const at::Tensor& tensor) {
+  const Block* const block =
+      is_on_device(tensor) && tensor.numel() > 0 ? session->shadow.find(address_of(tensor)) : nullptr;
+  return block && !block->unwritten.empty() ? block : nullptr;
+}
+
+void mark(
+    const Bytes& unwritten,
+    const at::Tensor& tensor,
+    int64_t dim,
+    uintptr_t address,
+    bool* target,
+    const at::Tensor& marks) {
+  if (dim == tensor.dim()) {
+    *target = unwritten.meets(address, address + tensor.itemsize());
+    return;
+  }
+  for (int64_t i = 0; i < tensor.size(dim); ++i) {
+    mark(
+        unwritten,
+        tensor,
+        dim + 1,
+        address + i * tensor.stride(dim) * tensor.itemsize(),
+        target + i * marks.stride(dim),
+        marks);
+  }
+}
+
+// A CPU tensor of booleans: whether each element of the tensor is unwritten. It has the tensor's layout, so that the
+// operator's result has the layout of the real one. Not defined if the answer would take long.
+at::Tensor marks_of(const at::Tensor& tensor) {
+  at::Tensor marks = tensor.is_non_overlapping_and_dense()
+                         ? at::empty_strided(tensor.sizes(), tensor.strides(), at::kBool)
+                         : at::empty(tensor.sizes(), at::kBool);
+  marks.zero_();
+  const std::lock_guard lock(session_mutex);
+  if (const Block* const block = session ? find_unwritten(tensor) : nullptr) {
+    if (tensor.numel() > kMostElements) {
+      return {};
+    }
+    mark(block->unwritten, tensor, 0, address_of(tensor), marks.mutable_data_ptr<bool>(), marks);
+  }
+  return marks;
+}
+
+// The tensor's values, on the CPU. Not defined if they are not known: queued work may change them.
+at::Tensor values_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_cpu()) {
+    return tensor;
+  }
+  if (!is_on_device(tensor) || !executes_inline()) {
+    return {};
+  }
+  void* const data = orGetKernelPointer(reinterpret_cast<void*>(address_of(tensor)));
+  return at::from_blob(data, tensor.sizes(), tensor.strides(), at::TensorOptions(tensor.scalar_type()));
+}
+
+bool holds_values(std::string_view argument) {
+  return argument == "indices" || argument == "index" || argument == "mask" || argument == "condition";
+}
+
+// What the argument is for the operator on booleans; nullopt if it is not known.
+std::optional<IValue> replace(const IValue& value, const Argument& argument) {
+  const auto replace_tensor = [&](const at::Tensor& tensor) {
+    return holds_values(argument.name()) ? values_of(tensor) : marks_of(tensor);
+  };
+  if (argument.is_out()) {
+    return at::empty({0}, at::kBool);
+  }
+  if (value.isTensor()) {
+    const at::Tensor replaced = value.toTensor().defined() ? replace_tensor(value.toTensor()) : at::Tensor();
+    return replaced.defined() ? std::optional<IValue>(replaced) : std::nullopt;
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& each : value.toTensorVector()) {
+      list.push_back(replace_tensor(each));
+      if (!list.get(list.size() - 1).defined()) {
+        return std::nullopt;
+      }
+    }
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
+      const bool exists = each && each->defined();
+      const at::Tensor replaced = exists ? replace_tensor(*each) : at::Tensor();
+      if (exists && !replaced.defined()) {
+        return std::nullopt;
+      }
+      list.push_back(exists ? std::optional(replaced) : std::nullopt);
+    }
+    return list;
+  }
+  return value.isScalar() && argument.type()->kind() == TypeKind::NumberType ? IValue(false) : value;
+}
+
+bool has_unwritten(ArrayRef<const IValue> inputs) {
+  const std::lock_guard lock(session_mutex);
+  const auto is_unwritten = [](const at::Tensor& tensor) { return find_unwritten(tensor) != nullptr; };
+  return session && (session->checks & kInit) && std::any_of(inputs.begin(), inputs.end(), [&](const IValue& input) {
+           if (input.isTensorList()) {
+             const auto tensors = input.toTensorVector();
+             return std::any_of(tensors.begin(), tensors.end(), is_unwritten);
+           }
+           return input.isTensor() && is_unwritten(input.toTensor());
+         });
+}
+
+// The operator's result on booleans; not defined if it is not known.
+at::Tensor move_marks(const OperatorHandle& op, ArrayRef<const IValue> inputs) {
+  const auto& arguments = op.schema().arguments();
+  // No mode of Python and no transform sees the tensors of booleans.
+  const c10::impl::ForceDispatchKeyGuard plain(
+      default_included_set, default_excluded_set | autograd_dispatch_keyset_with_ADInplaceOrView);
+  const at::RecordFunctionGuard unobserved(false);
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    auto replaced =
+        i < inputs.size() && arguments[i].name() != "reduce" ? replace(inputs[i], arguments[i]) : std::nullopt;
+    if (!replaced) {
+      return {};
+    }
+    stack.push_back(std::move(*replaced));
+  }
+  op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), &stack);
+  return stack.size() == 1 && stack[0].isTensor() ? stack[0].toTensor() : at::Tensor();
+}
+
+struct Movement : at::ObserverContext {
+  MovedElements moved;
+  const MovedElements* outer = nullptr;
+
+  Movement(const std::string& name, const at::Tensor& marks)
+      : moved{
+            name, {marks.sizes().begin(), marks.sizes().end()}, {marks.strides().begin(), marks.strides().end()}, {}} {
+    const at::Tensor in_order = marks.contiguous();
+    const bool* const data = in_order.const_data_ptr<bool>();
+    moved.unwritten.assign(data, data + in_order.numel());
+    outer = exchange_moved_elements(&moved);
+  }
+  ~Movement() override {
+    exchange_moved_elements(outer);
+  }
+};
+
+} // namespace
+
+std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const OperatorName& name) {
+  const auto op = Dispatcher::singleton().findSchema(name);
+  if (!op || !has_unwritten(fn.inputs())) {
+    return nullptr;
+  }
+  try {
+    const at::Tensor marks = move_marks(*op, fn.inputs());
+    return marks.defined() && marks.numel() <= 4 * kMostElements ? std::make_unique<Movement>(name.name, marks)
+                                                                 : nullptr;
+  } catch (const std::exception&) { // the operator itself will raise it
+    return nullptr;
+  }
+}
+
+} // namespace c10::openreg::sanitizer
