@@ -178,6 +178,9 @@ def sparse_tensors(device):
     except NotImplementedError as error:
         raise NotOffered(str(error).splitlines()[0]) from error
     same(sparse.to_dense(), x)
+    with torch.sparse.check_sparse_tensor_invariants():
+        parts = sparse.coalesce()
+        same(torch.sparse_coo_tensor(parts.indices(), parts.values(), (2, 2), is_coalesced=True).to_dense(), x)
     same(torch.sparse.mm(sparse, y), x @ x)
     same(y.to_sparse_csr().to_dense(), x)
 
@@ -255,16 +258,16 @@ def a_scalar_of_the_cpu_is_not_copied_to_out(device):
         for operand, out in ((many, on.clone()), (many.to(device), off.clone()), (off, on.clone())):
             with raises(RuntimeError, "(?i)device"):
                 op(operand, dim=0, correction=0, out=out)
-    for op in (lambda out: torch.max(many.to(device), out=out), lambda out: torch.min(many.to(device), out=out),
-               lambda out: torch.ops.aten.norm.dtype_out(many.to(device), 2, [0], False, dtype=torch.float, out=out),
-               lambda out: torch.renorm(many.to(device).view(2, 1), 2, 0, 1, out=out.view(1, 1).repeat(2, 1))):  # fmt: skip
-        op(on.clone())
-        with raises(RuntimeError, "(?i)device"):
-            op(off.clone())
-    index = torch.zeros((), dtype=torch.int64)
-    for out in ((off.clone(), index.to(device)), (on.clone(), index)):
-        with raises(RuntimeError, "(?i)device"):
-            torch.mode(many.to(device), out=out)
+    norm, index = torch.ops.aten.norm.dtype_out, torch.zeros((), dtype=torch.int64)
+    for op in (torch.max, torch.min, lambda x, out: norm(x, 2, [0], False, dtype=torch.float, out=out),
+               lambda x, out: torch.mode(x, out=(out, index.to(out.device))),
+               lambda x, out: torch.mode(x, out=(out, index.to(x.device)))):  # fmt: skip
+        op(many.to(device), out=on.clone())
+        for operand, out in ((many.to(device), off.clone()), (off, on.clone())):
+            with raises(RuntimeError, "(?i)device"):
+                op(operand, out=out)
+    with raises(RuntimeError, "(?i)device"):
+        torch.renorm(many.to(device).view(2, 1), 2, 0, 1, out=many.view(2, 1).clone())
     usable(device)
 
 
@@ -294,6 +297,8 @@ def fills_take_a_value_of_the_cpu(device):
     same(x.index_fill(0, i.to(device), seven), torch.tensor([0.0, 7.0, 2.0]))
     same(x.masked_fill(mask.to(device), seven), torch.tensor([0.0, 7.0, 2.0]))
     for refused in (lambda: x.index_fill(0, i, seven), lambda: x.index_fill(0, i, 7.0),
+                    lambda: x.index_fill(0, i[0], 7.0), lambda: x.index_fill(0, i[0], seven.to(device)),
+                    lambda: x.masked_fill(mask[1], 7.0), lambda: x.masked_fill(mask[1], seven.to(device)),
                     lambda: x.masked_fill(mask, seven.to(device)), lambda: x.masked_fill(mask, 7.0),
                     lambda: x.cpu().masked_fill(mask.to(device), 7.0),
                     lambda: x.cpu().masked_fill_(mask, seven.to(device)),
@@ -309,7 +314,8 @@ def where_takes_scalars_of_the_cpu(device):
     same(torch.where(x > 0, x, one), torch.where(host > 0, host, one))
     same(torch.where(x > 0, one, one), torch.where(host > 0, one, one))
     same(torch.where(one > 0, x, x), host)
-    same(torch.where(x > 0, one, x, out=torch.zeros(3, device=device)), torch.where(host > 0, one, host))
+    for other, expected in ((x, torch.where(host > 0, one, host)), (one, torch.ones(3))):
+        same(torch.where(x > 0, one, other, out=torch.zeros(3, device=device)), expected)
     for refused in (lambda: torch.where(host > 0, x, x), lambda: torch.where(x > 0, x, host),
                     lambda: torch.where(x > 0, x, x, out=torch.zeros(3))):  # fmt: skip
         with raises(RuntimeError, "(?i)device"):
@@ -340,7 +346,8 @@ def losses_take_a_scalar_weight_of_the_cpu(device):
     same(aten.binary_cross_entropy.out(x, x, torch.tensor(2.0), 1, out=out), expected)
     for refused in (lambda: aten.binary_cross_entropy(x, host), lambda: aten.binary_cross_entropy(x, x, host),
                     lambda: aten.binary_cross_entropy(x.sum(), host.sum()),
-                    lambda: aten.binary_cross_entropy.out(x, host, None, 1, out=out)):  # fmt: skip
+                    lambda: aten.binary_cross_entropy.out(x, host, None, 1, out=out),
+                    lambda: aten.binary_cross_entropy.out(x.sum(), host.sum(), None, 1, out=out)):  # fmt: skip
         with raises(RuntimeError, "(?i)device"):
             refused()
     given = {"output": torch.zeros(3, device=device), "buffer": torch.zeros(3)}
