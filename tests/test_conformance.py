@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
 from comparison import DEVICE
+
+from torch_openreg._environment import VARIABLES
 
 KIT = Path(__file__).resolve().parents[1] / "conformance"
 
@@ -41,7 +47,24 @@ def test_the_kits_own_tests_pass() -> None:
 def test_every_mutant_has_its_place_in_the_sources() -> None:
     from mutants import table
 
-    mutants = table.mutants()
-    assert len(mutants) >= 100
-    assert len(table.sources()) >= 10  # raises if a place is not there once
-    assert set(table.EXPECTED_SURVIVORS) <= {mutant.name for mutant in mutants}
+    names = {mutant.name for mutant in table.mutants()}
+    assert len(table.sources()) >= 20  # raises if a place is not there once
+    assert set(table.EXPECTED_SURVIVORS) <= names
+    for pattern, test in table.OWN_TESTS.items():
+        assert fnmatch.filter(names, pattern), pattern
+        file, _, function = test.partition("::")
+        assert function in (KIT.parent / "tests" / file).read_text(), test
+
+
+@pytest.mark.only_on("openreg", reason="about the sources")
+def test_every_row_of_a_table_has_a_mutant() -> None:
+    from mutants import table
+
+    names = {mutant.name.replace(".", "_") for mutant in table.mutants()}
+    for operator in torch._C._dispatch_get_all_op_names():
+        if re.search(r"PrivateUse1: .* as (structured|unboxed)\b", torch._C._dispatch_dump(operator)):
+            assert f"row_{operator.removeprefix('aten::')}".replace(".", "_") in names, operator
+    rules = yaml.safe_load((KIT.parent / "csrc/aten/device_rules.yaml").read_text())
+    for row in rules:
+        assert {f"rule_{name}".replace(".", "_") for name in row["operators"].split()} <= names, row
+    assert {f"environment_{variable.name}" for variable in VARIABLES} <= names

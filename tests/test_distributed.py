@@ -151,6 +151,28 @@ def test_the_transport_is_chosen_by_a_variable_that_is_checked() -> None:
         made.close()
 
 
+def test_ranks_with_different_hostids_cannot_share_memory(tmp_path: Path) -> None:
+    program = """
+    import sys, torch.distributed as dist
+    store = dist.FileStore(sys.argv[1], 2)
+    dist.init_process_group("occl", store=store, rank=int(sys.argv[2]), world_size=2)
+    """
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(program), tmp_path / "store", str(rank)],
+            env=os.environ | {"OCCL_TRANSPORT": "shm", "OCCL_HOSTID": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        assert (
+            "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts, or as "
+            "several users. Set it to auto or gloo." in rank.communicate(timeout=60)[1]
+        )
+
+
 @pytest.mark.parametrize(
     ("variable", "sentence"),
     [

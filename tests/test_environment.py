@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from comparison import DEVICE
 
 from torch_openreg import _environment
 from torch_openreg._environment import VARIABLES, Variable
@@ -43,3 +44,20 @@ def test_the_first_use_of_the_device_raises_for_a_bad_value(
     result = run_python("import torch\ntorch.ones(1, device='openreg')", **{name: "yes"})
     assert result.returncode == 1
     assert f"ValueError: {name} is 'yes'. Set it to {allowed}, or unset it." in result.stderr
+
+
+THREADS = """
+import threading, torch
+seen = []
+x = torch.ones(1, device=DEVICE, requires_grad=True)
+y = x * 2
+y.register_hook(lambda gradient: seen.append(threading.get_native_id()))
+y.sum().backward()
+print(seen == [threading.get_native_id()])
+"""
+
+
+def test_backward_may_run_on_autograds_threads(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    for value, on_this_thread in (("0", True), ("1", False)):
+        result = run_python(f"DEVICE = {DEVICE!r}\n" + THREADS, TORCH_OPENREG_AUTOGRAD_THREADS=value)
+        assert result.stdout == f"{on_this_thread}\n", result.stderr

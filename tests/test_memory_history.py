@@ -34,6 +34,12 @@ def trace(device: int = 0) -> list[dict[str, Any]]:
     return memory._snapshot()["device_traces"][device][:-1]  # the last one is this snapshot
 
 
+def test_the_device_says_whether_it_keeps_a_history(_history: None) -> None:
+    assert _C._is_memory_history_enabled()
+    memory._record_memory_history(None)
+    assert not _C._is_memory_history_enabled()
+
+
 def segment_of(tensor: torch.Tensor) -> dict[str, Any]:
     address = tensor.untyped_storage().data_ptr()
     (found,) = (s for s in memory.memory_snapshot() if s["address"] <= address < s["address"] + s["total_size"])

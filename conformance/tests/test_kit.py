@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from torch_conformance import page, report
+from torch_conformance import mixes, page, report
 from torch_conformance.__main__ import levels_of, main, parser, select
 from torch_conformance.registry import LEVELS, all_checks
 from torch_conformance.runner import Results, run
@@ -77,6 +77,35 @@ def test_the_kit_names_no_backend() -> None:
     sources = [path for path in folder.rglob("*") if path.suffix in (".py", ".cpp", ".md", ".toml")]
     naming = [path for path in sources if word in path.read_text().lower()]
     assert naming == []
+
+
+def test_pytorch_says_which_devices_may_be_mixed() -> None:
+    accepted = mixes.oracle(*mixes.QUICK)
+    assert list(accepted) == list(mixes.QUICK)
+    scalars = {
+        name: [not accepted[name][places] for places in ("Ds", "sD", "DC")] for name in ("add.Tensor", "exp.out")
+    }
+    assert scalars == {"add.Tensor": [True, True, False], "exp.out": [False, False, False]}
+    assert len(mixes.names("all")) > 190
+
+
+@pytest.mark.parametrize(
+    ("places", "answer", "found"),
+    [
+        ("Ds", "no scalars", "PyTorch accepts it; the device: no scalars"),
+        ("DC", "", "the device accepts it; PyTorch: RuntimeError: Expected all tensors to be on the same device"),
+    ],
+)
+def test_a_device_that_mixes_otherwise_fails(
+    places: str, answer: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = dict(mixes.oracle(*mixes.QUICK)["add.Tensor"])
+    monkeypatch.setattr(mixes, "_outcomes", lambda name, device: answers)
+    assert mixes.run("operators/devices/add.Tensor", "meta") == "12 placements"
+    answers[places] = answer
+    legend = "(D, S: on the device; C, s: on the CPU; S, s: 0-dim)"
+    with pytest.raises(AssertionError, match=re.escape(f"add.Tensor with tensors at {places} {legend}: {found}")):
+        mixes.run("operators/devices/add.Tensor", "meta")
 
 
 def test_shards_divide_the_checks() -> None:

@@ -28,6 +28,12 @@ _SWEPT = {
         "torch/testing/_internal/common_modules.py",
         "operators",
     ),
+    "operators/devices": (
+        "The operator accepts and refuses operands on two devices as PyTorch's own meta function does.",
+        "CUDA accepts a 0-dim tensor of the CPU in some operators, and refuses every other mix.",
+        "aten/src/ATen/TensorIterator.cpp, compute_types; device_check in native_functions.yaml",
+        "operators",
+    ),
     "trains/optimizer": (
         "The optimizer takes the CPU's steps, for the settings of PyTorch's optim_db.",
         "An optimizer on an accelerator takes the foreach form by default, which the CPU does not.",

@@ -1,6 +1,7 @@
 """PyTorch's databases of operators, modules and optimizers as checks: the device against the CPU.
 
-A name is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. The samples are made
+A name is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. The operators of
+`mixes` are swept too. The samples are made
 on the CPU and copied to the device. Results are compared with the CPU's, within the tolerances of `_tolerance`.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 from .registry import NotOffered
 
-PREFIXES = ("operators/op/", "operators/module/", "trains/optimizer/")
+PREFIXES = ("operators/op/", "operators/module/", "operators/devices/", "trains/optimizer/")
 
 FORMS = ("forward", "backward", "double_backward", "noncontiguous", "conj", "neg", "inplace", "out", "error")
 DTYPES = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "uint8", "bool")
@@ -150,7 +151,9 @@ def names(which: str) -> list[str]:
         forms = ["default"] + [form for form in ("foreach", "fused") if form in info.supported_impls]
         if not info.only_supports_sparse_grads:
             found += [f"trains/optimizer/{name}/float32/{form}" for form in forms]
-    return found
+    from . import mixes
+
+    return found + mixes.names(which)
 
 
 def run(name: str, device: str) -> str:
@@ -160,6 +163,10 @@ def run(name: str, device: str) -> str:
     """
     import torch
 
+    from . import mixes
+
+    if name.startswith(mixes.PREFIX):
+        return mixes.run(name, device)
     _, kind, entry, dtype_name, form = name.split("/")
     dtype = getattr(torch, dtype_name)
     try:

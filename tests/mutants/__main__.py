@@ -3,15 +3,16 @@
     make mutants ARGS="--only 'guard.*'"    some of them
     make mutants ARGS="--repeat 10"         the unmutated device instead, ten times in each mode: no check may fail
 
-A mutant is caught if a check that passes on the unmutated device does not pass on the mutant. Results are kept in
-build/mutants/results.jsonl, and a later run goes on from them; --fresh forgets them. --table FILE writes the page of
-the book.
+A mutant is caught if a check that passes on the unmutated device does not pass on the mutant. A mutant that no check
+catches is tried with the backend's own test for it (`table.OWN_TESTS`). Results are kept in the folder build/mutants,
+in results.jsonl, and a later run goes on from them; --fresh forgets them. --table FILE writes the page of the book.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+import functools
 import json
 import os
 import queue
@@ -25,31 +26,64 @@ from . import build, table
 
 KIT = table.ROOT / "conformance"
 # Where work is queued, a missing wait shows; where it is not, some errors are raised elsewhere.
-# A row that is left out shows where the boxed fallback may not take its place.
 MODES = {
     "async": {"OPENREG_EXECUTION": "async"},
     "inline": {"OPENREG_EXECUTION": "inline"},
     "chaos": {"OPENREG_EXECUTION": "chaos"},
-    "no fallback": {"OPENREG_EXECUTION": "inline", "TORCH_OPENREG_FALLBACK": "error"},
 }
 
 
 def kit(python: Path, mode: str, mutant: str, *options: str) -> subprocess.CompletedProcess[str]:
     """One run of the kit with the mutant on ("" for none)."""
-    environment = {**os.environ, **MODES[mode], "OPENREG_MUTANT": mutant, "PYTHONPATH": str(KIT)}
+    environment = {**os.environ, **MODES[mode], "BACKEND_MUTANT": mutant, "PYTHONPATH": str(KIT)}
     command = [python, "-m", "torch_conformance", "--device", "openreg", "--quick", "--quiet", *options]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=build.FOLDER)
 
 
 def baseline(python: Path, mode: str, *options: str) -> Path:
     """The results of the unmutated device, taken once."""
-    path = build.FOLDER / f"baseline-{mode.replace(chr(32), chr(45))}.json"
+    path = build.FOLDER / f"baseline-{mode}.json"
     if not path.exists():
         result = kit(python, mode, "", "--write-baseline", str(path), *options)
-        if result.returncode and mode != "no fallback":
+        if result.returncode:
             path.unlink(missing_ok=True)
             raise SystemExit(f"the unmutated device fails in {mode}:\n{result.stdout}{result.stderr}")
     return path
+
+
+def sweeps(python: Path) -> list[str]:
+    """The names of all cases of the databases of operators, taken once."""
+    path = build.FOLDER / "sweeps.txt"
+    if not path.exists():
+        command = [python, "-m", "torch_conformance", "--device", "openreg", "--list", "--checks", "operators/*/*/*/*"]
+        environment = {**os.environ, "PYTHONPATH": str(KIT)}
+        lines = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split("\n")
+        path.write_text("\n".join(line.split()[1] for line in lines if line.startswith("2  operators/op/")))
+    return path.read_text().split()
+
+
+# Operators that PyTorch's database has under another name.
+NAMED = {"index": "__getitem__", "_index_put_impl": "index_put", "_fused_sdp_choice": "scaled_dot_product_attention",
+         "embedding_dense": "embedding", "random": "randint", "fill": "full_like", "normal": "normal"}  # fmt: skip
+
+
+def cases_of(row: str, names: list[str]) -> list[str]:
+    """The cases of the database that call the operator of a row: of the longest name with which the row begins."""
+    row = row.replace(".", "_").removesuffix("_stub")
+    row = next((new + row[len(old) :] for old, new in NAMED.items() if row.startswith(old)), row)
+    row = row.lstrip("_").removeprefix("native_").rstrip("_") + "_"
+    found: dict[str, list[str]] = {}
+    for name in names:
+        _, _, entry, dtype, form = name.split("/")
+        for short in {entry.split(".")[0], entry.rsplit(".", 1)[-1].strip("_"), entry.replace(".", "_")}:
+            if row.startswith(short + "_") and form != "error":
+                found.setdefault(short, []).append(name)
+    if not found:
+        return []
+    best = found[max(found, key=len)]
+    dtypes = [name.split("/")[3] for name in best]
+    dtype = "float32" if "float32" in dtypes else dtypes[0]
+    return [name for name in best if name.split("/")[3] == dtype][:24]
 
 
 # Checks that start a Python process, or several: slow, so they come last, as does the sample of the sweeps.
@@ -78,62 +112,128 @@ class Zygote:
         self._process.kill()
 
 
-def names_of(mutant: table.Mutant, mode: str) -> tuple[list[str], list[str]]:
-    """The checks that pass on the unmutated device: the quick ones, the slow ones. Those of the mutant's area come
-    first, then those that ask PyTorch's C++ interfaces."""
-    known = json.loads((build.FOLDER / f"baseline-{mode.replace(chr(32), chr(45))}.json").read_text())
-    passed = [name for name, result in known.items() if result == "passed"]
+def names_of(mutant: table.Mutant, mode: str, python: Path) -> list[str]:
+    """The quick checks that pass on the unmutated device. Those of the mutant's area come first, then those that ask
+    PyTorch's C++ interfaces. For a row, the cases of its operator come before all."""
+    known = json.loads((build.FOLDER / f"baseline-{mode}.json").read_text())
+    passed = [name for name, result in known.items() if result == "passed" and fnmatch.fnmatch(name, mutant.within)]
     first = (mutant.first, "tools/interfaces/*", "*")
     passed.sort(key=lambda name: next(n for n, pattern in enumerate(first) if fnmatch.fnmatch(name, pattern)))
-    slow = [name for name in passed if any(fnmatch.fnmatch(name, pattern) for pattern in SLOW)]
-    return [name for name in passed if name not in slow], slow
+    if mutant.kind != "environment":
+        passed = [name for name in passed if not any(fnmatch.fnmatch(name, pattern) for pattern in SLOW)]
+    row = mutant.name.partition(".")[2]
+    if mutant.kind in ("row", "stub"):
+        passed = cases_of(row, sweeps(python)) + passed
+    if mutant.kind == "rule":
+        passed.insert(0, f"operators/devices/{row}")
+    return passed
 
 
-def try_mutant(zygote: Zygote, mutant: table.Mutant, thorough: bool) -> dict[str, Any]:
-    """Runs the checks until one catches the mutant: the quick ones where work is queued; for what survived them
-    (``thorough``), the quick and the slow ones where it is not."""
-    stages = [("no fallback" if mutant.name.startswith("row.") else "async", 0)]
-    if thorough:
-        stages = [("inline", 0)]  # not the slow ones: forked from a zygote, some fail without a mutant
-    for mode, slow in stages:
-        names = names_of(mutant, mode)[slow]
-        answer = zygote.ask({"mutant": mutant.name, "mode": mode, "environment": MODES[mode], "names": names})
-        if answer["caught"]:
-            break
-    return {**answer, "thorough": thorough}
+class Judge:
+    """Tries mutants, one after the other."""
+
+    def __init__(self, python: Path) -> None:
+        self._python, self._zygote = python, Zygote(python)
+
+    def stop(self) -> None:
+        self._zygote.stop()
+
+    def _run(self, mutant: str, mode: str, names: list[str], insist: bool) -> dict[str, Any]:
+        request = {"mutant": mutant, "mode": mode, "environment": MODES[mode], "names": names, "insist": insist}
+        return self._zygote.ask(request)
+
+    def by_the_kit(self, mutant: table.Mutant, mode: str) -> dict[str, Any]:
+        """Runs the checks until one catches the mutant."""
+        names = names_of(mutant, mode, self._python)
+        while True:
+            # The sweeps say of an operator without a kernel that it is not offered.
+            answer = self._run(mutant.name, mode, names, insist=mutant.kind not in ("row", "stub"))
+            caught = answer["caught"]
+            # A sweep that is not of the baseline counts if it passes on the unmutated device.
+            if not (caught and caught.startswith(("operators/op/", "operators/devices/"))):
+                return answer
+            if not self._run("", mode, [caught], insist=False)["caught"]:
+                return answer
+            names = names[names.index(caught) + 1 :]
+
+    def by_a_test(self, mutant: table.Mutant) -> dict[str, Any]:
+        """Runs the backend's own test of the mutant."""
+        test = next((test for name, test in table.OWN_TESTS.items() if fnmatch.fnmatch(mutant.name, name)), None)
+        answer = {"caught": None, "mutant": mutant.name, "mode": "own test"}
+        if test and not self._passes(test, mutant.name) and self._passes(test, ""):
+            answer |= {"caught": f"tests/{test}", "result": "failed"}
+        return answer
+
+    @functools.cache  # noqa: B019 (a judge lives as long as the run)
+    def _passes(self, test: str, mutant: str) -> bool:
+        command = [self._python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{test}"]
+        # The working directory has the package too, without its libraries.
+        switches = {"BACKEND_MUTANT": mutant, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, **switches}
+        result = subprocess.run(command, env=environment, cwd=table.ROOT, capture_output=True, text=True)
+        if result.returncode not in (0, 1):
+            raise SystemExit(f"{test} did not run:\n{result.stdout}{result.stderr}")
+        return result.returncode == 0
+
+    def judge(self, mutant: table.Mutant) -> dict[str, Any]:
+        """The kit where work is queued, the kit where it is not, the backend's own test. Rows need no queue."""
+        modes = ["async", "inline"] if mutant.kind not in ("row", "stub", "rule") else ["inline"]
+        answer: dict[str, Any] = {"caught": None}
+        if mutant.within:
+            for mode in modes:
+                answer = self.by_the_kit(mutant, mode)
+                if answer["caught"]:
+                    return answer
+        return self.by_a_test(mutant)
 
 
 def page(results: dict[str, dict[str, Any]]) -> str:
     """The table of mutants, as a page of the book."""
-    all_mutants = table.mutants()
-    caught = [m for m in all_mutants if results.get(m.name, {}).get("caught")]
-    survivors = [m for m in all_mutants if m.name in results and m not in caught]
-    done = len(caught) + len(survivors)
+    tried = [m for m in table.mutants() if m.name in results]
+    caught = [m for m in tried if results[m.name]["caught"]]
+    by_tests = [m for m in caught if results[m.name]["mode"] == "own test"]
+    by_kit = [m for m in caught if m not in by_tests]
+    lost = [m for m in by_kit if results[m.name]["result"] == "not offered"]
+    survivors = [m for m in tried if m not in caught]
+    share = 100 * len(by_kit) / max(len(tried), 1)
     lines = [
         "# Mutants",
         "",
         '% Written by `make mutants ARGS="--table docs/mutants.md"`; do not edit.',
         "",
         "What [the conformance kit](bring-up/conformance.md) finds is measured on mutants of this backend: copies with "
-        "one defect each, made from a table (`tests/mutants/table.py`), compiled into one test build and chosen at run "
+        "one defect each, made from tables (`tests/mutants/table.py`), compiled into one test build and chosen at run "
         "time.",
         "",
-        f"{done} mutants: {len(caught)} caught ({100 * len(caught) / max(done, 1):.0f} %), {len(survivors)} survived.",
+        f"{len(tried)} mutants: the kit catches {len(by_kit)} ({share:.0f} %), {len(by_tests)} more are caught by this "
+        f"backend's own tests only, {len(survivors)} survive.",
         "",
-        "## Survivors",
+        f"Of those that the kit catches, {len(lost)} are marked *not offered any more*: a check that passes on the "
+        "device finds that the mutant does not offer the ability. Such a result is bad only against the file of "
+        "`--baseline`, which tells what was offered before from what was never offered. Nearly all are operators whose "
+        "row is left out: the check has the operator's name.",
         "",
-        "| mutant | kind | why |",
-        "|---|---|---|",
+        "| kind | mutants | caught by the kit | of these, not offered any more | caught by own tests | survivors |",
+        "|---|---|---|---|---|---|",
     ]
+    kinds = dict.fromkeys(mutant.kind for mutant in tried)
+    for kind in kinds:
+        counts = [sum(m.kind == kind for m in group) for group in (tried, by_kit, lost, by_tests, survivors)]
+        lines.append(f"| {kind} | " + " | ".join(map(str, counts)) + " |")
+    lines += ["", "## Survivors", "", "| mutant | kind | why |", "|---|---|---|"]
     for mutant in survivors:
-        why = table.EXPECTED_SURVIVORS.get(mutant.name, "not explained")
-        lines.append(f"| `{mutant.name}` | {mutant.kind} | {why} |")
-    for kind in dict.fromkeys(mutant.kind for mutant in caught):
-        lines += ["", f"## Caught: {kind}", "", "| mutant | caught by | result, mode |", "|---|---|---|"]
-        for mutant in caught:
-            if mutant.kind == kind:
-                found = results[mutant.name]
-                lines.append(f"| `{mutant.name}` | `{found['caught']}` | {found['result']}, {found['mode']} |")
+        lines.append(f"| `{mutant.name}` | {mutant.kind} | {table.why_it_survives(mutant.name) or 'not explained'} |")
+    lines += ["", "## Caught by this backend's own tests", ""]
+    lines += ["No check of the kit fails on these.", "", "| mutant | caught by |", "|---|---|"]
+    lines += [f"| `{mutant.name}` | `{results[mutant.name]['caught']}` |" for mutant in by_tests]
+    for kind in kinds:
+        of_kind = [mutant for mutant in by_kit if mutant.kind == kind]
+        if of_kind:
+            lines += ["", f"## Caught: {kind}", "", "| mutant | caught by | result, mode |", "|---|---|---|"]
+        for mutant in of_kind:
+            found = results[mutant.name]
+            result = found["result"].replace("not offered", "not offered any more")
+            lines.append(f"| `{mutant.name}` | `{found['caught']}` | {result}, {found['mode']} |")
     return "\n".join(lines) + "\n"
 
 
@@ -159,7 +259,6 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--repeat", type=int, metavar="N")
     parser.add_argument("--table", type=Path, metavar="FILE")
-    parser.add_argument("--only-quick", action="store_true", help="without the slow checks for the survivors")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     if options.list:
@@ -174,56 +273,44 @@ def main() -> int:
             old.unlink(missing_ok=True)
     for mode in ("async", "inline"):
         baseline(python, mode)
-    baseline(python, "no fallback", "--no-sweeps")
+    sweeps(python)
     results = {}
     if path.exists():
         results = {r["mutant"]: r for r in map(json.loads, path.read_text().splitlines())}
     names = {m.name for m in table.mutants()}
     results = {name: result for name, result in results.items() if name in names}
+    waiting: queue.SimpleQueue[table.Mutant] = queue.SimpleQueue()
+    for mutant in table.mutants():
+        if fnmatch.fnmatch(mutant.name, options.only) and mutant.name not in results:
+            waiting.put(mutant)
+    total = waiting.qsize()
 
-    def put_aside(result: dict[str, Any]) -> bool:
-        """Whether a survivor of the quick checks waits for the slow ones."""
-        return not result["caught"] and not result["thorough"]
+    def work() -> None:
+        judge = Judge(python)
+        try:
+            while True:
+                result = judge.judge(waiting.get_nowait())
+                with path.open("a") as file:
+                    file.write(json.dumps(result) + "\n")
+                results[result["mutant"]] = result
+                found = f"{result['caught']} ({result['result']})" if result["caught"] else "SURVIVED"
+                print(f"{total - waiting.qsize()}/{total} {result['mutant']}: {found}", flush=True)
+        except queue.Empty:
+            return
+        finally:
+            judge.stop()
 
-    chosen = [m for m in table.mutants() if fnmatch.fnmatch(m.name, options.only)]
-    for thorough in (False, True):
-        waiting: queue.SimpleQueue[table.Mutant] = queue.SimpleQueue()
-        for mutant in chosen:
-            if mutant.name not in results or (thorough and put_aside(results[mutant.name])):
-                waiting.put(mutant)
-        total = waiting.qsize()
-
-        def work(
-            thorough: bool = thorough, waiting: queue.SimpleQueue[table.Mutant] = waiting, total: int = total
-        ) -> None:
-            zygote = Zygote(python)
-            try:
-                while True:
-                    result = try_mutant(zygote, waiting.get_nowait(), thorough)
-                    with path.open("a") as file:
-                        file.write(json.dumps(result) + "\n")
-                    results[result["mutant"]] = result
-                    print(
-                        f"{total - waiting.qsize()}/{total} {result['mutant']}: {result['caught'] or 'SURVIVED'}",
-                        flush=True,
-                    )
-            except queue.Empty:
-                return
-            finally:
-                zygote.stop()
-
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for future in [pool.submit(work) for _ in range(options.jobs)]:
-                future.result()
-        if options.only_quick:
-            break
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for future in [pool.submit(work) for _ in range(options.jobs)]:
+            future.result()
     if options.table:
         options.table.write_text(page(results))
     survivors = sorted(name for name, result in results.items() if not result["caught"])
-    caught = len(results) - len(survivors)
-    print(f"{len(results)} mutants, {caught} caught, survivors: {', '.join(survivors) or 'none'}")
-    unexplained = [name for name in survivors if name not in table.EXPECTED_SURVIVORS]
-    return 1 if unexplained or caught < 0.9 * len(results) else 0
+    by_kit = sum(result["caught"] is not None and result["mode"] != "own test" for result in results.values())
+    print(f"{len(results)} mutants, {by_kit} caught by the kit, {len(results) - by_kit - len(survivors)} by own tests, "
+          f"survivors: {', '.join(survivors) or 'none'}")  # fmt: skip
+    unexplained = [name for name in survivors if not table.why_it_survives(name)]
+    return 1 if unexplained or by_kit < 0.9 * len(results) else 0
 
 
 if __name__ == "__main__":

@@ -90,6 +90,7 @@ def _install() -> Path:
     shutil.rmtree(where, ignore_errors=True)
     environment = Environment(where)
     environment.install()
+    (environment.site_packages / "mutant.pth").write_text(table.ignore_variable())
     for library in LIBRARIES:
         installed = environment.package / "lib" / Path(library).name
         assert installed.exists(), installed

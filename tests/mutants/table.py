@@ -1,21 +1,28 @@
-"""The mutants of the backend: each is one change of one source file, chosen at run time by OPENREG_MUTANT=name.
+"""The mutants of the backend: each is one change, chosen at run time by BACKEND_MUTANT=name.
 
 The changes are data. `sources()` gives the changed text of every file that has one; the sources themselves know nothing
 of mutants. Systematic: each virtual override of the guard, the hooks, the allocators, the generator and the profiler's
-stubs gives the base's answer or a plausible wrong one; each row `m.impl(...)` is left out; each ordering primitive does
-nothing; each environment variable is ignored.
+stubs gives the base's answer or a plausible wrong one; each ordering primitive does nothing; each row of a table of
+registrations, stubs, rules or alerts is left out; each environment variable is ignored.
+
+A table of many rows has one place, in the function that reads or registers a row (`TABLES`). The names of its mutants
+are read from the sources.
 """
 
 from __future__ import annotations
 
+import fnmatch
+import importlib.util
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = "csrc/runtime/OpenReg"
 MEMORY = "csrc/runtime/memory/OpenReg"
+ROUTES = "csrc/borrowed/routes/"
 DEVICE = "third_party/openreg/csrc/"
 
 
@@ -31,6 +38,8 @@ class Mutant:
     code: str = ""
     # The checks that are run first: where one would look for the mutant.
     first: str = "*"
+    # The checks that could see the mutant at all. A variable that no check sets is the same set or ignored.
+    within: str = "*"
 
 
 # The function that decides whether a mutant is on. Each place asks once.
@@ -38,8 +47,22 @@ PREAMBLE = """#include <cstdlib>
 #include <cstring>
 namespace {
 [[maybe_unused]] bool mutant_is(const char* name) {
-  const char* const chosen = std::getenv("OPENREG_MUTANT");
+  const char* const chosen = std::getenv("BACKEND_MUTANT");
   return chosen && std::strcmp(chosen, name) == 0;
+}
+// Whether the mutant is `kind` of the row `name`. at::_ops writes add.Tensor as add_Tensor, so both are the same here.
+[[maybe_unused]] bool mutant_of(const char* kind, const char* name) {
+  const char* chosen = std::getenv("BACKEND_MUTANT");
+  if (!chosen || std::strncmp(chosen, kind, std::strlen(kind)) != 0) {
+    return false;
+  }
+  if (std::strncmp(name, "aten::", 6) == 0) {
+    name += 6;
+  }
+  const auto joined = [](char c) { return c == '.' ? '_' : c; };
+  for (chosen += std::strlen(kind); *chosen && joined(*chosen) == joined(*name); ++chosen, ++name) {
+  }
+  return *chosen == '\\0' && *name == '\\0';
 }
 } // namespace
 #define MUTANT(name) ([] { static const bool on = mutant_is(name); return on; }())
@@ -221,7 +244,7 @@ REPLACED = (
            find="  torch::profiler::impl::registerPrivateUse1Methods(&stubs);",
            code="  if (!MUTANT(\"profiler_stubs.registration\")) torch::profiler::impl::registerPrivateUse1Methods(&stubs);",
            first="tools/profiler/*"),
-    Mutant("fallback.registration", "row", "csrc/borrowed/routes/OpenRegCpuKernels.cpp",
+    Mutant("fallback.registration", "row", ROUTES + "OpenRegCpuKernels.cpp",
            find="  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());",
            code="  if (!MUTANT(\"fallback.registration\")) m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());",
            first="operators/*"),
@@ -234,29 +257,83 @@ REPLACED = (
                             ("FP32_SET_OPT_DTYPE", "FLOAT32_UNLESS_GIVEN"), ("PROMOTE", "WIDEST"),
                             ("DIFFERENT_REDISPATCH_SIGNATURE", "KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE"))
     ),
+    Mutant("autocast.binary_cross_entropy", "row", "csrc/amp/OpenRegAutocast.cpp",
+           find='  m.impl("binary_cross_entropy", binary_cross_entropy_banned);',
+           code='  if (!MUTANT("autocast.binary_cross_entropy")) m.impl("binary_cross_entropy", binary_cross_entropy_banned);',
+           first="trains/amp/*"),
     *(
-        Mutant(f"environment.{variable}", "environment", DEVICE + "environment.cpp", find=f'std::getenv("{variable}")',
-               code=f'(MUTANT("environment.{variable}") ? nullptr : std::getenv("{variable}"))', first="loads/*")
-        for variable in ("OPENREG_DEVICE_COUNT", "OPENREG_DEVICE_MEMORY", "OPENREG_VISIBLE_DEVICES",
-                         "OPENREG_EXECUTION", "OPENREG_CHAOS_SEED")
+        Mutant(f"registered_fallback.{name}", "row", ROUTES + "OpenRegCpuKernels.cpp", find=f"  {call};",
+               code=f'  if (!MUTANT("registered_fallback.{name}")) {call};', first="operators/*")
+        for name, call in (
+            ("alerting", "fallback_for<&alert_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, alerting_operators())"),
+            ("overshadowed", "fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU)"),
+        )
+    ),
+    *(
+        Mutant(f"stub.{name}", "stub", ROUTES + "OpenRegOverrides.cpp",
+               find=f"REGISTER_PRIVATEUSE1_DISPATCH({name}, &at::openreg::{kernel})",
+               code=f'const bool {name}_filled = [] {{ if (!MUTANT("stub.{name}")) {name}.set_privateuse1_dispatch_ptr('
+               f"&at::openreg::{kernel}); return true; }}();", first="operators/*")
+        for name, kernel in (("flatten_indices_stub", "flatten_indices"), ("_fused_sdp_choice_stub", "_fused_sdp_choice"))
     ),
 )  # fmt: skip
 
-# Mutants that no check of the kit can name, and why. Everything else must be caught.
-_OWN_SWITCH = "a switch of this backend's own, whose name no kit can know; tests/test_openreg_environment.py sets it"
+# The checks that could see a variable ignored: PyTorch's variables, and the one that the modes of the runs set.
+CHECKS_OF_VARIABLE = {"PYTORCH_ALLOC_CONF": "memory/limits/*", "TORCH_DEVICE_BACKEND_AUTOLOAD": "loads/*",
+                      "OPENREG_EXECUTION": "streams/waiting/*"}  # fmt: skip
+
+# The test of this backend that catches a mutant if no check of the kit does: a pattern of names, and the test.
+OWN_TESTS = {
+    "environment.OPENREG_MODEL": "test_device_models.py::test_the_device_has_the_models_properties",
+    "environment.OPENREG_DEVICE_COUNT": "test_openreg_environment.py::test_device_count_is_configurable",
+    "environment.OPENREG_DEVICE_MEMORY": "test_openreg_environment.py::test_device_memory_is_configurable",
+    "environment.OPENREG_VISIBLE_DEVICES": "test_openreg_environment.py::test_visible_devices_follows_cuda",
+    "environment.CUDA_VISIBLE_DEVICES": "test_cuda_face_start.py",
+    "environment.OPENREG_CHAOS_SEED": "test_openreg_execution.py::test_the_mode_comes_from_the_environment",
+    "environment.OPENREG_POISON": "test_memory_limits.py::test_poisoned_memory_holds_nan_until_it_is_written",
+    "environment.OPENREG_FAULTS": "test_faults.py::test_a_process_is_killed",
+    "environment.OPENREG_SANITIZER": "test_sanitizer.py::test_the_environment_enables_it_for_a_process",
+    "environment.PYTORCH_ALLOC_CONF": "test_memory_limits.py::test_the_shared_settings_apply_and_the_devices_own_go_first",
+    "environment.OPENREG_ALLOC_CONF": "test_memory_limits.py::test_the_shared_settings_apply_and_the_devices_own_go_first",
+    "environment.TORCH_OPENREG_AS":
+        "test_cuda_face_start.py::test_the_variable_gives_a_device_of_type_cuda_and_leaves_privateuse1_alone",
+    "environment.TORCH_OPENREG_AUTOLOAD": "test_autoload_contract.py::test_strict_raises_at_import",
+    "environment.TORCH_OPENREG_FALLBACK": "test_fallback.py::test_the_environment_sets_the_policy",
+    "environment.TORCH_OPENREG_LAUNCH_TRACEBACK": "test_execution.py::test_the_environment_asks_for_launch_sites",
+    "environment.TORCH_OPENREG_TRACE": "test_profiler_trace.py",
+    "environment.TORCH_OPENREG_AUTOGRAD_THREADS": "test_environment.py::test_backward_may_run_on_autograds_threads",
+    "environment.OCCL_TRANSPORT": "test_distributed.py::test_a_wrong_setting_is_refused",
+    "environment.OCCL_CHECK": "test_distributed.py::test_a_wrong_setting_is_refused",
+    "environment.OCCL_HOSTID": "test_distributed.py::test_ranks_with_different_hostids_cannot_share_memory",
+    "allocator.history_enabled": "test_memory_history.py::test_the_device_says_whether_it_keeps_a_history",
+    "registered_fallback.alerting": "test_alerts.py::test_what_is_nondeterministic_on_cuda_raises",
+    "registered_fallback.overshadowed":
+        "test_registrations.py::test_the_fallback_per_operator_runs_what_has_a_composite_kernel",
+    "stub._fused_sdp_choice_stub": "test_registrations.py::test_convolution_and_attention_reach_the_overrideable_operators",
+    "alert.*": "test_alerts.py::test_what_is_nondeterministic_on_cuda_raises",
+    "rule.addcmul*": "test_mixed_devices.py::test_the_device_accepts_and_refuses_what_pytorchs_own_meta_functions_do",
+    "rule.*": "test_mixed_devices.py::test_an_operator_with_a_check_of_its_own_accepts_and_refuses_what_cudas_source_says",
+    "row.openreg.Autograd.*": "test_registrations.py::test_a_custom_derivative_as_an_autograd_function",
+    "row.openreg.*": "test_registrations.py::test_a_custom_operator_has_every_kind_of_kernel",
+}  # fmt: skip
+
+# Mutants that nothing can tell from the device, and why. Everything else must be caught.
 EXPECTED_SURVIVORS: dict[str, str] = {
-    **{f"environment.{name}": _OWN_SWITCH for name in ("OPENREG_DEVICE_COUNT", "OPENREG_DEVICE_MEMORY",
-                                                       "OPENREG_VISIBLE_DEVICES", "OPENREG_CHAOS_SEED")},
     "guard.record.any_device": "equivalent: the device library refuses a stream of another device too",
     "hooks.init": "equivalent: the first allocation starts the device too, and nothing before it needs it started",
     "generator.device_type": "equivalent: a static function of the class that at::check_generator<T> calls, and only code "
     "that includes the backend's own header can name the class",
-    "allocator.history_enabled": "a question of the backend's own binding, of which PyTorch has one for CUDA only; "
-    "tests/test_memory_history.py asks it",
     "host_allocator.get_current_stream": "equivalent: PyTorch's pinned allocator asks for it while a graph is captured, "
     "which this device does not offer",
+    **{f"rule.{name}": "equivalent: a kernel of the device's own copies or shares storages, and asks no rule"
+       for name in ("copy_", "set_.source_Tensor")},
     "row.abs": "equivalent: PyTorch's composite kernel gives the same; the row saves it the resize of an empty tensor",
 }  # fmt: skip
+
+
+def why_it_survives(name: str) -> str:
+    """The reason of a mutant that is expected to survive, or the empty string."""
+    return next((why for pattern, why in EXPECTED_SURVIVORS.items() if fnmatch.fnmatch(name, pattern)), "")
 
 
 def _overrides() -> Iterator[Mutant]:
@@ -279,14 +356,135 @@ def _rows() -> Iterator[Mutant]:
     for file in (
         "csrc/aten/OpenRegMinimal.cpp",
         "csrc/aten/OpenRegExtra.cpp",
-        "csrc/borrowed/routes/OpenRegOverrides.cpp",
+        "csrc/aten/native/SyncBatchNorm.cpp",
+        ROUTES + "OpenRegOverrides.cpp",
+        ROUTES + "OpenRegCpuKernels.cpp",
     ):
         text = (ROOT / file).read_text()
-        for block in re.finditer(r"TORCH_LIBRARY_IMPL\(aten, PrivateUse1, m\) \{\n(.*?)\n\}", text, re.S):
-            for row in re.finditer(r'  m\.impl\(\s*"([\w.]+)",[^;]*;', block[1]):
-                name = f"row.{row[1]}"
+        for block in re.finditer(r"TORCH_LIBRARY_IMPL\((\w+), (\w+), m\) \{\n(.*?)\n\}", text, re.S):
+            for row in re.finditer(r'  m\.impl\(\s*"([\w.]+)",[^;]*;', block[3]):
+                library = "" if block[1] == "aten" else f"{block[1]}."
+                key = "" if block[2] == "PrivateUse1" else f"{block[2]}."
+                name = f"row.{library}{key}{row[1]}"
                 yield Mutant(name, "row", file, find=row[0], code=f'  if (!MUTANT("{name}")) {{ {row[0].strip()} }}',
-                             first="tensors/*" if "Minimal" in file else "trains/modules/*")  # fmt: skip
+                             first="tensors/*" if "Minimal" in file else "operators/*",
+                             within="" if library else "*")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the sources, of which every row has a mutant, and the one place that leaves a row out."""
+
+    prefix: str  # of the mutants' names
+    kind: str
+    file: str
+    find: str
+    code: str
+    rows: Callable[[], list[str]]
+    first: str
+    within: str = "*"
+
+
+def _operators_of(file: str, pattern: str) -> list[str]:
+    return re.findall(pattern, re.sub(r"//.*", "", (ROOT / file).read_text()))
+
+
+def _unboxed() -> list[str]:
+    lists = _operators_of(ROUTES + "OpenRegCpuKernels.cpp", r"\b(?:cpu_kernels|add)<([\w\s,]+)>\(m\)")
+    kernels = {"UnboxedCpuKernel", "AlertingCpuKernel", "InnerProduct", "Permutation", "Ops"}
+    return [name for each in lists for name in re.findall(r"\w+", each) if name not in kernels]
+
+
+def _structured() -> list[str]:
+    rows = _operators_of(ROUTES + "OpenRegStructured.cpp", r"\n  (?:structured|shared)<(.*?)>\(m")
+    return [name for row in rows for name in re.findall(r"_ops::(\w+)", row)]
+
+
+def _rules() -> list[str]:
+    lists = re.findall(r"operators: >-\n((?:    .*\n)+)", (ROOT / "csrc/aten/device_rules.yaml").read_text())
+    return " ".join(lists).split()
+
+
+def _alerts() -> list[str]:
+    return _operators_of("csrc/aten/native/Alerts.cpp", r'\n    \{"([\w.]+)[ "]')
+
+
+LAYOUTS = ("SparsePrivateUse1", "SparseCsrPrivateUse1", "QuantizedPrivateUse1", "NestedTensorPrivateUse1")
+_CPU_KERNELS, _STRUCTURED = ROUTES + "OpenRegCpuKernels.cpp", ROUTES + "OpenRegStructured.cpp"
+_IMPL = """    m.impl(
+        *overload ? (std::string(name) + "." + overload).c_str() : name, routed(torch::CppFunction(kernel), "unboxed"));
+"""
+_FULL = '(*overload ? std::string(name) + "." + overload : std::string(name)).c_str()'
+TABLES = (
+    Table("row.", "row", _CPU_KERNELS, _IMPL, f'    if (mutant_of("row.", {_FULL})) return;\n{_IMPL}', _unboxed, "operators/*"),
+    Table("row.", "row", _STRUCTURED, "auto* kernel) {\n  m.impl(",
+          f'auto* kernel) {{\n  if (mutant_of("row.", {_FULL}) || mutant_of("rule.", {_FULL})) return;\n  m.impl(',
+          _structured, "operators/*"),
+    Table("row.", "row", _CPU_KERNELS, '    m.impl(name, routed(',
+          '    if (!mutant_of("row.", name)) m.impl(name, routed(', lambda: ["mode.values", "conj_physical_"], "operators/*"),
+    Table("layout.copy_.", "row", _CPU_KERNELS, '  aten.impl("copy_", copy_);',
+          '  if (!mutant_of("layout.copy_.", c10::toString(key))) aten.impl("copy_", copy_);', lambda: [*LAYOUTS], "operators/*"),
+    Table("layout.set_.", "row", _CPU_KERNELS, "  if (key == c10::DispatchKey::QuantizedPrivateUse1) {",
+          '  if (key == c10::DispatchKey::QuantizedPrivateUse1 && !mutant_of("layout.set_.", c10::toString(key))) {',
+          lambda: ["QuantizedPrivateUse1"], "operators/*"),
+    Table("layout.overshadowed.", "row", _CPU_KERNELS, "  fallback_for(aten, key, names);",
+          '  if (!mutant_of("layout.overshadowed.", c10::toString(key))) fallback_for(aten, key, names);',
+          lambda: [*LAYOUTS], "operators/*"),
+    Table("layout.fallback.", "row", _CPU_KERNELS, "  all.fallback(",
+          '  if (!mutant_of("layout.fallback.", c10::toString(key))) all.fallback(', lambda: [*LAYOUTS], "operators/*"),
+    Table("stub.", "stub", _STRUCTURED, "  static void fill() {",
+          '  static void fill() {\n    if (mutant_of("stub.", name.text)) return;',
+          lambda: _operators_of(_STRUCTURED, r"STUB\((\w+)\)(?!>)")[1:], "operators/*"),
+    # What an operator without a row follows; or, if that is the rule of its row, what is left without that default.
+    Table("rule.", "rule", "csrc/aten/native/DeviceRules.cpp", "  if (known != std::end(kRules)) {",
+          """  if (known != std::end(kRules) && mutant_of("rule.", name.c_str())) {
+    const bool unchecked = is_listed(kUncheckedOperators, name) && known->check != &one_scalar;
+    return {unchecked ? &one_scalar : &one_device, method_name(schema, name), ""};
+  }
+  if (known != std::end(kRules)) {""", _rules, "operators/mixed/*", "operators/*"),
+    Table("alert.", "alert", "csrc/aten/native/Alerts.cpp", "    for (const Alert& alert : kAlerts) {",
+          """    for (const Alert& alert : kAlerts) {
+      if (mutant_of("alert.", std::string(alert.operators).substr(0, std::strcspn(alert.operators, " ")).c_str())) continue;""",
+          _alerts, "operators/*", "operators/custom/deterministic_algorithms"),
+    # Where the row of an operator is left out, the boxed fallback does not stand in for it: a vendor has no such fallback.
+    Table("row.", "row", "csrc/aten/native/FallbackPolicy.cpp", "void note_fallback(const OperatorTraits& op) {",
+          """void note_fallback(const OperatorTraits& op) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!mutant_of("row.", op.name.c_str()), "Could not run '", op.name,
+      "' with arguments from the 'openreg' backend.");""", list, "operators/*"),
+)  # fmt: skip
+
+
+def _of_tables() -> Iterator[Mutant]:
+    for table in TABLES:
+        for name in table.rows():
+            yield Mutant(table.prefix + name, table.kind, table.file, first=table.first, within=table.within)
+
+
+# A variable that C++ reads with std::getenv is ignored there. Another is taken from the process before it is read.
+def _environment() -> Iterator[Mutant]:
+    spec = importlib.util.spec_from_file_location("_openreg_environment", ROOT / "torch_openreg/_environment.py")
+    assert spec and spec.loader
+    environment = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(environment)
+    for variable in environment.VARIABLES:
+        name, file, call = f"environment.{variable.name}", variable.reader, f'std::getenv("{variable.name}")'
+        built = file.startswith(("csrc/", DEVICE)) and call in (ROOT / file).read_text()
+        within = CHECKS_OF_VARIABLE.get(variable.name, "")
+        if built:
+            yield Mutant(
+                name, "environment", file, find=call, code=f'(MUTANT("{name}") ? nullptr : {call})', within=within
+            )
+        else:
+            yield Mutant(name, "environment", "", within=within)
+
+
+def ignore_variable() -> str:
+    """The line of Python that each process of the test build runs first."""
+    names = {mutant.name for mutant in _environment() if not mutant.file}
+    return (
+        f'import os; m = os.environ.get("BACKEND_MUTANT"); '
+        f'm in {sorted(names)} and os.environ.pop(m.removeprefix("environment."), None)\n'
+    )
 
 
 def mutants() -> list[Mutant]:
@@ -295,19 +493,20 @@ def mutants() -> list[Mutant]:
         Mutant(name, "ordering", DEVICE + file, after=after, code=code, first="streams/*")
         for name, file, after, code in ORDERING
     )
-    found = [*_overrides(), *ordering, *REPLACED, *_rows()]
-    assert len({mutant.name for mutant in found}) == len(found)
-    return found
+    found = [*_overrides(), *ordering, *REPLACED, *_rows(), *_of_tables(), *_environment()]
+    return list({mutant.name: mutant for mutant in found}.values())
 
 
 def sources() -> dict[str, str]:
     """The changed text of each file that has a mutant, by its path. Raises ValueError if a place is not found once."""
     changed: dict[str, str] = {}
-    for mutant in mutants():
-        text = changed.get(mutant.file) or (ROOT / mutant.file).read_text()
-        place = mutant.after or mutant.find
+    for change in (*(m for m in mutants() if m.after or m.find), *TABLES):
+        name = change.name if isinstance(change, Mutant) else change.prefix
+        text = changed.get(change.file) or (ROOT / change.file).read_text()
+        place, code = change.find, change.code
+        if isinstance(change, Mutant) and change.after:
+            place, code = change.after, f'{change.after}\n  if (MUTANT("{name}")) {{ {code} }}'
         if text.count(place) != 1:
-            raise ValueError(f"{mutant.name}: {text.count(place)} places in {mutant.file} are {place!r}")
-        code = f'{place}\n  if (MUTANT("{mutant.name}")) {{ {mutant.code} }}' if mutant.after else mutant.code
-        changed[mutant.file] = text.replace(place, code)
+            raise ValueError(f"{name}: {text.count(place)} places in {change.file} are {place!r}")
+        changed[change.file] = text.replace(place, code)
     return {file: PREAMBLE.replace("{file}", str(ROOT / file)) + text for file, text in changed.items()}

@@ -178,6 +178,9 @@ def sparse_tensors(device):
     except NotImplementedError as error:
         raise NotOffered(str(error).splitlines()[0]) from error
     same(sparse.to_dense(), x)
+    with torch.sparse.check_sparse_tensor_invariants():
+        parts = sparse.coalesce()
+        same(torch.sparse_coo_tensor(parts.indices(), parts.values(), (2, 2), is_coalesced=True).to_dense(), x)
     same(torch.sparse.mm(sparse, y), x @ x)
     same(y.to_sparse_csr().to_dense(), x)
 
@@ -200,6 +203,186 @@ def nested_tensors(device):
     parts = [torch.ones(2, 3, device=device), torch.full((4, 3), 2.0, device=device)]
     nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
     same(list((nested * 2).unbind()), [2 * part.cpu() for part in parts])
+
+
+mixed = Topic(
+    "operators/mixed",
+    why="Programs mix scalars, indices and masks of the CPU with tensors of the device. CUDA accepts some mixes. A device "
+    "that accepts fewer breaks them; a device that accepts more reads memory that it cannot reach.",
+    defined="ATen/TensorIterator.cpp, compute_types; ATen/native/TensorAdvancedIndexing.cpp, ATen/native/cuda",
+    chapter="operators",
+    needs=("not_the_host",),
+)
+
+
+@mixed.check()
+def one_scalar_of_the_cpu_is_an_operand(device):
+    """A binary operator accepts one 0-dim tensor of the CPU, and refuses a tensor with dimensions."""
+    i, two = torch.arange(3, device=device), torch.tensor(2)
+    b, true = i > 0, torch.tensor(True)
+    for op in ("floor_divide", "__lshift__", "__rshift__", "floor_divide_", "__ilshift__", "__irshift__"):
+        with_device, with_host = i.clone(), torch.arange(3)
+        same(getattr(with_device, op)(two), getattr(with_host, op)(two))
+        with raises(RuntimeError, "(?i)device"):
+            getattr(i.clone(), op)(torch.ones(3, dtype=torch.int64))
+    same(torch.rsub(i, two), 2 - torch.arange(3))
+    with raises(RuntimeError, "(?i)device"):
+        torch.rsub(i, torch.ones(3, dtype=torch.int64))
+    for op in (torch.logical_and, torch.logical_or, torch.logical_xor):
+        same(op(b, true), op(b.cpu(), true))
+        same(op(b, true, out=torch.zeros_like(b)), op(b.cpu(), true))
+        for refused in (lambda: op(b, b.cpu()), lambda: op(b, b.cpu(), out=b.clone()), lambda: op(b, b, out=b.cpu())):
+            with raises(RuntimeError, "(?i)device"):
+                refused()
+    same(torch.floor_divide(i, two, out=i.clone()), torch.arange(3) // 2)
+    with raises(RuntimeError, "(?i)device"):
+        torch.floor_divide(i, two, out=torch.zeros(3, dtype=torch.int64))
+
+
+@mixed.check()
+def a_scalar_of_the_cpu_is_not_copied_to_out(device):
+    """An operator of one operand refuses out= on another device, for a 0-dim operand too."""
+    on, off = torch.full((), 0.5, device=device), torch.tensor(0.5)
+    many = torch.tensor([0.5, 1.5])
+    for op in (torch.abs, torch.angle, torch.logical_not, torch._C._nn.hardswish, torch._C._nn.hardtanh,
+               lambda x, out: torch.clamp(x, 0, 1, out=out)):  # fmt: skip
+        for operand, out in (
+            (off, on.clone()),
+            (on, off.clone()),
+            (many, many.to(device)),
+            (many.to(device), many.clone()),
+        ):
+            with raises(RuntimeError, "(?i)device"):
+                op(operand, out=out)
+    for op in (torch.std, torch.var):
+        for operand, out in ((many, on.clone()), (many.to(device), off.clone()), (off, on.clone())):
+            with raises(RuntimeError, "(?i)device"):
+                op(operand, dim=0, correction=0, out=out)
+    norm, index = torch.ops.aten.norm.dtype_out, torch.zeros((), dtype=torch.int64)
+    for op in (torch.max, torch.min, lambda x, out: norm(x, 2, [0], False, dtype=torch.float, out=out),
+               lambda x, out: torch.mode(x, out=(out, index.to(out.device))),
+               lambda x, out: torch.mode(x, out=(out, index.to(x.device)))):  # fmt: skip
+        op(many.to(device), out=on.clone())
+        for operand, out in ((many.to(device), off.clone()), (off, on.clone())):
+            with raises(RuntimeError, "(?i)device"):
+                op(operand, out=out)
+    with raises(RuntimeError, "(?i)device"):
+        torch.renorm(many.to(device).view(2, 1), 2, 0, 1, out=many.view(2, 1).clone())
+    usable(device)
+
+
+@mixed.check()
+def indices_may_be_on_the_cpu(device):
+    """Index tensors may be on the CPU if the indexed tensor is on the device, and not the other way round."""
+    x, host = torch.arange(3.0, device=device), torch.arange(3.0)
+    i, at = torch.tensor([2, 0], device=device), torch.tensor([2, 0])
+    same(x[at], host[at])
+    same(torch.ops.aten.index.Tensor_out(x, [at], out=torch.zeros(2, device=device)), host[at])
+    same(x.clone().index_put_([at], torch.ones(2, device=device)), host.clone().index_put_([at], torch.ones(2)))
+    same(x.clone().index_put_([i], torch.tensor(7.0)), host.clone().index_put_([at], torch.tensor(7.0)))
+    for refused in (lambda: host[i], lambda: host.clone().index_put_([i], torch.ones(2)),
+                    lambda: x.clone().index_put_([i], torch.ones(2)),
+                    lambda: torch.ops.aten.index.Tensor_out(x, [i], out=torch.zeros(2))):  # fmt: skip
+        with raises(RuntimeError, "(?i)device"):
+            refused()
+
+
+@mixed.check()
+def fills_take_a_value_of_the_cpu(device):
+    """fill_, index_fill_ and masked_fill_ take a 0-dim value of the CPU, but not the positions."""
+    x, seven = torch.arange(3.0, device=device), torch.tensor(7.0)
+    i, mask = torch.tensor([1]), torch.tensor([False, True, False])
+    same(x.clone().fill_(seven), torch.full((3,), 7.0))
+    same(torch.arange(3.0).fill_(seven.to(device)), torch.full((3,), 7.0))
+    same(x.index_fill(0, i.to(device), seven), torch.tensor([0.0, 7.0, 2.0]))
+    same(x.masked_fill(mask.to(device), seven), torch.tensor([0.0, 7.0, 2.0]))
+    for refused in (lambda: x.index_fill(0, i, seven), lambda: x.index_fill(0, i, 7.0),
+                    lambda: x.index_fill(0, i[0], 7.0), lambda: x.index_fill(0, i[0], seven.to(device)),
+                    lambda: x.masked_fill(mask[1], 7.0), lambda: x.masked_fill(mask[1], seven.to(device)),
+                    lambda: x.masked_fill(mask, seven.to(device)), lambda: x.masked_fill(mask, 7.0),
+                    lambda: x.cpu().masked_fill(mask.to(device), 7.0),
+                    lambda: x.cpu().masked_fill_(mask, seven.to(device)),
+                    lambda: x.cpu().index_fill(0, i.to(device), 7.0)):  # fmt: skip
+        with raises(RuntimeError, "(?i)device"):
+            refused()
+
+
+@mixed.check()
+def where_takes_scalars_of_the_cpu(device):
+    """torch.where takes 0-dim tensors of the CPU in every place, and no others."""
+    x, host, one = torch.arange(3.0, device=device), torch.arange(3.0), torch.tensor(1.0)
+    same(torch.where(x > 0, x, one), torch.where(host > 0, host, one))
+    same(torch.where(x > 0, one, one), torch.where(host > 0, one, one))
+    same(torch.where(one > 0, x, x), host)
+    for other, expected in ((x, torch.where(host > 0, one, host)), (one, torch.ones(3))):
+        same(torch.where(x > 0, one, other, out=torch.zeros(3, device=device)), expected)
+    for refused in (lambda: torch.where(host > 0, x, x), lambda: torch.where(x > 0, x, host),
+                    lambda: torch.where(x > 0, x, x, out=torch.zeros(3))):  # fmt: skip
+        with raises(RuntimeError, "(?i)device"):
+            refused()
+
+
+@mixed.check()
+def distributions_take_probabilities_of_the_cpu(device):
+    """bernoulli takes probabilities of the CPU; binomial refuses them."""
+    host = torch.tensor([1.0, 0.0, 1.0])
+    same(torch.zeros(3, device=device).bernoulli_(host), host)
+    same(torch.bernoulli(host, out=torch.zeros(3, device=device)), host)
+    for refused in (lambda: torch.zeros(3).bernoulli_(host.to(device)),
+                    lambda: torch.bernoulli(host.to(device), out=torch.zeros(3)),
+                    lambda: torch.binomial(host.to(device), host), lambda: torch.binomial(host, host.to(device)),
+                    lambda: torch.binomial(host.to(device), torch.tensor(0.5))):  # fmt: skip
+        with raises(RuntimeError, "(?i)device"):
+            refused()
+
+
+@mixed.check()
+def losses_take_a_scalar_weight_of_the_cpu(device):
+    """binary_cross_entropy takes a 0-dim weight of the CPU; logsigmoid's unused buffer may be anywhere."""
+    aten, x, host = torch.ops.aten, torch.full((3,), 0.5, device=device), torch.full((3,), 0.5)
+    expected = aten.binary_cross_entropy(host, host, torch.tensor(2.0))
+    same(aten.binary_cross_entropy(x, x, torch.tensor(2.0)), expected)
+    out = torch.zeros((), device=device)
+    same(aten.binary_cross_entropy.out(x, x, torch.tensor(2.0), 1, out=out), expected)
+    for refused in (lambda: aten.binary_cross_entropy(x, host), lambda: aten.binary_cross_entropy(x, x, host),
+                    lambda: aten.binary_cross_entropy(x.sum(), host.sum()),
+                    lambda: aten.binary_cross_entropy.out(x, host, None, 1, out=out),
+                    lambda: aten.binary_cross_entropy.out(x.sum(), host.sum(), None, 1, out=out)):  # fmt: skip
+        with raises(RuntimeError, "(?i)device"):
+            refused()
+    given = {"output": torch.zeros(3, device=device), "buffer": torch.zeros(3)}
+    same(aten.log_sigmoid_forward.output(x, **given)[0], torch.nn.functional.logsigmoid(host))
+    with raises(RuntimeError, "(?i)device"):
+        aten.log_sigmoid_forward.output(x, output=torch.zeros(3), buffer=torch.zeros(3, device=device))
+
+
+@mixed.check()
+def copies_and_questions_take_every_device(device):
+    """copy_ copies in both directions; is_set_to and set_ are asked across devices without a crash."""
+    x, host = torch.arange(3.0, device=device), torch.arange(3.0)
+    same(torch.zeros(3, device=device).copy_(host), host)
+    same(torch.zeros(3).copy_(x), host)
+    assert not x.is_set_to(host) and not host.is_set_to(x)
+    with raises(RuntimeError, "(?i)device"):
+        torch.zeros(3, device=device).set_(host)
+
+
+@mixed.check()
+def a_learning_rate_may_be_on_the_cpu(device):
+    """A fused optimizer takes a tensor lr of the CPU, as of the device."""
+    for kind in (torch.optim.SGD, torch.optim.Adagrad, torch.optim.Adam, torch.optim.AdamW):
+        results = []
+        for where in (device, "cpu"):
+            p = torch.ones(3, device=where, requires_grad=True)
+            p.grad = torch.full_like(p, 0.5)
+            try:
+                kind([p], lr=torch.tensor(0.1), fused=True).step()
+            except RuntimeError as error:
+                if "fused" in str(error) and where != "cpu":
+                    raise NotOffered(str(error).splitlines()[0]) from error
+                raise
+            results.append(p.detach())
+        same(results[0], results[1])
 
 
 custom = Topic(

@@ -295,6 +295,37 @@ def the_functional_batch_norm_agrees(device):
     same(found[1], found[0], rtol=1e-4, atol=1e-4)
 
 
+@modules.check(
+    why="torch.nn.SyncBatchNorm calls these operators. The CPU has no kernels of them that a device could borrow.",
+    defined="torch/nn/modules/_functions.py: SyncBatchNorm",
+)
+def the_parts_of_sync_batch_norm_agree(device):
+    """The statistics of two halves make the batch norm of the whole, forward and backward, as on the CPU."""
+    host = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    weight, bias = torch.full((3,), 2.0, requires_grad=True), torch.ones(3, requires_grad=True)
+    running = torch.zeros(3), torch.ones(3)
+    expected = torch.nn.functional.batch_norm(host, *running, weight, bias, training=True)
+    expected.backward(host.detach())
+    x, w, b = (t.detach().to(device) for t in (host, weight, bias))
+    try:
+        halves = [torch.batch_norm_stats(half.contiguous(), 1e-5) for half in x.chunk(2)]
+    except NotImplementedError as error:
+        raise NotOffered(str(error).splitlines()[0]) from error
+    mean, invstd = (torch.stack(parts) for parts in zip(*halves, strict=True))
+    there = torch.zeros(3, device=device), torch.ones(3, device=device)
+    counts = torch.full((2,), 10.0, device=device)
+    whole = torch.batch_norm_gather_stats_with_counts(x, mean, invstd, *there, 0.1, 1e-5, counts)
+    same(there, running, rtol=1e-4, atol=1e-4)
+    same(torch.batch_norm_gather_stats(x, mean, invstd, None, None, 0.1, 1e-5, 10), whole, rtol=1e-4, atol=1e-4)
+    same(torch.batch_norm_elemt(x, w, b, *whole, 1e-5), expected.detach(), rtol=1e-4, atol=1e-4)
+    out = torch.batch_norm_elemt(x, w, b, *whole, 1e-5, out=torch.empty_like(x))
+    same(out, expected.detach(), rtol=1e-4, atol=1e-4)
+    dy, dy_xmu, dw, db = torch.batch_norm_backward_reduce(x, x, *whole, w, True, True, True)
+    count = torch.full((1,), 20, dtype=torch.int32, device=device)
+    dx = torch.batch_norm_backward_elemt(x, x, *whole, w, dy, dy_xmu, count)
+    same([dx, dw, db], [host.grad, weight.grad, bias.grad], rtol=1e-4, atol=1e-4)
+
+
 @modules.check()
 def dropout_drops_the_same_gradients(device):
     """The gradient of a dropout is zero where the output is, and scaled elsewhere."""

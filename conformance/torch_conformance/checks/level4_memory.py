@@ -4,7 +4,7 @@ import gc
 
 import torch
 
-from ..kit import NotOffered, busy, device_module, equal, raises, same, usable
+from ..kit import NotOffered, busy, device_module, equal, python, raises, same, start_python, usable
 from ..registry import Topic
 
 statistics = Topic(
@@ -192,6 +192,21 @@ def cached_memory_is_given_up_first(device):
         torch.empty(200 << 20, dtype=torch.uint8, device=device)
     finally:
         module.set_per_process_memory_fraction(1.0)
+
+
+@limits.check(
+    "statistics",
+    why="One variable configures every caching allocator. Where it is ignored, scripts for other devices have no effect.",
+    defined="c10/core/AllocatorConfig.h: PYTORCH_ALLOC_CONF",
+)
+def the_shared_settings_are_read(device):
+    """The allocator reads PYTORCH_ALLOC_CONF: a key that does not exist is refused, by its name."""
+    code = f"import torch; torch.empty(1, device={device!r})"
+    python(code)
+    result = start_python(code, PYTORCH_ALLOC_CONF="nonsense:3")
+    if result.returncode == 0:
+        raise NotOffered("the device's allocator does not read PYTORCH_ALLOC_CONF")
+    assert "nonsense" in result.stderr, result.stderr
 
 
 @limits.check("memory_fraction")
