@@ -286,6 +286,18 @@ def test_the_value_of_a_pinned_cpu_scalar_is_read_at_the_call(python: Python, mo
     assert output_of(python(code, OPENREG_EXECUTION=mode)) == "[2.0]"
 
 
+def test_a_buffer_that_a_fused_kernel_makes_and_updates_is_not_read_unwritten(python: Python) -> None:
+    code = """
+        from torch_openreg.openreg import sanitizer
+
+        x, target = torch.randn(128, 10, device=DEVICE, requires_grad=True), torch.zeros(128, dtype=torch.int64)
+        loss = torch.compile(torch.nn.functional.cross_entropy)
+        with sanitizer.enable("init"):
+            loss(x, target.to(DEVICE)).backward()
+    """
+    assert output_of(python(code)) == ""
+
+
 def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(python: Python) -> None:
     code = """
         from torch._dynamo.testing import CompileCounterWithBackend

@@ -98,7 +98,9 @@ def _operands(function: str, args: common.KernelArgs) -> list[str]:
 
     for inplaced in unique(args.inplace_buffers.values()):
         if not isinstance(inplaced, common.RemovedArg):
-            add(inplaced.other_names[-1], inplaced.inner_name, "update")
+            # A fused kernel may make the buffer itself, and then update it: nothing in it is read before it is written.
+            is_made_here = inplaced.other_names[0] in args.output_buffers
+            add(inplaced.other_names[-1], inplaced.inner_name, "write" if is_made_here else "update")
     for buffer, name in args.input_buffers.items():
         if buffer not in args.inplace_buffers:
             add(buffer, name, "read")
