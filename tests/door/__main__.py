@@ -38,7 +38,7 @@ def shares_memory(result: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
 
 
 def computes(result: object, inputs: list[torch.Tensor]) -> bool:
-    """Whether the call made a tensor on the device that is no view of its arguments, or a number out of its arguments."""
+    """Whether the call made a tensor on the device that is no view of its arguments, or a number out of them."""
 
     def on_device(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         return [t for t in tensors if t.device.type == DEVICE and t.numel() > 0]
