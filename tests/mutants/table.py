@@ -327,6 +327,9 @@ EXPECTED_SURVIVORS: dict[str, str] = {
     "which this device does not offer",
     **{f"rule.{name}": "equivalent: a kernel of the device's own copies or shares storages, and asks no rule"
        for name in ("copy_", "set_.source_Tensor")},
+    **{f"row.{name}": "equivalent: PyTorch composes the operator of others that have rows; the row saves time"
+       for name in ("logical_and", "logical_or", "logical_not", "mean", "sum", "logsumexp", "huber_loss_backward",
+                    "smooth_l1_loss_backward")},
     "row.abs": "equivalent: PyTorch's composite kernel gives the same; the row saves it the resize of an empty tensor",
 }  # fmt: skip
 

@@ -25,6 +25,18 @@ def types_are_promoted(device):
 
 
 @dispatch.check()
+def numbers_are_operands(device):
+    """Comparisons, clamps and powers with Python numbers agree with the CPU, in place too."""
+    x = torch.tensor([-1.0, 1.0, 2.5])
+    y = x.to(device)
+    for f in (lambda t: t == 1, lambda t: t != 1, lambda t: t < 1, lambda t: t <= 1, lambda t: t > 1, lambda t: t >= 1,
+              lambda t: t.clamp(0, 1), lambda t: t.clamp_min(0), lambda t: t.clamp_max(1), lambda t: t.clone().clamp_(0, 2),
+              lambda t: t.clone().relu_(), lambda t: t**2, lambda t: 2**t, lambda t: t % 2, lambda t: 1 - t, lambda t: t.lerp(t + 1, 0.5),
+              lambda t: torch.ops.aten.norm.ScalarOpt_dim(t, 2, [0])):  # fmt: skip
+        same(f(y), f(x))
+
+
+@dispatch.check()
 def operands_are_broadcast(device):
     """Operands of different shapes are broadcast, with zero strides too."""
     x, y = torch.arange(3.0, device=device).view(3, 1), torch.arange(4.0, device=device)
@@ -164,6 +176,7 @@ def lazily_conjugated_operands(device):
         raise NotOffered(f"complex64: {error}") from error
     host = torch.tensor([1 + 2j, 3 - 1j])
     same(x.conj() * x, host.conj() * host)
+    same(x.clone().conj_physical_(), host.clone().conj_physical_())
     same(x.conj().imag + 1, host.conj().imag + 1)
     same(torch.dot(x.conj(), x), torch.dot(host.conj(), host))
 

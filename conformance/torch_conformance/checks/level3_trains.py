@@ -409,6 +409,15 @@ def a_generator_repeats_from_its_state(device):
     assert seed != 11 and seed != generator.seed()
 
 
+@random.check()
+def integers_are_drawn_from_their_range(device):
+    """random_ draws from the range that it is given, and without one from what the dtype holds."""
+    x = torch.zeros(200, dtype=torch.int64, device=device)
+    for arguments, low, high in (((5,), 0, 5), ((-3, 2), -3, 2), ((), 0, 1 << 63)):
+        drawn = x.random_(*arguments).cpu()
+        assert ((drawn >= low) & (drawn <= high - 1)).all() and drawn.unique().numel() > 3, drawn
+
+
 @random.check("generator")
 def a_generator_can_be_cloned(device):
     """clone_state continues with the same numbers, on its own."""
