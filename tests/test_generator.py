@@ -339,3 +339,15 @@ def test_randperm_of_nothing_accepts_any_generator() -> None:
         assert torch.randperm(0, device=device, generator=torch.Generator(of)).tolist() == []
     with pytest.raises(RuntimeError, match="^Expected a 'cpu' generator device but found"):
         torch.randperm(1, generator=torch.Generator(DEVICE))
+
+
+def test_dropout_of_a_nested_tensor_draws_from_the_devices_generator() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 3, device=DEVICE), torch.ones(4, 3, device=DEVICE)])
+    before = torch.get_rng_state()
+    torch.get_device_module(DEVICE).manual_seed(5)
+    first = torch.nn.functional.dropout(nested, 0.5).to_padded_tensor(0.0)
+    second = torch.nn.functional.dropout(nested, 0.5).to_padded_tensor(0.0)
+    torch.get_device_module(DEVICE).manual_seed(5)
+    assert_same(torch.nn.functional.dropout(nested, 0.5).to_padded_tensor(0.0), first.cpu())
+    assert not torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -189,6 +189,9 @@ class Judge:
         return self.by_a_test(mutant)
 
 
+LENGTH = 100  # of a table that can still be read
+
+
 def page(results: dict[str, dict[str, Any]]) -> str:
     """The table of mutants, as a page of the book."""
     tried = [m for m in table.mutants() if m.name in results]
@@ -232,12 +235,13 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     lines += [f"| `{mutant.name}` | `{results[mutant.name]['caught']}` |" for mutant in by_tests]
     for kind in kinds:
         of_kind = [mutant for mutant in by_kit if mutant.kind == kind]
-        if of_kind:
-            lines += ["", f"## Caught: {kind}", "", "| mutant | caught by | result, mode |", "|---|---|---|"]
-        for mutant in of_kind:
-            found = results[mutant.name]
-            result = found["result"].replace("not offered", "not offered any more")
-            lines.append(f"| `{mutant.name}` | `{found['caught']}` | {result}, {found['mode']} |")
+        for start in range(0, len(of_kind), LENGTH):
+            part = f", from {start + 1}" if len(of_kind) > LENGTH else ""
+            lines += ["", f"## Caught: {kind}{part}", "", "| mutant | caught by | result, mode |", "|---|---|---|"]
+            for mutant in of_kind[start : start + LENGTH]:
+                found = results[mutant.name]
+                result = found["result"].replace("not offered", "not offered any more")
+                lines.append(f"| `{mutant.name}` | `{found['caught']}` | {result}, {found['mode']} |")
     return "\n".join(lines) + "\n"
 
 

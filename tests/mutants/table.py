@@ -313,6 +313,12 @@ OWN_TESTS = {
     "alert.*": "test_alerts.py::test_what_is_nondeterministic_on_cuda_raises",
     "rule.addcmul*": "test_mixed_devices.py::test_the_device_accepts_and_refuses_what_pytorchs_own_meta_functions_do",
     "rule.*": "test_mixed_devices.py::test_an_operator_with_a_check_of_its_own_accepts_and_refuses_what_cudas_source_says",
+    "row.NestedTensorPrivateUse1.native_dropout":
+        "test_generator.py::test_dropout_of_a_nested_tensor_draws_from_the_devices_generator",
+    **{f"layout.{name}": "test_ops_command.py::test_an_operator_on_tensors_of_another_layout"
+       for name in ("copy_.SparseCsrPrivateUse1", "overshadowed.NestedTensorPrivateUse1")},
+    "layout.*.QuantizedPrivateUse1":
+        "test_serialization.py::test_quantized_tensors_are_copied_pickled_saved_and_loaded",
     "row.openreg.Autograd.*": "test_registrations.py::test_a_custom_derivative_as_an_autograd_function",
     "row.openreg.*": "test_registrations.py::test_a_custom_operator_has_every_kind_of_kernel",
 }  # fmt: skip
@@ -329,7 +335,16 @@ EXPECTED_SURVIVORS: dict[str, str] = {
        for name in ("copy_", "set_.source_Tensor")},
     **{f"row.{name}": "equivalent: PyTorch composes the operator of others that have rows; the row saves time"
        for name in ("logical_and", "logical_or", "logical_not", "mean", "sum", "logsumexp", "huber_loss_backward",
-                    "smooth_l1_loss_backward")},
+                    "smooth_l1_loss_backward", "cummax")},
+    **{f"layout.{name}": "the layout's fallback or PyTorch's composite kernels do the same for all that the tests call"
+       for name in ("copy_.SparsePrivateUse1", "copy_.NestedTensorPrivateUse1", "overshadowed.SparseCsrPrivateUse1",
+                    "overshadowed.QuantizedPrivateUse1", "fallback.NestedTensorPrivateUse1")},
+    **{f"rule.{name}": "an internal function, which no check and no test calls with such tensors of two devices"
+       for name in ("_nested_from_padded", "_nested_view_from_buffer", "_validate_compressed_sparse_indices",
+                    "_scaled_dot_product_flash_attention_for_cpu_backward",
+                    "_scaled_dot_product_fused_attention_overrideable_backward")},
+    **{f"alert.{name}.grad_input": "the out= form of a backward, which no module calls; tests/test_alerts.py runs modules"
+       for name in ("adaptive_avg_pool3d_backward", "fractional_max_pool3d_backward", "reflection_pad2d_backward")},
     "row.abs": "equivalent: PyTorch's composite kernel gives the same; the row saves it the resize of an empty tensor",
 }  # fmt: skip
 
