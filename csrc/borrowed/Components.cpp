@@ -107,11 +107,14 @@ Tensor map_components(const Tensor& tensor, c10::BackendComponent backend, Compo
   return tensor.is_sparse() ? map_coo(tensor, backend, fn) : map_compressed(tensor, backend, fn);
 }
 
-void for_each_component(const Tensor& tensor, c10::function_ref<void(const TensorImpl&)> fn) {
+void for_each_component(const TensorImpl& impl, c10::function_ref<void(const TensorImpl&)> fn) {
+  if (!has_components(impl)) { // the frequent case makes no reference
+    fn(impl);
+    return;
+  }
+  const Tensor tensor = new_reference(&impl);
   const auto each = [&](const Tensor& component) { fn(*component.unsafeGetTensorImpl()); };
-  if (!has_components(*tensor.unsafeGetTensorImpl())) {
-    each(tensor);
-  } else if (tensor.is_sparse()) {
+  if (tensor.is_sparse()) {
     each(impl_of<SparseTensorImpl>(tensor).indices());
     each(impl_of<SparseTensorImpl>(tensor).values());
   } else if (is_compressed(tensor)) {

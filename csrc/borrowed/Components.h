@@ -10,12 +10,17 @@ namespace at::openreg {
 
 using ComponentFn = c10::function_ref<Tensor(const Tensor&)>;
 
+// One more reference to `tensor`. PyTorch takes the GIL for the second one of a tensor that Python knows.
+inline Tensor new_reference(const TensorImpl* tensor) {
+  return Tensor(c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(const_cast<TensorImpl*>(tensor)));
+}
+
 // A tensor of the same layout on `backend`, each component replaced by `fn(component)`. A nested tensor's table of sizes
 // stays in host memory, as PyTorch requires.
 Tensor map_components(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn);
 
 // Calls `fn` with each component, or with the tensor itself if it has none.
-void for_each_component(const Tensor& tensor, c10::function_ref<void(const TensorImpl&)> fn);
+void for_each_component(const TensorImpl& tensor, c10::function_ref<void(const TensorImpl&)> fn);
 
 // Carries what an in-place operator changed in `from`, an alias of `to`, over to `to`.
 void write_back_components(const Tensor& from, const Tensor& to, ComponentFn fn);

@@ -65,7 +65,7 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stre
     const auto visit_all = [&](const Tensor& tensor, unsigned access) {
       const bool is_pinned =
           non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy uses pinned memory after the call
-      for_each_component(tensor, [&](const TensorImpl& part) {
+      for_each_component(*tensor.unsafeGetTensorImpl(), [&](const TensorImpl& part) {
         if (part.device().is_privateuseone() || is_pinned) {
           c10::openreg::visit_tensor(part, access, visit, context);
         }

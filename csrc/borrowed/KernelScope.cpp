@@ -86,10 +86,6 @@ void drop_alias(Tensor&& tensor) {
   }
 }
 
-Tensor new_reference(TensorImpl* tensor) {
-  return Tensor(c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(tensor));
-}
-
 c10::intrusive_ptr<c10::StorageImpl> new_reference(c10::StorageImpl* storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
 }
@@ -172,7 +168,7 @@ void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
     const unsigned access = !at::openreg::is_written(traits_, *each.argument, training_) ? orAccessRead
                             : each.argument->is_out()                                    ? orAccessWrite
                                                                                          : orAccessRead | orAccessWrite;
-    for_each_component(new_reference(each.tensor), [&](const TensorImpl& part) {
+    for_each_component(*each.tensor, [&](const TensorImpl& part) {
       if (part.device().is_privateuseone() && (part.device().index() == device_ || !traits_.builtin)) {
         c10::openreg::visit_tensor(part, access, visit, context);
       }

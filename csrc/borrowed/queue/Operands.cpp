@@ -54,10 +54,6 @@ Tensor meta_operand(size_t operand, const TensorImpl& like) {
   return meta;
 }
 
-Tensor new_reference(TensorImpl* tensor) {
-  return Tensor(c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(tensor));
-}
-
 } // namespace
 
 bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Tensor& cpu) {
