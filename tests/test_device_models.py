@@ -630,9 +630,12 @@ def test_torch_cuda_answers_as_on_that_card(model: str, first: str, dtypes: str,
 
 
 def test_torch_cuda_says_that_there_is_no_device() -> None:
-    code = ERROR + "print(torch.cuda.is_available())\nprint(error(lambda: torch.ones(1, device='cuda')))"
-    available, said = answer(code, TORCH_OPENREG_AS="cuda", OPENREG_FAULTS="start=nodevice").splitlines()
-    assert available == "False" and "CUDA error: no CUDA-capable device is detected (injected by " in said
+    uses = "torch.ones(1, device='cuda')", "torch.cuda.Stream()"
+    code = ERROR + "print(torch.cuda.is_available())" + "".join(f"\nprint(error(lambda: {use}))" for use in uses)
+    available, *said = answer(code, TORCH_OPENREG_AS="cuda", OPENREG_FAULTS="start=nodevice").splitlines()
+    assert available == "False" and len(said) == 2
+    for each in said:
+        assert each.startswith("AcceleratorError: CUDA error: no CUDA-capable device is detected (injected by ")
 
 
 # c10/cuda/CUDAFunctions.cpp, device_count_impl()
@@ -644,7 +647,10 @@ TOO_OLD = (
 )
 
 
-@pytest.mark.parametrize("use", ["init()", "current_device()", "get_device_name()", "synchronize()", "FloatTensor(1)"])
+USES = ["init()", "current_device()", "get_device_name()", "synchronize()", "FloatTensor(1)", "Stream()"]
+
+
+@pytest.mark.parametrize("use", USES)
 def test_torch_cuda_says_that_the_driver_is_too_old(use: str) -> None:
     code = f"""{ERROR}
 import warnings

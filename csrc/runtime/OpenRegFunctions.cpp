@@ -50,12 +50,16 @@ DeviceIndex current_device() {
 
 // Out of line, because every allocation makes this check.
 C10_NOINLINE static void throw_index_error(int64_t device) {
+  int count = device_count();
+  if (count == 0) {
+    OPENREG_CHECK(orGetDeviceCount(&count)); // says why there is no device
+  }
   throw c10::AcceleratorError(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       orErrorInvalidDevice,
       c10::str(
           "The device index is out of range. It must be in [0, ",
-          static_cast<int>(device_count()),
+          count,
           "), but got ",
           device,
           "."));
