@@ -50,7 +50,9 @@ bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   }
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow(at::_ops::copy_::name, at::_ops::copy_::overload_name);
-  on_copy_stream(self, source, [&](Stream stream) { queue_cpu_kernel(stream, op, {to, from, non_blocking}); });
+  on_copy_stream(self, source, [&](c10::DeviceIndex device) {
+    queue_cpu_kernel(c10::openreg::current_stream(device), op, {to, from, non_blocking});
+  });
   return true;
 }
 
@@ -58,7 +60,7 @@ bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
 const OperatorTraits kAnywhere{.name = "aten::copy_"};
 
 // The CPU's copy_ on this thread.
-void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stream) {
+void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::DeviceIndex device) {
   const std::tuple operands(&self, &source, non_blocking);
   const auto visit_operands = [](void* data, orOperandFn_t visit, void* context) {
     const auto [self, source, non_blocking] = *static_cast<const std::tuple<Tensor*, const Tensor*, bool>*>(data);
@@ -74,13 +76,14 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, Stream stre
     visit_all(*self, orAccessWrite);
     visit_all(*source, orAccessRead);
   };
+  const orStream_t stream = c10::openreg::current_stream_handle(device);
   const c10::openreg::Kernel kernel(
-      c10::openreg::stream_handle(stream),
+      stream,
       kAnywhere.name.c_str(),
       visit_operands,
       const_cast<void*>(static_cast<const void*>(&operands)));
   if (!non_blocking && self.device().type() != source.device().type() && C10_UNLIKELY(c10::openreg::wait_is_told())) {
-    c10::openreg::tell_wait(c10::openreg::stream_handle(stream));
+    c10::openreg::tell_wait(stream);
   }
   KernelScope scope(kAnywhere);
   scope.enter();
@@ -103,7 +106,7 @@ void copy(Tensor& self, const Tensor& source, bool non_blocking) {
   if (!non_blocking && self.device().type() != source.device().type()) {
     c10::openreg::note_synchronization();
   }
-  on_copy_stream(self, source, [&](Stream stream) { copy_now(self, source, non_blocking, stream); });
+  on_copy_stream(self, source, [&](c10::DeviceIndex device) { copy_now(self, source, non_blocking, device); });
 }
 
 const bool registered = [] {

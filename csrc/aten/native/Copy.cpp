@@ -34,8 +34,8 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
   void* to = self.mutable_data_ptr();
   const void* from = source.const_data_ptr();
   const size_t size = self.nbytes();
-  on_copy_stream(self, source, [&](Stream stream) {
-    const orStream_t queue = c10::openreg::stream_handle(stream);
+  on_copy_stream(self, source, [&](c10::DeviceIndex device) {
+    const orStream_t queue = c10::openreg::current_stream_handle(device);
     const bool with_host = self.is_cpu() || source.is_cpu();
     if (with_host && !non_blocking) {
       c10::openreg::note_synchronization();
@@ -47,7 +47,7 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
     for (const Tensor* tensor : std::initializer_list<const Tensor*>{&self, &source}) {
       if (tensor->is_cpu()) { // a pinned block must not be reused before the copy has passed
         const auto& data = tensor->storage().data_ptr();
-        at::getHostAllocator(DeviceType::PrivateUse1)->record_event(data.get(), data.get_context(), stream);
+        at::getHostAllocator(DeviceType::PrivateUse1)->record_event(data.get(), data.get_context(), c10::openreg::current_stream(device));
       }
     }
   });

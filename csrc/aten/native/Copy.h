@@ -14,19 +14,21 @@ using CopyKernel = void (*)(Tensor& self, const Tensor& source, bool non_blockin
 // Without a kernel, copy_ copies blocks of bytes only. Must be called while a library loads.
 OPENREG_API void set_copy_kernel(CopyKernel kernel);
 
-// Runs `copy` with the stream that the copy belongs on: the current one of the source's device, as in CUDA, or of the
-// only device. Between devices, both devices' current streams wait for each other before and after.
+// Calls `copy` with the device whose current stream the copy belongs on: the source's, as in CUDA, or the only one. Between
+// devices, both devices' current streams wait for each other before and after.
 template <class Copy>
 void on_copy_stream(const Tensor& self, const Tensor& source, const Copy& copy) {
-  const auto current = [](const Tensor& tensor) { return c10::openreg::current_stream(tensor.device().index()); };
-  const Stream stream = current(source.is_privateuseone() ? source : self);
-  const bool peers = self.is_privateuseone() && source.is_privateuseone() && self.device() != source.device();
-  if (peers) {
-    c10::openreg::wait_for_stream(stream, current(self));
+  const c10::DeviceIndex device = (source.is_privateuseone() ? source : self).device().index();
+  const c10::DeviceIndex peer = self.is_privateuseone() ? self.device().index() : device;
+  const auto wait = [](c10::DeviceIndex waiting, c10::DeviceIndex other) {
+    c10::openreg::wait_for_stream(c10::openreg::current_stream(waiting), c10::openreg::current_stream(other));
+  };
+  if (C10_UNLIKELY(peer != device)) {
+    wait(device, peer);
   }
-  copy(stream);
-  if (peers) {
-    c10::openreg::wait_for_stream(current(self), stream);
+  copy(device);
+  if (C10_UNLIKELY(peer != device)) {
+    wait(peer, device);
   }
 }
 
