@@ -9,8 +9,8 @@
 namespace c10::openreg {
 namespace {
 
-// The device from which the calling thread's CPU allocations come. They come from no device if it is kHost, or kReserved,
-// which is the memory that was reserved for a queued kernel.
+// Where the calling thread's CPU allocations come from: the index of a device; kHost for host memory; kReserved for the
+// memory that was reserved for a queued kernel.
 constexpr DeviceIndex kHost = -1, kReserved = -2;
 thread_local DeviceIndex computing_device = kHost;
 thread_local bool only_writes = false;
@@ -63,7 +63,7 @@ class CpuAllocator : public c10::Allocator {
     if (!in_kernel_window(pointer)) {
       host_->raw_deleter()(pointer);
     } else if (
-        C10_LIKELY(computing_device != kReserved || !reserved->has(pointer))) { // the result owns reserved memory
+        C10_LIKELY(computing_device != kReserved || !reserved->has(pointer))) { // results own the reserved memory
       device_allocator()->raw_deleter()(pointer);
     }
   }
@@ -107,7 +107,7 @@ KernelAllocations::~KernelAllocations() {
 }
 
 ReservedAllocations::ReservedAllocations(ArrayRef<ReservedMemory> memory) : reserved_(memory.begin(), memory.end()) {
-  computing_device = kReserved; // it was kHost: only threads of the device come here
+  computing_device = kReserved; // the value was kHost: only threads of the device run queued kernels
   reserved = this;
 }
 

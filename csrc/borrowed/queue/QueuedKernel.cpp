@@ -82,8 +82,9 @@ QueuedKernel::Misplaced QueuedKernel::compute() {
 }
 
 bool QueuedKernel::is_at_reserved_address(const Reserved& wanted, const Tensor& result) const {
-  if (!wanted
-           .memory) { // nobody asked for this result; oneDNN computes the gradients of a weight and of a bias together all the same
+  // Nobody asked for this result. The kernel may compute it all the same: oneDNN computes the gradients of a weight and
+  // of a bias together.
+  if (!wanted.memory) {
     return true;
   }
   TORCH_INTERNAL_ASSERT(
