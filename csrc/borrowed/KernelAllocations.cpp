@@ -118,13 +118,13 @@ ReservedAllocations::~ReservedAllocations() {
 
 DataPtr ReservedAllocations::allocate(size_t size) {
   const auto has_size = [&](const auto& each) { return each.second == size; };
-  const size_t turn = std::count_if(allocated_.begin(), allocated_.end(), has_size);
+  const size_t position = std::count_if(allocated_.begin(), allocated_.end(), has_size);
   bool is_reserved_size = false;
   DataPtr data;
   for (const ReservedMemory& memory : reserved_) {
     if (memory.storage->nbytes() == size) {
       is_reserved_size = true;
-      if (memory.turn == turn) {
+      if (memory.position == position) {
         void* address = memory.storage->mutable_data();
         data = {address, address, &c10::detail::deleteNothing, Device(DeviceType::CPU)};
       }
@@ -148,7 +148,7 @@ bool ReservedAllocations::has(const void* address) const {
   });
 }
 
-std::optional<size_t> ReservedAllocations::turn_of(const void* address) const {
+std::optional<size_t> ReservedAllocations::position_of(const void* address) const {
   for (auto last = allocated_.end(); last != allocated_.begin();) {
     --last;
     if (last->first == address) {

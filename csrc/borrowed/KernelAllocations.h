@@ -30,7 +30,7 @@ class OPENREG_API KernelAllocations {
 // Memory for a result of a kernel that runs later.
 struct ReservedMemory {
   StorageImpl* storage; // a CPU twin
-  size_t turn;          // how many allocations of the same size come before that of the result
+  size_t position;      // how many allocations of the same size the kernel makes before that of the result
 };
 
 // As long as it lives, the allocations at the reserved positions get the reserved memory, and all others are
@@ -46,8 +46,8 @@ class OPENREG_API ReservedAllocations {
   DataPtr allocate(size_t size);
   bool has(const void* address) const;
 
-  // The turn that the last allocation at `address` had. nullopt: no result has the size of that allocation.
-  std::optional<size_t> turn_of(const void* address) const;
+  // The position of the last allocation at `address` among those of its size. nullopt: no result has that size.
+  std::optional<size_t> position_of(const void* address) const;
 
  private:
   c10::SmallVector<ReservedMemory, 4> reserved_;
