@@ -128,7 +128,7 @@ bool launch(c10::Stream stream, std::unique_ptr<QueuedKernel>& kernel, unsigned 
     return false;
   }
   OPENREG_CHECK(error);
-  kernel.release(); // the call deletes it
+  kernel.release(); // the queued call deletes it
   return true;
 }
 // LITERALINCLUDE END: QUEUE LAUNCH
