@@ -29,7 +29,7 @@ class Picture:
         )
 
     def box(self, x: float, y: float, width: float, height: float, *lines: str, kind: str = "box") -> None:
-        """The first line is a name in code, the others say what it is."""
+        """Draws a box with text. The first line is a name in code; the other lines say what the name stands for."""
         for layer in ("under", kind):  # the colours of some kinds are transparent
             self.parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" class="{layer}"/>')
         top = y + height / 2 - 9 * (len(lines) - 1) + 5
@@ -48,7 +48,8 @@ class Picture:
             '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
             'orient="auto"><path d="M0 0 L8 4 L0 8 z" class="head"/></marker></defs>'
         )
-        # Narrower, the smallest letters could not be read, so the picture scrolls; wider, they would be headlines.
+        # On a narrow screen the picture scrolls, so that its smallest letters can be read. On a wide screen it does not
+        # grow further, because its letters would be larger than those of headlines.
         widths = f"min-width: {self.width * 3 // 4}px; max-width: {self.width * 8 // 7}px"
         return (
             f'<figure class="picture"><div><svg viewBox="0 0 {self.width} {self.height}" role="img" '
@@ -265,8 +266,8 @@ def sharing() -> Picture:
 
 
 def profiled() -> Picture:
-    """Runs a program, and draws its trace as the viewers do: what was recorded, with its lengths."""
-    # Where the processor can be traced from outside, Kineto says on stderr that it begins and ends.
+    """Runs a program, and draws its trace as trace viewers do: the length of a bar is the time that was recorded."""
+    # If the system has USDT probes, Kineto otherwise writes lines that begin with "USDT:" to stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "10")
     import torch
 
@@ -280,7 +281,7 @@ def profiled() -> Picture:
             torch.tan(x)
         torch.accelerator.synchronize()
 
-    x = torch.ones(30_000, device="openreg")  # so few that no OpenMP team computes them
+    x = torch.ones(30_000, device="openreg")  # so few elements that one thread computes them
     y = torch.ones(200, 500, device="openreg")
     result = torch.empty(200, 500, pin_memory=True)
     with openreg.execution_mode("async"), tempfile.TemporaryDirectory() as folder:
@@ -296,7 +297,7 @@ def profiled() -> Picture:
     def length(trace: Trace) -> float:
         return max(event.end for event in trace.host) - min(event.begin for event in trace.host)
 
-    trace = min(traces, key=length)  # the one that other programs of the machine disturbed least
+    trace = min(traces, key=length)  # the run that other programs of the machine disturbed least
     begin = min(event.begin for event in trace.host)
     end = max(event.end for event in trace.host)
     rows = {"operators": 30, "calls": 86}
@@ -354,7 +355,7 @@ memory._dump_snapshot(sys.argv[1])
 
 
 def snapshot_of_a_training(file: Path) -> None:
-    """Runs TRAINING in a process of its own, since the history of memory is a process's, and writes its snapshot."""
+    """Runs TRAINING in a separate process, because a process has one memory history, and writes its snapshot."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "train.py"
         program.write_text(TRAINING.lstrip())
@@ -362,7 +363,7 @@ def snapshot_of_a_training(file: Path) -> None:
 
 
 class Course:
-    """The first picture of a memory page, of a real run: what ``python -m torch_openreg memory --html`` draws."""
+    """The first picture of the page that ``python -m torch_openreg memory --html`` writes, drawn from a real run."""
 
     def svg(self) -> str:
         """As Picture.svg()."""
@@ -401,7 +402,7 @@ PICTURES = (
 
 
 def draw_all(folder: Path) -> None:
-    """Writes each picture as an HTML figure, to be included with a `raw` directive."""
+    """Writes each picture as an HTML figure, which a page includes with a `raw` directive."""
     for draw in PICTURES:
         generated.write(folder / f"{draw.__name__}.html", draw().svg())
 

@@ -29,7 +29,7 @@ def test_device_times_are_those_of_the_kernels(
     run_python: Callable[..., subprocess.CompletedProcess[str]], mode: str
 ) -> None:
     result = run_python(PROGRAM, OPENREG_EXECUTION=mode)
-    # Where the processor can be traced from outside, PyTorch's own Kineto says that it begins and ends.
+    # If the system has USDT probes, PyTorch's Kineto writes such lines when a trace begins and ends.
     assert [line for line in result.stderr.splitlines() if not line.startswith("USDT:")] == []
     wall, events = json.loads(result.stdout)
     times: dict[str, list[float]] = {}

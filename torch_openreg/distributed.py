@@ -1,7 +1,8 @@
-"""The backend ``occl`` of ``torch.distributed``: what NCCL is on CUDA. With ``TORCH_OPENREG_AS=cuda`` it is "nccl".
+"""The backend ``occl`` of ``torch.distributed``. It is for this device what NCCL is for CUDA.
 
-Programs need not import this module: a process group for the device finds the backend, as the default or as
-``backend="occl"``. The module is for the backend's options, such as
+With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. Programs need not import this module: a process
+group for the device finds the backend, as the default or as ``backend="occl"``. The module is for the backend's
+options, such as
 ``init_process_group(..., pg_options=ProcessGroupOCCL.Options(is_high_priority_stream=True))``.
 """
 
@@ -24,7 +25,7 @@ __all__ = ["ProcessGroupOCCL"]
 
 
 def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
-    """Makes a process group. ``Backend.register_backend(..., extended_api=True)`` calls such a function."""
+    """Makes a process group. The loader passes this function to ``Backend.register_backend(extended_api=True)``."""
     if pg_options is None:
         pg_options = ProcessGroupOCCL.Options()
     elif not isinstance(pg_options, ProcessGroupOCCL.Options):
@@ -36,7 +37,7 @@ def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
 
 
 def _make_gloo(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
-    # PyTorch has no headers of gloo, so C++ code outside of PyTorch cannot make this object.
+    # PyTorch does not ship gloo's headers, so C++ code outside of PyTorch cannot make this object.
     gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
     gloo._set_sequence_number_for_group()
     return gloo

@@ -1,7 +1,7 @@
 """The optional abilities of a backend. The kit discovers an ability by using it in the smallest way.
 
-An ability is a function of the device. It returns if the backend has the ability, and raises if not. The exception is
-the reason in the report.
+An ability is a function of the device. The function returns if the backend has the ability, and raises otherwise. The
+report gives the exception as the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _missing(name: str, device: str) -> str | None:
 def require(names: tuple[str, ...], device: str) -> None:
     """Raises NotOffered, with the reason, if the backend lacks one of the abilities ``names``.
 
-    If there is no such device at all, raises PyTorch's own error: this is a failure, and not a missing ability.
+    If PyTorch has no such device at all, raises PyTorch's own error, which is a failure and not a missing ability.
     """
     torch.empty(0, device=device)
     for name in names:

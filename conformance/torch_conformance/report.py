@@ -12,13 +12,13 @@ from .registry import LEVELS, all_checks, level_of
 from .runner import BAD, RESULTS, Record
 
 VERSION = "0.1.0"
-_IN_FULL = 12  # the number of failures that the text explains; it names the others
+_IN_FULL = 12  # the number of failures that the text explains; of all others it gives the names only
 
-# Sweeps have no function of their own, so their metadata is that of their kind.
+# A case of a sweep has no function with a docstring. Its metadata is the same for all cases of its kind.
 _SWEPT = {
     "operators/op": (
         "The operator gives what the CPU gives, for the samples of PyTorch's op_db.",
-        "A wrong operator is silent: the model trains, and is worse.",
+        "A wrong operator raises no error: the model trains, and is worse.",
         "torch/testing/_internal/common_methods_invocations.py",
         "operators",
     ),
@@ -36,7 +36,7 @@ _SWEPT = {
     ),
     "trains/optimizer": (
         "The optimizer takes the CPU's steps, for the settings of PyTorch's optim_db.",
-        "An optimizer on an accelerator takes the foreach form by default, which the CPU does not.",
+        "On an accelerator an optimizer uses its foreach form by default, and on the CPU it does not.",
         "torch/testing/_internal/common_optimizers.py",
         "operators",
     ),
@@ -67,7 +67,7 @@ def script(name: str, device: str, proves: str) -> str:
 
 
 def metadata(name: str) -> dict[str, str]:
-    """What the check proves, why it matters, where PyTorch defines it, and the chapter."""
+    """What the check proves, why it matters, where PyTorch defines the behaviour, and the chapter about it."""
     check = all_checks().get(name)
     if check is not None:
         return {"proves": check.proves, "why": check.why, "defined": check.defined, "chapter": check.chapter}

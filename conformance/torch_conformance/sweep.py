@@ -1,8 +1,8 @@
 """PyTorch's databases of operators, modules and optimizers as checks: the device against the CPU.
 
-A name is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. The operators of
-`mixes` are swept too. The samples are made
-on the CPU and copied to the device. Results are compared with the CPU's, within the tolerances of `_tolerance`.
+The name of a case is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. Cases
+with operands on two devices come from `mixes`, and are named ``operators/devices/...``. The samples are made on the CPU
+and copied to the device. The results are compared with the CPU's, within the tolerances of `_tolerance`.
 """
 
 from __future__ import annotations
@@ -181,13 +181,14 @@ def run(name: str, device: str) -> str:
     return _run_optimizer(_optimizers()[entry], form, device)
 
 
-# Messages with which a device says that it has no kernel.
+# The messages of a device that has no kernel for an operator or a dtype.
 _ABSENT = re.compile(
     r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
 )
 
 
 def _device_side(function: Callable[[], Any]) -> Any:
+    """Calls ``function``. Raises NotOffered if its error says that the device has no kernel."""
     try:
         return function()
     except (NotImplementedError, RuntimeError, TypeError) as error:
@@ -226,7 +227,7 @@ def _compare(actual: Any, expected: Any, device: str, values: bool = True, **tol
     assert len(got) == len(wanted), f"{len(got)} tensors, the CPU gives {len(wanted)}"
     for a, e in zip(got, wanted, strict=True):
         if e.numel() == 0 and values:
-            continue  # the CPU leaves out results that it does not need later, such as statistics
+            continue  # the CPU leaves a result without elements if nothing needs it later, such as statistics
         assert a.shape == e.shape, f"shape {tuple(a.shape)}, the CPU's {tuple(e.shape)}"
         assert a.dtype == e.dtype, f"dtype {a.dtype}, the CPU's {e.dtype}"
         assert e.device.type != "cpu" or torch.device(device).type in (a.device.type, "cpu"), f"on {a.device}"
@@ -326,7 +327,7 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
             expected = call("cpu")
         except Exception as error:
             if form != "error":
-                continue  # the CPU itself cannot do this
+                continue  # the CPU raises too, so there is no result to compare with
             try:
                 _device_side(lambda: call(device))
             except NotOffered:

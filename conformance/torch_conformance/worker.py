@@ -1,7 +1,7 @@
 """A worker process. It runs the checks that standard input names, one JSON object on each line, and answers each.
 
-The answers go to the original standard output. The output of checks goes to standard error, where the runner finds the
-last words of a process that died.
+The answers go to the original standard output. The output of checks goes to standard error. If the process dies, the
+runner reads the reason there.
 """
 
 from __future__ import annotations

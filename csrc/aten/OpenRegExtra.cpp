@@ -5,11 +5,11 @@
 #include "native/Elementwise.h"
 #include "native/Recurrent.h"
 
-// Operators beyond the minimal set that the device computes in its own way, one kind of registration after the other.
+// Operators beyond the minimal set for which the device has its own kernels, in the order of the kinds of registration.
 namespace at::openreg {
 namespace {
 
-// Kernels that PyTorch expects of an accelerator. The CPU has none, has others with other numbers, or has slower ones.
+// Kernels that PyTorch expects of an accelerator. The CPU's kernel does not exist, gives other numbers, or is slower.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", _thnn_fused_lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);
@@ -59,9 +59,9 @@ TORCH_LIBRARY_IMPL(openreg, FuncTorchBatched, m) {
 // LITERALINCLUDE END: CUSTOM OPERATOR VMAP
 
 // LITERALINCLUDE START: CUSTOM OPERATOR EXISTING NAMESPACE
-// An operator in somebody else's namespace, here PyTorch's own; the prefix keeps it out of later versions' way. Its
-// kernel is made of operators that have derivatives, so it needs no other registration: forward, backward, meta,
-// autocast and vmap follow from theirs.
+// An operator in a namespace that another library owns, here PyTorch's. With the prefix in its name, the operator does
+// not collide with one that a later version of PyTorch adds. Its kernel calls operators that have derivatives. So it
+// needs no other registration: forward, backward, meta, autocast and vmap follow from those operators.
 TORCH_LIBRARY_FRAGMENT(aten, m) {
   m.def("openreg_hypotenuse(Tensor self, Tensor other) -> Tensor", openreg_hypotenuse);
 }

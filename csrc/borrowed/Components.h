@@ -10,9 +10,10 @@ namespace at::openreg {
 
 using ComponentFn = c10::function_ref<Tensor(const Tensor&)>;
 
-// One more reference to `tensor`. PyTorch takes the GIL for the second one of a tensor that Python knows.
+// One more reference to `tensor`. If Python knows the tensor, PyTorch takes the GIL for the second reference.
 inline Tensor new_reference(const TensorImpl* tensor) {
-  return Tensor(c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(const_cast<TensorImpl*>(tensor)));
+  using Pointer = c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>;
+  return Tensor(Pointer::reclaim_copy(const_cast<TensorImpl*>(tensor)));
 }
 
 // A tensor of the same layout on `backend`, each component replaced by `fn(component)`. A nested tensor's table of sizes
@@ -22,7 +23,8 @@ Tensor map_components(const Tensor& tensor, c10::BackendComponent backend, Compo
 // Calls `fn` with each component, or with the tensor itself if it has none.
 void for_each_component(const TensorImpl& tensor, c10::function_ref<void(const TensorImpl&)> fn);
 
-// Carries what an in-place operator changed in `from`, an alias of `to`, over to `to`.
+// `from` is the alias of `to`, and an in-place operator has changed it. Gives `to` the same components, each replaced
+// by `fn(component)`, and the same sizes.
 void write_back_components(const Tensor& from, const Tensor& to, ComponentFn fn);
 
 } // namespace at::openreg

@@ -12,8 +12,8 @@
 #include "KernelScope.h"
 #include "queue/Queue.h"
 
-// Copies with conversion of dtype, layout and the lazy conj and neg bits: the CPU's copy_ over aliases. The bits stay on the
-// aliases, so nothing is materialised.
+// Copies that convert the dtype, the layout, or the lazy conj and neg bits. They run the CPU's copy_ on aliases. An
+// alias has the same lazy bits as its device tensor, so no operand is materialised first.
 namespace at::openreg {
 namespace {
 
@@ -66,7 +66,7 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::Device
     const auto [self, source, non_blocking] = *static_cast<const std::tuple<Tensor*, const Tensor*, bool>*>(data);
     const auto visit_all = [&](const Tensor& tensor, unsigned access) {
       const bool is_pinned =
-          non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy uses pinned memory after the call
+          non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy may still use it after the call
       for_each_component(*tensor.unsafeGetTensorImpl(), [&](const TensorImpl& part) {
         if (part.device().is_privateuseone() || is_pinned) {
           c10::openreg::visit_tensor(part, access, visit, context);
@@ -88,7 +88,8 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::Device
   KernelScope scope(kAnywhere);
   scope.enter();
   if (C10_UNLIKELY(have_components(self, source))) {
-    // Replaces components rather than bytes: the CPU's kernel makes them in host memory, write_back() moves them.
+    // The copy replaces the components of `self`. The CPU's kernel makes the new components in host memory, and
+    // write_back() moves them to the device.
     scope.alias(self)->copy_(*scope.alias(source), non_blocking);
     scope.write_back();
     return;

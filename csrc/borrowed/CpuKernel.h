@@ -128,7 +128,7 @@ struct CpuKernel<Op, Result(Args...)> {
   }
 };
 
-// `route`, or the boxed form of CpuKernel where the call may be queued.
+// Calls `route` if the device executes inline, and otherwise run_boxed(), which may queue the call.
 template <class Op, auto route, class Schema = typename Op::schema>
 using Unboxed = InlineOrQueued<Op, route, &run_boxed, Schema>;
 

@@ -34,12 +34,12 @@ c10::IValue map_tensors(c10::IValue&& value, const Fn& fn) {
   return std::move(value);
 }
 
-} // namespace
-
 c10::DispatchKey cpu_key_of(c10::DispatchKeySet keys) { // SparsePrivateUse1 -> SparseCPU
   return c10::toRuntimePerBackendFunctionalityKey(
       c10::toFunctionalityKey(keys.highestPriorityTypeId()), c10::BackendComponent::CPUBit);
 }
+
+} // namespace
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(

@@ -9,8 +9,8 @@
 namespace c10::openreg {
 namespace {
 
-// The device from which the calling thread's CPU allocations come. They come from no device if it is kHost, or kReserved,
-// which is the memory that was reserved for a queued kernel.
+// Where the calling thread's CPU allocations come from: the index of a device; kHost for host memory; kReserved for the
+// memory that was reserved for a queued kernel.
 constexpr DeviceIndex kHost = -1, kReserved = -2;
 thread_local DeviceIndex computing_device = kHost;
 thread_local bool only_writes = false;
@@ -63,7 +63,7 @@ class CpuAllocator : public c10::Allocator {
     if (!in_kernel_window(pointer)) {
       host_->raw_deleter()(pointer);
     } else if (
-        C10_LIKELY(computing_device != kReserved || !reserved->has(pointer))) { // the result owns reserved memory
+        C10_LIKELY(computing_device != kReserved || !reserved->has(pointer))) { // results own the reserved memory
       device_allocator()->raw_deleter()(pointer);
     }
   }
@@ -107,7 +107,7 @@ KernelAllocations::~KernelAllocations() {
 }
 
 ReservedAllocations::ReservedAllocations(ArrayRef<ReservedMemory> memory) : reserved_(memory.begin(), memory.end()) {
-  computing_device = kReserved; // it was kHost: only threads of the device come here
+  computing_device = kReserved; // the value was kHost: only threads of the device run queued kernels
   reserved = this;
 }
 
@@ -118,13 +118,13 @@ ReservedAllocations::~ReservedAllocations() {
 
 DataPtr ReservedAllocations::allocate(size_t size) {
   const auto has_size = [&](const auto& each) { return each.second == size; };
-  const size_t turn = std::count_if(allocated_.begin(), allocated_.end(), has_size);
+  const size_t position = std::count_if(allocated_.begin(), allocated_.end(), has_size);
   bool is_reserved_size = false;
   DataPtr data;
   for (const ReservedMemory& memory : reserved_) {
     if (memory.storage->nbytes() == size) {
       is_reserved_size = true;
-      if (memory.turn == turn) {
+      if (memory.position == position) {
         void* address = memory.storage->mutable_data();
         data = {address, address, &c10::detail::deleteNothing, Device(DeviceType::CPU)};
       }
@@ -148,7 +148,7 @@ bool ReservedAllocations::has(const void* address) const {
   });
 }
 
-std::optional<size_t> ReservedAllocations::turn_of(const void* address) const {
+std::optional<size_t> ReservedAllocations::position_of(const void* address) const {
   for (auto last = allocated_.end(); last != allocated_.begin();) {
     --last;
     if (last->first == address) {

@@ -5,15 +5,16 @@
 
 #include "../runtime/OpenRegException.h"
 
-// Where the CPU's kernels allocate. PyTorch has one allocator for the CPU, which the first kernel replaces by one that can
-// hand out memory of a device.
+// Decides where the CPU's kernels allocate. PyTorch has one allocator for the CPU. The first kernel replaces this
+// allocator by one that can also hand out device memory.
 namespace c10::openreg {
 
 // As long as it lives, the calling thread's CPU allocations come from `device`: the outputs and temporaries of a kernel that
 // runs on the device are the device's memory, counted and limited as such. With index -1 the CPU allocates as usual.
 //
-// A kernel that `only_writes` to its arguments (in-place, out=) allocates temporaries only. CUDA's kernel has most of them
-// in registers, so a temporary for which the device has no room is host memory.
+// `only_writes`: the kernel writes its arguments only (in-place, out=), so all its allocations are temporaries. CUDA's
+// kernel keeps most of these in registers. Therefore a temporary for which the device has no room is host memory, and
+// no error.
 class OPENREG_API KernelAllocations {
  public:
   explicit KernelAllocations(DeviceIndex device, bool only_writes = false);
@@ -29,12 +30,12 @@ class OPENREG_API KernelAllocations {
 // Memory for a result of a kernel that runs later.
 struct ReservedMemory {
   StorageImpl* storage; // a CPU twin
-  size_t turn;          // how many allocations of the same size come before that of the result
+  size_t position;      // how many allocations of the same size the kernel makes before that of the result
 };
 
-// As long as it lives, the allocation whose turn it is gets the reserved memory, and all others are temporaries. It serves
-// kernels that run later: their results have device memory already, and memory that the allocator thinks free on the stream
-// may still be in use by work that was queued before.
+// As long as it lives, the allocations at the reserved positions get the reserved memory, and all others are
+// temporaries. It serves queued kernels, whose results got device memory at the launch. A queued kernel must not take
+// memory that the allocator counts as free: kernels that were queued before the free may still use that memory.
 class OPENREG_API ReservedAllocations {
  public:
   explicit ReservedAllocations(ArrayRef<ReservedMemory> reserved);
@@ -45,15 +46,16 @@ class OPENREG_API ReservedAllocations {
   DataPtr allocate(size_t size);
   bool has(const void* address) const;
 
-  // The turn that the last allocation at `address` had. nullopt: no result has the size of that allocation.
-  std::optional<size_t> turn_of(const void* address) const;
+  // The position of the last allocation at `address` among those of its size. nullopt: no result has that size.
+  std::optional<size_t> position_of(const void* address) const;
 
  private:
   c10::SmallVector<ReservedMemory, 4> reserved_;
-  c10::SmallVector<std::pair<const void*, size_t>, 4> allocated_; // of the sizes that are reserved
+  c10::SmallVector<std::pair<const void*, size_t>, 4> allocated_; // the allocations so far that have a reserved size
 };
 
-// The allocator of a twin. What a kernel resizes is a result and no temporary, so its memory is required.
+// The allocator with which a kernel resizes a twin. The new memory belongs to a result and is no temporary, so a full
+// device is an error.
 Allocator* twin_allocator();
 
 // Whether `address` lies in the kernel window of a device.

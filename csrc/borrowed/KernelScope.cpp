@@ -22,7 +22,7 @@ struct AliasImpl final : c10::TensorImpl {
     imitate(like);
   }
 
-  // Makes the tensor as a new one for the same backend would be.
+  // Gives this object the state that the constructor with these arguments would give to a new one.
   void reuse(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like) {
     storage_ = std::move(storage);
     data_type_ = like.dtype();
@@ -41,7 +41,7 @@ struct AliasImpl final : c10::TensorImpl {
 
  private:
   void imitate(const c10::TensorImpl& like) {
-    if (C10_LIKELY(like.key_set().has_any(c10::inplace_or_view_ks))) { // no inference tensor
+    if (C10_LIKELY(like.key_set().has_any(c10::inplace_or_view_ks))) { // `like` is no inference tensor
       const auto backend = key_set_.highestBackendKey();
       key_set_ = key_set_ | c10::getAutogradRelatedKeySetFromBackend(backend) |
                  c10::getAutocastRelatedKeySetFromBackend(backend);
@@ -62,7 +62,7 @@ struct AliasImpl final : c10::TensorImpl {
 };
 
 // The CPU aliases of the thread that are not in use. Filling in an alias is cheaper than making and dropping one.
-constexpr size_t kKeptAliases = 256; // an optimizer's
+constexpr size_t kKeptAliases = 256; // enough for one step of an optimizer
 thread_local std::vector<c10::intrusive_ptr<AliasImpl>> kept_aliases;
 
 Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::TensorImpl& like) {
@@ -122,9 +122,9 @@ void KernelScope::add_device(Device device) {
   }
 }
 
-// Whether CUDA's kernel would make the host wait for the operands' values. Indexing waits if an index is a mask, because
-// the true elements are counted first. A number for the elements of one mask needs no count: that is masked_fill_()
-// (canDispatchToMaskedFill() in TensorAdvancedIndexingUtils.h).
+// Whether CUDA's kernel would make the host wait for the operands' values. Indexing waits if an index is a mask,
+// because CUDA first counts the true elements. If a single mask is the index and the value is one number, CUDA calls
+// masked_fill_(), which needs no count (canDispatchToMaskedFill() in TensorAdvancedIndexingUtils.h).
 bool KernelScope::waits_for_data() const {
   size_t indices = 0, masks = 0;
   bool sets_number = false;
@@ -156,13 +156,14 @@ void KernelScope::enter() {
       c10::openreg::tell_wait(c10::openreg::current_stream_handle(device_));
     }
   }
-  // A kernel that is not PyTorch's may keep what it makes, as a CPU tensor: that must be the host's memory.
+  // A kernel that is not PyTorch's may keep a CPU tensor that it made. The memory of that tensor must be host memory.
   allocations_.emplace(cpu_result_ || !traits_.builtin ? -1 : device_, traits_.only_writes);
   excluded_.emplace(kExcluded);
 }
 
-// The memory of the arguments, and after the kernel also that of its results. Asked at the begin and at the end. A number on
-// another device is left out: CUDA's operators fetch it, and check_devices() has made the host wait for it.
+// Tells the memory of the arguments. It is called when the kernel begins and when the kernel ends; at the end, it also
+// tells the memory of the results. A 0-dim tensor of another device is left out: CUDA's operators fetch its value, and
+// check_devices() has made the host wait for that value.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const Operand& each : operands_) {
     const unsigned access = !at::openreg::is_written(traits_, *each.argument, training_) ? orAccessRead
@@ -228,7 +229,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   const auto& impl = *tensor->unsafeGetTensorImpl();
   Tensor cpu;
   if (C10_UNLIKELY(!tensor->is_privateuseone())) {
-    cpu = *tensor; // a CPU operand is its own alias
+    cpu = *tensor;
   } else if (C10_LIKELY(!has_components(impl))) {
     cpu = make_alias(twin(impl), impl);
   } else {
@@ -280,7 +281,7 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
   if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage) && !is_cow)) {
     return c10::openreg::twin_of(storage);
   }
-  for (const Alias& known : aliases_) { // one twin, or the kernel would not see that operands overlap
+  for (const Alias& known : aliases_) { // operands over one storage share a twin, so the kernel sees that they overlap
     if (known.device->has_storage() && known.device->storage().unsafeGetStorageImpl() == storage) {
       return new_reference(known.cpu.storage().unsafeGetStorageImpl());
     }
@@ -295,10 +296,11 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
   return c10::openreg::twin_of(storage);
 }
 
-// Whether the operator writes a tensor over `storage`. A copy-on-write storage that is written must have memory of its own
-// before the kernel runs, for two reasons. The last one that shares the memory keeps it without a copy, but a copy-on-write
-// twin would be one more that shares. And a kernel may resize an out= argument, which PyTorch forgets to tell a
-// copy-on-write storage (StorageImpl::set_data_ptr_noswap).
+// Whether the operator writes a tensor over `storage`. A copy-on-write storage that is written must have memory of its
+// own before the kernel runs, for two reasons. First, the last storage that shares the memory keeps the memory without
+// a copy; a copy-on-write twin would share the memory too, and so would cause a copy. Second, a kernel may resize an
+// out= argument. PyTorch then calls StorageImpl::set_data_ptr_noswap(), which leaves the materializer of a
+// copy-on-write storage in place.
 bool KernelScope::is_written(const c10::StorageImpl* storage) const {
   return std::any_of(operands_.begin(), operands_.end(), [&](const Operand& each) {
     return at::openreg::is_written(traits_, *each.argument, training_) && each.tensor->has_storage() &&
@@ -306,7 +308,8 @@ bool KernelScope::is_written(const c10::StorageImpl* storage) const {
   });
 }
 
-// Gives each copy-on-write operand that the kernel wrote the copy that the kernel made of it.
+// If the kernel wrote to a copy-on-write twin, the twin has a copy of the memory. Gives that copy to the device
+// storage.
 void KernelScope::separate() {
   for (const Alias& known : aliases_) {
     if (known.device->is_privateuseone() && known.device->has_storage() && known.cpu.defined()) {
@@ -317,7 +320,7 @@ void KernelScope::separate() {
 }
 
 Generator KernelScope::generator(const std::optional<Generator>& generator) const {
-  if (device_ < 0) { // only the generator is the device's: the CPU's kernel refuses it in its own words
+  if (device_ < 0) { // no tensor is on the device, only the generator: the CPU's kernel refuses such a generator
     return generator.value_or(Generator());
   }
   return c10::openreg::generator_of(generator, device_).cpu_generator();
@@ -345,7 +348,7 @@ Tensor KernelScope::result(Tensor&& tensor) {
       tensor.layout(),
       ", which the openreg device does not have. Call .cpu() first.");
   if (C10_UNLIKELY(has_cow_)) {
-    separate(); // the copy that the kernel wrote belongs to the operand: it is no fresh memory
+    separate(); // a copy that the kernel made of an operand belongs to that operand, and is no fresh memory
   }
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   if (!c10::openreg::is_fresh(storage)) {

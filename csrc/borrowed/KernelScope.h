@@ -13,8 +13,8 @@
 #include "KernelAllocations.h"
 #include "Twin.h"
 
-// Runs a CPU kernel in place on device memory. Nothing is copied: the kernel gets *aliases*, CPU tensors over the same
-// bytes, and what it allocates is device memory that becomes the result.
+// Runs a CPU kernel in place on device memory. Nothing is copied: the kernel gets *aliases*, which are CPU tensors over
+// the same bytes. The memory that the kernel allocates is device memory, and becomes the memory of the results.
 //
 //   KernelScope scope(traits);
 //   scope.add_operand(self, ...);               // 1. find the common device, refuse mixed ones as CUDA does
@@ -28,8 +28,8 @@
 //   - The kernel sees CPU tensors only, so autograd, autocast and device guards are off while it runs.
 namespace at::openreg {
 
-// The modes that are off while a kernel of the device runs: they have seen the device tensors, and must not see the CPU
-// tensors that stand for them.
+// The dispatch keys that are off while a kernel of the device runs. Autograd and autocast have handled the device
+// tensors already, and must not handle the CPU tensors that stand for them.
 constexpr c10::DispatchKeySet kExcluded =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
@@ -48,7 +48,7 @@ class KernelScope : public DeviceCheck {
   KernelScope& operator=(const KernelScope&) = delete;
 
   // ---- 1. before the kernel
-  void add_device(Device device); // the argument of a factory
+  void add_device(Device device); // the device argument of a factory
   void add_flag(bool flag, const c10::Argument& argument) {
     if (C10_UNLIKELY(traits_.keeps_statistics && argument.name() == "training")) {
       training_ = flag;
@@ -57,14 +57,14 @@ class KernelScope : public DeviceCheck {
   void enter(); // waits for the stream's turn
 
   // ---- 2. around the kernel
-  // An undefined or CPU tensor is its own alias. The first form borrows the tensor until the scope ends, because
-  // another reference to a tensor that Python holds would take the GIL. It lends the alias, which saves two atomic
-  // instructions.
+  // The CPU tensor that stands for `tensor`. An undefined or CPU tensor is its own alias. The first form borrows
+  // `tensor` until the scope ends, because a second reference to a tensor that Python holds would take the GIL. The
+  // alias that the first form returns is borrowed too, which saves two atomic instructions.
   c10::MaybeOwned<Tensor> alias(const Tensor& tensor);
   Tensor alias(Tensor&& tensor);
   Generator generator(const std::optional<Generator>& generator) const;
 
-  // ---- 3. after it
+  // ---- 3. after the kernel
   // The device tensor of a result. For an alias this is its device tensor, for a view of an alias a view of that tensor,
   // and for fresh memory a tensor that owns the memory. A CPU operand is returned as it is.
   Tensor result(Tensor&& tensor);
@@ -85,13 +85,13 @@ class KernelScope : public DeviceCheck {
   }
 
  private:
-  static constexpr size_t kFewAliases = 16; // up to here a search is faster than a table
+  static constexpr size_t kFewAliases = 16; // up to this number, a search of aliases_ is faster than index_
 
   struct Alias {
     c10::MaybeOwned<Tensor> device;
     Tensor cpu;
   };
-  struct Adopted { // the result that was made of both keeps them alive
+  struct Adopted { // the storages of a result in fresh memory; the result keeps them alive
     c10::StorageImpl* cpu;
     c10::StorageImpl* device;
   };
@@ -105,7 +105,7 @@ class KernelScope : public DeviceCheck {
   std::optional<c10::openreg::KernelAllocations> allocations_;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> excluded_;
   using Index = ska::flat_hash_map<const TensorImpl*, size_t>;
-  std::unique_ptr<Index> index_; // of aliases_, once they are many
+  std::unique_ptr<Index> index_; // from a device tensor to its place in aliases_; null while aliases_ has few elements
 
   bool waits_for_data() const;
   void visit_operands(orOperandFn_t visit, void* context) const;

@@ -6,13 +6,14 @@
 #include <cstdlib>
 #include <string_view>
 
-// Weak: the OpenMP runtime is the one that PyTorch has brought along, if any.
+// Weak: the function is that of the OpenMP runtime that PyTorch has loaded. Without such a runtime it is null.
 extern "C" [[gnu::weak]] int omp_pause_resource_all(int);
 
 namespace at::openreg {
 namespace {
 
-// The state of the calling thread, or a state that nobody reads, if autograd shall have its own threads.
+// The autograd state that run_backward_on_this_thread() changes: that of the calling thread. If autograd shall have its
+// own threads, it is a state that nobody reads.
 C10_NOINLINE c10::AutogradState* autograd_state() {
   static const bool own_threads = [] {
     const char* value = std::getenv("TORCH_OPENREG_AUTOGRAD_THREADS");
@@ -26,8 +27,9 @@ C10_NOINLINE c10::AutogradState* autograd_state() {
   return own_threads ? &unread : &c10::AutogradState::get_tls_state();
 }
 
-// Takes 25 ns on a thread without a team. With a team on the launching thread and another on the device's thread, a
-// training step of a transformer took 24 ms on two processors; with one team it takes 14 ms.
+// Ends the OpenMP team of the calling thread. On a thread without a team the call takes 25 ns. With a team on the
+// launching thread and another on the device's thread, a training step of a transformer took 24 ms on two processors;
+// with one team the step takes 14 ms.
 void release_team() {
   if (omp_pause_resource_all) {
     constexpr int kSoft = 1; // omp_pause_soft

@@ -16,12 +16,12 @@
 //   - the thread that runs queued kernels releases its team when it is idle.
 namespace at::openreg {
 
-// Makes the calling thread run the next backward itself, instead of autograd's own thread for the device. To be called at
-// every kernel, because InferenceMode and others save and restore the state that holds the setting.
+// Makes the calling thread run the next backward itself, instead of autograd's own thread for the device. Must be
+// called by every kernel, because InferenceMode and other modes save and restore the state that holds this setting.
 // With TORCH_OPENREG_AUTOGRAD_THREADS=1 autograd's own thread for the device runs the backward, as on CUDA.
 void run_backward_on_this_thread();
 
-// The settings of the launching thread, which a queued kernel computes with. The constructor runs at the launch.
+// The settings of the launching thread. A queued kernel computes with them. The constructor runs at the launch.
 class LaunchSettings {
  public:
   LaunchSettings();   // may call Python (c10::openreg::launched_at()): no lock may be held

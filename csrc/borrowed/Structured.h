@@ -25,7 +25,7 @@ struct Structured final : Kernel {
   void set_output_raw_strided(int64_t index, IntArrayRef size, IntArrayRef stride, TensorOptions options) override {
     if (!output.defined()) {
       output = empty_output(size, stride, options);
-    } else if (output.sizes() != size) { // of out=; in place, TensorIterator has refused it
+    } else if (output.sizes() != size) { // an out= tensor; in place, TensorIterator has refused another size
       at::native::resize_output(output, size);
       if (!stride.empty()) {
         output.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
@@ -162,8 +162,8 @@ class SameTypeOperands {
   const TensorImpl* first_ = nullptr;
 };
 
-// The third form that PyTorch's kernels have: one function for all devices, which makes the iterator and calls the stub
-// itself. It is registered as it is.
+// A kernel of PyTorch that is one function for all devices. It makes the iterator and calls the stub itself. If
+// SameTypeOperands accepts the operands, the function runs as it is, on the device tensors.
 template <class Op, auto kernel, class Schema = typename Op::schema>
 struct SharedKernel;
 

@@ -7,8 +7,8 @@
 
 #include "../runtime/OpenRegKernel.h"
 
-// Inner kernels. PyTorch's operators compute through *stubs*, tables of one function for each device type; a backend that
-// fills its slot gets the rest of the operator (checks, type promotion, broadcasting, results) for nothing.
+// Inner kernels. PyTorch's operators compute through *stubs*: tables with one function for each device type. A backend
+// that fills its slot inherits the rest of the operator: checks, type promotion, broadcasting, and the results.
 //
 // Rule: a stub belongs here if its CPU kernel takes addresses from the iterator alone. A kernel that asks the
 // iterator's tensors for them again (a reduction in two passes), or that takes tensors, would use addresses of the

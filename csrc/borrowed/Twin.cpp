@@ -20,11 +20,12 @@ intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage, DataPtr data) {
 }
 
 intrusive_ptr<StorageImpl> make_twin(const StorageImpl* storage) {
-  return make_twin(storage, DataPtr(orGetKernelPointer(storage->data()), Device(DeviceType::CPU))); // borrowed
+  // The DataPtr has no deleter: a twin does not own the bytes.
+  return make_twin(storage, DataPtr(orGetKernelPointer(storage->data()), Device(DeviceType::CPU)));
 }
 
 // A copy-on-write storage gets memory of its own when its accessors are asked for memory to write. A kernel that writes
-// through a plain twin does not ask, so the storage must get its own memory before.
+// through a plain twin does not ask, so the storage must get its own memory before the kernel runs.
 void materialize(StorageImpl* storage) {
   if (C10_UNLIKELY(is_cow(storage))) {
     storage->mutable_data();
@@ -128,7 +129,7 @@ intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, Dev
     return copy;
   }
   DataPtr owned(address, address, data.get_deleter(), Device(DeviceType::PrivateUse1, device));
-  data.release_context(); // from now on it is borrowed
+  data.release_context(); // from now on the CPU storage is a twin, which does not own the bytes
   return make_intrusive<OpenRegStorageImpl>(size, std::move(owned), std::move(storage));
 }
 

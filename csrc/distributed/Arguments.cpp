@@ -35,7 +35,7 @@ void check_root(int64_t root, int size) {
   TORCH_CHECK_VALUE(0 <= root && root < size, "invalid root rank: ", root);
 }
 
-at::Tensor alias(const at::Tensor& tensor, at::ScalarType dtype) {
+at::Tensor flat_view(const at::Tensor& tensor, at::ScalarType dtype) {
   const auto numel = static_cast<int64_t>(tensor.nbytes() / c10::elementSize(dtype));
   const at::TensorOptions options = at::TensorOptions(at::kCPU).dtype(dtype);
   if (numel == 0) {
@@ -45,15 +45,15 @@ at::Tensor alias(const at::Tensor& tensor, at::ScalarType dtype) {
 }
 
 at::Tensor bytes_of(const at::Tensor& tensor) {
-  return alias(tensor, at::kByte);
+  return flat_view(tensor, at::kByte);
 }
 
 std::vector<at::Tensor> bytes_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> aliases;
+  std::vector<at::Tensor> views;
   for (const at::Tensor& tensor : tensors) {
-    aliases.push_back(bytes_of(tensor));
+    views.push_back(bytes_of(tensor));
   }
-  return aliases;
+  return views;
 }
 
 std::vector<at::Tensor> pieces(const at::Tensor& flat, std::vector<int64_t> splits, int64_t rows, int size) {
@@ -100,7 +100,7 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
       result.reduction.factor = supplement->double_factor;
       if (supplement->tensor_factor.defined()) {
         const at::Tensor& factor = supplement->tensor_factor;
-        result.reduction.factor_tensor = factor.is_cpu() ? factor : alias(factor, factor.scalar_type());
+        result.reduction.factor_tensor = factor.is_cpu() ? factor : flat_view(factor, factor.scalar_type());
       }
       break;
     }

@@ -11,7 +11,8 @@ namespace c10d::openreg {
 // Throws ValueError unless the tensor is dense, contiguous and on the device.
 void check_tensor(const at::Tensor& tensor);
 
-// Returns the only tensor of the list. Throws as check_tensor() does, and if the list has not exactly one tensor.
+// Returns the only tensor of the list. Throws if the list does not have exactly one tensor, or if check_tensor()
+// throws.
 const at::Tensor& check_single(const std::vector<at::Tensor>& tensors);
 
 // Throws unless the list has one tensor of this dtype for each of the `size` ranks.
@@ -19,10 +20,11 @@ void check_list(const std::vector<at::Tensor>& tensors, int size, at::ScalarType
 
 void check_root(int64_t root, int size);
 
-// A flat CPU tensor of elements of `dtype` over the bytes of a device tensor. It keeps the storage alive.
-at::Tensor alias(const at::Tensor& tensor, at::ScalarType dtype);
+// A one-dimensional CPU tensor of elements of `dtype` over the bytes of a device tensor, in the kernel window. The
+// result keeps the storage alive.
+at::Tensor flat_view(const at::Tensor& tensor, at::ScalarType dtype);
 
-// alias() with the dtype uint8, for collectives that move data of any dtype and compute nothing.
+// flat_view() with the dtype uint8, for collectives that move data of any dtype and compute nothing.
 at::Tensor bytes_of(const at::Tensor& tensor);
 std::vector<at::Tensor> bytes_of(const std::vector<at::Tensor>& tensors);
 
@@ -30,7 +32,7 @@ std::vector<at::Tensor> bytes_of(const std::vector<at::Tensor>& tensors);
 // if `splits` is empty.
 std::vector<at::Tensor> pieces(const at::Tensor& flat, std::vector<int64_t> splits, int64_t rows, int size);
 
-// How an engine computes a reduction: on elements of which type, with which operator.
+// How an engine computes a reduction: the type of the elements, and the operation.
 struct TypedReduction {
   at::ScalarType dtype;
   Reduction reduction;

@@ -4,7 +4,7 @@
 
 namespace c10d::openreg {
 
-// "occl:all_reduce" and its like, for profiles.
+// The name of a collective in profiles, such as "occl:all_reduce".
 const char* name_of(OpType type);
 
 // One call of torch.distributed. It has several chains if it is coalesced.
@@ -16,7 +16,7 @@ struct ProcessGroupOCCL::Call {
   std::shared_ptr<WorkState> state;
   std::atomic<size_t> running;  // chains that are not done
   std::mutex mutex{};           // guards `failure`, and the source and the time in `state`
-  std::exception_ptr failure{}; // the first one of the requests
+  std::exception_ptr failure{}; // of the first request that failed
 
   // A request is done; `exception` is null, or says why it failed.
   void note(const Request& request, const std::exception_ptr& exception);
@@ -24,7 +24,8 @@ struct ProcessGroupOCCL::Call {
   // The exception that the user gets for the failure of an engine.
   std::exception_ptr explain(const Request& request, const std::exception_ptr& exception) const;
 
-  // A chain is done. `completion` is the item of its stream. After the last chain, completes the work and the futures.
+  // A chain is done. `completion` is the deferred item of the chain's stream. After the last chain of the call,
+  // completes the work and the futures.
   void finish(orCompletion_t completion);
 };
 
@@ -37,14 +38,15 @@ struct ProcessGroupOCCL::Chain {
   // An orKernel's `operands`: all tensors of all requests.
   static void visit(void* data, orOperandFn_t visit, void* context);
 
-  // An orDeferredFn_t: starts the first request. `data` is a Chain, and begin() takes it over.
+  // An orDeferredFn_t: starts the first request. `data` is a Chain, which begin() owns from now on.
   static void begin(void* data, orCompletion_t completion);
 
  private:
-  // Starts request number `index`; when it is done, the one after it.
+  // Starts request number `index`. When that request is done, the next one is started.
   static void next(const std::shared_ptr<Chain>& chain, size_t index);
 
-  // Whether an injected fault drops this message (openreg_faults.h). Throws the failure of a fault.
+  // Whether an injected fault drops this message (openreg_faults.h). If a fault makes the message fail, throws that
+  // failure.
   static bool meets_fault(c10::DeviceIndex device, const Request& request);
 };
 

@@ -17,7 +17,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce(
   const TypedReduction how = reduction_of(options.reduceOp, tensor, size_, "all_reduce");
   auto request = make_request(Verb::allreduce, OpType::ALLREDUCE, tensor, options.timeout);
   set_reduction(*request, options.reduceOp, how);
-  request->inputs = request->outputs = {alias(tensor, how.dtype)};
+  request->inputs = request->outputs = {flat_view(tensor, how.dtype)};
   return submit(kCollectives, tensor.device(), std::move(request), tensors);
 }
 
@@ -39,7 +39,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce(std::vector<at::Tensor>& tenso
   auto request = make_request(Verb::reduce, OpType::REDUCE, tensor, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   request->root = static_cast<int>(options.rootRank);
-  request->inputs = request->outputs = {alias(tensor, how.dtype)};
+  request->inputs = request->outputs = {flat_view(tensor, how.dtype)};
   return submit(kCollectives, tensor.device(), std::move(request), tensors);
 }
 
@@ -53,8 +53,8 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::_reduce_scatter_base(
   const TypedReduction how = reduction_of(options.reduceOp, input, size_, "reduce_scatter_tensor");
   auto request = make_request(Verb::reduce_scatter, OpType::_REDUCE_SCATTER_BASE, output, options.timeout);
   set_reduction(*request, options.reduceOp, how);
-  request->inputs = pieces(alias(input, how.dtype), {}, size_, size_);
-  request->outputs = {alias(output, how.dtype)};
+  request->inputs = pieces(flat_view(input, how.dtype), {}, size_, size_);
+  request->outputs = {flat_view(output, how.dtype)};
   return submit(kCollectives, output.device(), std::move(request), {output});
 }
 
@@ -77,9 +77,9 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce_scatter(
   auto request = make_request(Verb::reduce_scatter, OpType::REDUCE_SCATTER, output, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   for (const at::Tensor& input : inputs[0]) {
-    request->inputs.push_back(alias(input, how.dtype));
+    request->inputs.push_back(flat_view(input, how.dtype));
   }
-  request->outputs = {alias(output, how.dtype)};
+  request->outputs = {flat_view(output, how.dtype)};
   return submit(kCollectives, output.device(), std::move(request), outputs);
 }
 

@@ -32,7 +32,7 @@ class GlooEngine final : public ThreadedEngine {
  public:
   // How a large all_reduce uses the hosts.
   struct Hosts {
-    std::shared_ptr<SharedEngine> own;   // the ranks of this host
+    std::shared_ptr<SharedEngine> own;   // the engine of this host's ranks
     c10::intrusive_ptr<Backend> leaders; // gloo between the first ranks of the hosts; null on the other ranks
   };
 
@@ -50,7 +50,7 @@ class GlooEngine final : public ThreadedEngine {
   // What this rank gets from each rank at the begin of a collective.
   struct Received {
     std::vector<Plan> plans;
-    std::vector<at::Tensor> small_data; // undefined for this rank; kInline bytes, of which the plan says how many count
+    std::vector<at::Tensor> small_data; // kInline bytes each; the plan says how many are data; undefined for this rank
   };
   void all_with_all(Request& request, const Deadline& deadline);
   Received exchange_plans(const Request& request, const Plan& own, int tag, const Deadline& deadline);
@@ -70,7 +70,7 @@ class GlooEngine final : public ThreadedEngine {
 
   const c10::intrusive_ptr<Backend> gloo_;
   Hosts hosts_;          // give_up() resets `leaders`
-  const bool is_leader_; // the first rank of its host
+  const bool is_leader_; // this rank is the first one of its host
   const int rank_;
   const int size_;
   std::mutex mutex_;

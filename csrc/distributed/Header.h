@@ -42,7 +42,8 @@ bool checks_headers();
 
 Header make_header(const Request& request);
 
-// The header of a receiver, in the words of the header that it has received: send and recv count their messages apart.
+// The header that a receiver compares with the header `sent`. In a recv it takes over the sequence number of `sent`,
+// because send and recv count their messages separately.
 Header make_header(const Request& request, const Header& sent);
 
 // Describes a collective in the words of PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL.
@@ -56,9 +57,9 @@ bool fits(const Header& own, const Header& sent, uint64_t room);
 
 [[noreturn]] void throw_mismatch(int rank, const Header& own, int other_rank, const Header& other);
 
-// What a rank sends first in a collective that goes through shared memory: the header, how many bytes the rank
-// sends to each rank, and how many it expects from each. Every rank sees the plans of all ranks, so all of them decide
-// alike.
+// What a rank sends first in a collective of SharedEngine, and in a collective of GlooEngine in which every rank waits for
+// all others: the header, how many bytes the rank sends to each rank, and how many bytes it expects from each. Except in a
+// broadcast, every rank reads the plans of all ranks, so all ranks take the same decisions.
 struct Plan {
   Header header;
   std::vector<uint64_t> sends;
@@ -70,7 +71,8 @@ size_t plan_bytes(int size);
 void write_plan(const Plan& plan, char* to);
 Plan read_plan(const char* from, int size);
 
-// Throws if the plans of two ranks do not fit together. An empty plan is that of a rank whose data this rank does not read.
+// Throws if the plans of two ranks do not fit together. If this rank does not read the data of a rank, the plan of that
+// rank is empty.
 void check_plans(int rank, const std::vector<Plan>& plans);
 
 } // namespace c10d::openreg

@@ -20,20 +20,21 @@ struct Counter {
   void wake();
 };
 
-// The memory of a rank: for collectives a plan (Header.h) and two halves for data, for messages a pipe to each rank.
+// The memory of a rank. Collectives use the plan (Header.h) and the two halves for data. Messages use the pipes to the
+// other ranks, which follow this object in memory.
 struct Mailbox {
   static constexpr size_t kHalf = 512 << 10; // bytes; it fits into the processor's cache
   static constexpr size_t kPlan = 16 << 10;  // bytes
 
   Counter posted;
   Counter taken;
-  Counter bell; // the others ring it when they have written a message to this rank, or have read one of its messages
+  Counter bell; // another rank increments it after it wrote a message to this rank, or read a message of this rank
   std::atomic<uint32_t> failed{0};
   alignas(64) char plan[kPlan];
   alignas(4096) char halves[2][kHalf];
 };
 
-// The bytes on their way from the owner of the memory to one other rank. They follow the pipe in memory.
+// The bytes on their way from the owner of the memory to one other rank. The bytes follow this object in memory.
 struct Pipe {
   alignas(64) std::atomic<uint32_t> written{0}; // bytes, modulo 2^32
   alignas(64) std::atomic<uint32_t> read{0};    // bytes, modulo 2^32; written by the receiver

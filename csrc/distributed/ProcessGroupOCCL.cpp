@@ -105,7 +105,8 @@ void ProcessGroupOCCL::waitForPendingWorks() {
   hook_.wait();
 }
 
-// Collectives that are called after this raise again: a program that uses an aborted group must hear of it.
+// From now on no stream raises a failure of the collectives that were called before. Failures of later collectives are
+// raised, because a program that uses an aborted group must get an error.
 std::vector<std::exception_ptr> ProcessGroupOCCL::end_raising() {
   std::shared_ptr<RaisedFailures> before = std::make_shared<RaisedFailures>();
   {

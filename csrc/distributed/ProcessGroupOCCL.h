@@ -93,7 +93,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
     return true;
   }
   void setTimeout(std::chrono::milliseconds timeout) override;
-  // The next collective waits longer for the other ranks, by this time.
+  // Adds this time to the timeout of the next collective, and of no later one.
   void add_ephemeral_timeout(std::chrono::milliseconds timeout) {
     ephemeral_timeout_ += timeout;
   }

@@ -33,8 +33,8 @@ bool lives(int process) {
   return name_end != std::string::npos && line[name_end + 2] != 'Z' && line[name_end + 2] != 'X';
 }
 
-// A text that is the same for all processes that see each other in /proc. As NCCL_HOSTID, the variable OCCL_HOSTID makes
-// several hosts of one.
+// A text that is the same for all processes that see each other in /proc. With different values of
+// OCCL_HOSTID, ranks on one machine count as ranks of several hosts, as with NCCL_HOSTID.
 std::string host_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -182,8 +182,9 @@ Pipe& SharedEngine::pipe(int from, int to) const {
   return *reinterpret_cast<Pipe*>(pipes + to * (sizeof(Pipe) + pipe_bytes_));
 }
 
-// Waits until `is_ready()`. The rank that makes it true changes `counter` afterwards. Throws if that cannot happen any
-// more, because the rank `rank`, or each of the others if `rank` is -1, has exited or has failed.
+// Waits until `is_ready()` is true. Another rank makes it true, and changes `counter` afterwards. Throws if that cannot
+// happen any more, because the rank `rank` has exited or has failed. If `rank` is -1, any other rank can make it true,
+// and the function throws when all of them have exited or failed.
 void SharedEngine::wait(Counter& counter, int rank, const Deadline& deadline, c10::function_ref<bool()> is_ready) {
   const auto begin = std::chrono::steady_clock::now();
   bool slept = false;
@@ -207,7 +208,7 @@ void SharedEngine::wait(Counter& counter, int rank, const Deadline& deadline, c1
       have_left = (rank < 0 && other == rank_) || has_left(other);
     }
     if (have_left) {
-      const bool became_ready = is_ready(); // before they left
+      const bool became_ready = is_ready(); // the other rank may have made it true before it exited
       TORCH_CHECK(became_ready || rank >= 0, "All other ranks have exited, or have failed in a collective");
       TORCH_CHECK(
           became_ready,

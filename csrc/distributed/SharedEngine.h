@@ -11,8 +11,9 @@
 #include "ThreadedEngine.h"
 
 // LITERALINCLUDE START: SHARED RULES
-// The engine for ranks on one host. It runs send, recv and the collectives in which all ranks take part, through device
-// memory that the ranks share (orIpcGetMemHandle). Reduce, gather and scatter stay with gloo.
+// The engine for ranks on one host. It moves the bytes through device memory that the ranks share (orIpcGetMemHandle).
+// It runs send, recv, broadcast, allreduce, allgather, reduce_scatter, alltoall and barrier. Gloo runs the other three:
+// reduce, gather and scatter.
 //
 // Collectives: each rank has a mailbox with its plan (Header.h), two halves for data, and two counters. No other rank
 // writes these.
@@ -39,12 +40,12 @@ class SharedEngine final : public ThreadedEngine {
  public:
   // Where the ranks of a group run.
   struct Placement {
-    std::shared_ptr<SharedEngine> engine; // of the ranks of this host; they count from 0 in it
+    std::shared_ptr<SharedEngine> engine; // the engine of this host's ranks, which it numbers from 0
     std::vector<int> leaders;             // the first rank of each host
   };
 
-  // Waits for the other ranks. The engine is null on all ranks if a rank cannot reach the memory of another one of its
-  // host.
+  // Waits for the other ranks. If a rank cannot open the memory of another rank of its host, the engine is null on all
+  // ranks.
   static Placement make(Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
   ~SharedEngine() override;
@@ -54,11 +55,11 @@ class SharedEngine final : public ThreadedEngine {
 
   // Runs a request on the calling thread.
   void run(Request& request) override;
-  // Makes the requests of the other ranks fail that wait for this rank.
+  // Makes the requests of other ranks fail if they wait for this rank.
   void give_up();
 
  private:
-  // Held for a whole message to the other rank, or from it: the pipes know no messages.
+  // Locks that are held for a whole message: a pipe is a stream of bytes, and does not know where a message ends.
   struct Peer {
     std::mutex sending;
     std::mutex receiving;
@@ -93,9 +94,9 @@ class SharedEngine final : public ThreadedEngine {
   std::vector<void*> memory_; // device addresses, one for each rank
   std::vector<Mailbox*> mailboxes_;
   std::vector<int> processes_;
-  std::mutex mutex_; // of the collectives
+  std::mutex mutex_; // held for a whole collective
   uint32_t stage_ = 0;
-  std::vector<char> sums_; // of the ranks before the last one, for one stage
+  std::vector<char> sums_; // one stage of a reduction: the sums over the ranks so far
   std::vector<Peer> peers_;
   std::atomic<bool> aborted_{false};
 };

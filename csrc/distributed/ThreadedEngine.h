@@ -23,7 +23,7 @@ class Deadline {
   std::chrono::steady_clock::time_point end_;
 };
 
-// An engine that runs each request on a thread of its own, where it may wait.
+// An engine that runs each request on a separate thread. run() may wait there.
 class ThreadedEngine : public Engine, public std::enable_shared_from_this<ThreadedEngine> {
  public:
   void start(std::shared_ptr<Request> request, Done done) final;

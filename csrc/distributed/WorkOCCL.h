@@ -17,12 +17,13 @@
 // A failure is raised where the program waits. wait() also queues a launch that raises the failure, so the next call
 // that synchronises with the stream raises it, such as .item(). If the Work was deleted without wait(), the stream that
 // was current in the call of the collective fails instead. DDP needs this: it keeps only the future, and must not train
-// on with wrong gradients. After the group's end (destroy_process_group(), abort()) streams raise nothing of it.
+// on with wrong gradients. After the group's end (destroy_process_group(), abort()) no stream raises a failure of the
+// group.
 // LITERALINCLUDE END: WORK RULES
 namespace c10d::openreg {
 
-// The failures of a group's collectives that became failures of the program's streams. Nobody may hear of them after
-// the group's end: the next work on those streams has nothing to do with the group.
+// The failures of a group's collectives that became failures of the program's streams. After the group's end no call
+// may raise them, because the next work on those streams has nothing to do with the group.
 class RaisedFailures final {
  public:
   // Whether a stream may raise the failure.
@@ -43,7 +44,7 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  bool heard = false;          // somebody has waited or asked, and gets the failure
+  bool heard = false;          // a call has waited for the Work or asked for its result, so that call reports a failure
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   orStream_t stream = nullptr; // the collective's own stream

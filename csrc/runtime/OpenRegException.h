@@ -5,14 +5,15 @@
 
 #define OPENREG_API __attribute__((visibility("default")))
 
-// From error codes of the device's C API to C++ exceptions, which PyTorch turns into Python's.
+// Turns error codes of the device's C API into C++ exceptions. PyTorch turns these into Python's exceptions.
 namespace c10::openreg {
 
-// Out of line: the error path stays off the hot path.
+// Throws the exception for `error`, which the C function `call` returned. Out of line, because errors are rare and the
+// check is inlined in many places.
 [[noreturn]] OPENREG_API void throw_error(orError_t error, const char* call);
 
-// Sets what throw_error() calls first. An observer of the device that stopped a call (orActivityStop) throws there its own
-// exception instead of the call's error; the handler returns if no observer stopped the call.
+// Sets the function that throw_error() calls first. If an observer of the device has stopped the call (orActivityStop),
+// the function throws the observer's own exception instead of the call's error. Otherwise it returns.
 OPENREG_API void set_stop_handler(void (*handler)());
 
 } // namespace c10::openreg

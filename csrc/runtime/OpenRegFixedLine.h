@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <utility>
 
-// Calls of the device library under a lock of this library. The device library tells its subscribers of each call, and one
-// of them, the sanitizer, asks Python for the line of the program. By the rule of locks (OpenRegMutex.h) nobody waits for
-// Python's interpreter under a lock. So the line is taken before the lock, or is not known.
+// The line of the program, for calls of the device library that are made under a lock of this library. The device
+// library tells its subscribers of each call. One subscriber, the sanitizer, then asks Python for the line of the
+// program. By the rule of locks (OpenRegMutex.h), no thread waits for Python's interpreter under a lock. So the line is
+// taken before the lock, or it is not known.
 namespace c10::openreg {
 
 // The sanitizer's function for the line of the calling thread. It waits for Python's interpreter. Null: no line is needed.
@@ -18,7 +19,7 @@ struct FixedLine {
 };
 inline thread_local FixedLine fixed_line;
 
-// While it exists, the calling thread is at `line`, and nobody asks Python.
+// As long as it lives, the sanitizer takes `line` as the calling thread's line, and does not ask Python.
 class FixLine {
  public:
   explicit FixLine(uint32_t line = 0) : outer_(std::exchange(fixed_line, FixedLine{true, line})) {}

@@ -8,8 +8,8 @@
 
 // Devices, and the current device of the calling thread.
 //
-// Rule: the current device lives in the device's runtime (orSetDevice), nowhere else. A second copy on this side would
-// disagree with it as soon as C code calls orSetDevice.
+// Rule: the current device is kept in the device library (orSetDevice), and nowhere else. A second copy in this library
+// would be wrong as soon as C code calls orSetDevice.
 namespace c10::openreg {
 
 // The number of visible devices. If the device cannot be used, the result is 0, and the first call warns. Never throws:
@@ -24,9 +24,9 @@ constexpr int kMaxDevices = 64;
 // Throws when `device` is not in [0, device_count()).
 OPENREG_API void set_device(DeviceIndex device);
 
-// Make `device` current, and return the device that was current before. A negative `device` changes nothing; the result
-// is then -1. CUDA's "maybe" form does not create a context on the device. A simulated device has no context, so here both
-// do the same; torch.accelerator calls the second.
+// Both functions make `device` current, and return the device that was current before. A negative `device` changes
+// nothing; the result is then -1. CUDA's "maybe" form does not create a context on the device. A simulated device has
+// no context, so here both functions do the same. torch.accelerator calls maybe_exchange_device().
 OPENREG_API DeviceIndex exchange_device(DeviceIndex device);
 OPENREG_API DeviceIndex maybe_exchange_device(DeviceIndex device);
 
@@ -49,8 +49,9 @@ class CurrentDevice {
 // Waits for all work of `device`, by default of the current device.
 OPENREG_API void device_synchronize(DeviceIndex device = -1);
 
-// Postpones work that `import torch` should not pay for. `fn` runs once, when the device starts: before its first memory
-// is allocated, or when PyTorch initialises the device (torch.openreg.init()). Must be called while the library loads.
+// Registers work that is done when the device starts, so that `import torch` stays fast. `fn` runs once: before the
+// first memory of a device is allocated, or when PyTorch initialises the device (torch.openreg.init()). Must be called
+// while the library loads.
 void on_start(void (*fn)());
 
 namespace detail {
@@ -78,9 +79,9 @@ inline void note_synchronization() {
   }
 }
 
-// Throws CUDA's error in a child that was forked after the device was used: the child does not have the device's memory.
-// Functions of the device's C API refuse such a child themselves. Code that touches memory without calling them must call
-// this function first.
+// Throws CUDA's error in a child that was forked after the device was used: the child does not have the device's
+// memory. The functions of the device's C API refuse such a child themselves. Code that uses device memory without
+// these functions must call check_not_forked() first.
 inline void check_not_forked() {
   if (C10_UNLIKELY(orIsInBadFork())) {
     device_synchronize();

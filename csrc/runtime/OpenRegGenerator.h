@@ -33,13 +33,13 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
 
   static c10::DeviceType device_type();
 
-  // The CPU generator from which kernels draw. Generators that share a state share it. Waits for queued kernels that draw
-  // from it.
+  // The CPU generator from which kernels draw. Generators that share a state have the same CPU generator. Waits for the
+  // queued kernels that draw from it.
   const at::Generator& cpu_generator() const;
   // LITERALINCLUDE END: GENERATOR IMPL
 
-  // Launches a kernel on `stream` that will draw from queued_generator(). `launch` must not wait: if it would have to, it
-  // returns false, and is called again later.
+  // Launches a kernel on `stream` that will draw from queued_generator(). `launch` must not wait. If it would have to
+  // wait, it returns false, and is called again later.
   void launch_on(Stream stream, const std::function<bool()>& launch);
   const at::Generator& queued_generator() const {
     return engine_->cpu;

@@ -2,8 +2,11 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
-// What PyTorch asks of a backend where it has no tensor and no device guard: whether the backend is available, its
-// generators, its pinned memory, and the resizing of a storage.
+// Answers what PyTorch asks about the device type, without a tensor or a device guard: whether the backend is
+// available, which generators it has, how memory is pinned, and how a storage is resized.
+//
+// Rule: PyTorch has one object for each device type, so the object holds no state: every method forwards to the
+// runtime.
 namespace c10::openreg {
 
 struct OpenRegHooks final : public at::PrivateUse1HooksInterface {

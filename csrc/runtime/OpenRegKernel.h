@@ -28,8 +28,9 @@ class OPENREG_API Kernel {
  public:
   using Operands = void (*)(void* data, orOperandFn_t visit, void* context);
 
-  // `name` is that of the operator, or the kernel's own, and must stay valid. `operands` tells which
-  // bytes the kernel reads and writes. It is called only if somebody observes: at the begin, and at the end for the results.
+  // `name` is the name of the operator or of the kernel, and must stay valid. `operands` tells which bytes the kernel
+  // reads and writes. It is called only if somebody observes kernels: when the kernel begins, and again when it ends,
+  // because the results exist only then.
   Kernel(orStream_t stream, const char* name, Operands operands, void* data) : what_{name, operands, data} {
     OPENREG_CHECK(orKernelBegin(&scope_, stream, &what_));
     if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
@@ -52,8 +53,8 @@ class OPENREG_API Kernel {
 // Calls `visit` with the bytes of a strided tensor on the device or in pinned memory.
 OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context);
 
-// The name of the operator that computes through inner kernels (DispatchStub), which do not know it. It is kept only while
-// somebody observes kernels.
+// Keeps the name of the operator that the calling thread computes, for inner kernels (DispatchStub), which do not know
+// their operator. The name is kept only while somebody observes kernels.
 class OPENREG_API OperatorName {
  public:
   explicit OperatorName(const char* name) : previous_(exchange(name)) {}
@@ -75,12 +76,13 @@ class OPENREG_API OperatorName {
   static const char* exchange(const char* name);
 };
 
-// Where a kernel was launched, "train.py:12 in step". Null, the default: it is not recorded.
+// Returns the line of the program, such as "train.py:12 in step". Null, the default: the line of a launch is not
+// recorded.
 using LaunchSite = std::string (*)();
 OPENREG_API void set_launch_site(LaunchSite site);
 
-// ", launched at train.py:12 in step", for the text of a failure; empty if it is not recorded. May call Python, so no lock
-// may be held.
+// The end of a failure's text, such as ", launched at train.py:12 in step"; empty if the line is not recorded. May call
+// Python, so no lock may be held.
 OPENREG_API std::string launched_at();
 
 } // namespace c10::openreg

@@ -8,7 +8,7 @@
 namespace c10::openreg {
 
 // Chooses the accelerator that the devices stand for; null chooses openreg's own. Must be called before the device starts,
-// and throws afterwards. device_count() changes to the model's number of devices.
+// and throws afterwards. From then on, device_count() is the model's number of devices.
 OPENREG_API void set_device_model(const orDeviceModel* model);
 
 } // namespace c10::openreg

@@ -219,7 +219,7 @@ void release_sent(void* context) {
 
 // ---- the receiver
 
-// Throws the type that the device library's refusals of handles have.
+// Throws the type of exception with which the device library refuses a handle.
 template <class... Args>
 void check_handle(bool is_right, const Args&... sentence) {
   if (C10_UNLIKELY(!is_right)) {

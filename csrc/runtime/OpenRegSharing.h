@@ -21,8 +21,8 @@
 // sender frees the storage while the message is in flight or opened, the memory waits in the sender's list `limbo`.
 //
 // A process that was killed cannot release its slots. They count as released as soon as no process with that id and start
-// time runs. A message that nobody has opened is given up when no process is left that could open it. Only an explicit
-// torch.openreg.ipc_collect() decides that.
+// time runs. A message that nobody has opened is given up when no process is left that could open it. Only a call of
+// torch.openreg.ipc_collect() looks for such messages.
 //
 // The slots lie in device memory, and are shared between processes as the storages are.
 // LITERALINCLUDE END: SHARING RULES
@@ -33,7 +33,7 @@ using Processes = std::vector<int64_t>;
 // LITERALINCLUDE START: SHARED STORAGE
 struct SharedStorage {
   int64_t device = -1;
-  std::string memory;  // the orIpcMemHandle_t of the allocation that contains the storage; empty if that has 0 bytes
+  std::string memory;  // the orIpcMemHandle_t of the allocation that contains the storage; empty for 0 bytes
   size_t offset = 0;   // of the storage in the allocation, in bytes
   size_t size = 0;     // of the storage, in bytes
   std::string slots;   // the orIpcMemHandle_t of the memory that contains the slot
@@ -51,7 +51,8 @@ OPENREG_API SharedStorage share_storage(const Storage& storage, std::optional<Pr
 // and leaves the message as it was, if `shared` is damaged, was opened before, or was given up.
 OPENREG_API Storage open_storage(const SharedStorage& shared);
 
-// Releases a message without opening it, because this process has the same storage open already. Throws as open_storage().
+// Releases a message without opening it, because this process has the same storage open already. Throws for the reasons
+// for which open_storage() throws.
 OPENREG_API void release_storage(const SharedStorage& shared);
 
 // Frees the memory in limbo that no other process uses any more. With `possible_receivers` also gives up the messages that

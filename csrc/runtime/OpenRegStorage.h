@@ -29,12 +29,12 @@ OPENREG_API intrusive_ptr<StorageImpl> storage_over(size_t size, DataPtr data);
 // queued on the current stream.
 OPENREG_API void resize_storage(StorageImpl* storage, size_t size);
 
-// Gives `storage` other memory, which it shares with nobody.
+// Replaces the memory of `storage` by `data`, which no other storage uses.
 void replace_memory(StorageImpl* storage, DataPtr data, size_t size);
 
-// Throws CUDA's error if `tensor` has elements and its storage no memory: FSDP takes the memory of parameters that it does
-// not need, with `storage.resize_(0)`. A tensor without elements has no memory either, and is accepted. The error names
-// `kernel`.
+// Throws CUDA's error if `tensor` has elements but its storage has no memory. FSDP frees the memory of parameters that
+// it does not need, with `storage.resize_(0)`. A tensor without elements has no memory either, and is accepted. The
+// error names `kernel`.
 OPENREG_API void check_missing_memory(const TensorImpl& tensor, const char* kernel);
 inline void check_memory(const TensorImpl& tensor, const char* kernel) {
   const StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();

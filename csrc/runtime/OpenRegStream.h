@@ -5,7 +5,8 @@
 #include "OpenRegFunctions.h"
 
 // LITERALINCLUDE START: STREAM RULES
-// Streams as PyTorch names them (c10::Stream: a device and an id) and as the device knows them (orStream_t).
+// A stream has two forms: PyTorch's c10::Stream (a device and an id), and the device's handle orStream_t. These
+// functions make streams, and convert one form into the other.
 //
 // Rules: a stream belongs to the device it was made on; the current device plays no part in using it. The current stream
 // is kept per thread and per device. Streams come from a pool of 32 per device and priority, handed out in turn and never
@@ -41,9 +42,9 @@ OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDi
 OPENREG_API void order_after_current_stream(orStream_t stream, DeviceIndex device);
 // LITERALINCLUDE END: STREAMS
 
-// Whether a kernel runs during its launch, on the launching thread (orExecutionInline). Throws in a forked child.
-// executes_inline() is called by every operator, so the case in which the device has to be started is out of line, in
-// starts_inline().
+// Both functions return whether a kernel runs during its launch, on the launching thread (orExecutionInline), and throw
+// in a forked child. Every operator calls executes_inline(). The rare case, in which the device must be started first,
+// is out of line in starts_inline().
 OPENREG_API bool starts_inline();
 inline bool executes_inline() {
   return C10_LIKELY(__atomic_load_n(&orInlineFlag, __ATOMIC_ACQUIRE)) || starts_inline();

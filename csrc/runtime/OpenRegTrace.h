@@ -3,9 +3,9 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/GPUTrace.h>
 
-// Calls PyTorch's tracer at each call that the host makes to the device. Tools such as the race detector
-// torch/cuda/_sanitizer.py are built on the tracer; torch.openreg._gpu_trace registers their callbacks. While the tracer is
-// off, trace() costs one load of a variable.
+// Tells PyTorch's tracer of the calls that the host makes to the device. Tools such as the race detector
+// torch/cuda/_sanitizer.py are built on the tracer; torch.openreg._gpu_trace registers their callbacks. While the
+// tracer is off, trace() costs one load of a variable.
 namespace c10::openreg {
 
 template <class Fn>

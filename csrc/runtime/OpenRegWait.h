@@ -5,11 +5,11 @@
 
 #include "OpenRegFunctions.h"
 
-// Tells observers that the host has waited for the device where no call of the device's API shows it: in an operator whose
-// result the host reads, and in a blocking copy. With CUDA the host synchronises with the stream there.
+// Tells observers about waits of the host that no call of the device's API shows: in an operator whose result the host
+// reads, and in a blocking copy. With CUDA the host synchronises with the stream in these places.
 namespace c10::openreg {
 
-// Whether an observer wants to be told.
+// Whether anybody wants to be told about waits: an observer, PyTorch's tracer, or the sync debug mode.
 inline bool wait_is_told() {
   return sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::Default ||
          orIsObserved(orActivitySynchronization) || c10::impl::GPUTrace::get_trace() != nullptr;

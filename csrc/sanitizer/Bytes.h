@@ -8,7 +8,7 @@
 
 namespace c10::openreg::sanitizer {
 
-// A set of addresses of bytes. It is kept as ranges that do not touch each other.
+// A set of addresses of bytes. The set is kept as ranges with gaps between them.
 class Bytes {
  public:
   void add(uintptr_t begin, uintptr_t end);

@@ -7,8 +7,8 @@
 #include <vector>
 
 // LITERALINCLUDE START: CLOCK RULES
-// Which actor knows that which work is done. An actor is a stream, or the host; each has a vector clock (Fidge 1988, Mattern
-// 1989).
+// Keeps for each actor which work the actor knows to be done. An actor is a stream, or the host. Each actor has a
+// vector clock (Fidge 1988, Mattern 1989).
 //
 // Rules: a stream knows the work of another stream if it has waited for an event that was recorded after that work. The
 // host knows work if it has waited for it. All work that the host launches knows what the host knows. Nothing else
@@ -41,7 +41,7 @@ class Clocks {
     return knowledge(actor, actor);
   }
 
-  // Whether the thing that `who` did at `time` is done before `next` does something now.
+  // Whether the work of `who` at `time` is certainly done before the work that `next` begins now.
   bool is_before(Actor who, uint64_t time, Actor next) const {
     return who == next || time <= knowledge(next, who) || time <= knowledge(kHost, who);
   }

@@ -37,8 +37,7 @@ struct Extent {
   }
   bool operator==(const Extent& other) const;
 
-  // Whether this extent contains every byte of `other`. May return false although it does, if the answer would take
-  // long.
+  // Whether this extent contains every byte of `other`. False may also mean that the answer would take long.
   bool covers(const Extent& other) const {
     return (is_dense() && begin <= other.begin && other.end <= end) || *this == other;
   }

@@ -16,17 +16,17 @@ enum class Reading {
   Uses,       // computes with all bytes
   Carries,    // copies the bytes
   Copies,     // as Carries, and its target may be host memory
-  Moves,      // only moves elements: begin_movement() knows where to
+  Moves,      // only moves elements; begin_movement() finds where they go
   Selects,    // computes with some bytes, which depend on data such as an index or a mask
-  Attends,    // as Uses, but reads of keys and values only a part if is_causal, or if there is a mask
+  Attends,    // as Uses, but with is_causal or a mask it reads only a part of the keys and values
   Overwrites, // as Uses, but does not read the argument that it changes
   Scales,     // as Uses, but does not read its first operand if beta=0
   Starts,     // as Uses, but has buffers that it only writes if is_first_step
   Sends,      // copies the bytes to other processes, whose shadow state is not known here
 };
 
-// `complete`: of an operator that Selects or Moves, the operands that it may read and reads completely, as bits: the first operand
-// is bit 0.
+// `complete`: for an operator that Selects or Moves, the operands that it reads completely. Operands that the operator
+// does not read do not count. One bit for each operand; the first operand is bit 0.
 struct Row {
   Reading reading;
   uint32_t complete = 0;
@@ -195,7 +195,9 @@ void map_elements(const Bytes& unwritten, const Access& from, const Access& to, 
   }
   const auto item = static_cast<int64_t>(from.item);
   const auto to_item = static_cast<int64_t>(to.item);
-  size_t outer = dims; // how many dimensions are not part of a row: the elements of a row are contiguous in both
+  // A row is a part whose elements are contiguous in both `from` and `to`. `outer`: how many dimensions are outside of
+  // a row.
+  size_t outer = dims;
   int64_t row = 1;
   while (outer > 0 &&
          (to.shape[outer - 1] == 1 || (strides[outer - 1] == row * item && to.strides[outer - 1] == row * to_item))) {
@@ -224,7 +226,7 @@ void map_elements(const Bytes& unwritten, const Access& from, const Access& to, 
   visit(visit, 0, from.extent.begin, to.extent.begin);
 }
 
-// Whether byte k of `from` becomes byte k of `to`. A result of a kernel may be told as its bytes, without its shape.
+// Whether byte k of `from` becomes byte k of `to`. A kernel may tell a result as bytes, without a shape.
 bool are_alike(const Access& from, const Access& to) {
   const bool tells_shapes = !from.shape.empty() && !to.shape.empty();
   return from.extent.is_dense() && to.extent.is_dense() && from.extent.run == to.extent.run &&
@@ -257,7 +259,7 @@ void carry(Shadow& shadow, const Access& from, const Access& to) {
   unwritten.for_each([&](uintptr_t begin, uintptr_t end) { target->unwritten.add(begin, end); });
 }
 
-// Makes those elements of `to` unwritten that `moved` says.
+// Makes those elements of `to` unwritten that are unwritten in `moved`, and makes the others written.
 void place(Shadow& shadow, const MovedElements& moved, const Access& to) {
   Block* const target = shadow.find(to.extent.begin);
   if (!target) {
@@ -286,7 +288,7 @@ void place(Shadow& shadow, const MovedElements& moved, const Access& to) {
   visit(visit, 0, to.extent.begin);
 }
 
-// Whether the state of the target of a copy is kept: it is not pageable memory.
+// Whether the target of a copy lies in a block that the sanitizer knows. Pageable memory lies in no block.
 bool has_target(Shadow& shadow, const std::vector<Access>& accesses) {
   return std::any_of(accesses.begin(), accesses.end(), [&](const Access& access) {
     return access.writes() && shadow.find(access.extent.begin);

@@ -13,8 +13,9 @@
 //
 // Rules: a copy of such bytes is no error, and makes its destination unwritten too, element by element (as Valgrind's
 // memcheck does). A copy to pageable host memory is a read, because the host's bytes have no such state. The bytes that
-// an operator reads of an operand may depend on data, or be a part of it. Such operators are in the table in
-// InitCheck.cpp. It says which of their operands (indices, masks) are read completely; the others are not checked.
+// an operator reads of an operand may be only a part of it, or may depend on data. Such operators are in the table in
+// InitCheck.cpp. The table says which of their operands (indices, masks) are read completely; their other operands are
+// not checked.
 // LITERALINCLUDE END: INIT RULES
 namespace c10::openreg::sanitizer {
 
@@ -23,13 +24,13 @@ namespace c10::openreg::sanitizer {
 void check_reads(
     Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found);
 
-// The argument on which the operands that the operator reads depend: "beta" of beta * the first operand + a product,
-// which does not read the first operand if beta=0, "is_causal" of attention, and "is_first_step" of SGD. Null: there is
-// none.
+// The name of the argument that decides which operands the operator reads. It is "beta" for addmm and its relatives,
+// which do not read their first operand if beta=0; "is_causal" for attention; "is_first_step" for SGD. Null: no
+// argument decides it.
 const char* deciding_argument(std::string_view name);
 
-// Sets the deciding argument of the operator that the calling thread is in. nullopt: it is not known. Returns the
-// previous one. A number that is no integer counts as 1, and 0.0 as 0.
+// Sets the value of the deciding argument, for the operator that the calling thread is in. nullopt: the value is not
+// known. Returns the previous value. A number that is no integer counts as 1, and 0.0 counts as 0.
 std::optional<int64_t> exchange_deciding_argument(std::optional<int64_t> value);
 
 // Whether the operator only moves elements of its operands (Movement.h).
@@ -39,15 +40,16 @@ bool moves_elements(std::string_view name);
 struct MovedElements {
   std::string name;
   SmallVector<int64_t, 4> shape;
-  SmallVector<int64_t, 4> strides; // in elements; of the result if it is new
+  SmallVector<int64_t, 4> strides; // in elements; used if the operator makes a new result
   std::vector<bool> unwritten;     // the elements in the order of their indices
 };
 
-// Sets the elements for the operator that the calling thread is in. null: all its elements count as written. Returns the
-// previous ones.
+// Sets these elements for the operator that the calling thread is in. Null: all elements of the result count as
+// written. Returns the previous value.
 const MovedElements* exchange_moved_elements(const MovedElements* elements);
 
-// A kernel, copy or fill has told all operands that it writes.
+// A kernel, copy or fill has told all operands that it writes. Notes which of their bytes are written now, and which are
+// copies of unwritten bytes.
 void note_writes(Shadow& shadow, const char* name, const std::vector<Access>& accesses);
 
 // A kernel does not tell its operands. It may have written all memory, so all bytes count as written.

@@ -4,8 +4,9 @@
 
 #include <memory>
 
-// Operators that only move elements, such as cat, index and scatter_. The elements of the result that are unwritten are found
-// by the same operator: it runs once more, on CPU tensors of booleans that say which elements of its operands are unwritten.
+// Operators that only move elements, such as cat, index and scatter_. To find the unwritten elements of a result, the
+// same operator runs once more on the CPU. Its operands are then tensors of booleans, which say for each element
+// whether it is unwritten.
 namespace c10::openreg::sanitizer {
 
 // To be called when an operator with moves_elements() begins. Sets exchange_moved_elements() until the result is destroyed.

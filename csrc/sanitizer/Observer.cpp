@@ -57,8 +57,8 @@ bool is_copy_to_pageable_memory(const orActivity& activity, const std::vector<Ac
   });
 }
 
-// The block of the access. Adds it if it is pinned memory that was allocated before the session: the host's allocator does
-// not list its blocks. Each of them is an allocation of the device library.
+// The block of the access. Pinned memory that was allocated before the session is added here, because the allocator of
+// pinned memory cannot list its blocks. Each of these blocks is one allocation of the device library.
 Block* find_or_add_pinned(const Access& access) {
   if (Block* const block = session->shadow.find(access.extent.begin)) {
     return block;
@@ -69,7 +69,7 @@ Block* find_or_add_pinned(const Access& access) {
                                                                 : nullptr;
 }
 
-// To be called with the lock held. Work begins, and nothing stops it.
+// To be called with the lock held. Work begins, and no finding stops it: keeps its accesses.
 void note_work(const orActivity& activity, bool tells_results, Actor actor, Site site, std::vector<Access>& accesses) {
   if (session->checks & kMemory && tells_results) {
     session->launches[activity.correlation] = {site, session->order};

@@ -71,7 +71,7 @@ void keep_access(Block& block, Access access, const Clocks& clocks) {
   if (is_known) {
     return;
   }
-  if (accesses.size() >= kMostAccesses) { // what the host knows is ordered before everything that comes later
+  if (accesses.size() >= kMostAccesses) { // work that the host knows to be done is ordered before all later work
     std::erase_if(accesses, [&](const Access& each) { return clocks.is_before(each.actor, each.time, kHost); });
   }
   if (accesses.size() >= kMostAccesses) {

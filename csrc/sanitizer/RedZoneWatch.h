@@ -4,8 +4,8 @@
 
 #include "Site.h"
 
-// Looks after each kernel whether the red zones (MemoryCheck.h) behind the blocks that the kernel used are whole. A
-// kernel that does not tell its operands may have used any block, so all red zones are looked at.
+// Checks the red zones (MemoryCheck.h) when a kernel ends: those behind the blocks that the kernel used must be whole.
+// A kernel that does not tell its operands may have used any block, so all red zones are checked.
 namespace c10::openreg::sanitizer {
 
 // A kernel begins on this thread. `is_outermost`: the thread is in no other kernel.

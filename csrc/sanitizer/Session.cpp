@@ -51,7 +51,7 @@ void start(unsigned checks, bool raises) {
   auto fresh = std::make_unique<SessionState>();
   fresh->checks = checks;
   fresh->raises = raises;
-  if (detail::started) { // devices that have not started are neither started nor counted for this
+  if (detail::started) { // otherwise there is no work and no memory yet, and the sanitizer does not start the devices
     for (DeviceIndex device = 0; device < device_count(); ++device) {
       device_synchronize(device);
     }

@@ -37,7 +37,8 @@ struct SessionState {
   Clocks clocks;
   Shadow shadow;
   std::deque<Report> reports;
-  // The sites and names in `reports`, and where the memory was allocated: no report twice.
+  // What identifies each report in `reports`, so that no report is kept twice: the sites of two accesses, their names,
+  // and where the memory was allocated.
   std::set<std::tuple<Site, Site, const void*, const void*, Site>> known;
   std::map<const void*, Handle> handles;
   std::vector<EarlyFree> early_frees;
@@ -51,7 +52,7 @@ extern std::unique_ptr<SessionState> session; // the running session or the last
 // To be called with the lock held.
 //
 // Moves the reports that are new from `found` to the session, and empties `found`. If the session raises, the first
-// report stops the next work of the calling thread, also if the session has the same report already.
+// report of `found` stops the next work of the calling thread, even if the session has the same report already.
 void add_new_reports(std::vector<Report>& found);
 
 // To be called with the lock held.

@@ -10,7 +10,8 @@
 // (Site.h), an Actor is a stream or the host (Clocks.h), an Access is one use of the memory (Report.h).
 namespace c10::openreg::sanitizer {
 
-// Not the allocator's own Block (OpenRegBlock.h), of which the sanitizer knows only what the activities tell.
+// What the sanitizer knows of a block. This is not the allocator's own class Block (OpenRegBlock.h): the sanitizer
+// knows only what the activities tell.
 struct Block {
   uintptr_t begin = 0;
   size_t size = 0;
@@ -31,7 +32,7 @@ class Shadow {
  public:
   // Adds a block that was allocated, and forgets the blocks that were at the same addresses.
   Block& add(const void* address, size_t size);
-  // The memory was allocated again.
+  // Forgets the freed blocks in this range, because the memory was allocated again.
   void forget_freed(uintptr_t begin, size_t size);
   // Removes the block, and remembers that the line `freed` of the program freed it.
   void remove(const Block& block, Site freed);

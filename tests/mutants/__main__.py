@@ -206,17 +206,17 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         "",
         '% Written by `make mutants ARGS="--table docs/mutants.md"`; do not edit.',
         "",
-        "What [the conformance kit](bring-up/conformance.md) finds is measured on mutants of this backend: copies with "
-        "one defect each, made from tables (`tests/mutants/table.py`), compiled into one test build and chosen at run "
-        "time.",
+        "Mutants measure how many defects [the conformance kit](bring-up/conformance.md) finds. A mutant is a copy of "
+        "this backend with one defect. The defects come from tables (`tests/mutants/table.py`). One test build has all "
+        "of them, and a test chooses one at run time.",
         "",
         f"{len(tried)} of {len(table.mutants())} mutants were tried. The kit catches {len(by_kit)} ({share:.0f} %). "
-        f"{len(by_tests)} more are caught by this backend's own tests only, {len(survivors)} survive.",
+        f"This backend's own tests catch {len(by_tests)} more, and {len(survivors)} survive: nothing catches them.",
         "",
-        f"Of those that the kit catches, {len(lost)} are marked *not offered any more*: a check that passes on the "
-        "device finds that the mutant does not offer the ability. Such a result is bad only against the file of "
-        "`--baseline`, which tells what was offered before from what was never offered. Nearly all are operators whose "
-        "row is left out: the check has the operator's name.",
+        f"{len(lost)} of the mutants that the kit catches are marked *not offered any more*: a check passes on the "
+        "device, and says of the mutant that it does not offer an ability. Only a run with `--baseline` counts such a "
+        "result as bad, because the baseline says that the device offered the ability before. In nearly all of these "
+        "mutants the row of an operator is left out, and the check has the name of that operator.",
         "",
         "| kind | mutants | caught by the kit | of these, not offered any more | caught by own tests | survivors |",
         "|---|---|---|---|---|---|",

@@ -323,29 +323,29 @@ OWN_TESTS = {
     "row.openreg.*": "test_registrations.py::test_a_custom_operator_has_every_kind_of_kernel",
 }  # fmt: skip
 
-# Mutants that nothing can tell from the device, and why. Everything else must be caught.
+# Mutants that no check and no test can tell from the device, and the reason. Every other mutant must be caught.
 EXPECTED_SURVIVORS: dict[str, str] = {
     "guard.record.any_device": "equivalent: the device library refuses a stream of another device too",
-    "hooks.init": "equivalent: the first allocation starts the device too, and nothing before it needs it started",
-    "generator.device_type": "equivalent: a static function of the class that at::check_generator<T> calls, and only code "
-    "that includes the backend's own header can name the class",
-    "host_allocator.get_current_stream": "equivalent: PyTorch's pinned allocator asks for it while a graph is captured, "
-    "which this device does not offer",
-    **{f"rule.{name}": "equivalent: a kernel of the device's own copies or shares storages, and asks no rule"
+    "hooks.init": "equivalent: the first allocation starts the device too, and no earlier call needs a started device",
+    "generator.device_type": "equivalent: only at::check_generator<T> calls this static function, and only code that "
+    "includes the backend's own header can name the class T",
+    "host_allocator.get_current_stream": "equivalent: PyTorch's pinned allocator asks for the current stream only while a "
+    "graph is captured, and this device captures no graphs",
+    **{f"rule.{name}": "equivalent: the device has its own kernel for this operator, and that kernel applies no device rule"
        for name in ("copy_", "set_.source_Tensor")},
-    **{f"row.{name}": "equivalent: PyTorch composes the operator of others that have rows; the row saves time"
+    **{f"row.{name}": "equivalent: PyTorch composes this operator of other operators that have rows; its own row only saves time"
        for name in ("logical_and", "logical_or", "logical_not", "mean", "sum", "logsumexp", "huber_loss_backward",
                     "smooth_l1_loss_backward", "cummax")},
-    **{f"layout.{name}": "the layout's fallback or PyTorch's composite kernels do the same for all that the tests call"
+    **{f"layout.{name}": "the layout's fallback or PyTorch's composite kernels give the same results in all calls of the tests"
        for name in ("copy_.SparsePrivateUse1", "copy_.NestedTensorPrivateUse1", "overshadowed.SparseCsrPrivateUse1",
                     "overshadowed.QuantizedPrivateUse1", "fallback.NestedTensorPrivateUse1")},
-    **{f"rule.{name}": "an internal function, which no check and no test calls with such tensors of two devices"
+    **{f"rule.{name}": "an internal operator; no check and no test calls it with the tensors of two devices that its rule is about"
        for name in ("_nested_from_padded", "_nested_view_from_buffer", "_validate_compressed_sparse_indices",
                     "_scaled_dot_product_flash_attention_for_cpu_backward",
                     "_scaled_dot_product_fused_attention_overrideable_backward")},
-    **{f"alert.{name}.grad_input": "the out= form of a backward, which no module calls; tests/test_alerts.py runs modules"
+    **{f"alert.{name}.grad_input": "the out= form of a backward: no module calls it, and tests/test_alerts.py runs modules only"
        for name in ("adaptive_avg_pool3d_backward", "fractional_max_pool3d_backward", "reflection_pad2d_backward")},
-    "row.abs": "equivalent: PyTorch's composite kernel gives the same; the row saves it the resize of an empty tensor",
+    "row.abs": "equivalent: PyTorch's composite kernel gives the same result; the row only saves the resize of an empty tensor",
 }  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def show(model: _models.Model, sources: bool) -> None:
 
 
 def compare(models: Sequence[_models.Model]) -> None:
-    """Prints a column for each model. Of the properties, only those in which the models differ have a line."""
+    """Prints a column for each model, and a line for each property in which the models differ."""
     rows = [("", *(model.name for model in models))]
     for name in _models.PROPERTIES:
         values = [model.numbers.get(name) for model in models]
@@ -84,13 +84,13 @@ def compare(models: Sequence[_models.Model]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 2 for a model that does not exist."""
+    """Returns 0, or 2 if a model does not exist or its file has an error."""
     parser = argparse.ArgumentParser(
         prog="torch-openreg models",
-        description="Without a NAME: the device models. With one: what it is. With several: how they differ.",
+        description="Without NAME, lists the device models. With one NAME, shows it. With several, compares them.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="a model, or a file NAME.json")
-    parser.add_argument("--sources", action="store_true", help="with one NAME: say where each value is from")
+    parser.add_argument("--sources", action="store_true", help="with one NAME: say where each value comes from")
     parser.add_argument("--json", action="store_true", help="print the models as JSON")
     options = parser.parse_args(argv)
     try:

@@ -1,8 +1,8 @@
 """Ranges and marks that a profiler shows, as ``torch.cuda.nvtx``.
 
-A range is a ``torch.profiler.record_function``. A profiler draws it on the thread that entered it. On each stream of
-the device the profiler draws it from the range's first kernel to its last kernel. Without a profiler, ranges and marks
-have no effect. No function of this module waits.
+A range is a ``torch.profiler.record_function``. A profiler draws the range on the thread that entered it. On each
+stream of the device, the profiler draws the range from its first kernel to its last kernel. Without a profiler, ranges
+and marks have no effect. No function of this module waits.
 """
 
 from __future__ import annotations

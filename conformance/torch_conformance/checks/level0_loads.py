@@ -1,6 +1,7 @@
 """Level 0: the backend loads with `import torch`, and nothing else changes."""
 
-# A check names the device as a string; what it imports lies inside it, so that it can be printed as a script.
+# The report prints a check as a script. Therefore a check gets the device as a string, and imports what it needs
+# itself.
 # ruff: noqa: F401
 import torch
 
@@ -9,7 +10,7 @@ from ..registry import Topic
 
 autoload = Topic(
     "loads/autoload",
-    why="Users install the package and say device=...; an import that fails, prints or needs an order is their first issue.",
+    why="Users install the package and say device=...; an import that fails, prints, or must come before another one is their first issue.",
     defined="torch/__init__.py: _import_device_backends; entry points of the group torch.backends",
     chapter="autoload",
     needs=("not_the_host",),
@@ -128,14 +129,14 @@ exits = Topic(
 
 @exits.check()
 def tensors_may_outlive_the_interpreter(device):
-    """A process that holds tensors in globals when it ends, ends with status 0 and silently."""
+    """A process that ends while its globals hold tensors has the exit status 0, and writes nothing to stderr."""
     result = start_python(f"import torch; x = torch.ones(9, device={device!r}); keep = [x, x + 1]")
     equal((result.returncode, result.stderr), (0, ""))
 
 
 @exits.check()
 def queued_work_does_not_hold_the_process(device):
-    """A process that ends with work in its queues ends with status 0."""
+    """A process that ends while work is queued has the exit status 0, and writes nothing to stderr."""
     result = start_python(
         f"import torch; x = torch.ones(200, 200, device={device!r})\nfor _ in range(50): x = x @ x / 200"
     )
@@ -144,7 +145,7 @@ def queued_work_does_not_hold_the_process(device):
 
 @exits.check("events")
 def events_and_streams_may_outlive_the_interpreter(device):
-    """A process that holds streams and recorded events in globals when it ends, ends with status 0."""
+    """A process that ends while its globals hold streams and recorded events has the exit status 0."""
     code = f"import torch; s = torch.Stream(device={device!r}); e = s.record_event(); g = torch.Generator({device!r})"
     result = start_python(code)
     equal((result.returncode, result.stderr), (0, ""))
@@ -170,7 +171,7 @@ def the_device_type_is_known(device):
 
 @names.check()
 def the_module_answers_the_basic_questions(device):
-    """torch.TYPE has is_available, device_count and current_device, and they agree."""
+    """torch.TYPE has is_available, device_count and current_device, and the three results agree."""
     module = device_module(device)
     assert module.is_available() is True
     assert 0 <= module.current_device() < module.device_count()
@@ -247,7 +248,7 @@ def set_device_moves_new_tensors(device):
 
 @names.check("two_devices", "accelerator")
 def the_current_device_follows_set_device_index(device):
-    """torch.accelerator.set_device_index(1) makes device 1 the one of new tensors, until it is set back."""
+    """After torch.accelerator.set_device_index(1), new tensors are on device 1; after set_device_index(0), on device 0."""
     type = torch.device(device).type
     try:
         torch.accelerator.set_device_index(1)
@@ -272,7 +273,7 @@ def the_device_context_restores(device):
 
 @names.check("two_devices", "module")
 def the_modules_device_context_restores(device):
-    """`with torch.TYPE.device(1)` sets the current device, and restores it; None and -1 change nothing."""
+    """`with torch.TYPE.device(1)` sets the current device, and restores it afterwards. The index -1 changes nothing."""
     module = device_module(device)
     with module.device(1):
         equal(module.current_device(), 1)
@@ -283,7 +284,7 @@ def the_modules_device_context_restores(device):
 
 @names.check("accelerator")
 def set_device_index_rejects_what_does_not_exist(device):
-    """torch.accelerator.set_device_index raises for an index beyond the last, and keeps the current device."""
+    """torch.accelerator.set_device_index raises for an index beyond the last device. The current device stays the same."""
     before = torch.accelerator.current_device_index()
     with raises((RuntimeError, ValueError, AssertionError)):
         torch.accelerator.set_device_index(device_count(device) + 3)

@@ -15,14 +15,14 @@ factories = Topic(
 
 @factories.check()
 def empty_has_shape_dtype_and_device(device):
-    """torch.empty gives a tensor of the shape, the dtype and the device asked for."""
+    """torch.empty gives a tensor with the shape, the dtype and the device of its arguments."""
     x = torch.empty(2, 3, dtype=torch.int32, device=device)
     equal((tuple(x.shape), x.dtype, x.device.type), ((2, 3), torch.int32, torch.device(device).type))
 
 
 @factories.check()
 def constants_have_their_values(device):
-    """zeros, ones and full have the values that they name."""
+    """zeros, ones and full give tensors of zeros, of ones and of the given value."""
     same(torch.zeros(3, 2, device=device), torch.zeros(3, 2))
     same(torch.ones(3, 2, device=device), torch.ones(3, 2))
     same(torch.full((3,), 2.5, device=device), torch.full((3,), 2.5))
@@ -38,7 +38,7 @@ def ranges_have_their_values(device):
 
 @factories.check()
 def data_from_python(device):
-    """torch.tensor(data, device=...) has the data, in every level of nesting, and the inferred dtype."""
+    """torch.tensor(data, device=...) has the values of nested lists, numbers and bools, and the dtype that they imply."""
     same(torch.tensor([[1, 2], [3, 4]], device=device), torch.tensor([[1, 2], [3, 4]]))
     same(torch.tensor(2.5, device=device), torch.tensor(2.5))
     same(torch.tensor([True, False], device=device), torch.tensor([True, False]))
@@ -55,7 +55,7 @@ def like_factories_stay_on_the_device(device):
 
 @factories.check()
 def strides_are_kept(device):
-    """empty_strided and empty_like keep the strides they are given."""
+    """empty_strided has the strides of its argument, and empty_like those of its tensor."""
     x = torch.empty_strided((2, 3), (1, 2), device=device)
     equal(x.stride(), (1, 2))
     equal(torch.empty_like(x).stride(), (1, 2))
@@ -74,7 +74,7 @@ def no_elements(device):
 
 @factories.check()
 def the_default_device_is_used(device):
-    """Inside `with torch.device(device)` factories make tensors there."""
+    """Inside `with torch.device(device)`, factories without a device argument make tensors on that device."""
     with torch.device(device):
         equal(torch.ones(2).device.type, torch.device(device).type)
         equal(torch.tensor([1.0]).device.type, torch.device(device).type)
@@ -83,7 +83,7 @@ def the_default_device_is_used(device):
 
 @factories.check()
 def fresh_memory_does_not_alias(device):
-    """Two live tensors never share memory: writing one leaves the other alone."""
+    """Two live tensors never share memory: a write to one does not change the other."""
     many = [torch.full((n,), float(n), device=device) for n in (1, 7, 100, 1000, 65536)]
     for x in many:
         equal((x.min().item(), x.max().item()), (float(x.numel()), float(x.numel())))
@@ -201,7 +201,9 @@ def clone_has_its_own_memory(device):
 
 
 @copies.check(
-    "private_use", "storage", why="PyTorch's own fallback to the CPU writes out= and in-place results back by these."
+    "private_use",
+    "storage",
+    why="PyTorch's own fallback to the CPU writes out= and in-place results back with these operators.",
 )
 def the_operators_of_the_fallback(device):
     """torch._copy_from copies in each direction, and torch._copy_from_and_resize also resizes its target."""
@@ -235,7 +237,7 @@ def between_devices(device):
 
 @copies.check()
 def item_reads_one_element(device):
-    """item(), bool(), int() and float() of one element give its value; of two, an error."""
+    """item(), bool(), int() and float() of one element give its value; item() of two elements raises."""
     x = torch.tensor([3.0, 4.0], device=device)
     equal((x[1].item(), int(x[0]), float(x[0]), bool(x[0])), (4.0, 3, 3.0, True))
     with raises(RuntimeError, "Boolean value of Tensor with more than one value is ambiguous|cannot be converted"):
@@ -244,14 +246,14 @@ def item_reads_one_element(device):
 
 @copies.check("not_the_host")
 def numpy_is_refused(device):
-    """numpy() of a tensor of the device raises TypeError and says how to copy it."""
+    """numpy() of a tensor of the device raises TypeError or RuntimeError."""
     with raises((TypeError, RuntimeError)):
         torch.ones(2, device=device).numpy()
 
 
 views = Topic(
     "tensors/views",
-    why="A view that copies breaks in-place programs; one with a wrong offset reads the neighbour.",
+    why="A view that copies breaks in-place programs; a view with a wrong offset reads other elements.",
     defined="aten::as_strided, aten::view, aten::_reshape_alias in native_functions.yaml",
     chapter="storage",
 )
@@ -284,7 +286,7 @@ def reshaping_reads_the_same_elements(device):
 
 @views.check()
 def contiguous_copies_only_if_needed(device):
-    """contiguous() is the tensor itself if it is contiguous, and otherwise a copy in order."""
+    """contiguous() returns the tensor itself if it is contiguous, and otherwise a contiguous copy."""
     x = torch.arange(6.0, device=device).reshape(2, 3)
     assert x.contiguous() is x
     y = x.t().contiguous()
@@ -334,11 +336,11 @@ def views_of_one_storage(device):
 @views.check(
     "private_use",
     "storage",
-    why="A backend whose memory has layouts of its own keeps them there; a view that has lost it is read wrongly.",
+    why="A backend describes its own memory layouts in c10::BackendMeta; a view without it is read in the wrong layout.",
     defined="c10/core/TensorImpl.h: BackendMeta; torch/csrc/jit/serialization/pickler_helper.h; torch/_utils.py",
 )
 def views_keep_what_the_backend_knows(device):
-    """What the backend attached to a tensor (c10::BackendMeta) is attached to its views too."""
+    """The metadata that a backend attached to a tensor (c10::BackendMeta) is also attached to the views of the tensor."""
     from torch._utils import get_tensor_metadata, set_tensor_metadata
 
     x = torch.zeros(4, 6, device=device)
@@ -358,7 +360,7 @@ def views_keep_what_the_backend_knows(device):
 
 storages = Topic(
     "tensors/storage",
-    why="set_, resize_ and UntypedStorage reach the hooks and the allocator by other ways than the factories do.",
+    why="set_, resize_ and UntypedStorage reach the hooks and the allocator in other ways than the factories do.",
     defined="at::PrivateUse1HooksInterface::resizePrivateUse1Bytes, aten::set_, c10::StorageImpl",
     chapter="storage",
     needs=("storage",),
@@ -367,7 +369,7 @@ storages = Topic(
 
 @storages.check()
 def resize_grows_and_keeps_the_data(device):
-    """resize_ to more elements keeps the old ones; the storage grows."""
+    """resize_ to more elements keeps the old elements, and makes the storage larger."""
     x = torch.arange(4.0, device=device)
     x.resize_(100)
     equal(x.untyped_storage().nbytes(), 400)
@@ -378,7 +380,7 @@ def resize_grows_and_keeps_the_data(device):
 
 @storages.check()
 def a_storage_can_be_resized(device):
-    """UntypedStorage.resize_ grows and shrinks, and keeps the bytes that both sizes have."""
+    """UntypedStorage.resize_ makes a storage larger, keeping its bytes, and can make it empty."""
     x = torch.arange(4.0, device=device)
     storage = x.untyped_storage()
     storage.resize_(1 << 16)
@@ -390,7 +392,7 @@ def a_storage_can_be_resized(device):
 
 @storages.check()
 def set_takes_another_storage(device):
-    """set_ makes a tensor a view of another one's storage."""
+    """set_ gives a tensor the storage of another tensor, with an offset, sizes and strides."""
     x, y = torch.arange(6.0, device=device), torch.empty(0, device=device)
     y.set_(x.untyped_storage(), 1, (2, 2), (2, 1))
     same(y, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -400,7 +402,7 @@ def set_takes_another_storage(device):
 
 @storages.check()
 def set_takes_a_tensor_or_nothing(device):
-    """set_ with a tensor shares its memory and its shape; without arguments it leaves a tensor of no elements."""
+    """set_(x) takes the memory and the shape of x. set_() makes a tensor without elements and without memory."""
     x, y = torch.arange(6.0, device=device), torch.empty(0, device=device)
     y.set_(x[2:].view(2, 2))
     same(y, torch.tensor([[2.0, 3.0], [4.0, 5.0]]))
@@ -517,7 +519,7 @@ def a_tensor_is_saved_and_loaded(device):
 
 @files.check()
 def map_location_moves(device):
-    """map_location moves a checkpoint to the CPU and one of the CPU to the device."""
+    """With map_location, a checkpoint of the device is loaded on the CPU, and a checkpoint of the CPU on the device."""
     import io
 
     there, here = io.BytesIO(), io.BytesIO()
@@ -533,7 +535,7 @@ def map_location_moves(device):
 
 @files.check("storage")
 def sharing_survives_a_file(device):
-    """Two views of one storage share memory after torch.load too."""
+    """Two tensors that share a storage still share it after torch.save and torch.load."""
     import io
 
     x = torch.zeros(4, device=device)
@@ -573,7 +575,7 @@ def pickle_keeps_the_device(device):
 
 errors = Topic(
     "tensors/errors",
-    why="A tensor left on the CPU must raise at once; an error that leaves the device broken costs the whole job.",
+    why="A tensor left on the CPU must raise at once; if an error makes the device unusable, the whole job is lost.",
     defined="c10::Device checks in torchgen's device_check; native_functions.yaml: device_check",
     chapter="operators",
     needs=("not_the_host",),
@@ -582,7 +584,7 @@ errors = Topic(
 
 @errors.check()
 def operands_on_two_devices_raise(device):
-    """An operator with a tensor of the CPU and one of the device raises and names both."""
+    """An operator with a tensor of the CPU and a tensor of the device raises an error about the devices."""
     x, y = torch.ones(3, device=device), torch.ones(3)
     for call in (lambda: x + y, lambda: y + x, lambda: torch.mm(x.view(3, 1), y.view(1, 3)), lambda: x.add_(y)):
         with raises(RuntimeError, "(?i)device"):
@@ -633,7 +635,7 @@ def operands_on_two_devices_of_the_type_raise(device):
 
 @errors.check()
 def an_allocation_that_cannot_be_raises(device):
-    """A tensor of an exabyte raises RuntimeError (of which torch.OutOfMemoryError is one), and the device works."""
+    """A tensor of an exabyte raises torch.OutOfMemoryError, another RuntimeError or MemoryError. The device still works."""
     with raises((RuntimeError, MemoryError)):
         torch.empty(1 << 60, dtype=torch.uint8, device=device)
     usable(device)
@@ -641,7 +643,7 @@ def an_allocation_that_cannot_be_raises(device):
 
 @errors.check()
 def an_unknown_operator_says_so(device):
-    """An operator without a kernel for the device raises NotImplementedError or computes; never anything else."""
+    """An operator without a kernel for the device computes, or raises RuntimeError, such as NotImplementedError."""
     try:
         torch.ones(3, 3, device=device).to_mkldnn()
     except (NotImplementedError, RuntimeError):
@@ -651,7 +653,7 @@ def an_unknown_operator_says_so(device):
 
 exchange = Topic(
     "tensors/dlpack",
-    why="Other libraries take tensors without a copy through DLPack; a wrong device there reads host memory.",
+    why="Other libraries take tensors without a copy through DLPack; if it names a wrong device, they read host memory.",
     defined="torch/utils/dlpack.py, ATen/DLConvertor.cpp; Tensor.__dlpack_device__",
     chapter="storage",
     needs=("storage",),
@@ -660,7 +662,7 @@ exchange = Topic(
 
 @exchange.check("not_the_host")
 def the_exchange_shares_memory(device):
-    """torch.from_dlpack of a tensor of the device is on the same device and shares its memory."""
+    """torch.from_dlpack(x) is on the device of x and shares the memory of x."""
     x = torch.arange(4.0, device=device)
     y = torch.from_dlpack(x)
     equal((y.device, y.data_ptr()), (x.device, x.data_ptr()))

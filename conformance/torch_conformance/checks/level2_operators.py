@@ -1,4 +1,4 @@
-"""Level 2: operators, by hand where the databases do not look; the databases are in `sweep`."""
+"""Level 2: operators, in cases that PyTorch's databases do not have. `sweep` runs the databases."""
 
 import torch
 
@@ -302,7 +302,7 @@ def indices_may_be_on_the_cpu(device):
 
 @mixed.check()
 def fills_take_a_value_of_the_cpu(device):
-    """fill_, index_fill_ and masked_fill_ take a 0-dim value of the CPU, but not the positions."""
+    """fill_, index_fill_ and masked_fill_ take a 0-dim value of the CPU. Indices and masks of the CPU are refused."""
     x, seven = torch.arange(3.0, device=device), torch.tensor(7.0)
     i, mask = torch.tensor([1]), torch.tensor([False, True, False])
     same(x.clone().fill_(seven), torch.full((3,), 7.0))
@@ -322,7 +322,7 @@ def fills_take_a_value_of_the_cpu(device):
 
 @mixed.check()
 def where_takes_scalars_of_the_cpu(device):
-    """torch.where takes 0-dim tensors of the CPU in every place, and no others."""
+    """Each argument of torch.where may be a 0-dim tensor of the CPU. Other tensors of the CPU are refused."""
     x, host, one = torch.arange(3.0, device=device), torch.arange(3.0), torch.tensor(1.0)
     same(torch.where(x > 0, x, one), torch.where(host > 0, host, one))
     same(torch.where(x > 0, one, one), torch.where(host > 0, one, one))
@@ -351,7 +351,7 @@ def distributions_take_probabilities_of_the_cpu(device):
 
 @mixed.check()
 def losses_take_a_scalar_weight_of_the_cpu(device):
-    """binary_cross_entropy takes a 0-dim weight of the CPU; logsigmoid's unused buffer may be anywhere."""
+    """binary_cross_entropy takes a 0-dim weight of the CPU. The unused buffer of logsigmoid may be on any device."""
     aten, x, host = torch.ops.aten, torch.full((3,), 0.5, device=device), torch.full((3,), 0.5)
     expected = aten.binary_cross_entropy(host, host, torch.tensor(2.0))
     same(aten.binary_cross_entropy(x, x, torch.tensor(2.0)), expected)
@@ -371,7 +371,7 @@ def losses_take_a_scalar_weight_of_the_cpu(device):
 
 @mixed.check()
 def copies_and_questions_take_every_device(device):
-    """copy_ copies in both directions; is_set_to and set_ are asked across devices without a crash."""
+    """copy_ copies in both directions. With tensors of two devices, is_set_to returns False and set_ raises."""
     x, host = torch.arange(3.0, device=device), torch.arange(3.0)
     same(torch.zeros(3, device=device).copy_(host), host)
     same(torch.zeros(3).copy_(x), host)
@@ -382,7 +382,7 @@ def copies_and_questions_take_every_device(device):
 
 @mixed.check()
 def a_learning_rate_may_be_on_the_cpu(device):
-    """A fused optimizer takes a tensor lr of the CPU, as of the device."""
+    """A fused optimizer takes a learning rate that is a 0-dim tensor of the CPU."""
     for kind in (torch.optim.SGD, torch.optim.Adagrad, torch.optim.Adam, torch.optim.AdamW):
         results = []
         for where in (device, "cpu"):
@@ -426,7 +426,7 @@ def a_custom_operator_runs(device):
 
 @custom.check("private_use")
 def a_kernel_can_be_registered_for_the_key(device):
-    """torch.library.Library(..., "IMPL").impl(name, kernel, "PrivateUse1") is what the device's tensors reach."""
+    """A kernel that torch.library registers for PrivateUse1 runs for tensors of the device, and only for those."""
     library = torch.library.Library("conformance_key", "DEF")
     library.define("where(Tensor x) -> str")
     library.impl("where", lambda x: "device", "PrivateUse1")
@@ -437,7 +437,7 @@ def a_kernel_can_be_registered_for_the_key(device):
 
 @custom.check()
 def a_dispatch_mode_sees_operators(device):
-    """A TorchDispatchMode sees the operators with tensors of the device and may call on."""
+    """A TorchDispatchMode sees the operators that get tensors of the device, and may call them."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen = []
@@ -464,7 +464,7 @@ def func_transforms(device):
 
 @custom.check()
 def deterministic_algorithms(device):
-    """With torch.use_deterministic_algorithms, index_add and scatter_add either run, the same twice, or say why not."""
+    """After torch.use_deterministic_algorithms(True), index_add gives the same result twice, or raises."""
     torch.use_deterministic_algorithms(True)
     try:
         index = torch.tensor([0, 1, 0, 1], device=device)

@@ -249,7 +249,7 @@ def attention_agrees(device):
 
 @modules.check()
 def attentions_kernel_is_the_one_that_is_named(device):
-    """torch._fused_sdp_choice names a kernel that attention may take; the one it names gives the math kernel's gradients."""
+    """torch._fused_sdp_choice names an enabled kernel, which gives the output and the gradients of the math kernel."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     q, k, v = (torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(n)).to(device) for n in range(3))
@@ -382,7 +382,7 @@ def the_distributions_are_right(device):
 
 @random.check("generator", "not_the_host")
 def a_generator_belongs_to_the_device(device):
-    """torch.Generator(device) is of the device; a generator of the CPU is refused by its operators."""
+    """torch.Generator(device) belongs to the device. Operators of the device refuse a generator of the CPU."""
     generator = torch.Generator(device)
     equal(generator.device.type, torch.device(device).type)
     torch.rand(3, device=device, generator=generator)
@@ -392,7 +392,7 @@ def a_generator_belongs_to_the_device(device):
 
 @random.check("generator")
 def a_generator_repeats_from_its_state(device):
-    """get_state and set_state, manual_seed, initial_seed and seed do what they do for the CPU's."""
+    """get_state, set_state, manual_seed, initial_seed and seed do what they do on a generator of the CPU."""
     generator = torch.Generator(device)
     generator.manual_seed(11)
     equal(generator.initial_seed(), 11)
@@ -411,7 +411,7 @@ def a_generator_repeats_from_its_state(device):
 
 @random.check()
 def integers_are_drawn_from_their_range(device):
-    """random_ draws from the range that it is given, and without one from what the dtype holds."""
+    """random_ draws from the given range. Without a range, it draws from the non-negative numbers of the dtype."""
     x = torch.zeros(200, dtype=torch.int64, device=device)
     for arguments, low, high in (((5,), 0, 5), ((-3, 2), -3, 2), ((), 0, 1 << 63)):
         drawn = x.random_(*arguments).cpu()
@@ -420,7 +420,7 @@ def integers_are_drawn_from_their_range(device):
 
 @random.check("generator")
 def a_generator_can_be_cloned(device):
-    """clone_state continues with the same numbers, on its own."""
+    """clone_state gives a generator that continues with the same numbers, independently of the first one."""
     generator = torch.Generator(device).manual_seed(3)
     torch.rand(4, device=device, generator=generator)
     other = generator.clone_state()
@@ -431,7 +431,7 @@ def a_generator_can_be_cloned(device):
 
 @random.check("generator")
 def a_generator_can_share_its_state(device):
-    """graphsafe_set_state makes two generators one: what one draws, the other goes on from."""
+    """After graphsafe_set_state two generators share a state: a draw from one also advances the other."""
     one, two = torch.Generator(device).manual_seed(3), torch.Generator(device).manual_seed(4)
     first = torch.rand(9, device=device, generator=torch.Generator(device).manual_seed(3)).cpu()
     try:
@@ -491,7 +491,7 @@ def the_modules_state_can_be_restored(device):
 
 @random.check("two_devices", "generator")
 def every_device_has_its_own_generator(device):
-    """manual_seed seeds all devices alike; drawing on one does not advance another."""
+    """torch.manual_seed gives all devices the same seed. A draw on one device does not advance another device."""
     type = torch.device(device).type
     torch.manual_seed(4)
     first = torch.rand(5, device=f"{type}:0").cpu()
@@ -501,7 +501,7 @@ def every_device_has_its_own_generator(device):
 
 @random.check("generator", "events", chapter="streams")
 def streams_draw_in_the_order_of_their_launches(device):
-    """Draws from one generator on two streams get its numbers in the order in which they were launched."""
+    """If two streams draw from one generator, the numbers are handed out in the order of the launches."""
     draw = torch.Generator(device).manual_seed(5)
     expected = [torch.rand(9, device=device, generator=draw).cpu() for _ in range(2)]
     draw.manual_seed(5)
@@ -590,7 +590,7 @@ def an_unsafe_loss_is_refused(device):
 
 @amp.check()
 def it_can_be_switched_off_inside(device):
-    """autocast(enabled=False) inside restores float32, and custom dtypes are taken."""
+    """torch.autocast(type, enabled=False) within an autocast region computes in float32. The outer region stays enabled."""
     type = torch.device(device).type
     x = torch.ones(4, 4, device=device)
     with torch.autocast(type, dtype=torch.bfloat16):
@@ -726,7 +726,7 @@ def a_loader_pins_memory(device):
 
 @loading.check("pinned")
 def pinned_memory_is_known(device):
-    """pin_memory() gives a pinned CPU tensor with the same values; others are not pinned; pinning twice is free."""
+    """pin_memory() gives a pinned CPU tensor with the same values, and the tensor itself if it is pinned already."""
     x = torch.arange(5.0)
     y = x.pin_memory()
     assert y.is_pinned() and not x.is_pinned() and y.device.type == "cpu" and y.pin_memory() is y

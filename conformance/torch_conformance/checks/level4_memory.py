@@ -19,7 +19,7 @@ MB = 1 << 20
 
 @statistics.check()
 def an_allocation_is_counted(device):
-    """memory_allocated grows by at least the size of a new tensor and falls when it is dropped."""
+    """memory_allocated grows by at least the size of a new tensor, and falls again when the tensor is destroyed."""
     gc.collect()
     before = torch.accelerator.memory_allocated(device)
     x = torch.empty(8 << 20, dtype=torch.uint8, device=device)
@@ -43,7 +43,7 @@ def the_peak_is_remembered(device):
 
 @statistics.check()
 def reserved_covers_allocated(device):
-    """memory_reserved is never less than memory_allocated, and its peak never less than it."""
+    """memory_reserved is never less than memory_allocated, and max_memory_reserved is never less than memory_reserved."""
     x = torch.empty(3 << 20, dtype=torch.uint8, device=device)
     assert torch.accelerator.memory_reserved(device) >= torch.accelerator.memory_allocated(device) >= x.nbytes
     assert torch.accelerator.max_memory_reserved(device) >= torch.accelerator.memory_reserved(device)
@@ -51,7 +51,7 @@ def reserved_covers_allocated(device):
 
 @statistics.check()
 def emptying_the_cache_gives_back(device):
-    """empty_cache lowers memory_reserved when everything large is freed, and live tensors keep their values."""
+    """empty_cache lowers memory_reserved after a large tensor was destroyed. Live tensors keep their values."""
     keep = torch.arange(5.0, device=device)
     x = torch.empty(64 << 20, dtype=torch.uint8, device=device)
     del x
@@ -64,7 +64,7 @@ def emptying_the_cache_gives_back(device):
 
 @statistics.check()
 def freed_memory_is_reused(device):
-    """A hundred allocations of one size, each freed before the next, reserve memory for one."""
+    """A hundred allocations of one size, each freed before the next one, reserve no more memory than a single one."""
     x = torch.empty(4 << 20, dtype=torch.uint8, device=device)
     del x
     before = torch.accelerator.memory_reserved(device)
@@ -87,7 +87,7 @@ def the_counts_are_kept(device):
 
 @statistics.check()
 def accumulated_counts_can_be_reset(device):
-    """reset_accumulated_memory_stats sets the counts of what was allocated back to zero."""
+    """reset_accumulated_memory_stats sets the counts of allocations and of frees back to zero."""
     torch.empty(100, device=device)
     torch.accelerator.reset_accumulated_memory_stats(device)
     stats = torch.accelerator.memory_stats(device)
@@ -137,7 +137,7 @@ def a_training_step_leaks_nothing(device):
 
 limits = Topic(
     "memory/limits",
-    why="Programs catch torch.OutOfMemoryError and try a smaller batch; any other type, or a dead device, ends them.",
+    why="Programs catch torch.OutOfMemoryError and try a smaller batch; any other error, or an unusable device, ends them.",
     defined="c10::OutOfMemoryError; torch.OutOfMemoryError",
     chapter="memory",
     needs=("memory_info",),
@@ -146,7 +146,7 @@ limits = Topic(
 
 @limits.check()
 def free_and_total_are_told(device):
-    """get_memory_info gives 0 < free <= total, and free falls by a large allocation."""
+    """get_memory_info gives 0 < free <= total. The free memory falls by at least the size of a large tensor."""
     torch.accelerator.empty_cache()
     free, total = torch.accelerator.get_memory_info(device)
     assert 0 < free <= total
@@ -157,7 +157,7 @@ def free_and_total_are_told(device):
 
 @limits.check()
 def out_of_memory_has_its_type(device):
-    """More memory than the device has raises torch.OutOfMemoryError, in words that name the size, and it works after."""
+    """A request for more memory than the device has raises torch.OutOfMemoryError, and the device works afterwards."""
     total = torch.accelerator.get_memory_info(device)[1]
     with raises(torch.OutOfMemoryError, "(?i)out of memory"):
         torch.empty(2 * total, dtype=torch.uint8, device=device)
@@ -166,7 +166,7 @@ def out_of_memory_has_its_type(device):
 
 @limits.check("memory_fraction")
 def a_fraction_limits(device):
-    """set_per_process_memory_fraction limits what can be allocated, and 1.0 lifts it."""
+    """set_per_process_memory_fraction limits the memory that can be allocated. The fraction 1.0 removes the limit."""
     module = device_module(device)
     total = torch.accelerator.get_memory_info(device)[1]
     torch.accelerator.empty_cache()
@@ -181,7 +181,7 @@ def a_fraction_limits(device):
 
 @limits.check("memory_fraction")
 def cached_memory_is_given_up_first(device):
-    """An allocation that fits only without the cache succeeds."""
+    """If an allocation fits only without the cached memory, the allocator frees its cache and the allocation succeeds."""
     module = device_module(device)
     total = torch.accelerator.get_memory_info(device)[1]
     torch.accelerator.empty_cache()
@@ -196,11 +196,11 @@ def cached_memory_is_given_up_first(device):
 
 @limits.check(
     "statistics",
-    why="One variable configures every caching allocator. Where it is ignored, scripts for other devices have no effect.",
+    why="One variable configures every caching allocator. If an allocator ignores it, users set it without an effect.",
     defined="c10/core/AllocatorConfig.h: PYTORCH_ALLOC_CONF",
 )
 def the_shared_settings_are_read(device):
-    """The allocator reads PYTORCH_ALLOC_CONF: a key that does not exist is refused, by its name."""
+    """The allocator reads PYTORCH_ALLOC_CONF, and refuses an unknown setting with an error that names the setting."""
     code = f"import torch; torch.empty(1, device={device!r})"
     python(code)
     result = start_python(code, PYTORCH_ALLOC_CONF="nonsense:3")
@@ -211,7 +211,7 @@ def the_shared_settings_are_read(device):
 
 @limits.check("memory_fraction")
 def the_fraction_can_be_read(device):
-    """get_per_process_memory_fraction gives what was set, and 0 < fraction <= 1 is required."""
+    """get_per_process_memory_fraction returns the fraction that was set. A fraction above 1 is refused."""
     module = device_module(device)
     if not hasattr(module, "get_per_process_memory_fraction"):
         raise NotOffered("no get_per_process_memory_fraction")
@@ -268,7 +268,7 @@ def marked_memory_comes_back(device):
 
 @reuse.check()
 def the_same_stream_reuses_at_once(device):
-    """A freed block is handed out again to the same stream without a wait, and in its order."""
+    """If the stream reuses freed memory at once, later kernels still come after earlier ones: all results are correct."""
     found = []
     for n in range(20):
         x = torch.full((1 << 18,), float(n), device=device)
@@ -280,7 +280,7 @@ def the_same_stream_reuses_at_once(device):
 
 pools = Topic(
     "memory/pools",
-    why="Inference servers separate memory by pools; a pool that leaks keeps its memory for ever.",
+    why="Inference servers separate memory by pools; a pool that does not give its memory back wastes it.",
     defined="torch/cuda/memory.py: MemPool, use_mem_pool; c10/core/CachingDeviceAllocator.h",
     chapter="memory",
     needs=("pools", "snapshot"),
@@ -289,7 +289,7 @@ pools = Topic(
 
 @pools.check()
 def a_pool_keeps_its_memory_apart(device):
-    """Memory allocated within use_mem_pool is in that pool's segments, and outside it is not."""
+    """Memory that is allocated within use_mem_pool is in a segment of that pool. Other memory is not."""
     module = device_module(device)
     pool = module.MemPool()
     with module.use_mem_pool(pool):
@@ -306,7 +306,7 @@ def a_pool_keeps_its_memory_apart(device):
 
 @pools.check()
 def a_pool_gives_its_memory_back(device):
-    """After a pool and its tensors are gone, empty_cache gives its memory back."""
+    """After a pool and its tensors were destroyed, empty_cache gives the memory of the pool back."""
     module = device_module(device)
     torch.accelerator.empty_cache()
     before = torch.accelerator.memory_reserved(device)
@@ -322,7 +322,7 @@ def a_pool_gives_its_memory_back(device):
 
 @pools.check()
 def a_pool_counts_its_uses(device):
-    """MemPool.use_count is 1, and 2 within use_mem_pool."""
+    """MemPool.use_count() is higher by one within use_mem_pool, and falls again afterwards."""
     module = device_module(device)
     pool = module.MemPool()
     first = pool.use_count()
@@ -333,7 +333,7 @@ def a_pool_counts_its_uses(device):
 
 @pools.check()
 def freed_memory_of_a_pool_stays_there(device):
-    """Memory freed in a pool is not handed out outside of it."""
+    """Memory that was freed in a pool is not used for a tensor outside of the pool."""
     module = device_module(device)
     pool = module.MemPool()
     with module.use_mem_pool(pool):
@@ -346,7 +346,7 @@ def freed_memory_of_a_pool_stays_there(device):
 
 @pools.check("memory_fraction", "memory_info")
 def a_pool_helps_out_if_it_may(device):
-    """Free memory of a MemPool(use_on_oom=True) serves an allocation outside that would fail without it."""
+    """If memory runs out, an allocation outside of a MemPool(use_on_oom=True) may use the free memory of that pool."""
     module = device_module(device)
     torch.accelerator.empty_cache()
     pool = module.MemPool(use_on_oom=True)
@@ -382,7 +382,7 @@ snapshots = Topic(
 
 @snapshots.check()
 def a_snapshot_shows_live_blocks(device):
-    """memory_snapshot has a segment with the block of a live tensor, of its size, marked as active."""
+    """memory_snapshot has a block for a live tensor: at least as large as the tensor, and marked as active."""
     x = torch.empty(5 << 20, dtype=torch.uint8, device=device)
     module = device_module(device)
     found = [
@@ -396,7 +396,7 @@ def a_snapshot_shows_live_blocks(device):
 
 @snapshots.check()
 def blocks_add_up_to_segments(device):
-    """In each segment of a snapshot the blocks' sizes add up to its total."""
+    """In each segment of a snapshot, the sizes of the blocks add up to the total size of the segment."""
     x = [torch.empty(n << 16, dtype=torch.uint8, device=device) for n in (1, 5, 9, 80)]
     for segment in device_module(device).memory_snapshot():
         equal(sum(block["size"] for block in segment["blocks"]), segment["total_size"])
@@ -406,7 +406,7 @@ def blocks_add_up_to_segments(device):
 
 @snapshots.check("history")
 def history_has_the_stack(device):
-    """With the history recorded, a block's frames name the function that allocated it; switched off, none."""
+    """While the history is recorded, the frames of a block name the function that allocated the block."""
     memory = device_module(device).memory
     memory._record_memory_history(stacks="python")
 
@@ -422,9 +422,9 @@ def history_has_the_stack(device):
     assert any(frame["name"] == "allocate_here" for frame in blocks[0]["frames"]), blocks
 
 
-@snapshots.check("history", why="cudagraph trees and debuggers ask which line made the tensor that they found.")
+@snapshots.check("history", why="CUDA graph trees and debuggers ask which line of the program allocated a tensor.")
 def an_address_has_its_stack(device):
-    """memory._allocation_traceback names the function that allocated a live tensor, if the module has it."""
+    """If the module has memory._allocation_traceback, that function names the function that allocated a live tensor."""
     memory = device_module(device).memory
     if not hasattr(memory, "_allocation_traceback"):
         raise NotOffered("the module's memory has no _allocation_traceback")
@@ -445,7 +445,7 @@ def an_address_has_its_stack(device):
     "memory_info", why="A snapshot taken by an observer at the moment of the failure shows what filled the memory."
 )
 def running_out_of_memory_is_observed(device):
-    """An observer of running out of memory is told the device and the size, before the program is."""
+    """When memory runs out, an observer is called with the size of the allocation, before the program gets the error."""
     import torch._C
 
     attach = getattr(getattr(device_module(device), "memory", None), "_attach_out_of_memory_observer", None)
@@ -461,7 +461,7 @@ def running_out_of_memory_is_observed(device):
 
 @snapshots.check("history")
 def history_lists_allocations_in_order(device):
-    """The trace has an alloc and a free_completed entry for a tensor that came and went."""
+    """The history has an alloc entry and a free_completed entry for a tensor that was made and destroyed."""
     memory = device_module(device).memory
     memory._record_memory_history()
     try:
@@ -486,7 +486,7 @@ pinned = Topic(
 
 @pinned.check("events")
 def pinned_memory_waits_for_its_copy(device):
-    """A pinned tensor dropped during a non_blocking copy is not reused before the copy has read it."""
+    """If a pinned tensor is destroyed during a non_blocking copy, its memory is not reused before the copy has read it."""
     busy(device, 0.2)
     x = torch.full((1 << 18,), 1.0).pin_memory()
     y = x.to(device, non_blocking=True)
@@ -497,7 +497,7 @@ def pinned_memory_waits_for_its_copy(device):
 
 @pinned.check()
 def pinned_memory_is_cached(device):
-    """A pinned block freed and allocated again has the same address."""
+    """If pinned memory is freed and the same size is allocated again, the address is the same."""
     x = torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
     address = x.data_ptr()
     del x
@@ -506,7 +506,7 @@ def pinned_memory_is_cached(device):
 
 @pinned.check("events")
 def pinned_memory_comes_back_after_its_copy(device):
-    """A pinned block that a non_blocking copy used is handed out again after the copy."""
+    """Pinned memory that a non_blocking copy used is reused after the copy."""
     x = torch.ones(5 << 20, dtype=torch.uint8).pin_memory()
     address = x.data_ptr()
     y = x.to(device, non_blocking=True)
@@ -521,12 +521,12 @@ def pinned_memory_comes_back_after_its_copy(device):
     "host_cache", defined="torch/accelerator/memory.py: empty_host_cache; CachingHostAllocatorImpl::free_block"
 )
 def emptying_the_host_cache_gives_back(device):
-    """After empty_host_cache, the memory of a dropped pinned tensor is no longer pinned, and live ones keep theirs."""
+    """After empty_host_cache, the memory of a destroyed pinned tensor is not pinned any more. Live tensors stay pinned."""
     import ctypes
 
     keep, x = torch.ones(9).pin_memory(), torch.empty(11 << 20, dtype=torch.uint8, pin_memory=True)
     address = x.data_ptr()
-    # A tensor over the same address owns nothing, and asks without reading.
+    # This tensor does not own the memory at the address, and is_pinned() does not read it.
     there = torch.frombuffer((ctypes.c_char * 16).from_address(address), dtype=torch.uint8)
     assert there.is_pinned()
     del x
@@ -539,7 +539,7 @@ def emptying_the_host_cache_gives_back(device):
 
 @pinned.check("module")
 def pinned_memory_is_counted(device):
-    """host_memory_stats of the module counts pinned allocations, and its peaks can be reset."""
+    """host_memory_stats of the module counts pinned memory. The peaks and the accumulated counts can be reset."""
     module = device_module(device)
     if not hasattr(module, "host_memory_stats"):
         raise NotOffered("the module has no host_memory_stats")

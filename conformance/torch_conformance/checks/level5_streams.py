@@ -134,7 +134,7 @@ futures = Topic(
 
 @futures.check()
 def a_futures_value_is_waited_for(device):
-    """After wait() of a future, the current stream sees what the stream that set its value had yet to compute."""
+    """After wait() of a future, the current stream waits for the work that computes the future's value."""
     side = torch.Stream(device=device)
     future = torch.futures.Future(devices=[torch.ones(1, device=device).device])
     with side:
@@ -144,7 +144,7 @@ def a_futures_value_is_waited_for(device):
 
 @futures.check()
 def a_futures_value_outlives_its_last_use(device):
-    """Memory of a future's value is not handed out again before the stream that waited for it has used it."""
+    """The memory of a future's value is not reused before the stream that waited for the future has used it."""
     here, side = torch.accelerator.current_stream(device), torch.Stream(device=device)
     future = torch.futures.Future(devices=[torch.ones(1, device=device).device])
     with side:
@@ -165,7 +165,7 @@ def a_futures_value_outlives_its_last_use(device):
 
 @futures.check("two_devices")
 def a_futures_callback_has_its_devices(device):
-    """A callback of a future with a value on device 1 runs on a stream of its own there, after what computes the value."""
+    """The callback of a future with a value on device 1 has its own current stream there, which waits for the value."""
     type = torch.device(device).type
     future = torch.futures.Future(devices=[f"{type}:0", f"{type}:1"])
     streams = []
@@ -227,7 +227,7 @@ def an_events_synchronize_waits(device):
 
 @waiting.check()
 def a_query_tells_the_truth(device):
-    """query() turns true after the work and not before: what it allows to be read is finished."""
+    """query() is true only after the work is done, so what it allows to be read is complete. In the end it is true."""
     stream = torch.Stream(device=device)
     with stream:
         y = busy(device, 0.2)
@@ -421,7 +421,7 @@ def streams_have_priorities(device):
 
 @current.check()
 def many_streams_can_be_made(device):
-    """A hundred streams can be made and used; they may share queues, but all compute."""
+    """A hundred streams can be made and used. They may share queues, but all of them compute."""
     streams = [torch.Stream(device=device) for _ in range(100)]
     found = []
     for n, stream in enumerate(streams):
@@ -498,7 +498,7 @@ def to_pageable_memory_is_done(device):
 
 @asynchronous.check("events")
 def to_pageable_memory_waits_in_any_case(device):
-    """A non_blocking copy to pageable memory is finished when it returns, as on CUDA: nobody else could wait for it."""
+    """A non_blocking copy to pageable memory is finished when the call returns, as on CUDA."""
     y = torch.zeros(256, 256)
     y.copy_(busy(device, 0.2), non_blocking=True)
     same(y, torch.ones(256, 256))

@@ -128,7 +128,7 @@ def functionalization_runs(device):
 
 inductor = Topic(
     "compiled/inductor",
-    why="torch.compile is the usual way to speed. Without an inductor backend for the device it raises.",
+    why="Programs use torch.compile to run faster. Without an inductor backend for the device it raises.",
     defined="torch/_inductor/codegen/common.py: register_backend_for_device; torch/_dynamo/device_interface.py",
     chapter="compilation",
     needs=("compiler", "dynamo"),

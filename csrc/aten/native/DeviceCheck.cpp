@@ -8,7 +8,7 @@ namespace at::openreg {
 
 void DeviceCheck::check_mixed() const {
   traits_.rule.check(traits_.rule, operands_);
-  for (const Operand& each : operands_) { // accepted where CUDA would fetch the operand's value, which waits
+  for (const Operand& each : operands_) { // the rule accepts the operand; CUDA would wait for its value
     if (is_elsewhere(each)) {
       OPENREG_CHECK(orStreamSynchronize(c10::openreg::current_stream_handle(each.tensor->device().index())));
     }

@@ -20,7 +20,7 @@ class DeviceCheck {
     if (C10_UNLIKELY(!tensor.defined())) {
       return;
     }
-    operands_.push_back({tensor.unsafeGetTensorImpl(), &argument}); // the caller's arguments keep it
+    operands_.push_back({tensor.unsafeGetTensorImpl(), &argument}); // the caller's arguments keep it alive
     const Device device = tensor.device();
     if (C10_LIKELY(device.is_privateuseone() && (device_ < 0 || device_ == device.index()))) {
       device_ = device.index();
@@ -78,8 +78,8 @@ void add_argument(Check& check, const T& value, const c10::Argument& argument) {
   }
 }
 
-// The device check of a kernel that is made of other operators, each of which would see only some of the arguments:
-// `args` are Op's first ones.
+// The device check of a kernel that calls other operators. Each of these would check only the arguments that it gets.
+// `args` are the first arguments of Op.
 template <class Op, class... Args>
 void check_devices(const Args&... args) {
   DeviceCheck check(traits_of<Op>());

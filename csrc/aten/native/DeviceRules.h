@@ -5,8 +5,8 @@
 
 #include <string>
 
-// How the tensors of one operator may differ in device: CUDA's rules, in PyTorch's words. A program that passes here must
-// pass there, and a program that is refused there must be refused here.
+// How the tensors of one operator may differ in device. The rules are CUDA's, and the errors are PyTorch's. A program
+// that passes here must pass on CUDA, and a program that CUDA refuses must be refused here.
 namespace at::openreg {
 
 // A tensor among an operator's arguments.

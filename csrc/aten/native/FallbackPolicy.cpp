@@ -11,14 +11,14 @@
 namespace at::openreg {
 namespace {
 
-c10::openreg::ForkSafeMutex mutex; // of current
+c10::openreg::ForkSafeMutex mutex; // guards current()
 FallbackPolicy& current() {
   static auto* policy = new FallbackPolicy; // a thread of autograd may outlive static destruction
   return *policy;
 }
-std::atomic<bool> silent{true}; // current().mode, for the fallback of a program that asked for nothing
+std::atomic<bool> silent{true}; // whether current().mode is Silent, so that the default case takes no lock
 
-// A pattern names a namespace or not, and an overload or not.
+// Whether `name` matches `pattern`. The pattern may leave out the namespace, the overload, or both.
 bool matches(const std::string& pattern, const std::string& name) {
   const auto matches_whole = [&](const std::string& text) { return fnmatch(pattern.c_str(), text.c_str(), 0) == 0; };
   const std::string short_name = name.substr(name.find("::") + 2);

@@ -160,7 +160,7 @@ const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<Memory
     at::detail::check_size_nonnegative(size);
     const size_t needed =
         at::detail::computeStorageNbytesContiguous(size, impl->dtype().itemsize(), impl->storage_offset());
-    if (needed > old_bytes && c10::multiply_integers(size) != 0) { // before the sizes change: it may be refused
+    if (needed > old_bytes && c10::multiply_integers(size) != 0) { // before the sizes change: the allocation may fail
       resize_storage(impl->unsafe_storage().unsafeGetStorageImpl(), needed);
     }
     impl->set_sizes_contiguous(size);

@@ -44,7 +44,7 @@ c10::openreg::ForkSafeMutex mutex; // of known_traits
 
 std::unordered_map<std::string, OperatorTraits>& known_traits() {
   static auto* all =
-      new std::unordered_map<std::string, OperatorTraits>; // a thread of autograd may outlive static ones
+      new std::unordered_map<std::string, OperatorTraits>; // a thread of autograd may outlive static objects
   return *all;
 }
 
@@ -53,7 +53,7 @@ std::unordered_map<std::string, OperatorTraits>& known_traits() {
 const OperatorTraits& traits_of(const c10::FunctionSchema& schema) {
   thread_local ska::flat_hash_map<const c10::FunctionSchema*, const OperatorTraits*> seen;
   const OperatorTraits*& traits = seen[&schema];
-  // A custom operator may be redefined, and another one's schema then has its address.
+  // A custom operator may be removed, and the schema of another operator may then get the same address.
   if (C10_UNLIKELY(!traits || (!traits->builtin && traits->name != full_name(schema)))) {
     const std::lock_guard lock(mutex);
     const std::string name = full_name(schema);

@@ -10,7 +10,7 @@
 
 #include "../../runtime/OpenRegException.h"
 
-// The operators, and the dtypes of an operator, that the CPU has and an accelerator that a device model stands for lacks.
+// What a device model refuses: operators, and dtypes of operators, that the CPU has and the model's accelerator lacks.
 //
 // Rule: a restricted operator gets a kernel in front of its own, in the dispatcher's table, when the model is chosen. So
 // nothing is checked without a model, and with a model an unrestricted operator pays nothing.
@@ -25,11 +25,13 @@ struct Refusal {
   std::string message; // "{dtype}" stands for the dtype's name as PyTorch's sentences have it: Half
 };
 
-// From here on, `op` ("aten::add.Tensor") refuses these calls. Refusals of several calls add up. An operator that is made
-// of others for every backend (CompositeImplicitAutograd) cannot be refused: it is refused where it calls them.
+// From here on, `op` ("aten::add.Tensor") refuses these calls. A second call of refuse() adds to the first one. An
+// operator that PyTorch composes of others for every backend (CompositeImplicitAutograd) cannot be refused itself.
+// Refuse the operators that it calls.
 OPENREG_API void refuse(const std::string& op, std::vector<Refusal> refusals);
 
-// From here on, a tensor of the device cannot have this dtype: what would make one raises `message`.
+// From here on, no tensor of the device can have this dtype: an operator that would make such a tensor raises
+// `message`.
 OPENREG_API void refuse_dtype(ScalarType dtype, RefusalError error, std::string message);
 
 extern std::atomic<bool> lacks_dtypes;

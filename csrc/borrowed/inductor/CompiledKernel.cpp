@@ -14,7 +14,8 @@
 namespace at::openreg {
 namespace {
 
-// A CPU scalar, pinned or not. Its value is that at the launch, so that the host may change it afterwards.
+// Whether the operand is a CPU scalar, pinned or not. The kernel gets the value at the launch, so the host may change
+// the scalar afterwards.
 bool is_host_scalar(const CompiledOperand& operand) {
   return operand.access == orAccessRead && operand.data && orGetKernelPointer(operand.data) == operand.data;
 }
@@ -35,7 +36,7 @@ struct OperandList {
   }
 };
 
-// As check_missing_memory() for an operator.
+// Does for a compiled kernel what check_missing_memory() does for an operator.
 void check_memory(const CompiledOperand& operand, const char* kernel) {
   if (C10_UNLIKELY(!operand.data && operand.size > 0)) {
     const std::string call =
@@ -44,8 +45,8 @@ void check_memory(const CompiledOperand& operand, const char* kernel) {
   }
 }
 
-// Calls `run`, and adds the kernel's name to what it throws. Python gets the same type as without the name: generated
-// code makes a RuntimeError of each std::exception.
+// Calls `run`, and adds the kernel's name to the message of an exception. Python gets the same type of exception as
+// without the name, because generated code turns each std::exception into a RuntimeError.
 void run_named(CompiledFn run, const void* body, void* const* data, const char* name, std::string_view launchedAt) {
   const auto place = [&] { return c10::str("raised by the compiled kernel ", name, launchedAt); };
   try {

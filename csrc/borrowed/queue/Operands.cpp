@@ -60,7 +60,7 @@ bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Te
   TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (operands_.size() < kFew) {
     for (Operand& known : operands_) {
-      if (known.device == impl) { // the kernel must see that it is the same
+      if (known.device == impl) { // one tensor for both arguments: the kernel must see that they are the same
         known.is_written |= is_written;
         known.is_repeated = true;
         meta = new_reference(known.meta);
@@ -113,7 +113,7 @@ bool QueuedOperands::add_list(const c10::List<T>& tensors, bool is_written) {
       }
     }();
     if (!std::is_same_v<T, Tensor> && isIntegralType(tensor.scalar_type(), true) && tensor.element_size() == 1) {
-      return false; // a mask among indices: how many are chosen?
+      return false; // a mask among the indices: the number of chosen elements is not known
     }
     Tensor its_meta, its_cpu;
     if (!add(tensor, is_written, its_meta, its_cpu)) {

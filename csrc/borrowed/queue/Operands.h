@@ -24,7 +24,7 @@ class QueuedOperands {
   // an input too keeps its shape, because the kernel must see it as it is.
   void resize_empty_outputs();
 
-  // Whether every tensor has the shape of the first one, or can be expanded to it: then at least the shapes are no error.
+  // Whether every tensor has the shape of the first one, or can be expanded to it. Then the shapes cause no error.
   bool fit_the_first() const;
 
   // Whether the arguments that are written would keep their shapes and overlap with no other argument in part.
@@ -32,9 +32,9 @@ class QueuedOperands {
 
  private:
   struct Operand {
-    TensorImpl *device, *cpu, *meta; // the stacks hold the last two
+    TensorImpl *device, *cpu, *meta; // the stacks keep `cpu` and `meta` alive
     bool is_written;
-    bool is_repeated = false; // among the arguments
+    bool is_repeated = false; // whether the tensor is more than one argument
 
     bool defined() const {
       return cpu != c10::UndefinedTensorImpl::singleton();
@@ -42,7 +42,7 @@ class QueuedOperands {
   };
   c10::SmallVector<Operand, 6> operands_;
 
-  // Sets `cpu` and `meta`.
+  // Adds an operand, and sets `meta` and `cpu` to the tensors that stand for it.
   bool add(const Tensor& tensor, bool is_written, Tensor& meta, Tensor& cpu);
   template <class T>
   bool add_list(const c10::List<T>& tensors, bool is_written);

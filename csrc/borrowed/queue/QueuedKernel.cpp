@@ -55,17 +55,17 @@ void QueuedKernel::run() {
 }
 
 QueuedKernel::Misplaced QueuedKernel::compute() {
-  // Guess: the result is the kernel's first allocation of that size. If the guess was wrong, `turns` remembers the right
-  // one for the next call.
+  // Guess: the result is the kernel's first allocation of that size. If the guess was wrong, `positions` keeps the
+  // right one for the next call.
   thread_local ska::flat_hash_map<const c10::FunctionSchema*, c10::SmallVector<std::optional<size_t>, 2>> known;
-  auto& turns = known[&op_.schema()];
-  turns.resize(reserved_.size());
+  auto& positions = known[&op_.schema()];
+  positions.resize(reserved_.size());
   c10::SmallVector<c10::openreg::ReservedMemory, 2> memory;
   for (size_t i = 0; i < reserved_.size(); ++i) {
     if (c10::StorageImpl* storage = reserved_[i].memory.get()) {
       const size_t first = std::count_if(
           memory.begin(), memory.end(), [&](auto& other) { return other.storage->nbytes() == storage->nbytes(); });
-      memory.push_back({storage, turns[i].value_or(first)});
+      memory.push_back({storage, positions[i].value_or(first)});
     }
   }
   const c10::openreg::ReservedAllocations allocations(memory);
@@ -75,15 +75,16 @@ QueuedKernel::Misplaced QueuedKernel::compute() {
     const Tensor& result = stack_[i].toTensor();
     if (!is_at_reserved_address(reserved_[i], result)) {
       misplaced.emplace_back(&reserved_[i], result);
-      turns[i] = allocations.turn_of(result.storage().data());
+      positions[i] = allocations.position_of(result.storage().data());
     }
   }
   return misplaced;
 }
 
 bool QueuedKernel::is_at_reserved_address(const Reserved& wanted, const Tensor& result) const {
-  if (!wanted
-           .memory) { // nobody asked for this result; oneDNN computes the gradients of a weight and of a bias together all the same
+  // Nobody asked for this result. The kernel may compute it all the same: oneDNN computes the gradients of a weight and
+  // of a bias together.
+  if (!wanted.memory) {
     return true;
   }
   TORCH_INTERNAL_ASSERT(
@@ -127,7 +128,7 @@ bool launch(c10::Stream stream, std::unique_ptr<QueuedKernel>& kernel, unsigned 
     return false;
   }
   OPENREG_CHECK(error);
-  kernel.release(); // the call deletes it
+  kernel.release(); // the queued call deletes it
   return true;
 }
 // LITERALINCLUDE END: QUEUE LAUNCH

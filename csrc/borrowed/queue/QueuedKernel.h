@@ -23,7 +23,7 @@ class QueuedKernel {
  public:
   QueuedKernel(const c10::OperatorHandle& op, torch::jit::Stack&& operands) : op_(op), stack_(std::move(operands)) {}
 
-  // Memory for the next result, or none: the call gives no tensor there.
+  // Adds the next result. The caller sets its memory, or leaves it null if the call returns no tensor there.
   Reserved& add_result() {
     return reserved_.emplace_back();
   }
@@ -31,11 +31,11 @@ class QueuedKernel {
   const char* name() const {
     return traits_of(op_.schema()).name.c_str();
   }
-  void visit_operands(orOperandFn_t visit, void* context) const; // until it runs
+  void visit_operands(orOperandFn_t visit, void* context) const; // may be called until run() begins
   void run();
 
  private:
-  using Misplaced = c10::SmallVector<std::pair<const Reserved*, Tensor>, 2>; // results that are elsewhere
+  using Misplaced = c10::SmallVector<std::pair<const Reserved*, Tensor>, 2>; // results outside of their reserved memory
 
   c10::OperatorHandle op_;
   torch::jit::Stack stack_; // CPU aliases

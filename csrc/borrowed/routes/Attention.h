@@ -9,8 +9,8 @@ struct sdp_params;
 // The attention that a backend may supply in place of the composite one ("overrideable"). Here it is the CPU's flash kernel.
 namespace at::openreg {
 
-// The kernel that scaled_dot_product_attention calls: the overrideable one if the program left it on and it can compute the
-// case, otherwise the composite one.
+// The kernel that scaled_dot_product_attention calls. This is the overrideable one, if the program has not switched it
+// off and it can compute the operands. Otherwise it is the composite one.
 int64_t _fused_sdp_choice(
     const Tensor& query,
     const Tensor& key,
@@ -21,8 +21,8 @@ int64_t _fused_sdp_choice(
     std::optional<double> scale,
     bool enable_gqa);
 
-// Whether the program left a fused kernel on for such operands, and the error if it left no kernel on that can compute them.
-// Both are in AttentionChoice.cpp.
+// Whether the program has left the fused kernel switched on for such operands, and the error if no kernel that is
+// switched on can compute them. Each face has its own answers (AttentionChoice.cpp).
 bool fused_attention_is_enabled(const sdp::sdp_params& params);
 const char* attention_refusal();
 

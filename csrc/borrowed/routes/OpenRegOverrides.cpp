@@ -11,7 +11,8 @@
 #include "Convolution.h"
 #include "Normalization.h"
 
-// Operators that a backend computes in its own way, where the way of this backend is a CPU kernel.
+// Operators for which a backend registers its own kernel in place of PyTorch's default. The kernels of this backend
+// call the CPU's.
 namespace at::openreg {
 namespace {
 
@@ -27,16 +28,17 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 // LITERALINCLUDE END: OVERRIDEABLE
 
-// The CPU's kernels give other results than PyTorch expects of an accelerator.
+// The CPU's kernels of these operators give other results than PyTorch expects of an accelerator (Normalization.h).
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_batch_norm", BatchNorm<at::_ops::native_batch_norm>::call);
   m.impl("_native_batch_norm_legit", BatchNorm<at::_ops::_native_batch_norm_legit>::call);
 }
 
 // LITERALINCLUDE START: OVERRIDE DEFAULT
-// abs() has a composite kernel, for any backend: it resizes an empty tensor in abs.out. A kernel of the backend's own
-// wins over it; since abs() has a derivative formula, nothing else is lost. (An operator whose composite kernel is also
-// its derivative, CompositeImplicitAutograd, would need a kernel for AutogradPrivateUse1 too.)
+// abs() has a composite kernel for all backends, which resizes an empty tensor in abs.out. A backend's own kernel takes
+// precedence over the composite kernel. PyTorch has a derivative formula for abs(), so the derivative stays. An
+// operator whose composite kernel also serves as its derivative (CompositeImplicitAutograd) would need a kernel for
+// AutogradPrivateUse1 too.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("abs", Unboxed<at::_ops::abs, &abs>::call);
 }

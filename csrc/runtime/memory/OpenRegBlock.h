@@ -17,7 +17,7 @@ struct Block {
   DeviceIndex device;
   BlockPool* pool;
   size_t requested_size = 0;
-  size_t red_zone = 0;   // of the size, the bytes at the end that the sanitizer watches (OpenRegRedZone.h)
+  size_t red_zone = 0;   // the last bytes of `size`, which the sanitizer watches (OpenRegRedZone.h)
   uint64_t freed_at = 0; // The pool's count of searches when the block became free. The block's age follows from it.
   bool allocated = false;
   bool binned = false;        // free, and in one of its pool's bins, where neighbours are not merged
@@ -33,7 +33,7 @@ struct Block {
   Block(char* address, size_t size, DeviceIndex device, BlockPool* pool)
       : address(address), size(size), device(device), pool(pool) {}
 
-  // The size that the statistics count: they are the same with and without the sanitizer.
+  // The size that the statistics count. It has no red zone, so they are the same with and without the sanitizer.
   size_t counted_size() const {
     return size - red_zone;
   }

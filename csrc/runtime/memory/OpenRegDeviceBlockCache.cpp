@@ -11,8 +11,9 @@ using c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 DeviceBlockCache::DeviceBlockCache(DeviceIndex device) : device_(device), poison_(poison_is_on()) {}
 
-// For every function that a forked child may call: another thread of the parent may have held the lock at the fork, so
-// that it is never free in the child; and what it guards describes memory that the child does not have.
+// The lock, for functions that a forked child may call. In such a child it throws, for two reasons: another thread of
+// the parent may have held the lock at the fork, and then the lock is never free in the child; and the lock guards the
+// tables of memory that the child does not have.
 Mutex& DeviceBlockCache::mutex() {
   check_not_forked();
   return mutex_;
@@ -37,8 +38,9 @@ void DeviceBlockCache::process_events(std::unique_lock<Mutex>& lock, const std::
   }
 }
 
-// Returns whether the block is filled with poison. If it is not yet, the block waits for the fill as for another stream:
-// a kernel that runs on its launching thread must not get the block before.
+// Returns whether the block is filled with poison. If not, queues the fill. The block then waits for the fill as it
+// would wait for another stream: a kernel that runs on its launching thread must not get the block before the fill is
+// done.
 bool DeviceBlockCache::poison_before_reuse(std::unique_lock<Mutex>& lock, Block* block) {
   if (block->poison_queued) {
     block->poison_queued = false;
@@ -70,7 +72,7 @@ void DeviceBlockCache::emptyCache(MempoolId_t id) {
   release_cached_blocks(lock, context, id);
 }
 
-// Without the lock: the device is waited for.
+// Gives the lock up meanwhile, because it waits for the device.
 void DeviceBlockCache::release_blocks(std::unique_lock<Mutex>& lock, const DeviceSegments::Segments& segments) {
   lock.unlock();
   DeviceSegments::free(segments);

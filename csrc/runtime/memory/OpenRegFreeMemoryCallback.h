@@ -19,7 +19,7 @@ class FreeMemoryCallback {
 C10_DECLARE_REGISTRY(FreeMemoryCallbacksRegistry, FreeMemoryCallback);
 #define REGISTER_FREE_MEMORY_CALLBACK(name, ...) C10_REGISTER_CLASS(FreeMemoryCallbacksRegistry, name, __VA_ARGS__)
 
-// Runs all of them.
+// Runs all callbacks that are registered.
 void trigger_free_memory_callbacks();
 
 } // namespace c10::openreg

@@ -16,7 +16,7 @@ struct StreamPools {
 // torch.openreg.MemPool (CUDA's PrivatePool).
 struct PoolSet {
   MempoolId_t id{0, 0};    // {0, 0}: not a MemPool's
-  int use_count = 0;       // how many use a MemPool: the object itself, and each who allocates from it now
+  int use_count = 0;       // of a MemPool: 1 for the object, and 1 for each begin_allocate_to_pool() that has not ended
   bool use_on_oom = false; // other requests may take free blocks from here before they run out of memory
   bool no_split = false;   // blocks are never split
   bool of_temporaries =

@@ -132,8 +132,8 @@ orError_t DeviceMemory::free(uintptr_t begin) {
   return orSuccess;
 }
 
-// Takes addresses for an allocation and its guard. Without addresses for the guard, the allocation has none. To be
-// called with the lock held.
+// Takes addresses for an allocation and its guard. If there is no room for the guard, the allocation gets no guard. To
+// be called with the lock held.
 std::optional<uintptr_t> DeviceMemory::takeRange(Allocation& allocation) {
   const size_t alignment = allocation.size >= kHugePageSize ? kHugePageSize : kPageSize;
   if (allocation.guard > 0) {
@@ -216,7 +216,7 @@ orError_t DeviceMemory::makeShareable(uintptr_t begin, int& fd, uint64_t& size) 
 // do not notice; threads that write wait until the move is done, as they do when a driver migrates pages.
 orError_t DeviceMemory::moveToFile(Allocation& allocation) {
   const size_t size = allocation.reserved();
-  // Charged and uncharged at once: a check that the host can hold the bytes twice for a moment.
+  // The bytes are charged and uncharged at once. This checks that the host can hold them twice for a moment.
   if (orError_t error = chargeHostMemory(size); error != orSuccess) {
     return error;
   }

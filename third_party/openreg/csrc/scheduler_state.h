@@ -157,7 +157,7 @@ std::optional<Failure> takeFailureOfDevice(int device);
 // lock: the destructor of an exception may run any code.
 orError_t report(std::optional<Failure> failure);
 
-// The same. If the device is lost (openreg_faults.h), the error is that instead of `failure`.
+// As report(). But if the device is lost (openreg_faults.h), records that error in place of `failure`.
 orError_t reportOrLost(std::optional<Failure> failure, int device);
 
 // ---- kernel.cpp: the turn of a stream -------------------------------------------------------------------------------

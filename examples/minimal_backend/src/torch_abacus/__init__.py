@@ -13,12 +13,12 @@ def _autoload() -> ModuleType | None:
     name = torch._C._get_privateuse1_backend_name()
     if name == "abacus":
         return sys.modules["torch_abacus.abacus"]
-    # The kernel shows a backend that has not changed the name, or not yet.
+    # A kernel for PrivateUse1 belongs to another backend, which has not renamed the device type, or not yet.
     if name != "privateuseone" or torch._C._dispatch_has_kernel_for_dispatch_key(
         "aten::empty.memory_format", "PrivateUse1"
     ):
         return None
-    from torch_abacus import _C, abacus  # noqa: F401  (_C: its library registers everything)
+    from torch_abacus import _C, abacus  # noqa: F401  (the library of _C registers the kernels)
 
     torch.utils.rename_privateuse1_backend("abacus")
     torch._register_device_module("abacus", abacus)
@@ -26,5 +26,5 @@ def _autoload() -> ModuleType | None:
     return abacus
 
 
-# For an import by hand if autoload is switched off.
+# With autoload switched off, an explicit `import torch_abacus` loads the backend.
 _autoload()
