@@ -517,6 +517,16 @@ def item_waits_for_its_own_stream_only(fixed: bool) -> None:
     torch.accelerator.synchronize()
 
 
+@pair("race")
+def the_host_indexes_before_the_indices_have_arrived(fixed: bool) -> None:
+    best, indices = torch.zeros(64, dtype=torch.int64, device=DEVICE), torch.zeros(64, dtype=torch.int64).pin_memory()
+    indices.copy_(best, non_blocking=True)
+    if fixed:
+        current().synchronize()
+    torch.arange(64)[indices]
+    torch.accelerator.synchronize()
+
+
 # ---- unwritten memory ------------------------------------------------------------------------------------------------
 
 

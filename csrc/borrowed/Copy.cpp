@@ -78,10 +78,7 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::Device
   };
   const orStream_t stream = c10::openreg::current_stream_handle(device);
   const c10::openreg::Kernel kernel(
-      stream,
-      kAnywhere.name.c_str(),
-      visit_operands,
-      const_cast<void*>(static_cast<const void*>(&operands)));
+      stream, kAnywhere.name.c_str(), visit_operands, const_cast<void*>(static_cast<const void*>(&operands)));
   if (!non_blocking && self.device().type() != source.device().type() && C10_UNLIKELY(c10::openreg::wait_is_told())) {
     c10::openreg::tell_wait(stream);
   }

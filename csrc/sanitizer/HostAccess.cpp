@@ -8,6 +8,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "../aten/native/Arguments.h"
 #include "../runtime/OpenRegMutex.h"
 #include "Extent.h"
 #include "InitCheck.h"
@@ -16,6 +17,8 @@
 
 namespace c10::openreg::sanitizer {
 namespace {
+
+using at::openreg::for_each_tensor;
 
 struct Operator {
   const FunctionSchema* schema = nullptr; // null: the operator reads and writes no bytes itself
@@ -45,17 +48,6 @@ Operator operator_of(const OperatorName& name) {
     found->second = find_operator(name);
   }
   return found->second;
-}
-
-template <class Fn>
-void for_each_tensor(const IValue& value, const Fn& fn) {
-  if (value.isTensor()) {
-    fn(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& each : value.toTensorVector()) {
-      fn(each);
-    }
-  }
 }
 
 // Exists while a custom operator runs.

@@ -47,7 +47,8 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
     for (const Tensor* tensor : std::initializer_list<const Tensor*>{&self, &source}) {
       if (tensor->is_cpu()) { // a pinned block must not be reused before the copy has passed
         const auto& data = tensor->storage().data_ptr();
-        at::getHostAllocator(DeviceType::PrivateUse1)->record_event(data.get(), data.get_context(), c10::openreg::current_stream(device));
+        at::getHostAllocator(DeviceType::PrivateUse1)
+            ->record_event(data.get(), data.get_context(), c10::openreg::current_stream(device));
       }
     }
   });
