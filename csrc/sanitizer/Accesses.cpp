@@ -1,5 +1,7 @@
 #include "Accesses.h"
 
+#include "../runtime/OpenRegThreadOwned.h"
+
 namespace c10::openreg::sanitizer {
 namespace {
 
@@ -24,11 +26,17 @@ void collect_operand(const orOperand* operand, void* context) {
   }
 }
 
+namespace {
+
+thread_local constinit ThreadOwned<std::vector<Access>> accesses;
+
+} // namespace
+
 std::vector<Access>& collect(const orActivity& activity) {
-  thread_local std::vector<Access> accesses;
-  accesses.clear();
-  orActivityVisitOperands(&activity, collect_operand, &accesses);
-  return accesses;
+  std::vector<Access>& collected = *accesses;
+  collected.clear();
+  orActivityVisitOperands(&activity, collect_operand, &collected);
+  return collected;
 }
 
 } // namespace c10::openreg::sanitizer

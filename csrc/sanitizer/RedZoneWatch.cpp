@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "../runtime/OpenRegThreadOwned.h"
 #include "Accesses.h"
 #include "MemoryCheck.h"
 #include "SessionState.h"
@@ -16,15 +17,16 @@ struct Suspects {
   std::vector<uintptr_t> addresses; // an address in each block
   bool all = false;                 // all blocks: the kernel did not tell its operands
 };
-thread_local std::vector<Suspects> suspects; // one element for each kernel that this thread is in
+thread_local constinit ThreadOwned<std::vector<Suspects>>
+    suspects; // one element for each kernel that this thread is in
 
 } // namespace
 
 void begin_watch(const orActivity& activity, bool is_outermost) {
   if (is_outermost) {
-    suspects.clear(); // left from a session that ended within a kernel
+    suspects->clear(); // left from a session that ended within a kernel
   }
-  Suspects& mine = suspects.emplace_back();
+  Suspects& mine = suspects->emplace_back();
   mine.all = !activity.operands;
   for (const Access& access : collect(activity)) {
     mine.addresses.push_back(access.extent.begin);
@@ -32,11 +34,11 @@ void begin_watch(const orActivity& activity, bool is_outermost) {
 }
 
 void end_watch(const orActivity& activity, Site site) {
-  if (suspects.empty()) { // the kernel began before the session
+  if (suspects->empty()) { // the kernel began before the session
     return;
   }
-  const Suspects mine = std::move(suspects.back());
-  suspects.pop_back();
+  const Suspects mine = std::move(suspects->back());
+  suspects->pop_back();
   const std::lock_guard lock(session_mutex);
   if (!session) {
     return;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <utility>
 
+#include "../runtime/OpenRegThreadOwned.h"
 #include "RaceCheck.h"
 #include "Session.h"
 
@@ -23,7 +24,7 @@ struct Pending {
   size_t finding = 0;
   bool exists = false;
 };
-thread_local Pending pending;
+thread_local constinit ThreadOwned<Pending> pending;
 
 } // namespace
 
@@ -32,15 +33,15 @@ void forget_pending() {
 }
 
 bool has_pending() {
-  return pending.exists && pending.session_number == session_number.load(std::memory_order_relaxed);
+  return pending->exists && pending->session_number == session_number.load(std::memory_order_relaxed);
 }
 
 void raise_pending() {
   if (has_pending()) {
-    pending.exists = false;
+    pending->exists = false;
     orGetLastError(); // clears the error with which the device library refused the work
     if (const auto raise = raiser.load()) {
-      raise(pending.finding);
+      raise(pending->finding);
     }
   }
 }
@@ -54,7 +55,7 @@ void add_new_reports(std::vector<Report>& found) {
       continue;
     }
     if (stops) {
-      pending = {session_number, session->reports.size(), true};
+      *pending = {session_number, session->reports.size(), true};
     }
     session->reports.push_back(std::move(each));
   }

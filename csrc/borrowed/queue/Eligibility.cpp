@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "../../aten/native/Arguments.h"
+#include "../../runtime/OpenRegThreadOwned.h"
 #include "MetaKernels.h"
 
 namespace at::openreg {
@@ -38,10 +39,13 @@ QueueRule find_rule(const c10::OperatorHandle& op) {
 }
 // LITERALINCLUDE END: QUEUE ELIGIBILITY
 
+// The keys are PyTorch's own schemas, which stay.
+thread_local constinit c10::openreg::ThreadOwned<ska::flat_hash_map<const c10::FunctionSchema*, QueueRule>> known_rules;
+
 } // namespace
 
 const QueueRule& queue_rule_of(const c10::OperatorHandle& op) {
-  thread_local ska::flat_hash_map<const c10::FunctionSchema*, QueueRule> known; // PyTorch's own schemas: they stay
+  auto& known = *known_rules;
   const auto found = known.find(&op.schema());
   if (C10_LIKELY(found != known.end())) {
     return found->second;

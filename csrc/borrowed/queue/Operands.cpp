@@ -7,6 +7,7 @@
 #include <array>
 
 #include "../../aten/native/Minimal.h"
+#include "../../runtime/OpenRegThreadOwned.h"
 #include "../Components.h"
 #include "../KernelScope.h"
 
@@ -33,13 +34,15 @@ c10::intrusive_ptr<c10::StorageImpl> meta_storage(size_t operand) {
   return (*storages)[std::min(operand, kFew)];
 }
 
+// To make tensors takes longer than most meta kernels.
+thread_local constinit c10::openreg::ThreadOwned<std::vector<Tensor>> kept_metas;
+
 // A tensor of the meta device like `like`, for an operand by its number. Valid until the thread's next call with that number.
 Tensor meta_operand(size_t operand, const TensorImpl& like) {
-  thread_local std::vector<Tensor> kept; // to make tensors takes longer than most meta kernels
-  if (kept.size() <= operand) {
-    kept.resize(operand + 1);
+  if (kept_metas->size() <= operand) {
+    kept_metas->resize(operand + 1);
   }
-  Tensor& meta = kept[operand];
+  Tensor& meta = (*kept_metas)[operand];
   TensorImpl* impl = meta.unsafeGetTensorImpl();
   const auto has_math_bits = [](const TensorImpl& tensor) { return tensor.is_conj() || tensor.is_neg(); };
   if (C10_LIKELY(meta.defined() && meta.use_count() == 1 && !has_math_bits(*impl) && !has_math_bits(like))) {

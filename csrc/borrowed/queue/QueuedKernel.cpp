@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "../../aten/native/Arguments.h"
+#include "../../runtime/OpenRegThreadOwned.h"
 #include "../KernelScope.h"
 
 namespace at::openreg {
@@ -16,6 +17,11 @@ constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 bool is_copy(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::copy_";
 }
+
+// For each operator and each of its results: how many allocations of the same size the kernel made before the result's in
+// its last call.
+using Positions = ska::flat_hash_map<const c10::FunctionSchema*, c10::SmallVector<std::optional<size_t>, 2>>;
+thread_local constinit c10::openreg::ThreadOwned<Positions> known_positions;
 
 } // namespace
 
@@ -57,8 +63,7 @@ void QueuedKernel::run() {
 QueuedKernel::Misplaced QueuedKernel::compute() {
   // Guess: the result is the kernel's first allocation of that size. If the guess was wrong, `positions` keeps the
   // right one for the next call.
-  thread_local ska::flat_hash_map<const c10::FunctionSchema*, c10::SmallVector<std::optional<size_t>, 2>> known;
-  auto& positions = known[&op_.schema()];
+  auto& positions = (*known_positions)[&op_.schema()];
   positions.resize(reserved_.size());
   c10::SmallVector<c10::openreg::ReservedMemory, 2> memory;
   for (size_t i = 0; i < reserved_.size(); ++i) {

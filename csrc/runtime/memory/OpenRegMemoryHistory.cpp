@@ -2,19 +2,21 @@
 
 #include <algorithm>
 
+#include "../OpenRegThreadOwned.h"
+
 namespace c10::openreg {
 namespace {
 
-thread_local std::string metadata;
+thread_local constinit ThreadOwned<std::string> metadata;
 
 } // namespace
 
 void set_memory_metadata(std::string value) {
-  metadata = std::move(value);
+  *metadata = std::move(value);
 }
 
 const std::string& memory_metadata() {
-  return metadata;
+  return *metadata;
 }
 
 void MemoryHistory::start(HistoryOptions options) {
@@ -51,7 +53,7 @@ void MemoryHistory::append(
       getApproximateTime(),
       context,
       /*compile_context=*/"",
-      metadata);
+      *metadata);
   while (entries_.size() > max_entries_) {
     entries_.pop_front();
   }

@@ -88,9 +88,13 @@ void end(orKernelScope* scope) {
 }
 
 // The outermost kernel of this thread, if it has met faults: no element, or one.
-std::vector<std::pair<const orKernelScope*, FaultyWork>>& faulty() {
-  static thread_local std::vector<std::pair<const orKernelScope*, FaultyWork>> kernels;
-  return kernels;
+using FaultyKernels = std::vector<std::pair<const orKernelScope*, FaultyWork>>;
+thread_local constinit std::unique_ptr<FaultyKernels> faultyKernels;
+FaultyKernels& faulty() {
+  if (!faultyKernels) {
+    faultyKernels = std::make_unique<FaultyKernels>();
+  }
+  return *faultyKernels;
 }
 
 // Fills in the members that only subscribers need, and tells them. This function and those below are not inlined:
