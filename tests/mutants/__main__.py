@@ -216,7 +216,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         f"Of those that the kit catches, {len(lost)} are marked *not offered any more*: a check that passes on the "
         "device finds that the mutant does not offer the ability. Such a result is bad only against the file of "
         "`--baseline`, which tells what was offered before from what was never offered. Nearly all are operators whose "
-        "row is left out: the check has the operator's name.",
+        "row or alert is left out: the check has the operator's name.",
         "",
         "| kind | mutants | caught by the kit | of these, not offered any more | caught by own tests | survivors |",
         "|---|---|---|---|---|---|",
