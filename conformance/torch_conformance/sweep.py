@@ -82,7 +82,9 @@ QUICK_OPTIMIZERS = ("SGD", "Adam", "AdamW")
 _UNDEFINED = re.compile(
     r"(new_)?empty.*|resize_.*|as_strided.*|bernoulli|multinomial|normal.*|rand.*|uniform|cauchy|exponential|geometric|log_normal"
     r"|nn\.functional\..*dropout.*|nn\.functional\.rrelu|nn\.functional\.fractional_max_pool.*|linalg\.lstsq.*|svd_lowrank"
-    r"|pca_lowrank|linalg\.(svd|eig|eigh)$|svd$|geqrf|linalg\.ldl.*|nn\.functional\.scaled_dot_product_attention"
+    r"|pca_lowrank|linalg\.(svd|eig|eigh)/|svd/|geqrf|linalg\.ldl.*|nn\.functional\.scaled_dot_product_attention"
+    # The CPU looks for the largest number in another precision, does not find it, and gives NaN.
+    r"|renorm/complex64/(double_)?backward"
 )
 
 
@@ -376,7 +378,8 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
         torch.manual_seed(1)
         actual = device_side(lambda: call(device))
         try:
-            _compare(actual, expected, device, values=not _UNDEFINED.match(op.full_name), **_tolerance(dtype))
+            defined = not _UNDEFINED.match(f"{op.full_name}/{str(dtype).removeprefix('torch.')}/{form}")
+            _compare(actual, expected, device, values=defined, **_tolerance(dtype))
         except AssertionError as error:
             raise AssertionError(f"sample {count}: {error}") from None
     return f"{count} samples"

@@ -284,11 +284,11 @@ CHECKS_OF_VARIABLE = {"PYTORCH_ALLOC_CONF": "memory/limits/*", "TORCH_DEVICE_BAC
 
 # The test of this backend that catches a mutant if no check of the kit does: a pattern of names, and the test.
 OWN_TESTS = {
-    "environment.OPENREG_MODEL": "test_device_models.py::test_the_device_has_the_models_properties",
+    "environment.OPENREG_MODEL": "test_doctor.py::test_a_device_model_is_shown_with_its_properties",
     "environment.OPENREG_DEVICE_COUNT": "test_openreg_environment.py::test_device_count_is_configurable",
     "environment.OPENREG_DEVICE_MEMORY": "test_openreg_environment.py::test_device_memory_is_configurable",
     "environment.OPENREG_VISIBLE_DEVICES": "test_openreg_environment.py::test_visible_devices_follows_cuda",
-    "environment.CUDA_VISIBLE_DEVICES": "test_cuda_face_start.py",
+    "environment.CUDA_VISIBLE_DEVICES": "test_cuda_face_start.py::test_cuda_visible_devices_selects_as_cuda_does",
     "environment.OPENREG_CHAOS_SEED": "test_openreg_execution.py::test_the_mode_comes_from_the_environment",
     "environment.OPENREG_POISON": "test_memory_limits.py::test_poisoned_memory_holds_nan_until_it_is_written",
     "environment.OPENREG_FAULTS": "test_faults.py::test_a_process_is_killed",
