@@ -84,7 +84,9 @@ class Environment:
         self.site_packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
         # A folder named in a .pth file is searched after the environment's own, and its own .pth files are ignored: an
         # editable install of this package stays out.
-        (self.site_packages / "outer.pth").write_text(sysconfig.get_path("purelib"))
+        outer = Path(sysconfig.get_path("purelib"))
+        further = outer / "outer.pth"  # the outer environment may be one of these itself
+        (self.site_packages / "outer.pth").write_text(f"{outer}\n{further.read_text() if further.exists() else ''}")
 
     @property
     def package(self) -> Path:

@@ -6,13 +6,15 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from torch_conformance import mixes, page, report
+import torch
+from torch_conformance import alerts, mixes, page, report, sweep
 from torch_conformance.__main__ import levels_of, main, parser, select
-from torch_conformance.registry import LEVELS, all_checks
+from torch_conformance.registry import LEVELS, NotOffered, all_checks
 from torch_conformance.runner import Results, run
 
 # A worker that speaks the protocol. The name of a check says what it does.
@@ -106,6 +108,58 @@ def test_a_device_that_mixes_otherwise_fails(
     legend = "(D, S: on the device; C, s: on the CPU; S, s: 0-dim)"
     with pytest.raises(AssertionError, match=re.escape(f"add.Tensor with tensors at {places} {legend}: {found}")):
         mixes.run("operators/devices/add.Tensor", "meta")
+
+
+def test_every_alert_that_pytorch_documents_has_a_program() -> None:
+    documentation = torch.use_deterministic_algorithms.__doc__ or ""
+    section = documentation.split("when ``mode=True``:")[-1].split("In addition")[0]
+    documented = re.findall(r"\* :\w+:`([\w.]+)`", section)
+    assert len(documented) >= 25
+    assert set(documented) == {name for name, _ in alerts.ALERTS.values() if name}
+
+
+ALERT = "it does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True{})'."
+
+
+def alerting(warned: str = ALERT.format(", warn_only=True"), raised: str = ALERT.format("")) -> torch.Tensor:
+    if torch.are_deterministic_algorithms_enabled():
+        if not torch.is_deterministic_algorithms_warn_only_enabled():
+            raise RuntimeError(raised)
+        warnings.warn(warned, stacklevel=1)
+    return torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "found"),
+    [
+        (lambda: torch.ones(2), NotOffered, "histc gives the same bits in 5 runs, so no alert is needed"),
+        (lambda: torch.rand(2), AssertionError, "gives other bits in another run of a deterministic program"),
+        (lambda: alerting("another warning"), AssertionError, "raises its alert, but does not warn with warn_only"),
+        (lambda: alerting(raised="another error"), RuntimeError, "another error"),
+    ],
+)
+def test_an_operator_alerts_as_pytorch_does_or_gives_the_same_bits(
+    program: alerts.Program, kind: type[Exception], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(alerts.ALERTS, "histc", ("", lambda device: alerting))
+    assert alerts.run("operators/deterministic/histc", "cpu") == "raises PyTorch's alert"
+    monkeypatch.setitem(alerts.ALERTS, "histc", ("", lambda device: program))
+    with pytest.raises(kind, match=re.escape(found)):
+        alerts.run("operators/deterministic/histc", "cpu")
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_samples_of_a_sweep_stay_views_on_the_device() -> None:
+    whole = torch.randn(4, 3, 2, dtype=torch.complex64)
+    samples = [whole[..., 1], whole[1:, 0], torch.randn(1, 3).expand(4, 3), whole.conj(), whole.conj().imag]
+    samples[2].requires_grad_()
+    assert samples[3].is_conj() and samples[4].is_neg()
+    moved = sweep._moved(samples, "meta")
+    for there, here in zip(moved, samples, strict=True):
+        assert there.device.type == "meta" and there.requires_grad == here.requires_grad
+        assert (there.stride(), there.storage_offset()) == (here.stride(), here.storage_offset())
+        assert (there.is_conj(), there.is_neg()) == (here.is_conj(), here.is_neg())
+    assert moved[0].untyped_storage()._cdata == moved[1].untyped_storage()._cdata
 
 
 def test_shards_divide_the_checks() -> None:

@@ -34,6 +34,14 @@ _SWEPT = {
         "aten/src/ATen/TensorIterator.cpp, compute_types; device_check in native_functions.yaml",
         "operators",
     ),
+    "operators/deterministic": (
+        "In a deterministic program, the operator raises PyTorch's alert (with warn_only it warns and computes), or "
+        "gives the same bits every time.",
+        "A user who asks for deterministic algorithms cannot see that an operator ignores it: two trainings differ, "
+        "and nothing says why.",
+        "torch/__init__.py, use_deterministic_algorithms; aten/src/ATen/Context.cpp, alertNotDeterministic",
+        "operators",
+    ),
     "trains/optimizer": (
         "The optimizer takes the CPU's steps, for the settings of PyTorch's optim_db.",
         "On an accelerator an optimizer uses its foreach form by default, and on the CPU it does not.",

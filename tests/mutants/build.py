@@ -90,7 +90,8 @@ def _install() -> Path:
     shutil.rmtree(where, ignore_errors=True)
     environment = Environment(where)
     environment.install()
-    (environment.site_packages / "mutant.pth").write_text(table.ignore_variable())
+    with (environment.site_packages / "outer.pth").open("a") as lines:  # an environment in this one has these lines too
+        lines.write(table.ignore_variable())
     for library in LIBRARIES:
         installed = environment.package / "lib" / Path(library).name
         assert installed.exists(), installed

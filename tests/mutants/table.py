@@ -284,11 +284,11 @@ CHECKS_OF_VARIABLE = {"PYTORCH_ALLOC_CONF": "memory/limits/*", "TORCH_DEVICE_BAC
 
 # The test of this backend that catches a mutant if no check of the kit does: a pattern of names, and the test.
 OWN_TESTS = {
-    "environment.OPENREG_MODEL": "test_device_models.py::test_the_device_has_the_models_properties",
+    "environment.OPENREG_MODEL": "test_doctor.py::test_a_device_model_is_shown_with_its_properties",
     "environment.OPENREG_DEVICE_COUNT": "test_openreg_environment.py::test_device_count_is_configurable",
     "environment.OPENREG_DEVICE_MEMORY": "test_openreg_environment.py::test_device_memory_is_configurable",
     "environment.OPENREG_VISIBLE_DEVICES": "test_openreg_environment.py::test_visible_devices_follows_cuda",
-    "environment.CUDA_VISIBLE_DEVICES": "test_cuda_face_start.py",
+    "environment.CUDA_VISIBLE_DEVICES": "test_cuda_face_start.py::test_cuda_visible_devices_selects_as_cuda_does",
     "environment.OPENREG_CHAOS_SEED": "test_openreg_execution.py::test_the_mode_comes_from_the_environment",
     "environment.OPENREG_POISON": "test_memory_limits.py::test_poisoned_memory_holds_nan_until_it_is_written",
     "environment.OPENREG_FAULTS": "test_faults.py::test_a_process_is_killed",
@@ -310,7 +310,6 @@ OWN_TESTS = {
     "registered_fallback.overshadowed":
         "test_registrations.py::test_the_fallback_per_operator_runs_what_has_a_composite_kernel",
     "stub._fused_sdp_choice_stub": "test_registrations.py::test_convolution_and_attention_reach_the_overrideable_operators",
-    "alert.*": "test_alerts.py::test_what_is_nondeterministic_on_cuda_raises",
     "rule.addcmul*": "test_mixed_devices.py::test_the_device_accepts_and_refuses_what_pytorchs_own_meta_functions_do",
     "rule.*": "test_mixed_devices.py::test_an_operator_with_a_check_of_its_own_accepts_and_refuses_what_cudas_source_says",
     "row.NestedTensorPrivateUse1.native_dropout":
@@ -343,8 +342,6 @@ EXPECTED_SURVIVORS: dict[str, str] = {
        for name in ("_nested_from_padded", "_nested_view_from_buffer", "_validate_compressed_sparse_indices",
                     "_scaled_dot_product_flash_attention_for_cpu_backward",
                     "_scaled_dot_product_fused_attention_overrideable_backward")},
-    **{f"alert.{name}.grad_input": "the out= form of a backward: no module calls it, and tests/test_alerts.py runs modules only"
-       for name in ("adaptive_avg_pool3d_backward", "fractional_max_pool3d_backward", "reflection_pad2d_backward")},
     "row.abs": "equivalent: PyTorch's composite kernel gives the same result; the row only saves the resize of an empty tensor",
 }  # fmt: skip
 
@@ -399,7 +396,7 @@ class Table:
     find: str
     code: str
     rows: Callable[[], list[str]]
-    first: str
+    first: str  # may have {name}, that of the row
     within: str = "*"
 
 
@@ -463,7 +460,7 @@ TABLES = (
     Table("alert.", "alert", "csrc/aten/native/Alerts.cpp", "    for (const Alert& alert : kAlerts) {",
           """    for (const Alert& alert : kAlerts) {
       if (mutant_of("alert.", std::string(alert.operators).substr(0, std::strcspn(alert.operators, " ")).c_str())) continue;""",
-          _alerts, "operators/*", "operators/custom/deterministic_algorithms"),
+          _alerts, "operators/deterministic/{name}", "operators/deterministic/*"),
     # Where the row of an operator is left out, the boxed fallback does not stand in for it: a vendor has no such fallback.
     Table("row.", "row", "csrc/aten/native/FallbackPolicy.cpp", "void note_fallback(const OperatorTraits& op) {",
           """void note_fallback(const OperatorTraits& op) {
@@ -475,7 +472,8 @@ TABLES = (
 def _of_tables() -> Iterator[Mutant]:
     for table in TABLES:
         for name in table.rows():
-            yield Mutant(table.prefix + name, table.kind, table.file, first=table.first, within=table.within)
+            first = table.first.format(name=name)
+            yield Mutant(table.prefix + name, table.kind, table.file, first=first, within=table.within)
 
 
 # A variable that C++ reads with std::getenv is ignored there. Another is taken from the process before it is read.

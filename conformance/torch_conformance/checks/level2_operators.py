@@ -398,6 +398,28 @@ def a_learning_rate_may_be_on_the_cpu(device):
         same(results[0], results[1])
 
 
+@mixed.check()
+def a_fused_step_refuses_a_flag_of_the_cpu(device):
+    """With found_inf of the device, a fused optimizer with a tensor lr skips its step; found_inf of the CPU raises."""
+    first, second = [torch.zeros(3, device=device)], [torch.zeros(3, device=device)]
+    steps = [torch.ones((), device=device)]
+    adam = (first, second, [], steps), {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": False}
+    sgd = (first,), {"momentum": 0.9, "dampening": 0.0, "nesterov": False, "is_first_step": False}
+    adagrad = (first, steps), {"lr_decay": 0.0, "eps": 1e-8}
+    for name, (lists, settings) in {"sgd": sgd, "adagrad": adagrad, "adam": adam, "adamw": adam}.items():
+        settings = {**settings, "lr": torch.tensor(0.1, device=device), "weight_decay": 0.0, "maximize": False}
+        p, grad = torch.ones(3, device=device), torch.ones(3, device=device)
+        step = getattr(torch.ops.aten, f"_fused_{name}_").tensor_lr
+        try:
+            step([p], [grad], *lists, **settings, found_inf=torch.tensor(1.0, device=device))
+        except NotImplementedError as error:
+            raise NotOffered(str(error).splitlines()[0]) from error
+        same(p, torch.ones(3))
+        with raises(RuntimeError, "(?i)device"):
+            step([p], [grad], *lists, **settings, found_inf=torch.tensor(1.0))
+    usable(device)
+
+
 custom = Topic(
     "operators/custom",
     why="Extensions register operators for the device's key from outside of the backend.",

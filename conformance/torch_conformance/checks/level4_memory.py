@@ -76,6 +76,7 @@ def freed_memory_is_reused(device):
 @statistics.check()
 def the_counts_are_kept(device):
     """memory_stats counts allocations made and freed: allocation.all.allocated and .freed."""
+    gc.collect()
     before = torch.accelerator.memory_stats(device)
     xs = [torch.empty(100, device=device) for _ in range(5)]
     del xs
@@ -98,6 +99,7 @@ def accumulated_counts_can_be_reset(device):
 def devices_are_counted_apart(device):
     """An allocation on device 1 is not counted for device 0."""
     type = torch.device(device).type
+    gc.collect()
     before = [torch.accelerator.memory_allocated(i) for i in (0, 1)]
     x = torch.empty(5 << 20, dtype=torch.uint8, device=f"{type}:1")
     grown = [torch.accelerator.memory_allocated(i) - b for i, b in zip((0, 1), before, strict=True)]
@@ -108,6 +110,7 @@ def devices_are_counted_apart(device):
 def an_error_frees_its_temporaries(device):
     """An operator that raises leaves no memory allocated."""
     x = torch.ones(300, 400, device=device)
+    gc.collect()  # what other checks left behind
     torch.accelerator.synchronize(device)
     before = torch.accelerator.memory_allocated(device)
     for _ in range(5):
