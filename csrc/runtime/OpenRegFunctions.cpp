@@ -57,12 +57,7 @@ C10_NOINLINE static void throw_index_error(int64_t device) {
   throw c10::AcceleratorError(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       orErrorInvalidDevice,
-      c10::str(
-          "The device index is out of range. It must be in [0, ",
-          count,
-          "), but got ",
-          device,
-          "."));
+      c10::str("The device index is out of range. It must be in [0, ", count, "), but got ", device, "."));
 }
 
 void check_device_index(int64_t device) {
