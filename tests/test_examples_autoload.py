@@ -143,6 +143,15 @@ def test_the_python_backend_computes_trains_and_refuses_what_it_cannot_do(folder
     )
 
 
+def test_the_python_backend_resolves_lazy_conjugation_and_negation(folders: dict[str, Path]) -> None:
+    code = """
+import torch
+x = torch.full((2,), 1j, device="ledger").conj()
+print(x.is_conj(), (x + 1).cpu().tolist(), (x.imag * 2).cpu().tolist())
+"""
+    assert python(folders["torch_ledger"], code) == "True [(1-1j), (1-1j)] [-2.0, -2.0]\n"
+
+
 def test_the_python_backend_works_in_both_orders_and_yields_to_another_owner(folders: dict[str, Path]) -> None:
     use = "print(torch.ones(2, device='ledger') + 1)"
     ones = "tensor([2., 2.], device='ledger:0')\n"

@@ -38,6 +38,9 @@ class LedgerTensor(torch.Tensor):
             dtype=values.dtype,
             device=torch.device(NAME, 0),
         )
+        # The wrapper is marked as lazily conjugated or negated, so that PyTorch resolves it before a kernel runs.
+        torch._C._set_conj(tensor, values.is_conj())
+        torch._C._set_neg(tensor, values.is_neg())
         tensor.values = values
         return tensor
 
