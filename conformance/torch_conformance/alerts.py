@@ -174,8 +174,7 @@ def run(name: str, device: str) -> str:
     Raises NotOffered if the operator gives the same bits in all runs.
     """
     from .kit import usable
-    from .registry import NotOffered
-    from .sweep import device_side
+    from .registry import NotOffered, device_side
 
     operator = name.removeprefix(PREFIX)
     program = device_side(lambda: ALERTS[operator][1](device))

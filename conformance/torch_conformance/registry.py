@@ -19,9 +19,11 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 LEVELS = (
     "loads",
@@ -41,6 +43,22 @@ Body = Callable[[str], None]
 
 class NotOffered(Exception):
     """The backend does not have an optional ability that a check needs. The message says which."""
+
+
+# The messages of a device that has no kernel for an operator or a dtype.
+_ABSENT = re.compile(
+    r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
+)
+
+
+def device_side(function: Callable[[], Any]) -> Any:
+    """Calls ``function``. Raises NotOffered if its error says that the device has no kernel."""
+    try:
+        return function()
+    except (NotImplementedError, RuntimeError, TypeError) as error:
+        if isinstance(error, NotImplementedError) or _ABSENT.search(str(error)):
+            raise NotOffered(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+        raise
 
 
 @dataclass(frozen=True)

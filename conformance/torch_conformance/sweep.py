@@ -10,10 +10,10 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from .registry import NotOffered
+from .registry import NotOffered, device_side
 
 PREFIXES = ("operators/op/", "operators/module/", "operators/devices/", "operators/deterministic/", "trains/optimizer/")
 
@@ -182,22 +182,6 @@ def run(name: str, device: str) -> str:
     if kind == "module":
         return _run_module(_modules()[entry], dtype, form, device)
     return _run_optimizer(_optimizers()[entry], form, device)
-
-
-# The messages of a device that has no kernel for an operator or a dtype.
-_ABSENT = re.compile(
-    r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
-)
-
-
-def device_side(function: Callable[[], Any]) -> Any:
-    """Calls ``function``. Raises NotOffered if its error says that the device has no kernel."""
-    try:
-        return function()
-    except (NotImplementedError, RuntimeError, TypeError) as error:
-        if isinstance(error, NotImplementedError) or _ABSENT.search(str(error)):
-            raise NotOffered(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
-        raise
 
 
 def _moved(tree: Any, device: str) -> Any:
