@@ -265,9 +265,9 @@ def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) 
     ooms, retries = stats.get("num_ooms", 0), stats.get("num_alloc_retries", 0)
     lines = [
         double,
-        f" {'':16} PyTorch OpenReg memory summary, device ID {index:<14d} ",
+        f"{'':18}PyTorch OpenReg memory summary, device ID {index}".ljust(75),
         line,
-        f"  {'':7} OpenReg OOMs: {ooms:<11d} | {'':6} orMalloc retries: {retries:<10d}  ",
+        f"{'':10}OpenReg OOMs: {ooms}".ljust(36) + "|" + f"{'':8}orMalloc retries: {retries}".ljust(38),
         double,
         "        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ",
     ]
