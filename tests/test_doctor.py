@@ -80,8 +80,8 @@ def test_a_healthy_backend_is_reported_with_what_it_loads(report: dict[str, Any]
 
 
 AUTHORS = (
-    "Report it to the authors of torch_{0}; until then uninstall it, or leave all backends out with "
-    "TORCH_DEVICE_BACKEND_AUTOLOAD=0."
+    "Report the failure to the authors of torch_{0}. Until it is repaired, uninstall torch_{0}, or leave all backends "
+    "out with TORCH_DEVICE_BACKEND_AUTOLOAD=0."
 )
 CIRCLE = (
     "The authors of torch_{0} can give the entry point a module of its own, which imports nothing at its top; until "
@@ -98,8 +98,9 @@ CAUSES = {
     "undefined": (
         "failed",
         "undefined symbol: {site}/torch_undefined/_C.so needs at::openreg::missing(int), which no loaded library has",
-        "It was built for another PyTorch than {torch}, or one of its libraries is missing: install a build of "
-        "torch_{0} for this PyTorch, or build it again.",
+        "{site}/torch_undefined/_C.so was built for another PyTorch than {torch}, or a library that "
+        "{site}/torch_undefined/_C.so needs is missing: install a build of torch_{0} for this PyTorch, or build "
+        "torch_{0} again.",
     ),
     "hang": (
         "failed",
@@ -125,7 +126,7 @@ CAUSES = {
     "driverless": (
         "unavailable",
         "loads, but finds no device: RuntimeError: Found no driver on your system.",
-        "Mend that, or check the hardware and the driver that torch_driverless needs.",
+        "Remove this cause, or check the hardware and the driver that torch_driverless needs.",
     ),
 }
 
@@ -152,7 +153,7 @@ def test_owners_that_conflict_are_reported_with_what_import_torch_does(report: d
         frozenset({f"torch_openreg {ours}", "torch_second 1.0"}),
         frozenset({"torch_owner 1.0", "torch_second 1.0"}),
     }
-    taken = "both take PrivateUse1, of which a process has one; `import torch` "
+    taken = "both take PrivateUse1, but a process has one PrivateUse1 device; `import torch` "
     assert causes[frozenset({f"torch_openreg {ours}", "torch_owner 1.0"})] == f"{taken}works, and 'owner' is the device"
     abort = causes[frozenset({"torch_owner 1.0", "torch_second 1.0"})]
     assert abort.startswith(f"{taken}fails: kills the process with SIGABRT in the function that torch_")

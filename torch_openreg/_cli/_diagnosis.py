@@ -1,4 +1,4 @@
-"""The findings of the doctor: each backend is loaded in a separate process, and its end is described in words."""
+"""The findings of the doctor. Each backend is loaded in a process of its own; words say how that process ended."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ from typing import Any
 from torch_openreg import _loader
 
 LEAVE_OUT = "or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+REPORT = f"Report the failure to the authors of {{0}}. Until it is repaired, uninstall {{0}}, {LEAVE_OUT}."
 
-# Text of the last cause -> what it means, and what to do. {0}, {1}: the groups; {torch}, {distribution}: the facts.
+# Each row: a pattern for the message of the innermost exception, what the message means, and what to do.
+# {0} and {1} are the groups of the pattern. {torch} is PyTorch's version, {distribution} the backend's distribution.
 DIAGNOSES: tuple[tuple[str, str, str], ...] = (
     (
         r"(\S+): undefined symbol: (\w+)",
         "undefined symbol: {0} needs {1}, which no loaded library has",
-        "It was built for another PyTorch than {torch}, or one of its libraries is missing: install a build of "
-        "{distribution} for this PyTorch, or build it again.",
+        "{0} was built for another PyTorch than {torch}, or a library that {0} needs is missing: install a build of "
+        "{distribution} for this PyTorch, or build {distribution} again.",
     ),
     (
         r"(\S+): cannot open shared object file",
         "missing library: {0}",
-        "Install {distribution} again. If {0} belongs to a driver or toolkit, install that, and put its folder into "
-        "LD_LIBRARY_PATH.",
+        "Install {distribution} again. If {0} belongs to a driver or toolkit, install the driver or toolkit, and put "
+        "the folder of {0} into LD_LIBRARY_PATH.",
     ),
     (
         r"(\S+): (file too short|invalid ELF header|wrong ELF class\S*)",
@@ -89,7 +91,7 @@ class Run:
 
     events: list[dict[str, Any]]
     status: int
-    """Exit status; minus the number of the signal that ended it; 0 with no last event: it hung."""
+    """The exit status. It is -N if signal N ended the process, and 0 if the process did not end in time."""
     stack: str
     output: str
 
@@ -139,7 +141,7 @@ class Doctor:
                     start_new_session=True,
                 )
                 try:
-                    status = process.wait(self.timeout + 180)  # the probe ends itself, unless it is stopped
+                    status = process.wait(self.timeout + 180)  # the probe ends itself, unless SIGSTOP suspends it
                 except subprocess.TimeoutExpired:
                     status = 0
                 with contextlib.suppress(ProcessLookupError):
@@ -177,7 +179,7 @@ class Doctor:
             outcome = f"`import torch` fails: {self.explain(run, pair[-1]).cause}"
         return {
             "backends": [backend.label for backend in pair],
-            "cause": f"both take PrivateUse1, of which a process has one; {outcome}",
+            "cause": f"both take PrivateUse1, but a process has one PrivateUse1 device; {outcome}",
             "remedy": "Uninstall one of the two, or keep them in separate environments, or set "
             "TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import the one you want.",
         }
@@ -186,7 +188,7 @@ class Doctor:
         details = "\n".join(filter(None, [run.stack.strip(), run.output.strip()]))
         if error := run.facts("error"):
             return self.explain_error(error, backend, run)
-        remedy = f"Report it to the authors of {backend.distribution}; until then uninstall it, {LEAVE_OUT}."
+        remedy = REPORT.format(backend.distribution)
         where = run.where + self.frame(run.stack)
         if "Timeout" in run.stack or run.status == 0:
             cause = f"hangs: no end after {self.timeout:g} s {where}"
@@ -212,7 +214,9 @@ class Doctor:
             name = run.facts("is_available")["module"]
             failure = Failure(f"{name}.is_available() is False", "", run.output.strip())
         if not failure.remedy.startswith("As"):
-            failure.remedy = f"Mend that, or check the hardware and the driver that {backend.distribution} needs."
+            failure.remedy = (
+                f"Remove this cause, or check the hardware and the driver that {backend.distribution} needs."
+            )
         failure.cause = f"loads, but finds no device: {failure.cause}"
         return failure
 
@@ -247,12 +251,8 @@ class Doctor:
         # The message of our own backend says already what to do.
         outer = error["chain"][0]
         if outer["type"] == "BackendLoadError":
-            return Failure(outer["message"].partition(". `python -m")[0], "As it says.", details)
-        return Failure(
-            f"{kind}: {message}",
-            f"Report it to the authors of {backend.distribution}; until then uninstall it, {LEAVE_OUT}.",
-            details,
-        )
+            return Failure(outer["message"].partition(". `python -m")[0], "As the message says.", details)
+        return Failure(f"{kind}: {message}", REPORT.format(backend.distribution), details)
 
     def report(self) -> dict[str, Any]:
         """All findings, in the form of the option --json."""

@@ -32,7 +32,7 @@ REPLACED: tuple[tuple[str, str, Any, str], ...] = tuple(
             f"torch.cuda.nccl.{name}() is not available: the simulated device has no NCCL. "
             'Use a process group of torch.distributed, whose backend "nccl" is the device\'s own.'
         ),
-        "with _nccl_all_reduce in torch._C, is_available() would promise a library that is not there",
+        "if torch._C had _nccl_all_reduce, torch.cuda.nccl.is_available() could be True without NCCL",
     )
     for name in ("all_gather", "all_reduce", "broadcast", "init_rank", "reduce", "reduce_scatter", "unique_id")
 )
@@ -55,7 +55,7 @@ if dist.is_available():
             beside = ProcessGroupOCCL(store, backend.rank(), backend.size(), options)
             _register(group, device, dist.ProcessGroup.BackendType.CUSTOM, beside)
 
-    _NO_NCCL = "PyTorch's own is compiled out: torch/distributed/distributed_c10d.py looked for it when it was imported"
+    _NO_NCCL = "PyTorch's ProcessGroupNCCL is compiled out. torch.distributed looked for NCCL while it was imported"
     REPLACED += (
         ("torch.distributed.distributed_c10d", "_NCCL_AVAILABLE", True, _NO_NCCL),
         ("torch.distributed.distributed_c10d", "ProcessGroupNCCL", ProcessGroupOCCL, _NO_NCCL),

@@ -1,7 +1,7 @@
 """The facts on which a compiled graph depends besides the graph and PyTorch: a part of inductor's cache key."""
 
 import hashlib
-import pathlib  # not a class of it: inductor would take each class in this module for a group of settings
+import pathlib  # not `from pathlib import Path`: install_config_module() takes a class for a group of settings
 import sys
 
 from torch.utils._config_module import install_config_module
@@ -15,6 +15,9 @@ sources: str = hashlib.sha256(
         pathlib.Path(__file__).with_name(name).read_bytes() for name in ("_codegen.py", "_differences.py", "launch.h")
     )
 ).hexdigest()
-"""What generates the code: also in an editable installation, code that an older generator has made is not used."""
+"""A hash of the files that determine the generated code. If one of them changes, inductor does not use its cached code.
+
+In an editable installation the files can change while ``version`` stays the same.
+"""
 
 install_config_module(sys.modules[__name__])

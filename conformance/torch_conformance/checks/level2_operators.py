@@ -38,7 +38,7 @@ def numbers_are_operands(device):
 
 @dispatch.check()
 def operands_are_broadcast(device):
-    """Operands of different shapes are broadcast, with zero strides too."""
+    """Operands of different shapes are broadcast against each other."""
     x, y = torch.arange(3.0, device=device).view(3, 1), torch.arange(4.0, device=device)
     same(x * y, torch.arange(3.0).view(3, 1) * torch.arange(4.0))
 
@@ -78,7 +78,7 @@ def overlapping_memory_is_refused(device):
 
 @dispatch.check()
 def indexing_reads_and_writes(device):
-    """Integer, slice, boolean and index tensors read, write and accumulate as on the CPU."""
+    """Reading, writing and accumulating through index tensors, masks and lists agree with the CPU."""
     x = torch.arange(12.0).reshape(3, 4)
     y = x.to(device)
     rows, mask = torch.tensor([2, 0]), x > 5
@@ -113,7 +113,7 @@ def reductions_agree(device):
 
 @dispatch.check()
 def a_large_reduction_is_right(device):
-    """The sum of four million elements is right: large reductions take two passes."""
+    """The sum of four million elements is right. GPUs usually add so many elements in two steps."""
     equal(torch.ones(4 << 20, device=device).sum().item(), float(4 << 20))
     equal(torch.ones(2048, 2048, device=device).sum(0).max().item(), 2048.0)
 
@@ -152,7 +152,7 @@ def linear_algebra_agrees(device):
 
 @dispatch.check("not_the_host")
 def out_on_another_device_is_refused(device):
-    """out= on the CPU for operands of the device raises."""
+    """On the device, add refuses out= on the CPU. cat, linear, where and index_select refuse 1-D or 2-D CPU tensors."""
     x = torch.ones(3, device=device)
     with raises(RuntimeError, "(?i)device|Attempting to copy"):
         torch.add(x, x, out=torch.empty(3))
@@ -220,8 +220,8 @@ def nested_tensors(device):
 
 mixed = Topic(
     "operators/mixed",
-    why="Programs mix scalars, indices and masks of the CPU with tensors of the device. CUDA accepts some mixes. A device "
-    "that accepts fewer breaks them; a device that accepts more reads memory that it cannot reach.",
+    why="Programs mix scalars, indices and masks of the CPU with tensors of the device. CUDA accepts some mixes. If a "
+    "device accepts fewer mixes, these programs fail. If it accepts more, kernels read memory that they cannot reach.",
     defined="ATen/TensorIterator.cpp, compute_types; ATen/native/TensorAdvancedIndexing.cpp, ATen/native/cuda",
     chapter="operators",
     needs=("not_the_host",),
@@ -400,7 +400,7 @@ def a_learning_rate_may_be_on_the_cpu(device):
 
 @mixed.check()
 def a_fused_step_refuses_a_flag_of_the_cpu(device):
-    """With found_inf of the device, a fused optimizer with a tensor lr skips its step; found_inf of the CPU raises."""
+    """If found_inf is 1 on the device, a fused step with a tensor lr changes no parameter. A CPU found_inf raises."""
     first, second = [torch.zeros(3, device=device)], [torch.zeros(3, device=device)]
     steps = [torch.ones((), device=device)]
     adam = (first, second, [], steps), {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": False}
@@ -430,7 +430,7 @@ custom = Topic(
 
 @custom.check()
 def a_custom_operator_runs(device):
-    """torch.library.custom_op for the device's type is called, with its gradient."""
+    """A custom_op for the device's type computes on the device, and so does its registered backward."""
     type = torch.device(device).type
 
     @torch.library.custom_op("conformance::twice", mutates_args=(), device_types=type)

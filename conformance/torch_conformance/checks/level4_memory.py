@@ -250,7 +250,9 @@ def record_stream_delays_reuse(device):
     del x
     done = side.query()
     z = torch.full((1 << 20,), 2.0, device=device)
-    assert done or side.query() or z.data_ptr() != address, "handed out again while the other stream uses it"
+    assert done or side.query() or z.data_ptr() != address, (
+        "the memory was handed out again while a stream still used it"
+    )
     torch.accelerator.synchronize(device)
     equal((y.min().item(), y.max().item()), (1.0, 1.0))
 

@@ -75,7 +75,7 @@ def an_event_waits_on_a_stream(device):
 
 @ordering.check()
 def an_event_holds_what_was_before_it(device):
-    """Recording an event again moves it: a wait then holds for the later record."""
+    """If an event is recorded again, a later wait for the event waits for the work before the second record."""
     here, side = torch.accelerator.current_stream(device), torch.Stream(device=device)
     event = torch.Event(device)
     x = torch.zeros(1 << 16, device=device)
@@ -113,7 +113,7 @@ def events_order_devices(device):
 
 @ordering.check("two_devices")
 def copies_between_devices_are_ordered(device):
-    """A copy between devices waits for the source's current stream, and later work on the target for the copy."""
+    """A copy between devices waits for the source's current stream. Later work on the target waits for the copy."""
     type = torch.device(device).type
     for _ in range(3):
         x = busy(f"{type}:0", 0.05) + 1
@@ -158,14 +158,16 @@ def a_futures_value_outlives_its_last_use(device):
     done = here.query()
     with side:
         z = torch.full((1 << 20,), 2.0, device=device)
-    assert done or here.query() or z.data_ptr() != address, "handed out again while the waiting stream uses it"
+    assert done or here.query() or z.data_ptr() != address, (
+        "the memory was handed out again while a stream still used it"
+    )
     torch.accelerator.synchronize(device)
     equal((y.min().item(), y.max().item()), (1.0, 1.0))
 
 
 @futures.check("two_devices")
 def a_futures_callback_has_its_devices(device):
-    """The callback of a future with a value on device 1 has its own current stream there, which waits for the value."""
+    """If a future's value is on device 1, the callback has a new current stream there, which waits for the value."""
     type = torch.device(device).type
     future = torch.futures.Future(devices=[f"{type}:0", f"{type}:1"])
     streams = []
@@ -177,7 +179,7 @@ def a_futures_callback_has_its_devices(device):
     result = future.then(work)
     future.set_result(busy(f"{type}:1", 0.1) + 1)
     same(result.wait(), torch.full((256, 256), 4.0))
-    assert streams[0] != torch.accelerator.current_stream(f"{type}:1"), "it ran on the caller's stream"
+    assert streams[0] != torch.accelerator.current_stream(f"{type}:1"), "the callback ran on the caller's stream"
 
 
 waiting = Topic(
@@ -204,7 +206,7 @@ def synchronize_waits_for_everything(device):
 
 @waiting.check()
 def a_streams_synchronize_waits(device):
-    """After stream.synchronize(), its work is done: a pinned or pageable target of a copy has the values."""
+    """After stream.synchronize(), all work of the stream is done, and its results can be read."""
     stream = torch.Stream(device=device)
     with stream:
         y = busy(device, 0.1)
@@ -227,7 +229,7 @@ def an_events_synchronize_waits(device):
 
 @waiting.check()
 def a_query_tells_the_truth(device):
-    """query() is true only after the work is done, so what it allows to be read is complete. In the end it is true."""
+    """query() is false until work is done, and then becomes true. When query() is true, the results are complete."""
     stream = torch.Stream(device=device)
     with stream:
         y = busy(device, 0.2)
@@ -280,7 +282,7 @@ def elapsed_time_measures_work(device):
     second.synchronize()
     wall = 1000 * (time.perf_counter() - started)
     found = first.elapsed_time(second)
-    assert 0.2 * wall < found <= 1.2 * wall + 5, f"{found} ms of {wall} ms"
+    assert 0.2 * wall < found <= 1.2 * wall + 5, f"elapsed_time() is {found} ms; the host measured {wall} ms"
 
 
 @waiting.check("timing")
@@ -298,7 +300,7 @@ def elapsed_time_needs_timing(device):
 
 current = Topic(
     "streams/current",
-    why="Libraries pass streams around; a current stream that leaks out of a `with` moves later work to it.",
+    why="If a stream stays current after its `with` block, later work runs on the wrong stream.",
     defined="torch/csrc/Stream.cpp; DeviceGuardImplInterface: getStream, getDefaultStream, exchangeStream, getNewStream",
     chapter="streams",
     needs=("streams",),
@@ -393,7 +395,7 @@ def every_thread_has_its_current_stream(device):
 
 @current.check("module")
 def the_module_knows_its_streams(device):
-    """torch.TYPE.Stream, current_stream, default_stream and the context torch.TYPE.stream agree with torch.accelerator."""
+    """In `with torch.TYPE.stream(s)`, torch.TYPE.current_stream() is s. Before and after, it is the default stream."""
     module = device_module(device)
     for name in ("Stream", "stream", "current_stream", "default_stream"):
         if not hasattr(module, name):
@@ -408,7 +410,7 @@ def the_module_knows_its_streams(device):
 
 @current.check("module")
 def streams_have_priorities(device):
-    """torch.TYPE.Stream(priority=-1) can be made, computes, and differs from a stream without."""
+    """torch.TYPE.Stream(priority=-1) can be made, computes, and has a smaller priority number than the default."""
     module = device_module(device)
     stream = module.Stream(priority=-1)
     with stream:
@@ -460,7 +462,7 @@ asynchronous = Topic(
 
 @asynchronous.check()
 def from_pinned_memory(device):
-    """A non_blocking copy from pinned memory has the values for everything after it on the stream."""
+    """Work that is launched after a non_blocking copy from pinned memory, on the same stream, reads the new values."""
     x = torch.arange(1 << 18, dtype=torch.float32).pin_memory()
     busy(device, 0.05)
     y = x.to(device, non_blocking=True)
@@ -506,7 +508,7 @@ def to_pageable_memory_waits_in_any_case(device):
 
 @asynchronous.check()
 def on_a_side_stream(device):
-    """A prefetch on a side stream, waited for by an event, gives every batch its values."""
+    """Batches that are copied on a side stream are right if the current stream waits for an event after each copy."""
     side = torch.Stream(device=device)
     here = torch.accelerator.current_stream(device)
     total = []
@@ -541,7 +543,7 @@ def a_queued_failure_is_raised(device):
 
 @failures.check()
 def a_wrong_stream_type_is_refused(device):
-    """A stream of a device that does not exist raises."""
+    """Making a stream for a device that does not exist raises."""
     with raises((RuntimeError, ValueError)):
         torch.Stream(device=f"{torch.device(device).type}:77")
     usable(device)
@@ -549,7 +551,7 @@ def a_wrong_stream_type_is_refused(device):
 
 @failures.check("events")
 def an_event_of_another_device_is_refused(device):
-    """An event that is recorded twice on streams of different devices raises."""
+    """Recording an event of device 0 on a stream of device 1 raises."""
     type = torch.device(device).type
     if torch.accelerator.device_count() < 2:
         raise NotOffered("there is one device")

@@ -46,7 +46,8 @@ Tensor custom_abs_meta(const Tensor& input) {
 
 namespace {
 
-// Calls custom_abs through the dispatcher, for the kernels of keys that come before the backend's.
+// Calls custom_abs through the dispatcher. The kernels of autograd, autocast and vmap use it, because their dispatch
+// keys come before the device's key.
 Tensor call_custom_abs(const Tensor& input) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("openreg::custom_abs", "").typed<Tensor(const Tensor&)>();
@@ -106,7 +107,7 @@ Tensor custom_abs_autograd(const Tensor& input) {
 }
 
 // LITERALINCLUDE START: CUSTOM AUTOCAST
-// Runs in float32 whatever it is given, as the operators on PyTorch's list of that name do.
+// Casts the input to float32 first, as autocast does for the operators on its float32 list.
 Tensor custom_abs_autocast(const Tensor& input) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
   return call_custom_abs(at::autocast::cached_cast(kFloat, input, DeviceType::PrivateUse1));
@@ -114,8 +115,8 @@ Tensor custom_abs_autocast(const Tensor& input) {
 // LITERALINCLUDE END: CUSTOM AUTOCAST
 
 // LITERALINCLUDE START: CUSTOM VMAP
-// An elementwise operator treats the dimension that vmap adds like any other. Without a rule vmap would call it in a
-// loop.
+// vmap adds a dimension, which an elementwise operator treats like any other. Without a batching rule, vmap would call
+// the operator once for each element of the batch.
 Tensor custom_abs_batched(const Tensor& input) {
   const c10::impl::ExcludeDispatchKeyGuard unbatched(c10::DispatchKey::FuncTorchBatched);
   const auto* batched = at::functorch::maybeGetBatchedImpl(input);

@@ -54,7 +54,8 @@ class DeviceCheck {
   }
 };
 
-// Adds an argument of any type: the tensors that it has, if any. `Check` is DeviceCheck or a class that extends it.
+// Adds an argument of any type to `check`: the tensors in it, or a bool if `Check` has add_flag(). Skips other types.
+// `Check` is DeviceCheck or a class that extends it.
 template <class Check, class T>
 void add_argument(Check& check, const T& value, const c10::Argument& argument) {
   if constexpr (std::is_same_v<T, std::optional<Tensor>>) {
@@ -62,7 +63,8 @@ void add_argument(Check& check, const T& value, const c10::Argument& argument) {
       check.add_operand(*value, argument);
     }
   } else if constexpr (std::is_same_v<T, c10::List<std::optional<Tensor>>>) {
-    for (const OptionalTensorRef tensor : IOptTensorListRef(value)) { // the list's own iterators count references
+    // c10::List's own iterators would copy each tensor.
+    for (const OptionalTensorRef tensor : IOptTensorListRef(value)) {
       if (tensor.has_value()) {
         check.add_operand(*tensor, argument);
       }

@@ -2,7 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-// Elementwise operators that the device computes in its own way. Registered in ../OpenRegExtra.cpp.
+// zero_(): a memset on the current stream if the tensor is small and dense, else fill_(0). Registered in
+// ../OpenRegExtra.cpp.
 namespace at::openreg {
 
 Tensor& zero_(Tensor& self);

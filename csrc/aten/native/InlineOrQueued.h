@@ -5,7 +5,7 @@
 #include "../../runtime/OpenRegKernel.h"
 #include "OperatorTraits.h"
 
-// The decision how a call runs: inline, which is at once and on the calling thread, or queued on the device's stream.
+// Decides how a call runs. Inline: at once, on the calling thread. Queued: later, in the order of the current stream.
 namespace at::openreg {
 
 using BoxedFn = c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys;
@@ -24,8 +24,8 @@ struct Boxed<Op, boxed, Result(Args...)> {
 };
 
 // LITERALINCLUDE START: INLINE OR QUEUED
-// The decision between the two routes of an operator, at the one place where the dispatcher enters it. `route` computes on
-// the calling thread, at once. `queue`, a boxed kernel, may queue the call.
+// The dispatcher calls InlineOrQueued::call as the kernel of the operator `Op`. It calls one of two functions: `route`
+// computes at once, on the calling thread. `queue`, a boxed kernel, may queue the call.
 template <class Op, auto route, BoxedFn* queue, class Schema = typename Op::schema>
 struct InlineOrQueued;
 
@@ -44,10 +44,11 @@ struct InlineOrQueued<Op, route, queue, Result(Args...)> {
 };
 // LITERALINCLUDE END: INLINE OR QUEUED
 
-// Whether a call of `op` may be queued. `torch-openreg ops` asks.
+// Whether a call of `op` may be queued. The command `torch-openreg ops` shows the answer for each operator.
 OPENREG_API bool is_queueable(const c10::OperatorHandle& op);
 
-// Sets the answer to is_queueable(). Without one, no operator of PyTorch is queued. Must be called while the library loads.
+// Sets the function that is_queueable() calls. Without such a function, is_queueable() returns false. Must be called
+// while the library loads.
 using IsQueueable = bool (*)(const c10::OperatorHandle& op);
 void set_is_queueable(IsQueueable answer);
 
