@@ -231,7 +231,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     "torch_openreg/_inductor/__init__.py": (
         ("The device has the type ``torch_openreg._environment.device_type``; no name of it is written here.\n", ""),
     ),
-    "torch_openreg/distributed.py": ((' With ``TORCH_OPENREG_AS=cuda`` it is "nccl".', ""),),
+    "torch_openreg/distributed.py": (("With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. ", ""),),
     "torch_openreg/openreg/_reductions.py": (
         (
             """    if device_type == "openreg":  # PyTorch knows how CUDA tensors travel: torch_openreg/_cuda/_storage.py
