@@ -22,7 +22,7 @@ int64_t _fused_sdp_choice(
     bool enable_gqa);
 
 // Whether the program has left the fused kernel switched on for such operands, and the error if no kernel that is
-// switched on can compute them. Each face has its own answers (AttentionChoice.cpp).
+// switched on can compute them. The answers are in AttentionChoice.cpp.
 bool fused_attention_is_enabled(const sdp::sdp_params& params);
 const char* attention_refusal();
 
