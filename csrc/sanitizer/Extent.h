@@ -1,8 +1,10 @@
 #pragma once
 
+#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 #include <openreg.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -71,5 +73,29 @@ struct Extent {
     }
   }
 };
+
+constexpr int64_t kMostElements = int64_t{1} << 20; // to visit so many elements takes less than a second
+
+// Calls fn(addresses) for each element of the shape, in the order of the indices. The addresses start at `addresses`, and
+// each moves by its own strides, which are in bytes.
+template <size_t N, class Fn>
+void for_each_element(
+    IntArrayRef shape,
+    const std::array<IntArrayRef, N>& strides,
+    const std::array<uintptr_t, N>& addresses,
+    const Fn& fn,
+    size_t dim = 0) {
+  if (dim == shape.size()) {
+    fn(addresses);
+    return;
+  }
+  for (int64_t i = 0; i < shape[dim]; ++i) {
+    std::array<uintptr_t, N> inner = addresses;
+    for (size_t k = 0; k < N; ++k) {
+      inner[k] += i * strides[k][dim];
+    }
+    for_each_element(shape, strides, inner, fn, dim + 1);
+  }
+}
 
 } // namespace c10::openreg::sanitizer

@@ -94,7 +94,7 @@ std::unique_ptr<at::ObserverContext> begin_custom(const at::RecordFunction& fn, 
   for (size_t i = 0; i < inputs.size() && i < arguments.size(); ++i) {
     const AliasInfo* const alias = arguments[i].alias_info();
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.is_privateuseone() && tensor.layout() == at::kStrided && tensor.has_storage()) {
+      if (is_strided(tensor) && tensor.is_privateuseone()) {
         call->operands.emplace_back(tensor, alias && alias->isWrite());
       }
     });
@@ -136,7 +136,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   for (size_t i = 0; i < inputs.size() && i < arguments.size(); ++i) {
     const AliasInfo* const alias = arguments[i].alias_info();
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage()) {
+      if (is_strided(tensor) && tensor.is_cpu()) {
         note_host_access(op.name, tensor, alias && alias->isWrite());
       }
     });

@@ -203,27 +203,22 @@ void map_elements(const Bytes& unwritten, const Access& from, const Access& to, 
          (to.shape[outer - 1] == 1 || (strides[outer - 1] == row * item && to.strides[outer - 1] == row * to_item))) {
     row *= to.shape[--outer];
   }
-  constexpr int64_t kMostRows = int64_t{1} << 20; // takes less than a second
   int64_t rows = 1;
   for (size_t i = 0; i < outer; ++i) {
     rows *= to.shape[i];
   }
-  if (rows > kMostRows) {
+  if (rows > kMostElements) {
     return;
   }
-  const auto visit = [&](const auto& self, size_t dim, uintptr_t source, uintptr_t target) -> void {
-    if (dim == outer) {
-      unwritten.for_each_in(source, source + row * item, [&](uintptr_t begin, uintptr_t end) {
-        const uintptr_t first = (begin - source) / item, last = (end - source + item - 1) / item;
-        result.add(target + first * to_item, target + last * to_item);
-      });
-      return;
-    }
-    for (int64_t i = 0; i < to.shape[dim]; ++i) {
-      self(self, dim + 1, source + i * strides[dim], target + i * to.strides[dim]);
-    }
+  const auto map_row = [&](const std::array<uintptr_t, 2>& addresses) {
+    const auto [source, target] = addresses;
+    unwritten.for_each_in(source, source + row * item, [&](uintptr_t begin, uintptr_t end) {
+      const uintptr_t first = (begin - source) / item, last = (end - source + item - 1) / item;
+      result.add(target + first * to_item, target + last * to_item);
+    });
   };
-  visit(visit, 0, from.extent.begin, to.extent.begin);
+  for_each_element<2>(
+      IntArrayRef(to.shape).slice(0, outer), {strides, to.strides}, {from.extent.begin, to.extent.begin}, map_row);
 }
 
 // Whether byte k of `from` becomes byte k of `to`. A kernel may tell a result as bytes, without a shape.
@@ -272,20 +267,16 @@ void place(Shadow& shadow, const MovedElements& moved, const Access& to) {
     return;
   }
   const size_t item = is_whole ? to.extent.run / count : to.item;
+  auto strides = is_whole ? moved.strides : to.strides;
+  if (is_whole) {
+    std::for_each(strides.begin(), strides.end(), [&](int64_t& stride) { stride *= static_cast<int64_t>(item); });
+  }
   size_t next = 0;
-  const auto visit = [&](const auto& self, size_t dim, uintptr_t address) -> void {
-    if (dim == moved.shape.size()) {
-      if (moved.unwritten[next++]) {
-        target->unwritten.add(address, address + item);
-      }
-      return;
+  for_each_element<1>(moved.shape, {strides}, {to.extent.begin}, [&](const std::array<uintptr_t, 1>& addresses) {
+    if (moved.unwritten[next++]) {
+      target->unwritten.add(addresses[0], addresses[0] + item);
     }
-    const int64_t stride = is_whole ? moved.strides[dim] * static_cast<int64_t>(item) : to.strides[dim];
-    for (int64_t i = 0; i < moved.shape[dim]; ++i) {
-      self(self, dim + 1, address + i * stride);
-    }
-  };
-  visit(visit, 0, to.extent.begin);
+  });
 }
 
 // Whether the target of a copy lies in a block that the sanitizer knows. Pageable memory lies in no block.

@@ -7,10 +7,12 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "../aten/native/Arguments.h"
 #include "../runtime/OpenRegStream.h"
 #include "InitCheck.h"
 #include "Session.h"
@@ -19,10 +21,8 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-constexpr int64_t kMostElements = int64_t{1} << 20; // takes less than a second
-
 bool is_on_device(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_privateuseone() && tensor.layout() == at::kStrided && tensor.has_storage();
+  return is_strided(tensor) && tensor.is_privateuseone();
 }
 
 uintptr_t address_of(const at::Tensor& tensor) {
@@ -30,33 +30,10 @@ uintptr_t address_of(const at::Tensor& tensor) {
          tensor.storage_offset() * tensor.itemsize();
 }
 
-// The block of the tensor, if bytes of it may be unwritten; otherwise null. To be called with the lock held.
-const Block* find_unwritten(const at::Tensor& tensor) {
-  const Block* const block =
-      is_on_device(tensor) && tensor.numel() > 0 ? session->shadow.find(address_of(tensor)) : nullptr;
+// The block that contains the address, if bytes of the block are unwritten; otherwise null. To be called with the lock held.
+const Block* find_unwritten(uintptr_t address) {
+  const Block* const block = session ? session->shadow.find(address) : nullptr;
   return block && !block->unwritten.empty() ? block : nullptr;
-}
-
-void mark(
-    const Bytes& unwritten,
-    const at::Tensor& tensor,
-    int64_t dim,
-    uintptr_t address,
-    bool* target,
-    const at::Tensor& marks) {
-  if (dim == tensor.dim()) {
-    *target = unwritten.meets(address, address + tensor.itemsize());
-    return;
-  }
-  for (int64_t i = 0; i < tensor.size(dim); ++i) {
-    mark(
-        unwritten,
-        tensor,
-        dim + 1,
-        address + i * tensor.stride(dim) * tensor.itemsize(),
-        target + i * marks.stride(dim),
-        marks);
-  }
 }
 
 // A CPU tensor of booleans: whether each element of the tensor is unwritten. It has the tensor's layout, so that the
@@ -66,12 +43,21 @@ at::Tensor marks_of(const at::Tensor& tensor) {
                          ? at::empty_strided(tensor.sizes(), tensor.strides(), at::kBool)
                          : at::empty(tensor.sizes(), at::kBool);
   marks.zero_();
+  if (!is_on_device(tensor) || tensor.numel() == 0) {
+    return marks;
+  }
   const std::lock_guard lock(session_mutex);
-  if (const Block* const block = session ? find_unwritten(tensor) : nullptr) {
+  if (const Block* const block = find_unwritten(address_of(tensor))) {
     if (tensor.numel() > kMostElements) {
       return {};
     }
-    mark(block->unwritten, tensor, 0, address_of(tensor), marks.mutable_data_ptr<bool>(), marks);
+    const auto item = static_cast<int64_t>(tensor.itemsize());
+    SmallVector<int64_t, 4> strides(tensor.strides());
+    std::for_each(strides.begin(), strides.end(), [&](int64_t& stride) { stride *= item; });
+    const auto first = reinterpret_cast<uintptr_t>(marks.mutable_data_ptr());
+    for_each_element<2>(tensor.sizes(), {strides, marks.strides()}, {address_of(tensor), first}, [&](const auto& at) {
+      *reinterpret_cast<bool*>(at[1]) = block->unwritten.meets(at[0], at[0] + item);
+    });
   }
   return marks;
 }
@@ -130,15 +116,16 @@ std::optional<IValue> replace(const IValue& value, const Argument& argument) {
 }
 
 bool has_unwritten(ArrayRef<const IValue> inputs) {
+  SmallVector<uintptr_t, 4> addresses; // collected before the lock, because a reference to a tensor may take the GIL
+  for (const IValue& input : inputs) {
+    at::openreg::for_each_tensor(input, [&](const at::Tensor& tensor) {
+      if (is_on_device(tensor) && tensor.numel() > 0) {
+        addresses.push_back(address_of(tensor));
+      }
+    });
+  }
   const std::lock_guard lock(session_mutex);
-  const auto is_unwritten = [](const at::Tensor& tensor) { return find_unwritten(tensor) != nullptr; };
-  return session && (session->checks & kInit) && std::any_of(inputs.begin(), inputs.end(), [&](const IValue& input) {
-           if (input.isTensorList()) {
-             const auto tensors = input.toTensorVector();
-             return std::any_of(tensors.begin(), tensors.end(), is_unwritten);
-           }
-           return input.isTensor() && is_unwritten(input.toTensor());
-         });
+  return session && (session->checks & kInit) && std::any_of(addresses.begin(), addresses.end(), find_unwritten);
 }
 
 // The operator's result on booleans; not defined if it is not known.
@@ -179,6 +166,10 @@ struct Movement : at::ObserverContext {
 };
 
 } // namespace
+
+bool is_strided(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage();
+}
 
 std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const OperatorName& name) {
   const auto op = Dispatcher::singleton().findSchema(name);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 
 #include <memory>
@@ -8,6 +9,9 @@
 // same operator runs once more on the CPU. Its operands are then tensors of booleans, which say for each element
 // whether it is unwritten.
 namespace c10::openreg::sanitizer {
+
+// Whether the tensor's elements lie in one storage, at the distances that its strides tell.
+bool is_strided(const at::Tensor& tensor);
 
 // To be called when an operator with moves_elements() begins. Sets exchange_moved_elements() until the result is destroyed.
 // Null: no operand has unwritten elements; or the indices are not known, because the operator is queued; or the answer

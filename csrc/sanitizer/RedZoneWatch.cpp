@@ -17,8 +17,8 @@ struct Suspects {
   std::vector<uintptr_t> addresses; // an address in each block
   bool all = false;                 // all blocks: the kernel did not tell its operands
 };
-thread_local constinit ThreadOwned<std::vector<Suspects>>
-    suspects; // one element for each kernel that this thread is in
+// One element for each kernel that this thread is in.
+thread_local constinit ThreadOwned<std::vector<Suspects>> suspects;
 
 } // namespace
 

@@ -63,10 +63,9 @@ class inject(contextlib.ContextDecorator):
     """Injects the faults of ``program`` until the end of a block, or during each call of a decorated function.
 
     The faults meet the calls of all threads. Raises ValueError for a program that cannot be read; the message names the
-    closest words. The end of the block waits
-    for all devices, so that the faults of queued work happen in the block. It raises a failure that was injected into
-    queued work and that no call has raised. It warns with FaultWarning for each fault that never happened; the warning
-    names the line that calls ``inject``.
+    closest words. The end of the block waits for all devices, so that the faults of queued work happen in the block. It
+    raises a failure that was injected into queued work and that no call has raised. It warns with FaultWarning for each
+    fault that never happened; the warning names the line that calls ``inject``.
 
     Raises TypeError for a decorated generator function or ``async def``: its body runs after the call.
     """
