@@ -15,7 +15,7 @@ IDENTIFIER = r"[A-Za-z_]\w*"
 
 
 class UnknownName(Exception):
-    """The table should hold a name and does not. The message lists each such name with its file and line."""
+    """A name that the table must cover is not in the table. The message lists each such name with its file and line."""
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("# make demo, make test, make bench: each", "# make demo, make test: each"),
     ),
-    "csrc/CMakeLists.txt": (("# What every face of the device is built with.\n", ""),),
+    "csrc/CMakeLists.txt": (("# Sets how the library of each face is compiled and linked.\n", ""),),
     "csrc/runtime/TorchVersion.h": ((" docs/wheels.md lists these differences.", ""),),
     "csrc/borrowed/Stub.h": ((" docs/stub-operators.md lists all stubs by this rule.", ""),),
     "pyproject.toml": (

@@ -100,7 +100,9 @@ def test_a_range_that_leaves_its_allocation_is_an_error(places: dict[str, tuple[
     pointer = places[place][1]
     other = places["pageable"][1]
     for size, offset, left in ((2 * PAGE + 1, 0, 2 * PAGE), (2, 2 * PAGE - 1, 1), (2**64 - 1, 16, 2 * PAGE - 16)):
-        problem = f"leave its allocation, which has {2 * PAGE} bytes, {left} of them from there on"
+        problem = (
+            f"reach past the end of the allocation, which has {2 * PAGE} bytes, {left} of them from that address on"
+        )
         at = pointer + offset
         with raises("orErrorInvalidValue", f"orMemcpy: {size} bytes at dst ({at:#x}) {problem}"):
             call("orMemcpy", at, other, size, DEFAULT)
@@ -265,6 +267,6 @@ def test_a_blocking_copy_on_a_stream_waits_for_that_stream_and_reports_its_failu
 
 
 def test_a_bad_copy_fails_at_the_call(mode: str, stream: int, device_memory: int) -> None:
-    with Gate(stream), pytest.raises(OpenRegError, match="leave its allocation"):
+    with Gate(stream), pytest.raises(OpenRegError, match="reach past the end of the allocation"):
         copy_async(device_memory, device_memory + PAGE, 2 * PAGE, stream)
     synchronize(stream)

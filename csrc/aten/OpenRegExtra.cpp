@@ -5,11 +5,13 @@
 #include "native/Elementwise.h"
 #include "native/Recurrent.h"
 
-// Operators beyond the minimal set for which the device has its own kernels, in the order of the kinds of registration.
+// Registers the device's own kernels for operators beyond the minimal set. Each block below is one kind of
+// registration.
 namespace at::openreg {
 namespace {
 
-// Kernels that PyTorch expects of an accelerator. The CPU's kernel does not exist, gives other numbers, or is slower.
+// Operators that PyTorch calls on an accelerator. The CPU has no kernel for them, or its kernel gives other numbers or
+// is slower.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", _thnn_fused_lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);
@@ -60,8 +62,8 @@ TORCH_LIBRARY_IMPL(openreg, FuncTorchBatched, m) {
 
 // LITERALINCLUDE START: CUSTOM OPERATOR EXISTING NAMESPACE
 // An operator in a namespace that another library owns, here PyTorch's. With the prefix in its name, the operator does
-// not collide with one that a later version of PyTorch adds. Its kernel calls operators that have derivatives. So it
-// needs no other registration: forward, backward, meta, autocast and vmap follow from those operators.
+// not collide with one that a later version of PyTorch adds. Its kernel calls operators that have derivatives. So the
+// new operator needs no other registration: forward, backward, meta, autocast and vmap follow from those operators.
 TORCH_LIBRARY_FRAGMENT(aten, m) {
   m.def("openreg_hypotenuse(Tensor self, Tensor other) -> Tensor", openreg_hypotenuse);
 }

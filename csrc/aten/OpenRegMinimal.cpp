@@ -9,12 +9,13 @@
 #include "../runtime/OpenRegBackendMeta.h"
 #include "native/Minimal.h"
 
-// Registers the minimal set: the operators with which tensors are made, viewed, copied and read. All other operators need
-// these.
+// Registers the minimal set: the operators with which tensors are made, viewed, copied and read. All other operators
+// need these.
 namespace at::openreg {
 namespace {
 
-// A kernel of a view, which gives the view the BackendMeta of the tensor whose memory it shares.
+// The kernel of an operator that returns a view. It gives the view the BackendMeta of `self`, whose memory the view
+// shares.
 template <auto view>
 struct WithBackendMeta;
 
@@ -37,7 +38,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_efficientzerotensor", _efficientzerotensor);
   m.impl("resize_", resize_);
 
-  // Views: PyTorch's own, they only touch sizes and strides.
+  // Views: nearly all are PyTorch's own functions. They make a tensor over the same memory and read no element.
   m.impl("as_strided", WithBackendMeta<as_strided>::call);
   m.impl("view", WithBackendMeta<at::native::view>::call);
   m.impl("view.dtype", WithBackendMeta<at::native::view_dtype>::call);

@@ -1,6 +1,6 @@
 """Writes the C++ tables of operators from PyTorch's `native_functions.yaml` and this project's `device_rules.yaml`.
 
-The build runs it: `python codegen.py --yaml native_functions.yaml --output OperatorTraits.inc`.
+The build runs this program: `python codegen.py --yaml native_functions.yaml --output OperatorTraits.inc`.
 """
 
 import argparse
@@ -69,8 +69,8 @@ def meta_kernels(functions: list[dict]) -> list[tuple[str, str]]:
         # The kernels of these operators set the result's conjugate bit, which the meta kernels do not tell.
         return not f["func"].startswith(("linalg_lu_solve", "_linalg_solve_ex"))
 
-    # Factories are left out, because `at::meta` takes their options in two forms: together, or as four arguments.
-    # Nothing is lost: PyTorch composes a factory of empty() and an out= operator.
+    # Factories are left out, because `at::meta` takes their options in two forms: together, or as four arguments. They
+    # need no meta kernel: PyTorch composes a factory of empty() and an out= operator.
     return sorted(kernel(f) for f in functions if has_meta(f) and tells_all(f) and "Device? device" not in f["func"])
 
 

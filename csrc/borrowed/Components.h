@@ -10,14 +10,15 @@ namespace at::openreg {
 
 using ComponentFn = c10::function_ref<Tensor(const Tensor&)>;
 
-// One more reference to `tensor`. If Python knows the tensor, PyTorch takes the GIL for the second reference.
+// Makes one more reference to `tensor`. If the tensor has a Python object, PyTorch takes the GIL when the second
+// reference is made.
 inline Tensor new_reference(const TensorImpl* tensor) {
   using Pointer = c10::intrusive_ptr<TensorImpl, c10::UndefinedTensorImpl>;
   return Tensor(Pointer::reclaim_copy(const_cast<TensorImpl*>(tensor)));
 }
 
-// A tensor of the same layout on `backend`, each component replaced by `fn(component)`. A nested tensor's table of sizes
-// stays in host memory, as PyTorch requires.
+// A tensor of the same layout on `backend`, each component replaced by `fn(component)`. A nested tensor's table of
+// sizes stays in host memory, as PyTorch requires.
 Tensor map_components(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn);
 
 // Calls `fn` with each component, or with the tensor itself if it has none.

@@ -17,8 +17,8 @@
 namespace at::openreg {
 namespace {
 
-// The CPU tensor that a queued copy works on: the alias of a device tensor, pinned memory itself, or a copy of ordinary host
-// memory as it is now. Undefined: the copy cannot be queued.
+// The CPU tensor that a queued copy works on: the alias of a device tensor, pinned memory itself, or a copy of ordinary
+// host memory as it is now. An undefined tensor if the copy cannot be queued.
 Tensor queued_operand(const Tensor& tensor, bool is_source) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
@@ -33,7 +33,8 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
   return is_source ? tensor.clone() : Tensor();
 }
 
-// Queues the CPU's copy_ if the host need not wait for it. Returns false if the caller must copy, or raise the error.
+// Queues the CPU's copy_ if the host need not wait for the copy. Returns false if the caller must run the copy, which
+// may raise an error.
 bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   const bool with_host = self.is_cpu() || source.is_cpu();
   if ((with_host && !non_blocking) || self.is_same(source) || !is_expandable_to(source.sizes(), self.sizes()) ||
@@ -56,17 +57,18 @@ bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   return true;
 }
 
-// copy_ moves tensors between devices: its operands may be anywhere, so none of them is given to its scope's device check.
+// The traits for the KernelScope of copy_. The operands of copy_ may be on any devices, so they are not added to the
+// scope's device check.
 const OperatorTraits kAnywhere{.name = "aten::copy_"};
 
-// The CPU's copy_ on this thread.
+// Runs the CPU's copy_ on this thread.
 void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::DeviceIndex device) {
   const std::tuple operands(&self, &source, non_blocking);
   const auto visit_operands = [](void* data, orOperandFn_t visit, void* context) {
     const auto [self, source, non_blocking] = *static_cast<const std::tuple<Tensor*, const Tensor*, bool>*>(data);
     const auto visit_all = [&](const Tensor& tensor, unsigned access) {
       const bool is_pinned =
-          non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy may still use it after the call
+          non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy may still use the memory after the call
       for_each_component(*tensor.unsafeGetTensorImpl(), [&](const TensorImpl& part) {
         if (part.device().is_privateuseone() || is_pinned) {
           c10::openreg::visit_tensor(part, access, visit, context);

@@ -7,14 +7,14 @@
 #include "Fallback.h"
 #include "KernelScope.h"
 
-// The fallback without boxing, for operators that are called so often that building a stack of IValues would show.
+// The fallback without boxing, for operators that are called so often that the time for a stack of IValues matters.
 //
 //   m.impl("add.Tensor", UnboxedCpuKernel<at::_ops::add_Tensor>::call);
 //
-// Same steps as Fallback.cpp, with the arguments known to the compiler.
+// The steps are those of Fallback.cpp. The types of the arguments are known at compile time.
 namespace at::openreg {
 
-// A list of tensors that somebody else owns.
+// A list of borrowed tensors: the list does not own them, and their owner must keep them alive.
 class BorrowedTensors {
  public:
   BorrowedTensors() = default;
@@ -77,7 +77,7 @@ T& argument_of(T& operand) {
   return operand;
 }
 
-// The device tensors of what the CPU kernel returned.
+// Converts the results of the CPU kernel to device tensors.
 template <class... Tensors>
 std::tuple<Tensors...> results(KernelScope& scope, std::tuple<Tensors...>&& values) {
   return std::apply([&](auto&... value) { return std::tuple<Tensors...>(scope.result(std::move(value))...); }, values);

@@ -46,8 +46,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
       op.hasComputedKernelForDispatchKey(cpu_key_of(keys)),
       "Could not run '",
       op.operator_name(),
-      "' with arguments from the 'openreg' backend: it has no CPU kernel that the device could run, and the device has "
-      "none of its own.");
+      "' with arguments from the 'openreg' backend: the operator has no CPU kernel that the device could run, and the "
+      "device has no kernel of its own.");
   note_fallback(traits_of(op.schema()));
   run_boxed(op, keys, stack);
 }

@@ -8,8 +8,8 @@ namespace at::openreg {
 // Runs any operator without a kernel of its own: the CPU's kernel, in place on device memory (KernelScope.h).
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-// Runs any operator that has a CPU kernel, and queues it if that is possible (queue/Queue.h). The fallback comes here, and so
-// do the unboxed kernels (CpuKernel.h) if the device does not execute inline.
+// Runs any operator that has a CPU kernel, and queues it if that is possible (queue/Queue.h). The fallback calls this
+// function. If the device does not execute inline, the unboxed kernels (CpuKernel.h) call it, too.
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 } // namespace at::openreg

@@ -16,8 +16,8 @@ thread_local DeviceIndex computing_device = kHost;
 thread_local bool only_writes = false;
 thread_local ReservedAllocations* reserved = nullptr;
 
-// PyTorch's CPU allocator from the first kernel on. Freeing must tell host memory and device memory apart too, because
-// kernels use raw_allocate() and raw_deallocate().
+// Is PyTorch's CPU allocator from the first kernel on. Kernels also call raw_allocate() and raw_deallocate(). The
+// latter gets only an address, so the deleter finds out from the address whether it frees host memory or device memory.
 class CpuAllocator : public c10::Allocator {
  public:
   DataPtr allocate(size_t size) override {
@@ -69,7 +69,7 @@ class CpuAllocator : public c10::Allocator {
   }
 };
 
-// The allocator of twins.
+// See twin_allocator().
 class TwinAllocator final : public CpuAllocator {
  public:
   DataPtr allocate(size_t size) override {

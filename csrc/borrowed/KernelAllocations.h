@@ -9,8 +9,9 @@
 // allocator by one that can also hand out device memory.
 namespace c10::openreg {
 
-// As long as it lives, the calling thread's CPU allocations come from `device`: the outputs and temporaries of a kernel that
-// runs on the device are the device's memory, counted and limited as such. With index -1 the CPU allocates as usual.
+// As long as it lives, the calling thread's CPU allocations come from `device`: the outputs and temporaries of a kernel
+// that runs on the device are the device's memory, counted and limited as such. With index -1 the CPU allocates as
+// usual.
 //
 // `only_writes`: the kernel writes its arguments only (in-place, out=), so all its allocations are temporaries. CUDA's
 // kernel keeps most of these in registers. Therefore a temporary for which the device has no room is host memory, and
@@ -46,7 +47,8 @@ class OPENREG_API ReservedAllocations {
   DataPtr allocate(size_t size);
   bool has(const void* address) const;
 
-  // The position of the last allocation at `address` among those of its size. nullopt: no result has that size.
+  // The position of the last allocation at `address` among those of its size. nullopt: no allocation of a reserved size
+  // has this address.
   std::optional<size_t> position_of(const void* address) const;
 
  private:

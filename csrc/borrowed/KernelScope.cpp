@@ -75,7 +75,7 @@ Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::Tenso
   return Tensor(std::move(alias));
 }
 
-// Takes an alias of make_alias() back.
+// Drops an alias of make_alias(). Keeps its TensorImpl for later aliases if nobody else uses it.
 void drop_alias(Tensor&& tensor) {
   auto alias = tensor.unsafeReleaseIntrusivePtr();
   if (alias.is_uniquely_owned() && kept_aliases.size() < kKeptAliases) {
@@ -161,9 +161,9 @@ void KernelScope::enter() {
   excluded_.emplace(kExcluded);
 }
 
-// Tells the memory of the arguments. It is called when the kernel begins and when the kernel ends; at the end, it also
-// tells the memory of the results. A 0-dim tensor of another device is left out: CUDA's operators fetch its value, and
-// check_devices() has made the host wait for that value.
+// Calls `visit` for the memory of the arguments. The function is called when the kernel begins and when the kernel
+// ends; at the end, it also calls `visit` for the memory of the results. A 0-dim tensor of another device is left out:
+// CUDA's operators fetch its value, and check_devices() has made the host wait for that value.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const Operand& each : operands_) {
     const unsigned access = !at::openreg::is_written(traits_, *each.argument, training_) ? orAccessRead

@@ -36,8 +36,8 @@ constexpr c10::DispatchKeySet kExcluded =
 // A tensor of backend `key` with the sizes, strides and dtype of `like` over `storage`.
 Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like);
 
-// `tensor` with the backend of `storage`, over `storage`. Copies nothing. If nobody else holds `tensor`, it is changed and
-// returned; otherwise the result is a new tensor.
+// `tensor` with the backend of `storage`, over `storage`. Copies nothing. If nobody else holds `tensor`, it is changed
+// and returned; otherwise the result is a new tensor.
 Tensor relabel(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage);
 
 class KernelScope : public DeviceCheck {
@@ -65,11 +65,12 @@ class KernelScope : public DeviceCheck {
   Generator generator(const std::optional<Generator>& generator) const;
 
   // ---- 3. after the kernel
-  // The device tensor of a result. For an alias this is its device tensor, for a view of an alias a view of that tensor,
-  // and for fresh memory a tensor that owns the memory. A CPU operand is returned as it is.
+  // The device tensor of a result. For an alias this is its device tensor, for a view of an alias a view of that
+  // tensor, and for fresh memory a tensor that owns the memory. A CPU operand is returned as it is.
   Tensor result(Tensor&& tensor);
 
-  // Gives the device tensors what an in-place or out= kernel changed besides the bytes: sizes, strides, a larger storage.
+  // Gives the device tensors what an in-place or out= kernel changed besides the bytes: sizes, strides, a larger
+  // storage.
   void write_back();
 
   // Runs an in-place or out= kernel. If it fails after it resized its output, the output stays resized, as on CUDA.

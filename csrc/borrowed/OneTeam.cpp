@@ -12,8 +12,8 @@ extern "C" [[gnu::weak]] int omp_pause_resource_all(int);
 namespace at::openreg {
 namespace {
 
-// The autograd state that run_backward_on_this_thread() changes: that of the calling thread. If autograd shall have its
-// own threads, it is a state that nobody reads.
+// The autograd state that run_backward_on_this_thread() changes: the state of the calling thread. With
+// TORCH_OPENREG_AUTOGRAD_THREADS=1 that function must have no effect, so the result is a state that nobody reads.
 C10_NOINLINE c10::AutogradState* autograd_state() {
   static const bool own_threads = [] {
     const char* value = std::getenv("TORCH_OPENREG_AUTOGRAD_THREADS");

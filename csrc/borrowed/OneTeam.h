@@ -9,8 +9,9 @@
 
 // One OpenMP team in the process.
 //
-// Rule: one thread at a time computes with OpenMP. A second thread that computes makes a second team, and libgomp then lets
-// *all* teams of the process sleep between parallel regions: a forward of 13 us took 96 us, on the CPU device too. So
+// Rule: one thread at a time computes with OpenMP. A second thread that computes makes a second team, and libgomp then
+// lets *all* teams of the process sleep between parallel regions: a forward of 13 us took 96 us, on the CPU device too.
+// Therefore:
 //   - a thread that computes on the device runs its backward itself (run_backward_on_this_thread()),
 //   - a thread that launches a kernel releases its team (launch_kernel()),
 //   - the thread that runs queued kernels releases its team when it is idle.
@@ -26,7 +27,7 @@ class LaunchSettings {
  public:
   LaunchSettings();   // may call Python (c10::openreg::launched_at()): no lock may be held
   void apply() const; // on the device's thread, before the kernel
-  // ", launched at train.py:12 in step", for the failure's text; empty if it is not recorded.
+  // A part of a failure's text, such as ", launched at train.py:12 in step"; empty if the line is not recorded.
   const std::string& launched_at() const {
     return launched_at_;
   }

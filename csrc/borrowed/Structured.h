@@ -7,13 +7,16 @@
 #include "CpuKernel.h"
 
 // Structured kernels. PyTorch splits an operator into meta(), which checks the arguments and asks for an output of a
-// certain size, and impl(), which computes it. Both are inherited; the backend supplies the output.
+// certain size, and impl(), which computes the output. A backend inherits both functions and supplies the memory of the
+// output.
 //
-//   m.impl("mul.Tensor", Unboxed<at::_ops::mul_Tensor, &StructuredKernel<structured_mul_out, at::_ops::mul_Tensor>::call>::call);
+//   using at::_ops::mul_Tensor;
+//   m.impl("mul.Tensor", Unboxed<mul_Tensor, &StructuredKernel<structured_mul_out, mul_Tensor>::call>::call);
 //
-// Rule: TensorIterator makes the temporaries of type promotion only for the CPU, and elsewhere expects kernels that
-// convert while they read. So a call with operands of several dtypes, or of a dtype that is computed in another one, takes
-// the other route (CpuKernel.h), and so does every unusual call, such as one with a CPU tensor that is no Python number.
+// Rule: for type promotion, TensorIterator makes converted temporaries only on the CPU. On other devices it expects
+// kernels that convert while they read. So a call takes the route of CpuKernel.h in these cases: the operands have
+// several dtypes, their dtype is computed in another dtype, or the call is unusual, such as one with a CPU tensor that
+// is no Python number.
 namespace at::openreg {
 
 // LITERALINCLUDE START: STRUCTURED BODY

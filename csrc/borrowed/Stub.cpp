@@ -5,8 +5,8 @@
 #include "../runtime/OpenRegStorage.h"
 #include "OneTeam.h"
 
-// What every stub does before it calls the CPU's inner loops: begins the kernel, translates the addresses of the operands,
-// and names the operands to the subscribers of openreg_activity.h.
+// What every stub does before it calls the CPU's inner loops: begins the kernel, translates the addresses of the
+// operands, and names the operands to the subscribers of openreg_activity.h.
 namespace at::openreg {
 namespace {
 

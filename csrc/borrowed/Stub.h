@@ -16,8 +16,8 @@
 namespace at::openreg {
 
 // LITERALINCLUDE START: STUB BODY
-// A kernel on the operands of an iterator. Gives operands on the device their addresses of the kernel window, and casts a
-// 0-dim CPU operand to the common dtype, as TensorIterator does for the CPU.
+// A kernel on the operands of an iterator. Gives operands on the device their addresses in the kernel window, and casts
+// a 0-dim CPU operand to the common dtype, as TensorIterator does for the CPU.
 class IteratorKernel {
  public:
   IteratorKernel(const char* name, TensorIteratorBase& iterator);
@@ -26,7 +26,7 @@ class IteratorKernel {
   c10::openreg::Kernel kernel_;
 };
 
-// A literal that can be a template argument.
+// A string literal as a template argument.
 template <size_t size>
 struct StubName {
   char text[size];

@@ -73,7 +73,7 @@ StorageImpl* OpenRegStorageImpl::twin() {
   if (C10_UNLIKELY(!twin || twin->data() != orGetKernelPointer(data()) || twin->nbytes() != nbytes())) {
     StorageImpl* made = make_twin(this).release();
     const bool first = twin_.compare_exchange_strong(twin, made, std::memory_order_acq_rel);
-    if (StorageImpl* unused = first ? twin : made) { // made: another thread was first
+    if (StorageImpl* unused = first ? twin : made) { // `made`: another thread has set a twin meanwhile
       intrusive_ptr<StorageImpl>::reclaim(unused);
     }
     twin = first ? made : twin;
@@ -122,8 +122,8 @@ intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, Dev
   void* const address = orGetDevicePointer(data.get());
   const size_t size = storage->nbytes();
   if (C10_UNLIKELY(size > 0 && address == data.get())) {
-    // Host memory: a thread of the kernel's own allocated it, somebody else keeps it alive, or the kernel was thought to
-    // write to its arguments only.
+    // The result lies in host memory. Either a thread that the kernel has started allocated the memory, or other code
+    // keeps the memory alive, or the schema says that the kernel writes its arguments only.
     auto copy = make_storage(size, device);
     std::memcpy(orGetKernelPointer(copy->data()), address, size);
     return copy;

@@ -9,11 +9,11 @@
 
 // The storage class of device tensors while PyTorch's CPU kernels compute on their memory.
 //
-// Rule: tensors carry addresses of the device window, which the host cannot touch, and kernels need the kernel window. A
-// storage therefore keeps a *twin*: a CPU storage over the same bytes through the kernel window. The twin is made at first
-// use and kept. It does not own the bytes. A queued kernel may use the twin after the storage is gone, because freed
-// memory is reused in stream order. Storages that PyTorch's own factories make (at::detail::empty_generic) are plain
-// ones, and get a twin for each use.
+// Rule: tensors carry addresses of the device window, which the host cannot touch, and kernels need the kernel window.
+// A storage therefore keeps a *twin*: a CPU storage over the same bytes through the kernel window. The twin is made at
+// first use and kept. It does not own the bytes. A queued kernel may use the twin after the storage is gone, because
+// freed memory is reused in stream order. Storages that PyTorch's own factories make (at::detail::empty_generic) are
+// plain ones, and get a twin for each use.
 namespace c10::openreg {
 
 // Whether `storage` shares its memory until it is written.
@@ -59,8 +59,8 @@ inline bool keeps_twin(const StorageImpl* storage) {
 OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
 
 // A copy-on-write twin, for one use, of a storage that shares its memory with others (torch._lazy_clone). A kernel that
-// only reads leaves the memory shared. A kernel that writes gets a copy first, and take_over() then gives that copy to the
-// storage.
+// only reads leaves the memory shared. A kernel that writes gets a copy first, and take_over() then gives that copy to
+// the storage.
 OPENREG_API intrusive_ptr<StorageImpl> new_cow_twin(StorageImpl* storage);
 
 // Gives a twin for one use memory of its own, with the same contents, so that it may outlive the device storage.

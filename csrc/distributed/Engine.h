@@ -12,8 +12,8 @@
 
 // LITERALINCLUDE START: ENGINE
 // An engine moves the bytes between ranks. ProcessGroupOCCL turns each call of torch.distributed into a Request, and
-// gives it to an engine when the communication stream comes to it. The engine knows nothing of streams, and nothing of
-// PyTorch but tensors.
+// gives it to an engine when the communication stream comes to it. The engine does not know the streams. Of PyTorch it
+// uses only tensors.
 //
 // Rule: start() returns at once. `done` is called exactly once, on any thread: with nullptr when the outputs are
 // complete and the inputs may change, or with the failure. If start() waited, it would delay the host functions of all

@@ -170,9 +170,10 @@ void GlooEngine::send_message(
   wait(first, deadline);
 }
 
-// Receives a message into `data`. Returns the sender and its header. If the header does not fit to the request, takes
-// the data and throws. With `all_data` false, does not throw: `data` becomes a buffer for the data, which the caller
-// then takes.
+// Receives a message into `data`. Returns the sender and its header. If the header does not match the request, receives
+// all data and then throws. With `all_data` false, the caller receives the data that is not in the first message, and
+// the function does not throw: if the header does not match, `data` becomes a buffer into which the caller receives the
+// data.
 std::pair<int, Header> GlooEngine::receive_message(
     const Request& request, at::Tensor& data, int from, int tag, const Deadline& deadline, bool all_data) {
   const at::Tensor message = make_buffer(sizeof(Header) + kInline);
@@ -334,7 +335,8 @@ void GlooEngine::reduce_by_hosts(const Request& request, const Deadline& deadlin
   hosts_.own->run(step);
 }
 
-// Sends this rank's plan to every rank, with the data for that rank if it is small, and receives the same from every rank.
+// Sends this rank's plan to every rank, with the data for that rank if it is small, and receives the same from every
+// rank.
 GlooEngine::Received GlooEngine::exchange_plans(
     const Request& request, const Plan& own, int tag, const Deadline& deadline) {
   const size_t head = plan_bytes(size_);
@@ -409,8 +411,8 @@ void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
   }
 }
 
-// Returns the data of each rank for this rank. Small data came with the plan, larger data comes as a message of its own:
-// if nothing is reduced, into the output.
+// Returns the data of each rank for this rank. Small data came with the plan. Larger data comes as a separate message.
+// If nothing is reduced, that message is received directly into the output.
 std::vector<at::Tensor> GlooEngine::exchange_data(
     const Request& request, const Plan& own, const Received& received, int tag, const Deadline& deadline) {
   std::vector<at::Tensor> parts(size_);

@@ -208,7 +208,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::submit(
   return enqueue(type, device, sequence, std::move(chains), std::move(outputs));
 }
 
-// The only place where a collective meets the device.
+// Queues the chains of a call on their communication streams. No other function brings collectives to the device.
 c10::intrusive_ptr<Work> ProcessGroupOCCL::enqueue(
     OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs) {
   RECORD_FUNCTION(name_of(type), c10::ArrayRef<const c10::IValue>{});

@@ -27,9 +27,9 @@
 // broadcast, but it waits for those that have not yet read what it wrote two stages before.
 //
 // Messages: a pipe leads from each rank to each other rank. A pipe is a ring buffer of bytes, and a message is a header
-// and its data. A rank that writes or reads a part of a message rings the bell of the other rank. So a short message can
-// be sent before its receiver calls recv, and a rank can wait for a message from any other rank. The receiver compares
-// the headers. If they do not match, it reads the data all the same, and throws it away.
+// and its data. A rank that writes or reads a part of a message rings the bell of the other rank. So a short message
+// can be sent before its receiver calls recv, and a rank can wait for a message from any other rank. The receiver
+// compares the headers. If they do not match, it reads the data all the same, and throws it away.
 //
 // Rule: counters only grow. A rank that gives up sets `failed`. The others check whether a rank lives only after a long
 // wait.

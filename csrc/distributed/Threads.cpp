@@ -15,10 +15,11 @@ struct Pool {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
-  size_t idle = 0; // how many threads wait for a task, or will do so next
+  size_t idle = 0; // how many threads wait for a task, or have been started for one
 };
 
-// Never deleted: threads may wait for other ranks while the process exits.
+// The pool is never deleted: while the process exits, a task may still wait for another rank, and its thread uses the
+// pool afterwards.
 Pool& pool() {
   static auto* const made = new Pool();
   return *made;
@@ -49,7 +50,8 @@ void run_on_thread(std::function<void()> task) {
   Pool& p = pool();
   const std::lock_guard lock(p.mutex);
   if (p.idle <= p.tasks.size()) {
-    // Signals are for the program's own threads, except for the signals that a thread causes itself.
+    // The new thread inherits the signal mask that is set here. The mask blocks signals, so that other threads of the
+    // program handle them. It does not block the signals that a thread causes itself, such as SIGSEGV.
     sigset_t all;
     sigset_t previous;
     sigfillset(&all);

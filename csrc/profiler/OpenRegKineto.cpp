@@ -27,7 +27,7 @@
 //   1. The times come from the same clock as those of the host's events: see OpenRegActivityRecorder.h.
 //   2. An event of the device is linked to its operator (`linked`). From these links PyTorch computes the device time
 //      of each operator. A range on the device's lane is not linked, because its kernels would count twice. No event
-//      has an `id`, because PyTorch would take it for the id of an operator; the ids of calls are metadata.
+//      has an `id`, because PyTorch would read it as the id of an operator; the ids of calls are metadata.
 //   3. A call and the work that it started have the same flow, which is an arrow in the trace. A kernel that ran on the
 //      thread of its operator was not launched, and has no arrow.
 //   4. The name of a kernel differs from that of its operator. Otherwise PyTorch's tables would add both up in one row.
@@ -43,8 +43,8 @@ using libkineto::ActivityType;
 using libkineto::GenericTraceActivity;
 
 // LITERALINCLUDE START: ACTIVITY TYPES
-// PyTorch takes events of these types for events of the PrivateUse1 device, except for calls, which it takes for the
-// host's.
+// PyTorch counts events of these types as events of the PrivateUse1 device, except for calls, which it counts as events
+// of the host.
 ActivityType type_of(orActivityKind kind) {
   switch (kind) {
     case orActivityKernel:

@@ -7,12 +7,13 @@
 
 #include "OpenRegException.h"
 
-// A backend's own metadata of a tensor's memory, such as the format of its tiles. PyTorch keeps the metadata on the tensor
-// (c10::BackendMeta), and saves and loads it. The simulated device does not need any: two flags show how it is done.
+// A backend's own metadata of a tensor's memory, such as the format of its tiles. PyTorch keeps the metadata on the
+// tensor (c10::BackendMeta), and saves and loads it. The simulated device needs no such metadata. It has two flags as
+// an example.
 //
-// Rule: the metadata describes bytes, so all tensors over the same bytes have the same metadata. The backend's own kernels
-// pass it on to views, because PyTorch does not. PyTorch passes it on in detach(), .data, copy.deepcopy() and torch.load().
-// Results of operators, and copies in other memory, have no metadata.
+// Rule: the metadata describes bytes, so all tensors over the same bytes have the same metadata. The backend's own
+// kernels pass it on to views, because PyTorch does not. PyTorch passes it on in detach(), .data, copy.deepcopy() and
+// torch.load(). Results of operators, and copies in other memory, have no metadata.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: BACKEND META

@@ -19,7 +19,8 @@ OPENREG_API void set_stop_handler(void (*handler)());
 } // namespace c10::openreg
 
 // Turns a failed call of the device's C API into the exception that PyTorch's users expect. Out of memory becomes
-// torch.OutOfMemoryError, what the device cannot do NotImplementedError, everything else RuntimeError.
+// torch.OutOfMemoryError, a call that the device does not support becomes NotImplementedError, and every other error
+// becomes RuntimeError.
 #define OPENREG_CHECK(CALL)                       \
   do {                                            \
     const orError_t error_ = (CALL);              \

@@ -10,7 +10,8 @@
 // taken before the lock, or it is not known.
 namespace c10::openreg {
 
-// The sanitizer's function for the line of the calling thread. It waits for Python's interpreter. Null: no line is needed.
+// The sanitizer's function for the line of the calling thread. It waits for Python's interpreter. Null: no line is
+// needed.
 inline std::atomic<uint32_t (*)()> line_source{nullptr};
 
 struct FixedLine {

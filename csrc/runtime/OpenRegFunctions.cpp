@@ -11,7 +11,7 @@ namespace c10::openreg {
 namespace {
 
 ForkSafeMutex start_mutex;
-std::atomic<int> counted_devices{-1}; // -1: not yet
+std::atomic<int> counted_devices{-1}; // -1: not counted yet
 
 std::vector<void (*)()>& start_functions() {
   static std::vector<void (*)()> functions;
@@ -21,7 +21,7 @@ std::vector<void (*)()>& start_functions() {
 } // namespace
 
 DeviceIndex device_count() noexcept {
-  // Counted once: the number is fixed for the life of the process, as CUDA_VISIBLE_DEVICES is.
+  // The devices are counted once. Their number does not change until the process ends, as with CUDA_VISIBLE_DEVICES.
   const int known = counted_devices.load(std::memory_order_relaxed);
   if (C10_LIKELY(known >= 0)) {
     return static_cast<DeviceIndex>(known);

@@ -70,8 +70,8 @@ enum class SyncDebugMode { Default, Warn, Error };
 OPENREG_API extern std::atomic<SyncDebugMode> sync_debug_mode;
 OPENREG_API void warn_or_error_on_sync();
 
-// Warns or throws, as set_sync_debug_mode() chose. Is called in the places where CUDA calls its own function: before the
-// host waits for a stream inside another operation, and in Stream.synchronize(). Event.synchronize() and
+// Warns or throws, as set_sync_debug_mode() chose. Is called in the places where CUDA calls its own function: before
+// the host waits for a stream inside another operation, and in Stream.synchronize(). Event.synchronize() and
 // torch.openreg.synchronize() do not call it.
 inline void note_synchronization() {
   if (C10_UNLIKELY(sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::Default)) {

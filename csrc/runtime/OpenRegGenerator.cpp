@@ -109,8 +109,9 @@ void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
   const auto lock = wait_and_lock();
   if (state.numel() == sizeof(GpuState)) {
-    // A checkpoint of a program that ran on a GPU. CUDA queues the call until the start of the device. An error would then
-    // be raised there, at each start.
+    // The state comes from a program that ran on a GPU, for example from its checkpoint. The function does not refuse
+    // it, because torch.cuda.set_rng_state() may be queued until the device starts, and an error would then be raised
+    // at the start.
     GpuState gpu{};
     std::memcpy(&gpu, state.data(), sizeof(gpu));
     engine_->cpu.set_current_seed(gpu.seed);

@@ -11,10 +11,10 @@
 
 // Random numbers of the device.
 //
-// Rule: the device runs the CPU's kernels, so its generator is a CPU generator (Mersenne twister) that is labelled as the
-// device's. The same seed gives the same numbers as on the CPU. A kernel draws from cpu_generator(), never from the default
-// generator of the CPU. Kernels draw in the order of their launches, whatever their streams: each kernel waits for the one
-// that was launched before it, and the host waits for the last one before it reads the state.
+// Rule: the device runs the CPU's kernels, so its generator is a CPU generator (Mersenne twister) that is labelled as
+// the device's. The same seed gives the same numbers as on the CPU. A kernel draws from cpu_generator(), never from the
+// default generator of the CPU. Kernels draw in the order of their launches, whatever their streams: each kernel waits
+// for the one that was launched before it, and the host waits for the last one before it reads the state.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: GENERATOR IMPL
@@ -67,8 +67,8 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   std::shared_ptr<Engine> engine_;
 };
 
-// The generator from which an operator on `device` draws: `given`, or the default generator of `device`. Throws if `given`
-// is a generator of another device type.
+// The generator from which an operator on `device` draws: `given`, or the default generator of `device`. Throws if
+// `given` is a generator of another device type.
 OPENREG_API OpenRegGeneratorImpl& generator_of(const std::optional<at::Generator>& given, DeviceIndex device);
 
 // The default generator of `device`; -1 means the current device.

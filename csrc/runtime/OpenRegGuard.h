@@ -2,8 +2,9 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-// The interface that c10::DeviceGuard, c10::StreamGuard, c10::Event, torch.Stream, torch.Event and torch.accelerator call.
-// PyTorch has one object for each device type, so the object holds no state: every method forwards to the runtime.
+// The interface that c10::DeviceGuard, c10::StreamGuard, c10::Event, torch.Stream, torch.Event and torch.accelerator
+// call. PyTorch has one object for each device type, so the object holds no state: every method forwards to the
+// runtime.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: GUARD

@@ -13,8 +13,8 @@ struct TensorImpl;
 }
 
 // LITERALINCLUDE START: KERNEL RULES
-// The door that every kernel passes. A kernel that computes on the calling thread is one Kernel; a kernel that is launched
-// (orLaunchDescribed) passes the same door of the device when its turn comes.
+// The door that every kernel passes. A kernel that computes on the calling thread is one Kernel; a kernel that is
+// launched (orLaunchDescribed) passes the same door of the device when its turn comes.
 //
 // Rule: device memory is read and written in a Kernel, in a launch, or by one of the device's own copies. Profilers and
 // sanitizers do not see any other access, and it is not ordered with the work of other threads.
@@ -22,8 +22,8 @@ struct TensorImpl;
 namespace c10::openreg {
 
 // LITERALINCLUDE START: DOOR
-// As long as it lives, the calling thread has the turn of the stream. The constructor waits for what is queued there, and
-// other threads' kernels and launches on that stream wait for the destructor.
+// As long as it lives, the calling thread has the turn of the stream. The constructor waits for what is queued there,
+// and other threads' kernels and launches on that stream wait for the destructor.
 class OPENREG_API Kernel {
  public:
   using Operands = void (*)(void* data, orOperandFn_t visit, void* context);
@@ -81,8 +81,8 @@ class OPENREG_API OperatorName {
 using LaunchSite = std::string (*)();
 OPENREG_API void set_launch_site(LaunchSite site);
 
-// The end of a failure's text, such as ", launched at train.py:12 in step"; empty if the line is not recorded. May call
-// Python, so no lock may be held.
+// The last part of the text of a failure, such as ", launched at train.py:12 in step"; empty if the line is not
+// recorded. May call Python, so no lock may be held.
 OPENREG_API std::string launched_at();
 
 } // namespace c10::openreg

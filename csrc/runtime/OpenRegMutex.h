@@ -9,11 +9,11 @@
 // Rule for every lock of this project, in csrc and in third_party/openreg:
 //
 //   1. The lock is a leaf: a thread that holds it waits for nothing. It does not wait for the device or for Python's
-//      interpreter, and it calls no foreign function that could. One exception: a thread that holds a lock of the device
-//      allocator may take the device library's own locks. The turn of a stream is not a lock. A thread that has a turn may
-//      wait for another, and gives the interpreter up before it waits (orSetWaitCallbacks).
-//   2. A forked child never waits for the lock. Either the function that takes the lock throws before (check_not_forked()
-//      here, deviceCall() in the device library), or the lock is a ForkSafeMutex.
+//      interpreter, and it calls no foreign function that could. One exception: a thread that holds a lock of the
+//      device allocator may take the device library's own locks. The turn of a stream is not a lock. A thread that has
+//      a turn may wait for another, and gives the interpreter up before it waits (orSetWaitCallbacks).
+//   2. A forked child never waits for the lock. Either the function that takes the lock throws before
+//      (check_not_forked() here, deviceCall() in the device library), or the lock is a ForkSafeMutex.
 //
 // tests/test_locks.py lists all locks, and says for each how it keeps the two rules.
 // LITERALINCLUDE END: LOCK RULES

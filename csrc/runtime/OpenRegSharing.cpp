@@ -24,8 +24,8 @@ namespace {
 
 // ---- processes
 
-// When a process started, in clock ticks since the system started. 0 if that cannot be read; nullopt if the process does
-// not exist any more.
+// When a process started, in clock ticks since the system started. 0 if that cannot be read; nullopt if the process
+// does not exist any more.
 std::optional<uint64_t> start_time(int64_t process) {
   const int fd = open(c10::str("/proc/", process, "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   char text[1024];
@@ -38,8 +38,8 @@ std::optional<uint64_t> start_time(int64_t process) {
     return gone ? std::nullopt : std::optional<uint64_t>(0);
   }
   const std::string_view stat(text, size);
-  // The second field is the program's name in parentheses, which may hold anything. The third is the state, the 22nd the
-  // start time.
+  // The second field is the program's name in parentheses, which may contain any character. The third field is the
+  // state, and the 22nd is the start time.
   std::istringstream fields(std::string(stat.substr(stat.rfind(')') + 1)));
   char state = 0;
   fields >> state;
@@ -136,7 +136,8 @@ struct SlotPlace {
   }
 };
 
-// The context of a sent storage's DataPtr. It owns the allocator's DataPtr, and keeps it until no process uses the memory.
+// The context of a sent storage's DataPtr. It owns the allocator's DataPtr, and keeps it until no process uses the
+// memory.
 struct Sent {
   DataPtr original;
   SlotPlace place;
@@ -253,8 +254,8 @@ class OpenMemory {
     return attributes.size;
   }
 
-  // Waits for the kernels that use the memory, then closes it. A function that a stream runs may not wait: there the memory
-  // stays open, and the result is false.
+  // Waits for the kernels that use the memory, then closes it. A function that a stream runs may not wait: there the
+  // memory stays open, and the result is false.
   bool close() {
     if (address_ && orIpcCloseMemHandle(address_) == orSuccess) {
       address_ = nullptr;
@@ -283,8 +284,8 @@ class OpenSlot {
         "A message can be opened once: send the tensor in a message of its own to each process.");
   }
 
-  // Changes nothing if the slot is not this process's: the sender believed that the process had ended, and may use the slot
-  // for another message.
+  // Changes nothing if the slot is not this process's: the sender believed that the process had ended, and may use the
+  // slot for another message.
   void release() const {
     uint64_t word = opened_by_this_process();
     slot().compare_exchange_strong(word, 0, std::memory_order_acq_rel);

@@ -16,13 +16,14 @@
 //
 //     in flight, with the message's number -> opened, by a process (its id and start time) -> released (0)
 //
-// The receiver takes the message with a compare-and-swap of "in flight, with this number". So a message can be opened only
-// once. A message that arrives after the sender has given its memory up is refused; it does not show other data. If the
-// sender frees the storage while the message is in flight or opened, the memory waits in the sender's list `limbo`.
+// The receiver takes the message with a compare-and-swap of "in flight, with this number". So a message can be opened
+// only once. A message that arrives after the sender has given its memory up is refused; it does not show other data.
+// If the sender frees the storage while the message is in flight or opened, the memory waits in the sender's list
+// `limbo`.
 //
-// A process that was killed cannot release its slots. They count as released as soon as no process with that id and start
-// time runs. A message that nobody has opened is given up when no process is left that could open it. Only a call of
-// torch.openreg.ipc_collect() looks for such messages.
+// A process that was killed cannot release its slots. They count as released as soon as no process with that id and
+// start time runs. A message that nobody has opened is given up when no process is left that could open it. Only a call
+// of torch.openreg.ipc_collect() looks for such messages.
 //
 // The slots lie in device memory, and are shared between processes as the storages are.
 // LITERALINCLUDE END: SHARING RULES
@@ -42,21 +43,21 @@ struct SharedStorage {
 };
 // LITERALINCLUDE END: SHARED STORAGE
 
-// Makes a message of `storage`, which one other process may open. Waits for the current stream, so that the receiver can
-// use the bytes at once. `receivers` are the processes that could open the message; nullopt means that they are not known,
-// and the message is never given up.
+// Makes a message of `storage`, which one other process may open. Waits for the current stream, so that the receiver
+// can use the bytes at once. `receivers` are the processes that could open the message; nullopt means that they are not
+// known, and the message is never given up.
 OPENREG_API SharedStorage share_storage(const Storage& storage, std::optional<Processes> receivers);
 
-// Opens a message: returns a storage over the same bytes. It can neither be resized nor be sent to a third process. Throws,
-// and leaves the message as it was, if `shared` is damaged, was opened before, or was given up.
+// Opens a message: returns a storage over the same bytes. It can neither be resized nor be sent to a third process.
+// Throws, and leaves the message as it was, if `shared` is damaged, was opened before, or was given up.
 OPENREG_API Storage open_storage(const SharedStorage& shared);
 
 // Releases a message without opening it, because this process has the same storage open already. Throws for the reasons
 // for which open_storage() throws.
 OPENREG_API void release_storage(const SharedStorage& shared);
 
-// Frees the memory in limbo that no other process uses any more. With `possible_receivers` also gives up the messages that
-// nobody has opened, if none of these processes and none of share_storage()'s receivers runs any more.
+// Frees the memory in limbo that no other process uses any more. With `possible_receivers` also gives up the messages
+// that nobody has opened, if none of these processes and none of share_storage()'s receivers runs any more.
 OPENREG_API void collect_shared(std::optional<Processes> possible_receivers = std::nullopt);
 
 } // namespace c10::openreg

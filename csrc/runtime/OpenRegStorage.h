@@ -25,8 +25,8 @@ OPENREG_API intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex dev
 // A storage over `size` bytes that exist already. It cannot be resized.
 OPENREG_API intrusive_ptr<StorageImpl> storage_over(size_t size, DataPtr data);
 
-// Gives `storage` room for `size` bytes and keeps the smaller of the old and the new contents. Does not wait: the copy is
-// queued on the current stream.
+// Gives `storage` room for `size` bytes and keeps the smaller of the old and the new contents. Does not wait: the copy
+// is queued on the current stream.
 OPENREG_API void resize_storage(StorageImpl* storage, size_t size);
 
 // Replaces the memory of `storage` by `data`, which no other storage uses.

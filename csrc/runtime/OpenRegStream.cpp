@@ -31,8 +31,8 @@ DeviceStreams& streams_of(DeviceIndex device) {
 }
 
 // The current stream's id on each device, in one byte. The loader reserves a little static thread-local storage for
-// libraries that are loaded late. If all thread-local variables of the library fit there, an access takes two instructions,
-// otherwise seventeen.
+// libraries that are loaded late. If all thread-local variables of the library fit there, an access takes two
+// instructions, otherwise seventeen.
 thread_local std::array<uint8_t, kMaxDevices> current_ids{};
 static_assert(kStreams - 1 <= std::numeric_limits<uint8_t>::max());
 

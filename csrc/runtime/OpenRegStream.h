@@ -8,9 +8,10 @@
 // A stream has two forms: PyTorch's c10::Stream (a device and an id), and the device's handle orStream_t. These
 // functions make streams, and convert one form into the other.
 //
-// Rules: a stream belongs to the device it was made on; the current device plays no part in using it. The current stream
-// is kept per thread and per device. Streams come from a pool of 32 per device and priority, handed out in turn and never
-// destroyed, as c10/cuda/CUDAStream.h does it: two streams may share a queue, and a Stream object is a plain value.
+// Rules: a stream belongs to the device it was made on; the current device plays no part in using it. The current
+// stream is kept per thread and per device. Streams come from a pool of 32 per device and priority, handed out in turn
+// and never destroyed, as c10/cuda/CUDAStream.h does it: two streams may share a queue, and a Stream object is a plain
+// value.
 // LITERALINCLUDE END: STREAM RULES
 namespace c10::openreg {
 
@@ -21,8 +22,8 @@ OPENREG_API Stream current_stream(DeviceIndex device);
 // Makes `stream` the calling thread's current stream of its own device; returns the previous one.
 OPENREG_API Stream exchange_stream(Stream stream);
 
-// A stream of the pool. A lower `priority` is more urgent. A priority below the device's range becomes the most urgent one.
-// Throws for a positive priority.
+// A stream of the pool. A lower `priority` is more urgent. A priority below the device's range becomes the most urgent
+// one. Throws for a positive priority.
 OPENREG_API Stream stream_from_pool(DeviceIndex device, int priority = 0);
 
 // The device's handle of `stream`. The handle is made at its first use. Throws if no function above has returned the
@@ -37,8 +38,8 @@ OPENREG_API Stream stream_of_handle(orStream_t handle, DeviceIndex device);
 // orEventCreateWithFlags().
 OPENREG_API orEvent_t create_event(Stream stream, unsigned int flags = orEventDisableTiming);
 
-// Later work of `stream` waits for the work that is now queued on the current stream of `device`. Null means the default
-// stream.
+// Later work of `stream` waits for the work that is now queued on the current stream of `device`. Null means the
+// default stream.
 OPENREG_API void order_after_current_stream(orStream_t stream, DeviceIndex device);
 // LITERALINCLUDE END: STREAMS
 

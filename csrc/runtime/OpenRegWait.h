@@ -15,8 +15,8 @@ inline bool wait_is_told() {
          orIsObserved(orActivitySynchronization) || c10::impl::GPUTrace::get_trace() != nullptr;
 }
 
-// Tells PyTorch's tracer and the device's observers that the host has waited for all work of `stream`, including a kernel
-// that this thread has begun.
+// Tells PyTorch's tracer and the device's observers that the host has waited for all work of `stream`, including a
+// kernel that this thread has begun.
 void tell_wait(orStream_t stream);
 
 } // namespace c10::openreg

@@ -73,9 +73,10 @@ int64_t divide_down(int64_t a, int64_t b) {
 
 } // namespace
 
-// Whether the innermost `depth` dimensions of this extent and the innermost `others` dimensions of the other one share a
-// byte. `distance`: from the first byte of these dimensions here to the first byte of those there. Only indices at which
-// the bounds meet are followed. Two dimensions with the same stride count as one, whose index is the difference.
+// Whether the innermost `depth` dimensions of this extent and the innermost `others` dimensions of the other one share
+// a byte. `distance`: from the first byte of these dimensions here to the first byte of those there. Only indices at
+// which the bounds overlap are followed. Two dimensions with the same stride count as one, whose index is the
+// difference.
 bool Extent::meets(size_t depth, const Extent& other, size_t others, int64_t distance, size_t& steps) const {
   if (distance >= static_cast<int64_t>(span(depth)) || -distance >= static_cast<int64_t>(other.span(others))) {
     return false;

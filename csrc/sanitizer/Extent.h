@@ -76,8 +76,8 @@ struct Extent {
 
 constexpr int64_t kMostElements = int64_t{1} << 20; // to visit so many elements takes less than a second
 
-// Calls fn(addresses) for each element of the shape, in the order of the indices. The addresses start at `addresses`, and
-// each moves by its own strides, which are in bytes.
+// Calls fn(addresses) for each element of the shape, in the order of the indices. The addresses start at `addresses`,
+// and each moves by its own strides, which are in bytes.
 template <size_t N, class Fn>
 void for_each_element(
     IntArrayRef shape,

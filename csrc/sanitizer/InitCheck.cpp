@@ -177,8 +177,8 @@ Report make_report(const Block& block, const Access& access, size_t bytes) {
   return report;
 }
 
-// Adds the elements of `to` whose elements of `from` have bytes of `unwritten`. `from` is broadcast, as copy_() does it.
-// Adds nothing if the shapes are not known, or if the answer would take long.
+// Adds the elements of `to` whose elements of `from` have bytes of `unwritten`. `from` is broadcast, as copy_() does
+// it. Adds nothing if the shapes are not known, or if the answer would take long.
 void map_elements(const Bytes& unwritten, const Access& from, const Access& to, Bytes& result) {
   const size_t dims = to.shape.size();
   if (from.shape.size() > dims) {

@@ -19,8 +19,8 @@
 // LITERALINCLUDE END: INIT RULES
 namespace c10::openreg::sanitizer {
 
-// A kernel, copy or fill begins. Adds a report for each operand whose unwritten bytes it computes with. `forgets`: these
-// bytes count as written from now on, so that they are reported only once.
+// A kernel, copy or fill begins. Adds a report for each operand whose unwritten bytes it computes with. `forgets`:
+// these bytes count as written from now on, so that they are reported only once.
 void check_reads(
     Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found);
 
@@ -48,8 +48,8 @@ struct MovedElements {
 // written. Returns the previous value.
 const MovedElements* exchange_moved_elements(const MovedElements* elements);
 
-// A kernel, copy or fill has told all operands that it writes. Notes which of their bytes are written now, and which are
-// copies of unwritten bytes.
+// A kernel, copy or fill has told all operands that it writes. Notes which of their bytes are written now, and which
+// are copies of unwritten bytes.
 void note_writes(Shadow& shadow, const char* name, const std::vector<Access>& accesses);
 
 // A kernel does not tell its operands. It may have written all memory, so all bytes count as written.

@@ -30,7 +30,8 @@ uintptr_t address_of(const at::Tensor& tensor) {
          tensor.storage_offset() * tensor.itemsize();
 }
 
-// The block that contains the address, if bytes of the block are unwritten; otherwise null. To be called with the lock held.
+// The block that contains the address, if bytes of the block are unwritten; otherwise null. To be called with the lock
+// held.
 const Block* find_unwritten(uintptr_t address) {
   const Block* const block = session ? session->shadow.find(address) : nullptr;
   return block && !block->unwritten.empty() ? block : nullptr;

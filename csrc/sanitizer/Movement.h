@@ -13,9 +13,9 @@ namespace c10::openreg::sanitizer {
 // Whether the tensor's elements lie in one storage, at the distances that its strides tell.
 bool is_strided(const at::Tensor& tensor);
 
-// To be called when an operator with moves_elements() begins. Sets exchange_moved_elements() until the result is destroyed.
-// Null: no operand has unwritten elements; or the indices are not known, because the operator is queued; or the answer
-// would take long.
+// To be called when an operator with moves_elements() begins. Sets exchange_moved_elements() until the result is
+// destroyed. Null: no operand has unwritten elements; or the indices are not known, because the operator is queued; or
+// the answer would take long.
 std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const OperatorName& name);
 
 } // namespace c10::openreg::sanitizer

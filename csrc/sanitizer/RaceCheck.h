@@ -6,8 +6,8 @@
 
 // LITERALINCLUDE START: RACE RULES
 // The race check. A race is a pair of accesses to the same byte, at least one of them a write, by two streams or by a
-// stream and the host, if neither access is ordered before the other. An *actor* is a stream or the host; the vector clocks
-// of Clocks.h say which access of which actor is ordered before which other one.
+// stream and the host, if neither access is ordered before the other. An *actor* is a stream or the host; the vector
+// clocks of Clocks.h say which access of which actor is ordered before which other one.
 //
 // Rules: the order in the program decides, and not the times of a run. So a race is found in every execution mode, even
 // if nothing runs at the same time. An access of work that was stopped never happened. An access is kept until

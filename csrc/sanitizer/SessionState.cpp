@@ -17,8 +17,8 @@ namespace {
 std::atomic<uint64_t> session_number{0};
 std::atomic<void (*)(size_t)> raiser{nullptr}; // the bindings set it: throws sanitizer.Error for a finding
 
-// A finding that the calling thread has not raised yet. The thread's next work does not run; the finding is thrown instead.
-// It is ignored in a later session.
+// A finding that the calling thread has not raised yet. The thread's next work does not run; the finding is thrown
+// instead. It is ignored in a later session.
 struct Pending {
   uint64_t session_number = 0;
   size_t finding = 0;

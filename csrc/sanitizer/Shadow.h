@@ -6,8 +6,8 @@
 #include "Bytes.h"
 #include "Report.h"
 
-// What the sanitizer knows about each block of memory, on the device and in pinned memory. A Site is a line of the program
-// (Site.h), an Actor is a stream or the host (Clocks.h), an Access is one use of the memory (Report.h).
+// What the sanitizer knows about each block of memory, on the device and in pinned memory. A Site is a line of the
+// program (Site.h), an Actor is a stream or the host (Clocks.h), an Access is one use of the memory (Report.h).
 namespace c10::openreg::sanitizer {
 
 // What the sanitizer knows of a block. This is not the allocator's own class Block (OpenRegBlock.h): the sanitizer
@@ -23,8 +23,8 @@ struct Block {
   std::vector<Actor> users; // the streams that record_stream() was called with
   Bytes unwritten;          // the bytes that nobody has written since the allocation (the init check)
   bool has_red_zone = false;
-  // Whether the red zone can be checked: a kernel that was launched after the allocation has ended on the block's stream, so
-  // the fill of the red zone, which was queued before it, has run.
+  // Whether the red zone can be checked: a kernel that was launched after the allocation has ended on the block's
+  // stream, so the fill of the red zone, which was queued before it, has run.
   bool is_armed = false;
 };
 

@@ -17,11 +17,13 @@ bool is_sm80_or_later(Device device) {
 
 // Whether CUDA would have a fused kernel for these operands among the kernels that the program has enabled
 // (torch.backends.cuda, torch.nn.attention.sdpa_kernel). The choice is that of select_sdp_backend()
-// (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) on a GPU without cuDNN. Here one kernel computes all of them.
+// (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) on a GPU without cuDNN. On this device one kernel computes
+// every such case.
 bool fused_attention_is_enabled(const sdp::sdp_params& params) {
   const auto& context = globalContext();
   const ScalarType type = params.query.scalar_type();
-  // There, check_flash_attention_hardware_support() and less_than_sm80_mem_efficient_dtypes ask for the device.
+  // In sdp_utils.cpp, check_flash_attention_hardware_support() and less_than_sm80_mem_efficient_dtypes depend on the
+  // device's compute capability.
   const bool flash = context.userEnabledFlashSDP() && (type == kHalf || type == kBFloat16) && !params.attn_mask &&
                      is_sm80_or_later(params.query.device());
   const bool efficient = context.userEnabledMemEfficientSDP() && type != kDouble &&

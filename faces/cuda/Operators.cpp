@@ -8,9 +8,9 @@
 #include "borrowed/CpuKernel.h"
 #include "borrowed/routes/Convolution.h"
 
-// The operators that differ because the device's type is cuda. PyTorch has composite kernels for most of them, for every
-// backend. For a tensor that is_cuda() these call kernels that only a build with CUDA has. A kernel of the device's own
-// wins over the composite kernel.
+// The operators that differ because the device's type is cuda. PyTorch has composite kernels for most of them, for
+// every backend. For a tensor that is_cuda() these call kernels that only a build with CUDA has. A kernel of the
+// device's own takes precedence over the composite kernel.
 namespace at::openreg {
 namespace {
 
@@ -54,8 +54,8 @@ bool no_library_for_ctc_loss_of_tensors(const Tensor&, const Tensor&, const Tens
   return false;
 }
 
-// mm, bmm, addmm and baddbmm with out_dtype, which only CUDA has (Blas.cpp): products of float16 or bfloat16, summed and
-// returned in float32. A product of two such numbers is exact in float32, so the factors are converted first.
+// mm, bmm, addmm and baddbmm with out_dtype, which only CUDA has (Blas.cpp): products of float16 or bfloat16, summed
+// and returned in float32. A product of two such numbers is exact in float32, so the factors are converted first.
 void check_out_dtype(const Tensor& first, const Tensor& second, ScalarType out_dtype) {
   TORCH_CHECK(
       first.scalar_type() == second.scalar_type(),

@@ -71,7 +71,7 @@ void init_distributed() {
                 };
           })
       .def_property_readonly("options", &ProcessGroupOCCL::options)
-      // Ranks outside of the new group call it, as with ProcessGroupNCCL. They have nothing to do here.
+      // Ranks outside of the new group call it, as with ProcessGroupNCCL. Here such a rank has nothing to do.
       .def("perform_nocolor_split", [](ProcessGroupOCCL&, c10::Device) {})
       .def("comm_split_count", &ProcessGroupOCCL::split_count)
       // NCCL sends faster from memory that is registered with it. Here all memory is alike.
@@ -79,7 +79,8 @@ void init_distributed() {
           "register_mem_pool", [](ProcessGroupOCCL&, const py::object& /*pool*/) {}, py::arg("pool"))
       .def(
           "deregister_mem_pool", [](ProcessGroupOCCL&, const py::object& /*pool*/) {}, py::arg("pool"))
-      // So that hasattr() answers: Backend's raises RuntimeError.
+      // Raises AttributeError, so that hasattr() returns False. The same property of the base class Backend raises
+      // RuntimeError.
       .def_property_readonly(
           "mem_allocator",
           [](const ProcessGroupOCCL&) -> py::object {
@@ -87,7 +88,7 @@ void init_distributed() {
           })
       .def("_set_default_timeout", &ProcessGroupOCCL::setTimeout, py::arg("timeout"))
       .def("_add_ephemeral_timeout", &ProcessGroupOCCL::add_ephemeral_timeout, py::arg("timeout"))
-      // NCCL combines the calls between these two.
+      // NCCL combines the calls between these two functions. Here they do nothing.
       .def("_group_start", [](ProcessGroupOCCL&) {})
       .def("_group_end", [](ProcessGroupOCCL&) {})
       .def("abort", &ProcessGroupOCCL::abort, py::call_guard<py::gil_scoped_release>())

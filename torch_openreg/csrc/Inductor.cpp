@@ -22,8 +22,8 @@ Integers unpack_integers(PyObject* tuple) {
   return integers;
 }
 
-// empty_strided(size, stride, dtype), on the current device. A compiled graph calls this function for every buffer, so it is
-// a plain function of CPython's C API: a call through pybind11 takes 300 ns longer.
+// empty_strided(size, stride, dtype), on the current device. A compiled graph calls this function for every buffer, so
+// it is a plain function of CPython's C API: a call through pybind11 takes 300 ns longer.
 PyObject* empty_strided(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(

@@ -190,8 +190,8 @@ const char* action_name(TraceEntry::Action action) {
   }
 }
 
-// Converts a snapshot to the dictionary that torch/cuda/_memory_viz.py reads. The stack traces are symbolized in one call at
-// the end, because that call may have to start a process (addr2line) for frames of C++.
+// Converts a snapshot to the dictionary that torch/cuda/_memory_viz.py reads. The stack traces are symbolized in one
+// call at the end, because that call may have to start a process (addr2line) for frames of C++.
 class SnapshotToDict {
  public:
   py::dict convert(const c10::openreg::MemorySnapshot& snapshot) {
@@ -339,8 +339,8 @@ void attach_out_of_memory_observer(py::function observer) {
 
 void add_memory(py::module_& module) {
   using c10::openreg::check_device_index;
-  // These functions check nothing: the allocator and torch.openreg.memory check sizes and devices. Addresses are addresses of
-  // the device window.
+  // These functions check nothing: the allocator and torch.openreg.memory check sizes and devices. Addresses are
+  // addresses of the device window.
   module.def("_caching_allocator_alloc", wrap_pybind_function([](size_t size) {
                return reinterpret_cast<uintptr_t>(device_allocator()->raw_allocate(size));
              }));

@@ -15,7 +15,8 @@ using torch::wrap_pybind_function;
 
 namespace {
 
-// Sets `field` to `numbers[name]`, if it exists. The names are those of PROPERTIES in torch_openreg/_models.py.
+// Sets `field` to `numbers[name]` if `numbers` has this name. The names are those of PROPERTIES in
+// torch_openreg/_models.py.
 template <class T>
 void take(const py::dict& numbers, const char* name, T& field) {
   if (numbers.contains(name)) {

@@ -1,5 +1,5 @@
-/* The module that `import torch_openreg._C` loads. It has only the entry point: all other code is in a library that
- * others can link against. */
+/* The module that `import torch_openreg._C` loads. It has only the entry point. All other code of the bindings is in
+ * the library torch_openreg_bindings, against which other libraries can link. */
 #include <Python.h>
 
 extern PyObject* openreg_init_module(void);

@@ -38,7 +38,7 @@ bool is_floating(const Call& call) {
   return call["self"].toTensor().is_floating_point();
 }
 
-// The sums are floating point, and there is something to add.
+// Whether the sums are floating-point or complex numbers, and `self` has at least one dimension and one element.
 bool sums_floating_point(const Call& call) {
   const Tensor self = call["self"].toTensor();
   const c10::IValue* out = call.find("out");
@@ -61,11 +61,12 @@ bool takes_maximum(const Call& call) {
   return call["mode"].toInt() == kMax;
 }
 
-bool accumulates(const Call& call) { // without accumulation, the CPU's kernel raises
+bool accumulates(const Call& call) { // without accumulation, the CPU's kernel alerts by itself
   return call["accumulate"].toBool();
 }
 
-// A sum or a mean has a deterministic algorithm (native/TensorAdvancedIndexing.cpp, _scatter_via_index_put).
+// Only a product alerts. For a sum or a mean, CUDA has a deterministic algorithm (native/TensorAdvancedIndexing.cpp,
+// _scatter_via_index_put).
 bool multiplies(const Call& call) {
   const auto reduce = call["reduce"].toStringView();
   return reduce == "prod" || reduce == "multiply";
@@ -77,9 +78,10 @@ struct Alert {
   bool (*applies)(const Call&) = always;
 };
 
-// The rows have the order of the docstring of torch.use_deterministic_algorithms(). The comment behind a row names the file
-// in aten/src/ATen/native/cuda that raises. The kernels of replication_pad*_backward raise on CUDA too, but have no row:
-// torch.nn.functional.pad() takes another path for a CUDA tensor of a deterministic program, so no module reaches them.
+// The rows have the order of the docstring of torch.use_deterministic_algorithms(). The comment after a row names the
+// file in aten/src/ATen/native/cuda that contains CUDA's kernel. CUDA's kernels of replication_pad*_backward raise too,
+// but have no row: in a deterministic program, torch.nn.functional.pad() pads a CUDA tensor with other operators, so no
+// module calls these kernels.
 constexpr Alert kAlerts[] = {
     {"avg_pool3d_backward avg_pool3d_backward.grad_input", "avg_pool3d_backward_cuda"}, // AveragePool3d.cu
     {"_adaptive_avg_pool2d_backward", "adaptive_avg_pool2d_backward_cuda"},             // AdaptiveAveragePooling.cu
@@ -145,7 +147,7 @@ const ska::flat_hash_map<std::string, const Alert*>& alerts_by_name() {
 
 std::atomic<bool> are_raised{true};
 
-// The row of an operator that may alert, or null.
+// The row of an operator that may alert. Null: the operator has no row, or set_alerts(false) was called.
 const Alert* find(const c10::OperatorHandle& op) {
   if (!are_raised.load(std::memory_order_relaxed)) {
     return nullptr;

@@ -9,8 +9,8 @@
 // too, with the same message. The CPU's kernels, which run here, are deterministic. But a program that will train on a
 // GPU gets the error before it runs there.
 //
-// Rule: only the operators in the table of Alerts.cpp ask for the setting, so all others pay nothing for it. An operator
-// whose CPU kernel raises by itself (max_unpool2d, resize_ of a quantized tensor) has no row in the table.
+// Rule: only the operators in the table of Alerts.cpp read the setting, so it costs all other operators nothing. An
+// operator whose CPU kernel raises by itself (max_unpool2d, resize_ of a quantized tensor) has no row in the table.
 namespace at::openreg {
 
 // The operators in the table, with their overloads: "aten::cumsum.out".
@@ -23,10 +23,10 @@ OPENREG_API void set_alerts(bool raised);
 // Whether `op` may raise in a deterministic program. Such an operator is not queued, so that its call raises the error.
 bool alerts(const c10::OperatorHandle& op);
 
-// Raises, or warns, if a CUDA kernel of this call would.
+// To be called in a deterministic program. Raises or warns if CUDA's kernel would do so in this call.
 void alert(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
-// Calls alert(), and then `run`, a boxed kernel.
+// Calls `run`, a boxed kernel. In a deterministic program, calls alert() first.
 template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* run>
 void alert_and_run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(globalContext().deterministicAlgorithms())) {

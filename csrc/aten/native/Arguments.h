@@ -5,7 +5,7 @@
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 
-// Boxed arguments.
+// Functions for boxed arguments (c10::IValue).
 namespace at::openreg {
 
 // Calls `fn` with every tensor in `value`: a Tensor, Tensor[], or Tensor?[] argument.

@@ -8,8 +8,8 @@
 #include "Layouts.h"
 #include "Minimal.h"
 
-// Copies between the host and a device, between devices, and on one device. The device copies blocks of bytes; a kernel
-// does the rest (Copy.h).
+// Copies between the host and a device, between devices, and on one device. A copy that is one block of bytes needs no
+// kernel. A kernel makes all other copies (Copy.h).
 namespace at::openreg {
 namespace {
 
@@ -22,8 +22,8 @@ bool copyable(const Tensor& tensor) {
          (tensor.is_privateuseone() || tensor.is_cpu());
 }
 
-// Whether the copy is one block of bytes, which the device's own copy then does. Within a device a kernel is preferred,
-// because it may use all threads.
+// Whether the copy is one block of bytes that copy_block() copies. A copy within one device goes to the copy kernel if
+// there is one, because a kernel may use all threads.
 bool is_block(const Tensor& self, const Tensor& source) {
   return (self.device() != source.device() || !copy_kernel) && self.scalar_type() == source.scalar_type() &&
          self.sizes() == source.sizes() && self.is_contiguous() && source.is_contiguous() &&
@@ -45,7 +45,7 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
     }
     OPENREG_CHECK(orMemcpyAsync(to, from, size, orMemcpyDefault, queue));
     for (const Tensor* tensor : std::initializer_list<const Tensor*>{&self, &source}) {
-      if (tensor->is_cpu()) { // a pinned block must not be reused before the copy has passed
+      if (tensor->is_cpu()) { // a pinned block must not be reused before the copy is done
         const auto& data = tensor->storage().data_ptr();
         at::getHostAllocator(DeviceType::PrivateUse1)
             ->record_event(data.get(), data.get_context(), c10::openreg::current_stream(device));
@@ -75,7 +75,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   TORCH_CHECK(
       !self._is_zerotensor(),
       "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a mutable zero tensor.");
-  if (C10_UNLIKELY(source._is_zerotensor())) { // it has no memory
+  if (C10_UNLIKELY(source._is_zerotensor())) { // a ZeroTensor has no memory
     return self.zero_();
   }
   check_memory(*self.unsafeGetTensorImpl(), "aten::copy_");

@@ -4,18 +4,20 @@
 
 #include "../../runtime/OpenRegStream.h"
 
-// What copy_ (Minimal.h) leaves to a kernel.
+// The copies that copy_ (Minimal.h) leaves to a kernel.
 namespace at::openreg {
 
-// A copy that is more than one block of bytes: it converts the dtype, rearranges elements, or resolves the lazy conj and
-// neg bits. The operands are on any devices, and at least one of them is on a device of this backend.
+// Makes a copy that is more than one block of bytes: the copy converts the dtype, rearranges elements, or resolves the
+// lazy conj and neg bits. The operands are on any devices, and at least one of them is on a device of this backend.
 using CopyKernel = void (*)(Tensor& self, const Tensor& source, bool non_blocking);
 
-// Without a kernel, copy_ copies blocks of bytes only. Must be called while a library loads.
+// Sets the copy kernel. Without a copy kernel, copy_ copies blocks of bytes only, and refuses every other copy. Must be
+// called while a library loads.
 OPENREG_API void set_copy_kernel(CopyKernel kernel);
 
-// Calls `copy` with the device whose current stream the copy belongs on: the source's, as in CUDA, or the only one. Between
-// devices, both devices' current streams wait for each other before and after.
+// Calls `copy` with the device on whose current stream the copy belongs: the device of `source`, as in CUDA, or the
+// device of `self` if `source` is on the CPU. If the copy is between two devices, that stream first waits for the
+// current stream of the other device, and the other stream then waits for the copy.
 template <class Copy>
 void on_copy_stream(const Tensor& self, const Tensor& source, const Copy& copy) {
   const c10::DeviceIndex device = (source.is_privateuseone() ? source : self).device().index();

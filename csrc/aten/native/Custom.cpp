@@ -14,8 +14,8 @@
 namespace at::openreg {
 
 // LITERALINCLUDE START: CUSTOM KERNEL
-// A kernel written for the device: it is launched on the current stream and reaches device memory through
-// orGetKernelPointer(), and through nothing else.
+// An operator with a kernel that was written for the device. The kernel is launched on the current stream. It reaches
+// device memory only through orGetKernelPointer().
 Tensor custom_abs(const Tensor& input) {
   const Tensor source = input.contiguous();
   const Tensor result = at::empty_like(source);

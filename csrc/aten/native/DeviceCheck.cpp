@@ -8,7 +8,7 @@ namespace at::openreg {
 
 void DeviceCheck::check_mixed() const {
   traits_.rule.check(traits_.rule, operands_);
-  for (const Operand& each : operands_) { // the rule accepts the operand; CUDA would wait for its value
+  for (const Operand& each : operands_) { // accepted on another device: CUDA would wait for the operand's value
     if (is_elsewhere(each)) {
       OPENREG_CHECK(orStreamSynchronize(c10::openreg::current_stream_handle(each.tensor->device().index())));
     }

@@ -20,7 +20,7 @@ class DeviceCheck {
     if (C10_UNLIKELY(!tensor.defined())) {
       return;
     }
-    operands_.push_back({tensor.unsafeGetTensorImpl(), &argument}); // the caller's arguments keep it alive
+    operands_.push_back({tensor.unsafeGetTensorImpl(), &argument}); // the caller's arguments keep the tensor alive
     const Device device = tensor.device();
     if (C10_LIKELY(device.is_privateuseone() && (device_ < 0 || device_ == device.index()))) {
       device_ = device.index();
@@ -34,7 +34,7 @@ class DeviceCheck {
       check_mixed();
     }
   }
-  bool spans_devices() const; // more than one device of this backend
+  bool spans_devices() const; // whether the operands are on several devices of this backend
 
   DeviceIndex device() const {
     return device_;
@@ -54,8 +54,9 @@ class DeviceCheck {
   }
 };
 
-// Adds an argument of any type to `check`: the tensors in it, or a bool if `Check` has add_flag(). Skips other types.
-// `Check` is DeviceCheck or a class that extends it.
+// Adds the tensors of an argument to `check`: the argument is a tensor, an optional tensor, or a list of these. If
+// `Check` has the function add_flag(), also adds a bool. Does nothing for an argument of any other type. `Check` is
+// DeviceCheck or a class derived from it.
 template <class Check, class T>
 void add_argument(Check& check, const T& value, const c10::Argument& argument) {
   if constexpr (std::is_same_v<T, std::optional<Tensor>>) {
@@ -80,8 +81,9 @@ void add_argument(Check& check, const T& value, const c10::Argument& argument) {
   }
 }
 
-// The device check of a kernel that calls other operators. Each of these would check only the arguments that it gets.
-// `args` are the first arguments of Op.
+// Checks the devices of a call of `Op`. To be called by a kernel that computes with other operators, because each of
+// those operators checks only the arguments that it gets. `args` are the first arguments of the call, in the order of
+// the schema.
 template <class Op, class... Args>
 void check_devices(const Args&... args) {
   DeviceCheck check(traits_of<Op>());

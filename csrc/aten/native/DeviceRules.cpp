@@ -30,8 +30,8 @@ Operands operands(ArrayRef<Operand> seen, const std::string& except = "") {
   return result;
 }
 
-// The check of TensorIterator (aten/src/ATen/TensorIterator.cpp, compute_types). `scalars`: how many 0-dim CPU inputs are
-// accepted. nullopt: no exemption.
+// The check of TensorIterator (aten/src/ATen/TensorIterator.cpp, compute_types). `scalars`: how many 0-dim CPU inputs
+// are accepted. nullopt: no exemption.
 void check_iterator(ArrayRef<Operand> operands, std::optional<int> scalars) {
   const auto on_device = [](const Operand& each) { return !each.tensor->device().is_cpu(); };
   const auto* first = std::find_if(operands.begin(), operands.end(), on_device);
@@ -58,7 +58,7 @@ void check_iterator(ArrayRef<Operand> operands, std::optional<int> scalars) {
 
 // ---- The rules, named in device_rules.yaml, which says where CUDA's source has them
 
-// What PyTorch's generated wrapper checks, outputs first: every tensor on one device.
+// All tensors must be on one device. PyTorch's generated wrapper makes this check, for the outputs first.
 void one_device(const DeviceRule& rule, ArrayRef<Operand> seen) {
   std::optional<Device> common;
   for (const bool outputs : {true, false}) {
@@ -112,7 +112,7 @@ void no_further_scalar(const DeviceRule&, ArrayRef<Operand> seen) {
   check_iterator(operands(seen), 0);
 }
 
-// A TensorIterator of all but the weight, then one of its result and the weight.
+// CUDA's kernel makes a TensorIterator of all tensors except the weight, and then one of its result and the weight.
 void scalar_weight(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Operands weighted = operands(seen, rule.argument);
   check_iterator(weighted, std::nullopt);
@@ -123,7 +123,7 @@ void scalar_weight(const DeviceRule& rule, ArrayRef<Operand> seen) {
   }
 }
 
-// Inputs without dimensions are moved to the device of the first input that is on one.
+// CUDA moves 0-dim inputs to the device of the first input that is not on the CPU.
 void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   std::optional<Device> target;
   Operands rest = operands(seen);
@@ -231,7 +231,8 @@ bool is_listed(ArrayRef<const char*> sorted, const std::string& name) {
   return std::binary_search(sorted.begin(), sorted.end(), std::string_view(name));
 }
 
-// The name of CUDA's wrapper, as PyTorch's generator makes it (torchgen/dest/register_dispatch_key.py).
+// The name of the wrapper that PyTorch's generator makes for a kernel (torchgen/dest/register_dispatch_key.py). The
+// error message of one_device() contains this name.
 std::string method_name(const c10::FunctionSchema& schema, const std::string& name) {
   const std::string& overload = schema.overload_name();
   const bool has_out = !schema.arguments().empty() && schema.arguments().back().is_out();

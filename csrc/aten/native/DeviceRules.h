@@ -5,8 +5,8 @@
 
 #include <string>
 
-// How the tensors of one operator may differ in device. The rules are CUDA's, and the errors are PyTorch's. A program
-// that passes here must pass on CUDA, and a program that CUDA refuses must be refused here.
+// Which mixes of devices an operator accepts among its tensors. The rules are CUDA's, and the errors are PyTorch's. A
+// program that passes here must pass on CUDA, and a program that CUDA refuses must be refused here.
 namespace at::openreg {
 
 // A tensor among an operator's arguments.
@@ -17,15 +17,17 @@ struct Operand {
 
 // The rule of one operator.
 struct DeviceRule {
-  // Throws unless `operands`, which are not all on one device, may meet in one operator.
+  // Throws if the operator refuses this mix of devices. Is called only if `operands` are not all on one device.
   using Check = void (*)(const DeviceRule& rule, ArrayRef<Operand> operands);
 
   Check check = nullptr;
-  std::string method{};   // the wrapper of CUDA's kernel, which PyTorch's sentence names
+  std::string method{};   // the name of the generated wrapper, which PyTorch's error message contains
   std::string argument{}; // the argument that the rule treats differently
 };
 
-// The row of device_rules.yaml, or what native_functions.yaml says. `name` is that of `schema`, "aten::add.Tensor".
+// The rule of the operator `schema`. The operator's row in device_rules.yaml gives the rule. Without a row,
+// native_functions.yaml decides: the rule is `one_scalar` if that file says `device_check: NoCheck`, else `one_device`.
+// `name` is the operator's full name with the overload, such as "aten::add.Tensor".
 DeviceRule device_rule_of(const c10::FunctionSchema& schema, const std::string& name);
 
 } // namespace at::openreg

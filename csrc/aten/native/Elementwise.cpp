@@ -7,7 +7,8 @@
 
 namespace at::openreg {
 
-// Queued on the stream, as by cudaMemsetAsync(). Above the grain size fill_() is faster, because it uses several threads.
+// Queues a fill on the current stream, as cudaMemsetAsync() does. From GRAIN_SIZE elements on, fill_() is faster,
+// because it uses several threads.
 Tensor& zero_(Tensor& self) {
   if (self.numel() >= at::internal::GRAIN_SIZE || !self.is_non_overlapping_and_dense()) {
     return self.fill_(0);

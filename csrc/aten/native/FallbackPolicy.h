@@ -7,11 +7,11 @@
 
 #include "../../runtime/OpenRegException.h"
 
-// What the fallback does besides running an operator. It counts, and on request it warns or refuses, so that a vendor sees
-// which operators still lack a kernel.
+// What the fallback does besides running an operator. The fallback counts the calls of each operator. If the policy
+// says so, it also warns or refuses the call. So a vendor sees which operators still lack a kernel.
 //
-// Rule: the setting belongs to the process, as CUDA's synchronisation debug mode does: a backward may run on other
-// threads than the program that asked.
+// Rule: the policy belongs to the process, not to a thread, because a backward may run on another thread than the code
+// that has set the policy. CUDA's synchronisation debug mode follows the same rule.
 namespace at::openreg {
 
 struct OperatorTraits;
@@ -20,11 +20,13 @@ enum class FallbackMode : uint8_t { Silent, Warn, Error };
 
 struct FallbackPolicy {
   FallbackMode mode = FallbackMode::Silent;
-  std::vector<std::string> allowed; // glob patterns, "aten::sort.stable", "sort", "_foreach_*"; these stay silent
+  // Glob patterns such as "aten::sort.stable", "sort" or "_foreach_*". An operator that matches one causes no warning
+  // and no error.
+  std::vector<std::string> allowed;
 };
 
 OPENREG_API FallbackPolicy fallback_policy();
-OPENREG_API void set_fallback_policy(FallbackPolicy policy);                 // every operator warns once more
+OPENREG_API void set_fallback_policy(FallbackPolicy policy);                 // each operator may warn again
 OPENREG_API std::vector<std::pair<std::string, uint64_t>> fallback_counts(); // of the operators that took the fallback
 OPENREG_API void reset_fallback_counts();
 

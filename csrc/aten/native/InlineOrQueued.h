@@ -10,7 +10,8 @@ namespace at::openreg {
 
 using BoxedFn = c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys;
 
-// The boxed form of a call: `boxed` gets Op and its arguments on a stack.
+// A call of the boxed kernel `boxed` with typed arguments: call() puts the arguments on a stack, runs `boxed` for the
+// operator `Op`, and returns the result.
 template <class Op, BoxedFn* boxed, class Schema = typename Op::schema>
 struct Boxed;
 
@@ -24,8 +25,9 @@ struct Boxed<Op, boxed, Result(Args...)> {
 };
 
 // LITERALINCLUDE START: INLINE OR QUEUED
-// The dispatcher calls InlineOrQueued::call as the kernel of the operator `Op`. It calls one of two functions: `route`
-// computes at once, on the calling thread. `queue`, a boxed kernel, may queue the call.
+// The dispatcher calls InlineOrQueued::call as the kernel of the operator `Op`. If the device executes inline, call()
+// runs `route`, which computes at once, on the calling thread. Otherwise call() runs the boxed kernel `queue`, which
+// queues the call if the call can be queued.
 template <class Op, auto route, BoxedFn* queue, class Schema = typename Op::schema>
 struct InlineOrQueued;
 

@@ -42,7 +42,8 @@ void fill_if_deterministic(Tensor& tensor) {
   }
 }
 
-// PyTorch's own warning, which it gives once in a process.
+// Gives the warning that PyTorch gives for the first ComplexHalf tensor of a process: an empty CPU tensor of this dtype
+// causes the warning.
 C10_NOINLINE void warn_of_complex_half() {
   (void)at::detail::empty_cpu({0}, kComplexHalf);
 }
@@ -131,7 +132,8 @@ Tensor empty_compiled(IntArrayRef size, IntArrayRef stride, ScalarType dtype) {
   return empty_output(size, stride, TensorOptions(dtype).device(device));
 }
 
-// A tensor of zeros without memory: autograd uses it for a gradient that is known to be zero. The key ZeroTensor marks it.
+// A tensor of zeros without memory: autograd uses it for a gradient that is known to be zero. The key ZeroTensor marks
+// it.
 Tensor _efficientzerotensor(
     IntArrayRef size,
     std::optional<ScalarType> dtype,
@@ -238,7 +240,8 @@ Scalar _local_scalar_dense(const Tensor& self) {
   return value;
 }
 
-// `t.data = u` swaps TensorImpls of equal kind: two device tensors, or a device and a CPU tensor, both plain TensorImpls.
+// PyTorch calls this operator for `t.data = u`, which copies the contents of u's TensorImpl to t's. Both must be plain
+// TensorImpls: strided tensors, each of them on the device or on the CPU.
 bool _has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
   const auto dense = [](const Tensor& tensor) {
     return tensor.layout() == kStrided && (tensor.is_privateuseone() || tensor.is_cpu());

@@ -4,7 +4,8 @@
 
 #include "../../runtime/OpenRegException.h"
 
-// Bodies of the minimal set: what a backend needs before anything else can run. Registered in ../OpenRegMinimal.cpp.
+// The kernels of the minimal set, which a backend needs before any other operator can run. They are registered in
+// ../OpenRegMinimal.cpp.
 namespace at::openreg {
 
 Tensor empty_memory_format(
@@ -22,10 +23,12 @@ Tensor empty_strided(
     std::optional<Device> device,
     std::optional<bool> pin_memory);
 
-// The output that a structured kernel asks for. If `stride` is empty, it is contiguous in the memory format of `options`.
+// Makes the output that a structured kernel asks for. If `stride` is empty, the output is contiguous in the memory
+// format of `options`.
 Tensor empty_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& options);
 
-// As torch.empty_strided() on the current device, without the dispatcher: for the buffers of a compiled graph.
+// Does the same as torch.empty_strided() on the current device, without the dispatcher. Compiled graphs make their
+// buffers with it.
 OPENREG_API Tensor empty_compiled(IntArrayRef size, IntArrayRef stride, ScalarType dtype);
 
 Tensor _efficientzerotensor(

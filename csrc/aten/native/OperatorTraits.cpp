@@ -26,8 +26,8 @@ std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-// Whether PyTorch's tags say that results depend on the data. Whether an index is a mask depends on the call, and is not
-// told here.
+// Whether PyTorch's tags say that the results or their shapes depend on the data. Indexing with a mask also depends on
+// the data, but has no such tag: whether an index is a mask is known only in the call.
 bool depends_on_data(const c10::FunctionSchema& schema) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
   return op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape));
@@ -40,7 +40,7 @@ bool only_writes(const c10::FunctionSchema& schema) {
          });
 }
 
-c10::openreg::ForkSafeMutex mutex; // of known_traits
+c10::openreg::ForkSafeMutex mutex; // guards known_traits()
 
 std::unordered_map<std::string, OperatorTraits>& known_traits() {
   static auto* all =

@@ -9,7 +9,7 @@
 
 #include "DeviceRules.h"
 
-// The traits of an operator: what the backend knows about it, and its schema does not say.
+// The traits of an operator: the facts about the operator that the backend finds once and keeps.
 namespace at::openreg {
 
 // How often the operator took the fallback (FallbackPolicy.h).
@@ -28,17 +28,19 @@ struct OperatorTraits {
   mutable FallbackUse fallback{};
 };
 
-// Whether the operator writes that argument. The schema says so, except for the statistics that batch normalization keeps:
-// some schemas never mark them, others always. `training` is the call's argument of that name, true if there is none.
+// Whether the operator writes `argument`. The schema says so, except for the statistics that batch normalization keeps:
+// it writes them only in training, but some schemas never mark them as written, and others always do. `training` is the
+// call's argument of that name; true if the operator has no such argument.
 bool is_written(const OperatorTraits& traits, const c10::Argument& argument, bool training);
 
-// The traits of an operator, by its schema. They are made at the first call; later calls are a look-up by address.
+// The traits of the operator with this schema. The first call makes them. Later calls find them by the address of the
+// schema.
 const OperatorTraits& traits_of(const c10::FunctionSchema& schema);
 
 // Calls `fn` with the traits of every operator that was asked for.
 void for_each_traits(const std::function<void(const OperatorTraits&)>& fn);
 
-// ---- The same for an operator that the compiler knows, at::_ops::add_Tensor
+// ---- The same for an operator that is known at compile time, such as at::_ops::add_Tensor
 
 template <class Op>
 const c10::FunctionSchema& schema_of() {

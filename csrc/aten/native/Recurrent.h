@@ -2,18 +2,19 @@
 
 #include <ATen/core/Tensor.h>
 
-// Fused LSTM and GRU cells. PyTorch's RNNs call them on every PrivateUse1 device, and the CPU has none (its RNNs take
-// another path), so a backend must supply them: written here in terms of other operators.
+// Fused LSTM and GRU cells. PyTorch's RNNs call these operators on every PrivateUse1 device, so a backend must supply
+// them. The CPU has no kernels for them, because its RNNs call other operators. Here the cells are computed with other
+// operators of the device.
 namespace at::openreg {
 
-// hy, cy, and the activated gates, which the backward needs.
+// Returns hy, cy, and the activated gates, which the backward needs.
 std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell(
     const Tensor& input_gates,
     const Tensor& hidden_gates,
     const Tensor& cx,
     const std::optional<Tensor>& input_bias,
     const std::optional<Tensor>& hidden_bias);
-// Gradients of the gates, cx and the bias.
+// Returns the gradients of the gates, of cx and of the bias.
 std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell_backward_impl(
     const std::optional<Tensor>& grad_hy,
     const std::optional<Tensor>& grad_cy,
@@ -22,14 +23,14 @@ std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell_backward_impl(
     const Tensor& workspace,
     bool has_bias);
 
-// hy, and what the backward needs: the activated gates, hx, and the hidden part of the new gate.
+// Returns hy, and a tensor that the backward needs: the activated gates, hx, and the hidden part of the new gate.
 std::tuple<Tensor, Tensor> _thnn_fused_gru_cell(
     const Tensor& input_gates,
     const Tensor& hidden_gates,
     const Tensor& hx,
     const std::optional<Tensor>& input_bias,
     const std::optional<Tensor>& hidden_bias);
-// Gradients of the input's and the hidden gates, hx, and both biases.
+// Returns the gradients of the input gates, of the hidden gates, of hx, and of both biases.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> _thnn_fused_gru_cell_backward(
     const Tensor& grad_hy, const Tensor& workspace, bool has_bias);
 

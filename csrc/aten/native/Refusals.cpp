@@ -70,7 +70,7 @@ std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValu
     }
   } else {
     for_each_tensor(value, [&](const Tensor& tensor) {
-      // A Python number among tensors is a float64 tensor of the CPU.
+      // A Python number arrives as a CPU tensor of a dtype that the program has not chosen, such as float64.
       if (tensor.defined() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() && refuses(tensor.scalar_type())) {
         found = tensor.scalar_type();
       }
@@ -123,7 +123,8 @@ class Refusing final : public InFront {
 
 // ---- A device with few operators
 
-// The dispatch key of a backend that registers nothing: it has only what PyTorch composes of other operators.
+// A dispatch key for which no backend registers a kernel. An operator has a kernel for this key only if PyTorch
+// composes the operator of other operators.
 constexpr c10::DispatchKey kBare = c10::DispatchKey::PrivateUse2;
 
 class Composite final : public InFront {
@@ -137,8 +138,8 @@ class Composite final : public InFront {
 
 // ---- TensorFloat-32
 
-// Rounds to 10 bits of mantissa, to nearest, ties away from zero, as cvt.rna.tf32.f32 of the PTX ISA. Infinities and NaN
-// are kept.
+// Rounds to the nearest number with 10 bits of mantissa, and ties away from zero, as the PTX instruction
+// cvt.rna.tf32.f32 does. Infinities and NaN are kept.
 Tensor rounded(const Tensor& tensor) {
   constexpr int kDropped = 13;
   const Tensor bits = at::_ops::view_dtype::call(at::_ops::contiguous::call(tensor, MemoryFormat::Contiguous), kInt);
@@ -170,7 +171,8 @@ class Rounding final : public InFront {
   }
 
  private:
-  // As cuDNN's and cuBLAS's callers in PyTorch. allowTF32CuBLAS() would raise after torch.backends.*.fp32_precision.
+  // Reads the settings that PyTorch reads before it calls cuDNN and cuBLAS. Does not call allowTF32CuBLAS(), which
+  // raises if the program has set torch.backends.*.fp32_precision.
   bool allowed() const {
     const Context& context = globalContext();
     return convolution_ ? context.allowTF32CuDNN(Float32Op::CONV)

@@ -12,25 +12,25 @@
 
 // What a device model refuses: operators, and dtypes of operators, that the CPU has and the model's accelerator lacks.
 //
-// Rule: a restricted operator gets a kernel in front of its own, in the dispatcher's table, when the model is chosen. So
-// nothing is checked without a model, and with a model an unrestricted operator pays nothing.
+// Rule: a restricted operator gets a kernel in front of its own, in the dispatcher's table, when the model is chosen.
+// So nothing is checked without a model, and a model costs its unrestricted operators nothing.
 namespace at::openreg {
 
 enum class RefusalError : uint8_t { NotImplemented, Runtime, Type };
 
 struct Refusal {
-  std::string argument;           // a tensor, a list of tensors or a dtype, by name; empty: every call is refused
-  std::vector<ScalarType> dtypes; // of the argument; empty: any
+  std::string argument;           // the name of a tensor, a list of tensors or a dtype; empty: all calls are refused
+  std::vector<ScalarType> dtypes; // the dtypes of the argument that are refused; empty: all
   RefusalError error = RefusalError::NotImplemented;
-  std::string message; // "{dtype}" stands for the dtype's name as PyTorch's sentences have it: Half
+  std::string message; // "{dtype}" is replaced by the dtype's name in PyTorch's messages, such as Half
 };
 
-// From here on, `op` ("aten::add.Tensor") refuses these calls. A second call of refuse() adds to the first one. An
-// operator that PyTorch composes of others for every backend (CompositeImplicitAutograd) cannot be refused itself.
-// Refuse the operators that it calls.
+// After this call, `op` (such as "aten::add.Tensor") refuses the calls that `refusals` describe. A second call of
+// refuse() adds refusals to those of the first one. An operator that PyTorch composes of others for every backend
+// (CompositeImplicitAutograd) cannot be refused itself. Refuse the operators that it calls.
 OPENREG_API void refuse(const std::string& op, std::vector<Refusal> refusals);
 
-// From here on, no tensor of the device can have this dtype: an operator that would make such a tensor raises
+// After this call, no tensor of the device can have this dtype: an operator that would make such a tensor raises
 // `message`.
 OPENREG_API void refuse_dtype(ScalarType dtype, RefusalError error, std::string message);
 
@@ -44,12 +44,14 @@ inline void check_dtype(caffe2::TypeMeta dtype) {
   }
 }
 
-// From here on, the device has only these operators of the namespace aten, and those that PyTorch composes of them. A call of
-// another operator raises NotImplementedError with `message`, in which "{operator}" stands for the operator's name.
+// After this call, the device has only these operators of the namespace aten, and those that PyTorch composes of other
+// operators. A call of another operator raises NotImplementedError with `message`, in which "{operator}" stands for the
+// operator's name.
 OPENREG_API void keep_only(const std::vector<std::string>& operators, const std::string& message);
 
-// From here on, `op` rounds these float32 arguments to TensorFloat-32 while PyTorch's setting allows that:
-// torch.backends.cudnn.allow_tf32 for convolutions, torch.backends.cuda.matmul.allow_tf32 for matrix products.
+// After this call, `op` rounds those of these arguments that are float32 to TensorFloat-32, while PyTorch's setting
+// allows TensorFloat-32. If `convolution` is true, the setting is torch.backends.cudnn.allow_tf32, else
+// torch.backends.cuda.matmul.allow_tf32.
 OPENREG_API void round_to_tf32(const std::string& op, std::vector<std::string> arguments, bool convolution);
 
 } // namespace at::openreg

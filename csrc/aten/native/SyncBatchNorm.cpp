@@ -28,7 +28,8 @@ std::vector<int64_t> all_but_channels(const Tensor& input) {
   return dims;
 }
 
-// One value for each channel, to be combined with `input`.
+// Reshapes `values`, which has one value for each channel, so that the result can be broadcast to the shape of `input`.
+// The result has the dtype in which `input` is accumulated.
 Tensor per_channel(const Tensor& values, const Tensor& input) {
   std::vector<int64_t> shape(input.dim(), 1);
   shape[1] = -1;

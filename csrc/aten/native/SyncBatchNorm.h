@@ -2,8 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
-// The kernels of torch.nn.SyncBatchNorm, which only accelerators have: batch normalization in pieces, between which the ranks
-// exchange their statistics. Each is a sequence of the device's operators, in the precision of CUDA's accumulation.
+// The kernels of torch.nn.SyncBatchNorm, which the CPU does not have. Each kernel is one step of batch normalization.
+// Between the steps the ranks exchange their statistics. A kernel calls other operators of the device, and computes in
+// the precision in which CUDA accumulates.
 namespace at::openreg {
 
 std::tuple<Tensor, Tensor> batch_norm_stats(const Tensor& input, double eps);

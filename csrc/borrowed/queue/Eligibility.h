@@ -10,7 +10,7 @@ namespace at::openreg {
 struct QueueRule {
   // Where the results come from.
   enum class Results {
-    Unknown,      // nobody knows them before the kernel has run: the operator is not queued
+    Unknown,      // not known before the kernel has run: the operator is not queued
     Meta,         // the meta kernel tells their shapes
     InPlace,      // the result is the first argument
     WrittenLists, // there is no result: the operator writes lists of tensors, as the fused optimizers do
@@ -19,10 +19,10 @@ struct QueueRule {
   size_t generator = std::numeric_limits<size_t>::max(); // the number of the argument that is a generator
 };
 
-// The rule of an operator: made once for each thread, then a look-up by address.
+// The rule of an operator. Each thread makes the rule once, and then finds it by the address of the schema.
 const QueueRule& queue_rule_of(const c10::OperatorHandle& op);
 
-// Whether try_queue() would consider `op` at all.
+// Whether a call of `op` can be queued. Whether try_queue() queues a certain call depends on the arguments, too.
 bool can_be_queued(const c10::OperatorHandle& op);
 
 } // namespace at::openreg

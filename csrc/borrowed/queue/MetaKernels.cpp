@@ -47,8 +47,8 @@ struct Plain<Result(Args...)> {
 template <class Op>
 using PlainSchema = typename Plain<typename Op::schema>::type;
 
-// Meta kernels that PyTorch has in Python only, for operators that networks call in every step. Their results are those of
-// the CPU's kernels, down to the strides.
+// Meta kernels that PyTorch has in Python only, for operators that networks call in every step. Their results are those
+// of the CPU's kernels, down to the strides.
 namespace shapes {
 
 Tensor contiguous(IntArrayRef sizes, ScalarType dtype) {
@@ -246,7 +246,7 @@ Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Te
   return elementwise({&self, &target, &grad_output}, self.scalar_type());
 }
 
-// The dtype of statistics and parameters: float beside half precision.
+// Whether the input is of half precision, and its statistics or parameters are float32.
 bool is_mixed(const Tensor& input, const Tensor& parameter) {
   return isReducedFloatingType(input.scalar_type()) && parameter.defined() && parameter.scalar_type() == kFloat;
 }

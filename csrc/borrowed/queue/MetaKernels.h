@@ -4,14 +4,16 @@
 #include <ATen/core/operator_name.h>
 
 // LITERALINCLUDE START: META KERNEL RULE
-// Shapes and dtypes of an operator's results from those of its operands, without computing anything.
+// Meta kernels: they find the shapes and dtypes of an operator's results from those of its operands, and compute no
+// values.
 //
-// Rule: meta kernels are called here, never through the dispatcher. `import torch` puts Python functions over most of
-// PyTorch's C++ ones, which take the GIL and 50 us where these take less than one.
+// Rule: meta kernels are called here, never through the dispatcher. `import torch` registers Python functions in place
+// of most of PyTorch's C++ meta kernels. Such a Python function takes the GIL and 50 us. The C++ meta kernel takes less
+// than 1 us.
 // LITERALINCLUDE END: META KERNEL RULE
 namespace at::openreg {
 
-// Null: the operator has no meta kernel in C++.
+// The meta kernel of an operator. Null: the operator has none in C++.
 const c10::KernelFunction* meta_kernel(const c10::OperatorName& name);
 
 } // namespace at::openreg

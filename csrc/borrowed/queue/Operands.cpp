@@ -34,10 +34,11 @@ c10::intrusive_ptr<c10::StorageImpl> meta_storage(size_t operand) {
   return (*storages)[std::min(operand, kFew)];
 }
 
-// To make tensors takes longer than most meta kernels.
+// Meta tensors that are used again: to make one takes longer than most meta kernels.
 thread_local constinit c10::openreg::ThreadOwned<std::vector<Tensor>> kept_metas;
 
-// A tensor of the meta device like `like`, for an operand by its number. Valid until the thread's next call with that number.
+// A tensor of the meta device like `like`, for an operand by its number. Valid until the thread's next call with that
+// number.
 Tensor meta_operand(size_t operand, const TensorImpl& like) {
   if (kept_metas->size() <= operand) {
     kept_metas->resize(operand + 1);

@@ -20,8 +20,8 @@ class QueuedOperands {
   // Adds an argument to both stacks. Returns false if a call with such an argument is not queued.
   bool add(const c10::IValue& value, const c10::Argument& argument);
 
-  // Gives empty outputs the shapes that the meta kernel gave them: factories make their outputs empty. An output that is
-  // an input too keeps its shape, because the kernel must see it as it is.
+  // Gives each empty output the shape that the meta kernel has computed. PyTorch's factories pass an empty output to an
+  // out= operator. An output that is also an input keeps its shape, because the kernel must get the input unchanged.
   void resize_empty_outputs();
 
   // Whether every tensor has the shape of the first one, or can be expanded to it. Then the shapes cause no error.

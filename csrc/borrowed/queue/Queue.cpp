@@ -14,8 +14,8 @@
 namespace at::openreg {
 namespace {
 
-// Returns false if the meta kernel throws or warns (an output would be resized). Such a call is not queued, because the CPU
-// kernel would warn on the device's thread, where no program catches the warning.
+// Returns false if the meta kernel throws or warns (an output would be resized). Such a call is not queued, because the
+// CPU kernel would warn on the device's thread, where no program catches the warning.
 bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   struct Refusal final : c10::WarningHandler {
     void process(const c10::Warning& warning) override {

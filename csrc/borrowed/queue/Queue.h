@@ -5,25 +5,27 @@
 #include <c10/core/Stream.h>
 
 // LITERALINCLUDE START: QUEUE RULES
-// Queues operators. In the execution modes async and chaos an operator's kernel is queued on the current stream, as a kernel
-// is on CUDA, and the call returns before the kernel has run.
+// Queues operators. In the execution modes async and chaos an operator's kernel is queued on the current stream, as a
+// kernel is on CUDA, and the call returns before the kernel has run.
 //
-// The shapes and dtypes of the results must be known before the kernel runs. The results of in-place and out= operators are
-// arguments. For other operators a meta kernel in C++ computes the shapes, and the results get their memory in the call.
+// The shapes and dtypes of the results must be known before the kernel runs. The results of in-place and out= operators
+// are arguments. For other operators a meta kernel in C++ computes the shapes, and the results get their memory in the
+// call.
 //
 // These calls are not queued: an operator whose results are neither arguments nor known from a meta kernel, an out=
-// argument that has elements and another shape, operands that overlap in part, shapes that do not fit, and an operator that
-// alerts under torch.use_deterministic_algorithms(). The caller then waits for the stream and runs the kernel on its own
-// thread. So the same CPU kernel gives the results and the errors of both kinds of calls.
+// argument that has elements and another shape, operands that overlap in part, shapes that do not fit, and an operator
+// that alerts under torch.use_deterministic_algorithms(). The caller then waits for the stream and runs the kernel on
+// its own thread. So the same CPU kernel gives the results and the errors of both kinds of calls.
 //
-// Rules: a queued kernel keeps no device tensor alive. It holds CPU aliases (tensors over the same bytes, ../KernelScope.h),
-// which own no memory. If a tensor is freed meanwhile, its memory is reused in the order of the stream, so the kernel still
-// finds its bytes. What the host may change after the call (CPU scalars, CPU indices) is copied at the launch.
+// Rules: a queued kernel keeps no device tensor alive. It holds CPU aliases (tensors over the same bytes,
+// ../KernelScope.h), which own no memory. If a tensor is freed meanwhile, its memory is reused in the order of the
+// stream, so the kernel still finds its bytes. What the host may change after the call (CPU scalars, CPU indices) is
+// copied at the launch.
 // LITERALINCLUDE END: QUEUE RULES
 namespace at::openreg {
 
-// Queues `op` on the current stream of `device` and replaces its arguments on the stack by its results. Returns false, and
-// leaves the stack as it was, if the caller must run the kernel.
+// Queues `op` on the current stream of `device` and replaces its arguments on the stack by its results. Returns false,
+// and leaves the stack as it was, if the caller must run the kernel.
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack);
 
 // Queues the CPU kernel of `op`; `operands` are CPU tensors that nobody else changes.

@@ -18,8 +18,8 @@ bool is_copy(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::copy_";
 }
 
-// For each operator and each of its results: how many allocations of the same size the kernel made before the result's in
-// its last call.
+// For each operator and each of its results: how many allocations of the same size the kernel made in its last call
+// before it allocated the result.
 using Positions = ska::flat_hash_map<const c10::FunctionSchema*, c10::SmallVector<std::optional<size_t>, 2>>;
 thread_local constinit c10::openreg::ThreadOwned<Positions> known_positions;
 

@@ -8,8 +8,8 @@
 #include "../../aten/native/OperatorTraits.h"
 #include "../OneTeam.h"
 
-// A CPU kernel that is queued on a stream, with what it needs when it runs: its operands, the memory of its results, and the
-// settings of the thread that launched it.
+// A CPU kernel that is queued on a stream, with what it needs when it runs: its operands, the memory of its results,
+// and the settings of the thread that launched it.
 namespace at::openreg {
 
 // Memory that a result got at the launch.
@@ -47,8 +47,8 @@ class QueuedKernel {
   void move(Misplaced misplaced) const;
 };
 
-// Queues the kernel on `stream` and takes it. Returns false, and leaves the kernel to the caller, if `flags` has
-// orLaunchNoWait and a launch would wait.
+// Queues the kernel on `stream`, which then owns the kernel. Returns false, and leaves the kernel to the caller, if
+// `flags` has orLaunchNoWait and a launch would wait.
 bool launch(c10::Stream stream, std::unique_ptr<QueuedKernel>& kernel, unsigned flags = orLaunchDefault);
 
 } // namespace at::openreg

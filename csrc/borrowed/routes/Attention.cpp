@@ -20,7 +20,8 @@ Tensor with_strides_of(const Tensor& tensor, const Tensor& like) {
 
 bool can_compute(const sdp::sdp_params& params) {
   const Tensor& query = params.query;
-  // The conditions of the CPU's flash kernel (sdp_utils_cpp.cpp), in its order. It computes no gradient of the mask.
+  // The conditions of the CPU's flash kernel (sdp_utils_cpp.cpp), in its order. The kernel computes no gradient of the
+  // mask.
   const std::array kTypes{kFloat, kDouble, kBFloat16, kHalf};
   return sdp::check_nested_tensor(params, false) && sdp::check_for_dropout(params, false) &&
          sdp::check_tensor_shapes(params, false) &&
@@ -64,8 +65,8 @@ _scaled_dot_product_fused_attention_overrideable(
   TORCH_CHECK(!return_debug_mask, "return_debug_mask is not supported by the openreg device.");
   auto [out, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
-  // The strides and devices are those of PyTorch's meta kernel, on which compiled programs rely. The seed and the offset
-  // of the generator serve kernels with dropout: this kernel has none, and nobody reads them.
+  // The strides and devices are those of PyTorch's meta kernel, on which compiled programs rely. The seed and the
+  // offset of the generator serve kernels with dropout: this kernel has no dropout, so nobody reads them.
   const TensorOptions unused = query.options().dtype(kLong);
   return {
       with_strides_of(out, query),

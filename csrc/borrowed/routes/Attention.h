@@ -6,7 +6,8 @@ namespace sdp {
 struct sdp_params;
 }
 
-// The attention that a backend may supply in place of the composite one ("overrideable"). Here it is the CPU's flash kernel.
+// The attention that a backend may supply in place of the composite one ("overrideable"). Here it is the CPU's flash
+// kernel.
 namespace at::openreg {
 
 // The kernel that scaled_dot_product_attention calls. This is the overrideable one, if the program has not switched it

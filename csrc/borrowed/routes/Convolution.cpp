@@ -81,7 +81,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
     c10::SymInt groups,
     std::array<bool, 3> output_mask) {
   check_devices<at::_ops::convolution_backward_overrideable>(grad_output, input, weight);
-  // The bias of a convolution is as long as its output has channels.
+  // The bias of a convolution has one element for each channel of the output.
   const c10::SymInt bias_size[] = {transposed ? weight.sym_size(1) * groups : weight.sym_size(0)};
   return UnboxedCpuKernel<at::_ops::convolution_backward>::call(
       grad_output,

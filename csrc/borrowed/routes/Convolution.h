@@ -2,8 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
-// "Overrideable" operators: PyTorch's composite convolution and attention prepare their arguments and then call these,
-// which a backend must supply. There is no default: without them every convolution raises.
+// "Overrideable" operators: PyTorch's composite convolution and attention prepare their arguments and then call these
+// operators, which a backend must supply. PyTorch has no default kernel for them: without a backend's kernel every
+// convolution raises.
 namespace at::openreg {
 
 Tensor convolution_overrideable(

@@ -4,7 +4,7 @@
 
 namespace at::openreg {
 
-// As aten/src/ATen/native/cuda/Normalization.cu, batch_norm_cuda_out.
+// Follows batch_norm_cuda_out in aten/src/ATen/native/cuda/Normalization.cu.
 BatchNormResults with_saved_statistics(
     BatchNormResults&& results, const Tensor& running_mean, const Tensor& running_var, double eps) {
   auto& [output, mean, inverse_deviation] = results;

@@ -2,8 +2,8 @@
 
 #include "../CpuKernel.h"
 
-// Batch normalization that saves the statistics that it used, as CUDA's does. The CPU's kernel saves none if it uses the
-// running statistics, and PyTorch's meta kernels expect this of the CPU alone.
+// Batch normalization that saves the statistics that it used, as CUDA's kernel does. The CPU's kernel saves no
+// statistics if it uses the running statistics. PyTorch's meta kernels expect empty saved statistics only on the CPU.
 namespace at::openreg {
 
 using BatchNormResults = std::tuple<Tensor, Tensor, Tensor>; // the output, the mean, 1 / the standard deviation

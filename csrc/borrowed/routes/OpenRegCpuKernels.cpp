@@ -16,8 +16,9 @@
 #include "Route.h"
 #include "Softmax.h"
 
-// Operators that take the unboxed route to the CPU's kernel: those that a network's forward, backward and optimizer call in
-// every step and that have no faster route (OpenRegStructured.cpp). All others take the boxed route, with the same results.
+// Operators that take the unboxed route to the CPU's kernel: those that a network's forward, backward and optimizer
+// call in every step and that have no faster route (OpenRegStructured.cpp). All others take the boxed route, with the
+// same results.
 namespace at::openreg {
 namespace {
 
@@ -52,8 +53,8 @@ void cpu_kernels(torch::Library& m) {
 }
 
 // PyTorch calls dot and vdot with zeros that have no memory too (torch._efficientzerotensor, a tangent of forward-mode
-// differentiation), and the result is such a zero (ATen/ZeroTensorFallback.cpp, native/Blas.cpp). The call of the CPU's
-// kernel makes the checks.
+// differentiation), and the result is such a zero (ATen/ZeroTensorFallback.cpp, native/Blas.cpp). For such operands the
+// CPU's kernel is called only for its checks and the dtype of its result.
 template <class Op, class Schema>
 struct InnerProduct;
 
@@ -274,14 +275,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 // LITERALINCLUDE END: FALLBACK PER OPERATOR
 
 // LITERALINCLUDE START: FALLBACK OTHER LAYOUTS
-// A tensor's layout is part of its dispatch key. Each layout has a fallback of its own, and composite kernels that PyTorch
-// prefers to the fallback.
+// A tensor's layout is part of its dispatch key. Each layout has a fallback of its own, and composite kernels that
+// PyTorch prefers to the fallback.
 template <size_t N>
 void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
   static auto* libraries = new std::deque<torch::Library>; // a registration lasts as long as its library
   torch::Library& aten = libraries->emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
   aten.impl("copy_", copy_);
-  if (key == c10::DispatchKey::QuantizedPrivateUse1) { // copy.deepcopy, pickle
+  if (key == c10::DispatchKey::QuantizedPrivateUse1) { // copy.deepcopy and pickle need it
     aten.impl("set_.source_Storage_storage_offset", set_source_Storage_storage_offset_);
   }
   fallback_for(aten, key, names);
@@ -289,8 +290,8 @@ void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// Registered when the device starts, because no tensor of these layouts exists before. TORCH_LIBRARY_IMPL would register at
-// `import torch`, and a fallback costs 3 ms there, because PyTorch looks at every operator again.
+// Registered when the device starts, because no tensor of these layouts exists before. TORCH_LIBRARY_IMPL would
+// register at `import torch`. There each fallback would take 3 ms, because PyTorch then looks at every operator again.
 const bool at_start = [] {
   c10::openreg::on_start([] {
     register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU);
@@ -302,7 +303,8 @@ const bool at_start = [] {
 }();
 // LITERALINCLUDE END: FALLBACK OTHER LAYOUTS
 
-// Draws for the buffer of the nested tensor from the device's generator. The fallback would draw from the CPU's generator.
+// This kernel draws the random numbers from the device's generator. The fallback would draw them from the CPU's
+// generator.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("native_dropout", at::native::native_dropout_nested);
 }

@@ -44,8 +44,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 // LITERALINCLUDE END: OVERRIDE DEFAULT
 
-// The position that each column of `indices` has in a contiguous tensor of `size`. The composite check of a sparse tensor
-// that is said to be coalesced (torch.sparse.check_sparse_tensor_invariants) takes it from the device's stub.
+// The position that each column of `indices` has in a contiguous tensor of `size`. The composite check of a sparse
+// tensor that is said to be coalesced (torch.sparse.check_sparse_tensor_invariants) calls the device's stub to get
+// these positions.
 Tensor flatten_indices(const Tensor& indices, IntArrayRef size) {
   Tensor flat = at::zeros({indices.size(1)}, indices.options());
   for (size_t dim = 0; dim < size.size(); ++dim) {

@@ -17,8 +17,8 @@
 #include "../Stub.h"
 #include "Route.h"
 
-// Elementwise operators whose checks, promotion and iteration are PyTorch's: the backend supplies the output (structured
-// kernels) and the inner loop (stubs).
+// Elementwise operators whose checks, promotion and iteration are PyTorch's: the backend supplies the output
+// (structured kernels) and the inner loop (stubs).
 namespace at::openreg {
 namespace {
 

@@ -2,8 +2,8 @@
 
 namespace at::openreg {
 
-// A function, not TORCH_LIBRARY_IMPL, because it must run before the fallback is registered for the operators that are
-// left.
+// Registers the structured kernels. This is a function, and not a TORCH_LIBRARY_IMPL block, because it must run before
+// the fallback is registered for the operators that have no other kernel.
 void register_structured();
 
 } // namespace at::openreg

@@ -3,8 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 // The operators behind softmax and log_softmax. On accelerators they can convert float16 to float32 in the same kernel.
-// PyTorch calls them so on a CUDA device (softmax(x, dtype=torch.float32), as autocast calls it), and the CPU's kernels
-// refuse to convert.
+// PyTorch asks for this conversion on a CUDA device, for softmax(x, dtype=torch.float32), which autocast also calls.
+// The CPU's kernels refuse to convert.
 namespace at::openreg {
 
 // Op is at::_ops::_softmax or at::_ops::_log_softmax.

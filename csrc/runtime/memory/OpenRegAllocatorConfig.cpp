@@ -18,12 +18,13 @@ std::atomic<size_t> block_alignment{kMinBlockSize};
 
 std::atomic<double> first_memory_fraction{1};
 
-// Settings of CUDA's allocator: PyTorch reads PYTORCH_CUDA_ALLOC_CONF for every accelerator, so a program for CUDA may set
-// them. Most only influence speed there. They are accepted and have no effect.
+// Settings of CUDA's allocator. PyTorch reads PYTORCH_CUDA_ALLOC_CONF for every accelerator, so a program for CUDA may
+// set them. The device accepts them all. Only per_process_memory_fraction has an effect; most of the others influence
+// only the speed of CUDA's allocator.
 const std::unordered_set<std::string> kKeysOfCuda{
     "backend",
     "graph_capture_record_stream_reuse",
-    "per_process_memory_fraction", // has its meaning here
+    "per_process_memory_fraction",
     "pinned_free_catch_all",
     "pinned_num_register_threads",
     "pinned_reserve_segment_size_mb",

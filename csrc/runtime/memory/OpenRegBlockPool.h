@@ -11,17 +11,17 @@ namespace c10::openreg {
 
 struct PoolSet;
 
-// The free blocks of one stream that are either small (up to 1 MiB) or large: how they are kept, found, split and merged. A
-// BlockPool neither allocates nor frees segments, and takes no lock. DeviceCachingAllocator allocates and frees the
-// segments, and holds its lock during all calls.
+// The free blocks of one stream that are either small (up to 1 MiB) or large: how they are kept, found, split and
+// merged. A BlockPool neither allocates nor frees segments, and takes no lock. DeviceCachingAllocator allocates and
+// frees the segments, and holds its lock during all calls.
 //
-// A freed block of up to 1 MiB goes into the bin of its exact size and is not merged with its neighbours, so that the next
-// request of that size takes a few nanoseconds: training allocates the same sizes again and again. If no block fits a
-// request, the bins are emptied, neighbours are merged, and the search is repeated before the allocator makes a new
-// segment. CUDA's allocator merges at once instead.
+// A freed block of up to 1 MiB goes into the bin of its exact size and is not merged with its neighbours, so that the
+// next request of that size takes a few nanoseconds: training allocates the same sizes again and again. If no block
+// fits a request, the bins are emptied, neighbours are merged, and the search is repeated before the allocator makes a
+// new segment. CUDA's allocator merges at once instead.
 //
-// Every block of the pool is either in a bin or in `merged_`. A freed block that still waits for events is not in the pool
-// yet. The blocks of the pool that are parts of a split segment are counted in the statistics inactive_split and
+// Every block of the pool is either in a bin or in `merged_`. A freed block that still waits for events is not in the
+// pool yet. The blocks of the pool that are parts of a split segment are counted in the statistics inactive_split and
 // inactive_split_bytes.
 class BlockPool {
  public:
@@ -36,8 +36,8 @@ class BlockPool {
     return is_small ? StatType::SMALL_POOL : StatType::LARGE_POOL;
   }
 
-  // Removes a free block of at least `size` bytes and returns it: a block from the bin of exactly this size, or else the
-  // smallest block of `merged_` that fits. Returns null if no block fits even after all bins were merged, or if
+  // Removes a free block of at least `size` bytes and returns it: a block from the bin of exactly this size, or else
+  // the smallest block of `merged_` that fits. Returns null if no block fits even after all bins were merged, or if
   // max_split_size_mb forbids the block that fits. `size` is a multiple of 512, in a small pool of at most 1 MiB.
   Block* find(size_t size) {
     ++searches_;
@@ -74,8 +74,8 @@ class BlockPool {
   void split(Block* block, size_t size);
 
   // Removes those free blocks that are whole segments and for which `chosen(block)` is true, from the pool and from the
-  // table of blocks. Nobody but `chosen` gets these blocks, so the caller must keep the pointers in `chosen` and delete the
-  // blocks.
+  // table of blocks. Nobody but `chosen` gets these blocks, so the caller must keep the pointers in `chosen` and delete
+  // the blocks.
   template <class Chosen>
   void take_segments(const Chosen& chosen) {
     merge_bins();

@@ -25,7 +25,8 @@ REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());
 
 // ---- deleters
 
-// A deleter gets an address and nothing else. One deleter for each device saves the search for the address's device.
+// A deleter gets only an address. There is one deleter for each device, so no deleter must search for the device of the
+// address.
 std::array<DeviceCachingAllocator*, kMaxDevices> device_allocators{};
 
 template <size_t device>
@@ -53,7 +54,7 @@ constexpr std::array<Deleters, sizeof...(devices)> make_deleters(std::index_sequ
 
 constexpr auto deleters = make_deleters(std::make_index_sequence<kMaxDevices>());
 
-// What the times in a history are converted with. Made when a history first starts.
+// Converts the times in a history. The first start of a history makes the converter.
 ApproximateClockToUnixTimeConverter& trace_clock() {
   static ApproximateClockToUnixTimeConverter clock;
   return clock;

@@ -8,21 +8,21 @@
 #include "OpenRegOutOfMemory.h"
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR RULES
-// The caching allocator of device memory, as c10::cuda::CUDACachingAllocator. This class is what PyTorch knows; it passes
-// each call to the DeviceCachingAllocator of the device that the call is about.
+// The caching allocator of device memory, as c10::cuda::CUDACachingAllocator. This class is what PyTorch knows; it
+// passes each call to the DeviceCachingAllocator of the device that the call is about.
 //
 // Rules:
-//   - A block belongs to the stream from which it was allocated. When it is freed, the same stream may get it again at once:
-//     a stream runs in order, so work that still reads the block runs before the work of its new owner. If another stream
-//     uses the block, recordStream() must say so, or that stream may read the new owner's bytes.
-//   - Sizes are CUDA's, so that memory_allocated() and memory_reserved() return what CUDA's would: blocks are multiples of
-//     512 bytes. A segment from orMalloc() is 2 MiB for blocks up to 1 MiB, 20 MiB (the setting large_segment_size) for
-//     blocks below 10 MiB, and otherwise the size of the block, rounded up to 2 MiB.
-//   - The allocator's own tables lie in host memory. A forked child has no device memory, but it must still be able to drop
-//     the tensors that it inherited.
-//   - Each device has a lock of its own. A thread that holds the lock never waits for the device, for Python's GIL or for a
-//     stream's queue: the thread or the kernel that it would wait for may need the lock in order to free memory. No thread
-//     holds the locks of two devices.
+//   - A block belongs to the stream from which it was allocated. When it is freed, the same stream may get it again at
+//     once: a stream runs in order, so work that still reads the block runs before the work of its new owner. If
+//     another stream uses the block, recordStream() must say so, or that stream may read the new owner's bytes.
+//   - Sizes are CUDA's, so that memory_allocated() and memory_reserved() return what CUDA's would: blocks are multiples
+//     of 512 bytes. A segment from orMalloc() is 2 MiB for blocks up to 1 MiB, 20 MiB (the setting large_segment_size)
+//     for blocks below 10 MiB, and otherwise the size of the block, rounded up to 2 MiB.
+//   - The allocator's own tables lie in host memory. A forked child has no device memory, but it must still be able to
+//     drop the tensors that it inherited.
+//   - Each device has a lock of its own. A thread that holds the lock never waits for the device, for Python's GIL or
+//     for a stream's queue: the thread or the kernel that it would wait for may need the lock in order to free memory.
+//     No thread holds the locks of two devices.
 // LITERALINCLUDE END: DEVICE ALLOCATOR RULES
 namespace c10::openreg {
 
@@ -38,18 +38,18 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   DataPtr allocate(size_t size) override;
   DataPtr allocate_on(size_t size, DeviceIndex device);
 
-  // Allocates for a kernel that runs on this thread, on `device`: its outputs and temporaries. The DataPtr says CPU, and
-  // holds an address of the kernel window, through which kernels read and write device memory. Its deleter returns the memory
-  // to this allocator. If the device has no memory left, throws torch.OutOfMemoryError if the memory is `required`, and
-  // otherwise returns null.
+  // Allocates for a kernel that runs on this thread, on `device`: its outputs and temporaries. The DataPtr says CPU,
+  // and holds an address of the kernel window, through which kernels read and write device memory. Its deleter returns
+  // the memory to this allocator. If the device has no memory left, throws torch.OutOfMemoryError if the memory is
+  // `required`, and otherwise returns null.
   DataPtr allocate_for_kernel(size_t size, DeviceIndex device, bool required = true);
 
-  // Allocates a temporary of a queued kernel, on the current device, in the same form. Returns null if the device has no
-  // memory left, and for sizes up to 1 MiB; the caller then takes host memory, which is equally fast for such sizes.
+  // Allocates a temporary of a queued kernel, on the current device, in the same form. Returns null if the device has
+  // no memory left, and for sizes up to 1 MiB; the caller then takes host memory, which is equally fast for such sizes.
   //
-  // Temporaries come from pools that belong to no stream. They cannot be blocks that the host has freed, because kernels that
-  // were queued before the free may still use those. Temporaries count in memory_reserved() and not in memory_allocated(),
-  // which would otherwise depend on how many queued kernels have run so far.
+  // Temporaries come from pools that belong to no stream. They cannot be blocks that the host has freed, because
+  // kernels that were queued before the free may still use those. Temporaries count in memory_reserved() and not in
+  // memory_allocated(), which would otherwise depend on how many queued kernels have run so far.
   DataPtr allocate_temporary(size_t size);
 
   DeleterFnPtr raw_deleter() const override;
@@ -67,15 +67,17 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   double memory_fraction(DeviceIndex device);
   void set_memory_fraction(double fraction, DeviceIndex device);
 
-  // ---- Memory pools (torch.openreg.MemPool): memory that is kept apart from other requests. A pool has a use count. When
-  // the count becomes 0, the free segments of the pool return to the device at once, without waiting for other streams.
-  // Segments with blocks that are still used return with an emptyCache() after these blocks were freed.
+  // ---- Memory pools (torch.openreg.MemPool): memory that is kept apart from other requests
+
+  // A pool has a use count. When the count becomes 0, the free segments of the pool return to the device at once,
+  // without waiting for other streams. Segments with blocks that are still used return with an emptyCache() after these
+  // blocks were freed.
   void use_pool(DeviceIndex device, MempoolId_t pool); // makes the pool at its first use
   void release_pool(DeviceIndex device, MempoolId_t pool);
   int pool_use_count(DeviceIndex device, MempoolId_t pool);
   void set_pool_policy(DeviceIndex device, MempoolId_t pool, bool use_on_oom, bool no_split);
-  // Until end_allocate_to_pool(), a request is served from the pool if filter(current stream) is true. Also adds 1 to the
-  // pool's use count, which release_pool() takes away again.
+  // Until end_allocate_to_pool(), a request is served from the pool if filter(current stream) is true. Also adds 1 to
+  // the pool's use count, which release_pool() takes away again.
   void begin_allocate_to_pool(DeviceIndex device, MempoolId_t pool, std::function<bool(Stream)> filter);
   void end_allocate_to_pool(DeviceIndex device, MempoolId_t pool);
 

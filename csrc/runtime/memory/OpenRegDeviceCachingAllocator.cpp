@@ -109,9 +109,9 @@ C10_ALWAYS_INLINE void DeviceCachingAllocator::alloc_found_block(const AllocPara
   report(block, static_cast<int64_t>(block->counted_size()));
 }
 
-// Called when no cached block fits: makes a segment. If the device has no memory for the segment, gives cached memory back,
-// step by step, and tries again. At last takes a cached block of a MemPool with use_on_oom. If nothing helped, throws
-// torch.OutOfMemoryError if the request is required, and otherwise returns false.
+// Called when no cached block fits: makes a segment. If the device has no memory for the segment, gives cached memory
+// back, step by step, and tries again. At last takes a cached block of a MemPool with use_on_oom. If nothing helped,
+// throws torch.OutOfMemoryError if the request is required, and otherwise returns false.
 C10_NOINLINE bool DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>& lock, AllocParams& params) {
   if (AcceleratorAllocatorConfig::garbage_collection_threshold() > 0) {
     garbage_collect_cached_blocks(lock, params.context);
@@ -270,8 +270,8 @@ void DeviceCachingAllocator::recordStream(const void* pointer, Stream stream) {
   }
 }
 
-// max_split_size_mb: a block of at least this size serves only requests of at least this size (BlockPool::find_merged()).
-// Such blocks are given back first.
+// max_split_size_mb: a block of at least this size serves only requests of at least this size
+// (BlockPool::find_merged()). Such blocks are given back first.
 bool DeviceCachingAllocator::release_available_cached_blocks(std::unique_lock<Mutex>& lock, const AllocParams& params) {
   const auto segments = segments_.take_oversize(*params.pool, params.alloc_size, params.context);
   release_blocks(lock, segments);
@@ -285,8 +285,8 @@ void DeviceCachingAllocator::attach_out_of_memory_observer(OutOfMemoryObserver o
   observers_.push_back(std::move(observer));
 }
 
-// Tells the subscribers of openreg_activity.h that the block is freed, before another thread can get it. They look only at
-// the address, so the size is that of the whole block.
+// Tells the subscribers of openreg_activity.h that the block is freed, before another thread can get it. They look only
+// at the address, so the size is that of the whole block.
 C10_NOINLINE void DeviceCachingAllocator::note_free(const void* pointer) {
   size_t size = 0;
   orStream_t stream = nullptr;

@@ -23,7 +23,8 @@ struct AllocParams {
 
 // LITERALINCLUDE START: DEVICE CACHING ALLOCATOR
 // The caching allocator of one device, as c10::cuda::CUDACachingAllocator's DeviceCachingAllocator, whose names the
-// functions have: how a request gets a block, and what happens without room. For threads and the lock see DeviceBlockCache.
+// functions have: how a request gets a block, and what happens without room. For threads and the lock see
+// DeviceBlockCache.
 class DeviceCachingAllocator : public DeviceBlockCache {
  public:
   using DeviceBlockCache::DeviceBlockCache;

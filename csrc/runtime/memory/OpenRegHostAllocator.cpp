@@ -10,9 +10,9 @@
 #include "../OpenRegMutex.h"
 #include "../OpenRegStream.h"
 
-// Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl. A block that is freed is reused when every stream
-// that record_event() named has passed the block's event. The backend supplies the allocation, the recording of events and
-// their query.
+// Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl. A block that is freed is reused when every
+// stream that record_event() named has passed the block's event. The backend supplies the allocation, the recording of
+// events and their query.
 namespace c10::openreg {
 namespace {
 
@@ -130,8 +130,8 @@ RecordedBlocks& recorded_blocks() {
 
 void release(void* context);
 
-// A forked child may read pinned memory and free it. There PyTorch's allocator must not be called: another thread of the
-// parent may have held its locks at the fork, and it would record events on a device that the child does not have.
+// A forked child may read pinned memory and free it. There PyTorch's allocator must not be called: another thread of
+// the parent may have held its locks at the fork, and it would record events on a device that the child does not have.
 struct OpenRegHostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl, &release> {
   using Base = at::CachingHostAllocatorInterface<HostAllocatorImpl, &release>;
 

@@ -15,7 +15,8 @@ struct PinnedBlock {
   std::shared_ptr<GatheredContext> context;
 };
 
-// From here on, a stack trace is kept for each new block of pinned memory, as long as the block is in use. Null: for none.
+// From here on, a stack trace is kept for each new block of pinned memory, as long as the block is in use. Null: for
+// none.
 OPENREG_API void record_pinned_memory(CachingDeviceAllocator::CreateContextFn gather);
 
 // The blocks in use that have a stack trace.

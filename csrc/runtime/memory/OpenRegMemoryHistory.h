@@ -49,8 +49,8 @@ class MemoryHistory {
     entries_.clear();
   }
 
-  // `address` is a device address; in an OOM entry it is the number of free bytes. Forgets the oldest entries if there are
-  // more than `max_entries`.
+  // `address` is a device address; in an OOM entry it is the number of free bytes. Forgets the oldest entries if there
+  // are more than `max_entries`.
   void record(
       TraceEntry::Action action,
       const void* address,

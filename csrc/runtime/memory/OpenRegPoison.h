@@ -10,8 +10,8 @@ bool poison_is_on();
 // Fills memory now. For memory that a kernel of the calling thread uses next.
 void poison_now(const char* address, size_t size);
 
-// Queues the fill of a block on the block's stream, as a kernel would be. If the calling thread's kernel has the turn of
-// that stream, the fill runs at once.
+// Queues the fill of a block on the block's stream, as a kernel would be. If the calling thread's kernel has the turn
+// of that stream, the fill runs at once.
 void queue_poison(const Block* block);
 
 } // namespace c10::openreg

@@ -28,7 +28,7 @@ orError_t checkRange(const char* parameter, const void* ptr, const Place& place,
   if (place.begin == 0) {
     return fail(
         orErrorInvalidValue,
-        "%s (%p) lies in no allocation of device %d: it was freed, or is past the end of one",
+        "%s (%p) lies in no allocation of device %d: the memory was freed, or the address is past the end of one",
         parameter,
         ptr,
         place.device);
@@ -37,7 +37,8 @@ orError_t checkRange(const char* parameter, const void* ptr, const Place& place,
   if (size > place.size - offset) {
     return fail(
         orErrorInvalidValue,
-        "%zu bytes at %s (%p) leave its allocation, which has %zu bytes, %zu of them from there on",
+        "%zu bytes at %s (%p) reach past the end of the allocation, which has %zu bytes, %zu of them from "
+        "that address on",
         size,
         parameter,
         ptr,

@@ -294,7 +294,8 @@ void startThread(EngineState& engine) {
   if (engine.started) {
     return;
   }
-  // Signals are for the host's own threads, except for the signals that a thread causes itself.
+  // The new thread inherits the signal mask that is set here. The mask blocks signals, so that the host's own threads
+  // handle them. It does not block the signals that a thread causes itself, such as SIGSEGV.
   sigset_t blocked;
   sigset_t previous;
   sigfillset(&blocked);

@@ -27,8 +27,8 @@ struct LastError {
 thread_local constinit LastError last{};
 thread_local constinit ErrorDetails* lastDetails = nullptr;
 
-// The calling thread's ErrorDetails, deleted when the thread ends. If a call fails in the destructor of another thread_local
-// after that, they are made again.
+// The calling thread's ErrorDetails, deleted when the thread ends. If a call fails in the destructor of another
+// thread_local after that, they are made again.
 ErrorDetails& details() {
   static thread_local const struct AtThreadExit {
     ~AtThreadExit() {

@@ -26,8 +26,8 @@
  *   OPENREG_DEVICE_COUNT     1 to 64; default 2
  *   OPENREG_DEVICE_MEMORY    bytes per device, 1M to 16384G, with an optional suffix K, M or G; default 16G
  *   OPENREG_VISIBLE_DEVICES  device indices, separated by commas. As for CUDA_VISIBLE_DEVICES, an empty value hides all
- *                            devices, and an index that does not exist hides itself and all indices after it. Unlike
- *                            there, text and repeated indices are errors.
+ *                            devices, and an index that does not exist hides itself and all indices after it. Text and
+ *                            repeated indices are errors, which they are not in CUDA_VISIBLE_DEVICES.
  *   OPENREG_EXECUTION        inline, async or chaos; default inline: see orExecutionMode
  *   OPENREG_CHAOS_SEED       0 to 2^64-1; default 0
  * If a value is not valid, this call and every later one return orErrorInvalidConfiguration, with a message that names
@@ -211,10 +211,11 @@ OPENREG_EXPORT orError_t orMalloc(void** devPtr, size_t size);
 OPENREG_EXPORT orError_t orFree(void* devPtr);
 
 /*
- * Leaves `bytes` of inaccessible addresses behind every later allocation of this process: a kernel that goes past the
- * end of an allocation faults there, and a sentence on stderr names the kernel and the allocation. 0, the default, leaves
- * none. Rounded up to a multiple of 4096. Guards use addresses, not memory; an allocation for which no addresses are left
- * gets no guard. CUDA has no such function; cuMemAddressReserve and cuMemMap make the same of two calls.
+ * Leaves `bytes` of inaccessible addresses, a *guard*, behind every later allocation of this process. A kernel that
+ * goes past the end of an allocation faults there, and a sentence on stderr names the kernel and the allocation.
+ * `bytes` is rounded up to a multiple of 4096. 0, the default: no guards. A guard uses addresses, not memory; an
+ * allocation for which no addresses are left gets no guard. CUDA has no such function; a program for CUDA can leave
+ * such addresses with cuMemAddressReserve and cuMemMap.
  */
 OPENREG_EXPORT orError_t orSetGuardSize(size_t bytes);
 
@@ -223,10 +224,12 @@ OPENREG_EXPORT orError_t orSetGuardSize(size_t bytes);
 OPENREG_EXPORT orError_t orMallocHost(void** ptr, size_t size);
 OPENREG_EXPORT orError_t orFreeHost(void* ptr);
 
-/* Makes host memory of the program, such as memory that processes share, pinned memory until orHostUnregister gets the
- * same address, which waits as orFreeHost does. The memory stays the program's, which keeps it mapped until then. Returns
- * orErrorInvalidValue for a size of 0 and for device memory, orErrorHostMemoryAlreadyRegistered if a part of the bytes is
- * pinned, and orErrorHostMemoryNotRegistered for an address that was not registered. */
+/* orHostRegister makes host memory of the program, such as memory that processes share, pinned memory. It returns
+ * orErrorInvalidValue for a size of 0 and for device memory, and orErrorHostMemoryAlreadyRegistered if a part of the
+ * bytes is pinned. The memory still belongs to the program, which must keep it mapped until orHostUnregister.
+ *
+ * orHostUnregister gets the same address and ends the registration. It waits as orFreeHost does. It returns
+ * orErrorHostMemoryNotRegistered for an address that was not registered. */
 OPENREG_EXPORT orError_t orHostRegister(void* ptr, size_t size);
 OPENREG_EXPORT orError_t orHostUnregister(void* ptr);
 
@@ -284,8 +287,8 @@ OPENREG_EXPORT orError_t orIpcCloseMemHandle(void* devPtr);
  * current device's default stream, and wait for that work and for the copy.
  *
  * They return orErrorInvalidMemcpyDirection if `kind` contradicts the pointers, and orErrorInvalidValue if a range
- * leaves its allocation or if orMemset gets ordinary host memory. As every call that waits for a stream, they return a
- * failure of its work that no call has returned yet; the copy is done all the same. */
+ * reaches past the end of its allocation or if orMemset gets ordinary host memory. As every call that waits for a
+ * stream, they return a failure of its work that no call has returned yet; the copy is done all the same. */
 OPENREG_EXPORT orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind);
 OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
 
@@ -399,7 +402,7 @@ OPENREG_EXPORT orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, u
  *     copies are queued already. */
 OPENREG_EXPORT orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
 /* The same as orMemcpyAsync followed by orStreamSynchronize, but the calling thread copies where it can, instead of
- * waking another thread. HIP has this function, CUDA has not. */
+ * waking another thread. HIP has this function; CUDA does not. */
 OPENREG_EXPORT orError_t
 orMemcpyWithStream(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
 OPENREG_EXPORT orError_t orMemsetAsync(void* devPtr, int value, size_t size, orStream_t stream);

@@ -73,10 +73,10 @@ static inline void orActivityVisitOperands(const orActivity* activity, orOperand
  * which are orActivityKind values joined by |. Several subscribers are called in the order of their subscription.
  *
  * `fn` runs on the thread that does the work, which has the stream's turn: the begin of a kernel is told before its
- * first byte is read, and the end after its last byte is written. Therefore `fn` must not wait for the device, nor for a
- * lock that another thread holds while it waits for the device: Python's global interpreter lock is such a lock. It must
- * not throw. Work that `fn` itself starts on the device is not told. Returns orErrorInvalidValue for `kinds` that are
- * not valid.
+ * first byte is read, and the end after its last byte is written. Therefore `fn` must not wait for the device, nor for
+ * a lock that another thread holds while it waits for the device: Python's global interpreter lock is such a lock. It
+ * must not throw. Work that `fn` itself starts on the device is not told. Returns orErrorInvalidValue for `kinds` that
+ * are not valid.
  *
  * orActivityUnsubscribe: waits until no thread is in `fn` any more, unless it is called from `fn`. The handle may then
  * be given to another subscriber. Returns orErrorInvalidResourceHandle if the subscriber does not exist.

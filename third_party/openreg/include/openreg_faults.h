@@ -42,7 +42,7 @@ typedef enum orFaultAction {
 } orFaultAction;
 
 typedef enum orFaultDuration {
-  orFaultOnce = 0,      /* only the call that met the fault fails */
+  orFaultOnce = 0,      /* only the call that the fault changes fails */
   orFaultUntilRemoved,  /* every later call for the same device fails, and so does waiting for it: the device is lost */
   orFaultForTheProcess, /* every later call fails, even after orFaultRemove: a sticky error of CUDA */
 } orFaultDuration;

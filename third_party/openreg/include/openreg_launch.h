@@ -8,7 +8,7 @@
  *     }
  *     orLaunchKernel(stream, {"scale", {orReads(from, count), orWrites(to, count)}}, scale, from, to, count, 2.0f);
  *
- * orDropFailure: takes a failure back.
+ * orDropFailure: drops the failures with a certain exception.
  */
 #ifndef OPENREG_LAUNCH_H
 #define OPENREG_LAUNCH_H
@@ -98,8 +98,8 @@ orError_t orLaunchKernel(orStream_t stream, Fn&& fn, Args&&... args) {
   return openreg_launch_detail::launch(stream, std::move(call), {nullptr, nullptr, nullptr});
 }
 
-/* Drops the failures with this exception that no call has returned yet. So a library that has ended fails nobody's work
- * any more. `dropped` gets their number. Does not wait. */
+/* Drops the failures with this exception that no call has returned yet. So a library that has ended causes no
+ * failure in other code any more. `dropped` gets the number of dropped failures. Does not wait. */
 extern "C" OPENREG_EXPORT orError_t orDropFailure(const std::exception_ptr& exception, int* dropped);
 
 #endif /* OPENREG_LAUNCH_H */
