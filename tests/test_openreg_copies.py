@@ -117,7 +117,8 @@ def test_a_copy_of_freed_memory_is_an_error() -> None:
     call("orFree", pointer)
     with raises(
         "orErrorInvalidValue",
-        f"orMemcpy: src ({pointer:#x}) lies in no allocation of device 0: it was freed, or is past the end of one",
+        f"orMemcpy: src ({pointer:#x}) lies in no allocation of device 0: the memory was freed, or the address is past "
+        "the end of one",
     ):
         download(pointer, 8)
 
