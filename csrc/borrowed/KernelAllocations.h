@@ -9,9 +9,9 @@
 // allocator by one that can also hand out device memory.
 namespace c10::openreg {
 
-// As long as it lives, the calling thread's CPU allocations come from `device`: the outputs and temporaries of a kernel
-// that runs on the device are the device's memory, counted and limited as such. With index -1 the CPU allocates as
-// usual.
+// While an object of this class lives, the calling thread's CPU allocations come from `device`: the outputs and
+// temporaries of a kernel that runs on the device are the device's memory, counted and limited as such. With index -1
+// the CPU allocates as usual.
 //
 // `only_writes`: the kernel writes its arguments only (in-place, out=), so all its allocations are temporaries. CUDA's
 // kernel keeps most of these in registers. Therefore a temporary for which the device has no room is host memory, and
@@ -34,9 +34,10 @@ struct ReservedMemory {
   size_t position;      // how many allocations of the same size the kernel makes before that of the result
 };
 
-// As long as it lives, the allocations at the reserved positions get the reserved memory, and all others are
-// temporaries. It serves queued kernels, whose results got device memory at the launch. A queued kernel must not take
-// memory that the allocator counts as free: kernels that were queued before the free may still use that memory.
+// While an object of this class lives, the allocations at the reserved positions get the reserved memory, and all
+// others are temporaries. The class serves queued kernels, whose results got device memory at the launch. A queued
+// kernel must not take memory that the allocator counts as free: kernels that were queued before the free may still use
+// that memory.
 class OPENREG_API ReservedAllocations {
  public:
   explicit ReservedAllocations(ArrayRef<ReservedMemory> reserved);

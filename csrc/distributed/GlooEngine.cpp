@@ -148,7 +148,7 @@ void GlooEngine::give_up() {
   if (hosts_.own) {
     hosts_.own->give_up();
   }
-  c10::intrusive_ptr<Backend> leaders; // its end closes the connections; ProcessGroupGloo::abort() does nothing
+  c10::intrusive_ptr<Backend> leaders; // the group's end closes the connections; ProcessGroupGloo::abort() does nothing
   const std::lock_guard lock(mutex_);
   leaders = std::move(hosts_.leaders);
 }

@@ -20,7 +20,7 @@
 // A collective in which every rank waits for all others begins with such a message from every rank to every other. If
 // the data is small, these messages are the whole collective. Send, recv, broadcast, gather, scatter and reduce send in
 // one direction only: no rank waits for a rank that sends it nothing, and the receiver compares the headers. A receiver
-// that finds a mismatch takes the data all the same; otherwise the sender would wait until its timeout.
+// that finds a mismatch receives the data all the same; otherwise the sender would wait until its timeout.
 //
 // If several ranks run on one host and others elsewhere, a large all_reduce has three steps: the ranks of each host
 // reduce through shared memory, the first ranks of the hosts reduce through gloo, and give the result to their hosts.

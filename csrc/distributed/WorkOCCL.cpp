@@ -184,7 +184,8 @@ void WorkOCCL::wait_on_stream(bool raises) {
     state_->heard = true;
     has_succeeded = state_->done && !state_->failure;
   }
-  // Waits also if the collective is done: the sanitizer must learn the order from the program, not from luck.
+  // Waits also if the collective is done: the sanitizer must learn the order from the program, and not from the timing
+  // of this run.
   if (c10::openreg::executes_inline()) { // operators run in the calling thread, so the host must wait
     return raises ? wait_on_host() : void();
   }

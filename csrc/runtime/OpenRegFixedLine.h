@@ -20,7 +20,7 @@ struct FixedLine {
 };
 inline thread_local FixedLine fixed_line;
 
-// As long as it lives, the sanitizer takes `line` as the calling thread's line, and does not ask Python.
+// While an object of this class lives, the sanitizer uses `line` as the calling thread's line, and does not ask Python.
 class FixLine {
  public:
   explicit FixLine(uint32_t line = 0) : outer_(std::exchange(fixed_line, FixedLine{true, line})) {}

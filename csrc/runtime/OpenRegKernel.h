@@ -22,8 +22,8 @@ struct TensorImpl;
 namespace c10::openreg {
 
 // LITERALINCLUDE START: DOOR
-// As long as it lives, the calling thread has the turn of the stream. The constructor waits for what is queued there,
-// and other threads' kernels and launches on that stream wait for the destructor.
+// While an object of this class lives, the calling thread has the turn of the stream. The constructor waits for what is
+// queued there, and other threads' kernels and launches on that stream wait for the destructor.
 class OPENREG_API Kernel {
  public:
   using Operands = void (*)(void* data, orOperandFn_t visit, void* context);

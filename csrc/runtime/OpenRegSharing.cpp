@@ -229,7 +229,7 @@ void check_handle(bool is_right, const Args&... sentence) {
   }
 }
 
-// Memory of another process, open as long as this lives.
+// Memory of another process. The memory is open while the object lives.
 class OpenMemory {
  public:
   explicit OpenMemory(const std::string& handle) {

@@ -12,9 +12,9 @@
 //
 // Rules: a stream knows the work of another stream if it has waited for an event that was recorded after that work. The
 // host knows work if it has waited for it. All work that the host launches knows what the host knows. Nothing else
-// orders two pieces of work: if the first one happens to be done when the second one begins, that is luck. The threads
-// of the host share one clock, because the sanitizer does not see the locks and queues by which they wait for each
-// other.
+// orders two pieces of work: if the first one happens to be done when the second one begins, that is only a matter of
+// timing. The threads of the host share one clock, because the sanitizer does not see the locks and queues by which
+// they wait for each other.
 // LITERALINCLUDE END: CLOCK RULES
 namespace c10::openreg::sanitizer {
 

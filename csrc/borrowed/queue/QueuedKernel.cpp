@@ -110,7 +110,7 @@ void QueuedKernel::move(Misplaced misplaced) const {
     if (std::any_of(reserved_.begin(), reserved_.end(), [&](const Reserved& other) {
           return other.memory && other.memory->data() == data;
         })) {
-      result = result.clone(); // it lies in the memory of another result
+      result = result.clone(); // the result lies in the memory of another result
     }
   }
   for (auto& [wanted, result] : misplaced) {

@@ -8,8 +8,8 @@
 #include "OpenRegOutOfMemory.h"
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR RULES
-// The caching allocator of device memory, as c10::cuda::CUDACachingAllocator. This class is what PyTorch knows; it
-// passes each call to the DeviceCachingAllocator of the device that the call is about.
+// The caching allocator of device memory, as c10::cuda::CUDACachingAllocator. PyTorch calls this class, which passes
+// each call to the DeviceCachingAllocator of the device that the call is about.
 //
 // Rules:
 //   - A block belongs to the stream from which it was allocated. When it is freed, the same stream may get it again at

@@ -10,9 +10,9 @@
 namespace c10::openreg {
 
 // LITERALINCLUDE START: DEVICE BLOCK CACHE
-// The blocks of one device: the pools, statistics, history and pending events, and the lock that guards them. It frees
-// blocks, lets them wait for other streams, and gives segments back to the device. DeviceCachingAllocator adds the
-// requests.
+// The blocks of one device: the pools, statistics, history and pending events, and the lock that guards them. This
+// class frees blocks, lets them wait for other streams, and gives segments back to the device. DeviceCachingAllocator
+// adds the requests.
 //
 // All functions may be called from every thread. Those that have a `lock` parameter are called with the lock held. They
 // give it up where they wait, and hold it again when they return.

@@ -7,7 +7,8 @@
 
 namespace c10::openreg {
 
-// All pools of one device, and which of them serves a request. Locks nothing: DeviceCachingAllocator does.
+// All pools of one device, and which of them serves a request. Takes no lock: DeviceCachingAllocator takes the lock
+// that is needed.
 class DevicePools {
  public:
   // `stats` are the device's. The pools of temporaries count in statistics of their own, which nobody sees.

@@ -12,7 +12,7 @@ namespace c10::openreg {
 std::pair<size_t, size_t> memory_info(DeviceIndex device);
 
 // The segments of one device: takes them from the device within the limit of the process, counts them, and gives them
-// back. Locks nothing: DeviceCachingAllocator does.
+// back. Takes no lock: DeviceCachingAllocator takes the lock that is needed.
 class DeviceSegments {
  public:
   using Context = std::shared_ptr<GatheredContext>;

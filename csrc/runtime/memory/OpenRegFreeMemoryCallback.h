@@ -2,10 +2,10 @@
 
 #include <c10/util/Registry.h>
 
-// What the device allocator calls when it has no free block and the device has no room for another segment, and in
-// emptyCache(): code that holds blocks without need gives them back. CUDA's allocator has the same registry
-// (c10::FreeMemoryCallback), and the same reason: the allocator calls code that lies above it, such as the sharing of
-// memory between processes, without including it.
+// Callbacks that the device allocator calls in two cases: when it has no free block and the device has no room for
+// another segment, and in emptyCache(). A callback gives back blocks that its code holds without need. CUDA's allocator
+// has the same registry (c10::FreeMemoryCallback), for the same reason: the allocator calls code of a higher layer,
+// such as the sharing of memory between processes, without including it.
 //
 // Rule: a callback runs on the thread that allocates, without the allocator's lock, and may free device memory.
 namespace c10::openreg {

@@ -45,7 +45,7 @@ void tell(const orActivity& activity) {
   for (orSubscriber* each = first.load(std::memory_order_acquire); each != nullptr; each = each->next) {
     if (each->subscribed && (each->kinds & activity.kind) != 0) {
       ++each->running;
-      if (each->subscribed) { // it may have changed before `running` was increased
+      if (each->subscribed) { // `subscribed` may have changed before `running` was increased
         each->fn(&activity, each->userData);
       }
       --each->running;
