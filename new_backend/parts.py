@@ -151,7 +151,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             'a PyTorch backend, for the device ``"openreg"``.',
         ),
         (
-            "_autoload = _loader.load  # the name that it has in PyTorch's own torch_openreg",
+            "_autoload = _loader.load  # PyTorch's own torch_openreg has this name for the function",
             "_autoload = _loader.load  # the name that PyTorch's documentation gives it",
         ),
     ),
