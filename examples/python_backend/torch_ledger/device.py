@@ -17,7 +17,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 NAME = "ledger"
 
 calls: Counter[str] = Counter()
-"""How often each operator ran on the device. The device is named after these counts: a ledger."""
+"""How often each operator ran on the device."""
 
 
 class LedgerTensor(torch.Tensor):
