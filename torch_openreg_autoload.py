@@ -46,7 +46,7 @@ def _is_last(points: Iterable[EntryPoint]) -> bool:
 
 
 def _load() -> ModuleType | None:
-    # torch_openreg may be half imported: its import, in this thread or another one, may have caused `import torch`.
+    # torch_openreg may be half imported, because its import, in this thread or another one, may import torch.
     try:
         import torch_openreg
 
@@ -59,7 +59,7 @@ def _load() -> ModuleType | None:
     except Exception as error:
         if os.environ.get("TORCH_OPENREG_AUTOLOAD") == "strict":
             raise
-        # A Python file of the package is missing or cut, so the package cannot explain that at the first use.
+        # A Python file of the package is missing or cut, so the package cannot explain the failure at the first use.
         warnings.warn(
             'The device "openreg" is not available: torch_openreg cannot be imported '
             f"({type(error).__name__}: {error}). "
@@ -73,8 +73,9 @@ def _load() -> ModuleType | None:
 def _load_last() -> None:
     """Loads the backend after PyTorch has called the last entry point.
 
-    PrivateUse1 has one owner, and a backend that finds it taken raises or aborts within `import torch`. So ours lets
-    the others go first. After the last entry point, PyTorch reads TORCH_LOGS; the load happens just before.
+    PrivateUse1 has one owner. A backend that finds another owner raises or aborts within `import torch`, so this
+    backend lets the others go first. After the last entry point, PyTorch calls _init_logs(); the load happens just
+    before.
     """
     from torch import _logging
 

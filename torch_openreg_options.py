@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Allowed = tuple[str, ...] | range | str  # a str allows any text; the help shows the str instead of the text
+Allowed = tuple[str, ...] | range | str  # a str: any text is allowed, and the help shows the str in its place
 
 OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
     # (name, environment variable, allowed values, help)
@@ -19,7 +19,7 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
     ("device-count", "OPENREG_DEVICE_COUNT", range(1, 65), "the number of simulated devices (default: 2)"),
     ("memory", "OPENREG_DEVICE_MEMORY", "SIZE", "the memory of each device, such as 512M (default: 16G)"),
     ("execution", "OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued operators run (default: inline)"),
-    ("seed", "OPENREG_CHAOS_SEED", range(2**64), "what the delays of the mode chaos follow from (default: 0)"),
+    ("seed", "OPENREG_CHAOS_SEED", range(2**64), "the seed of the delays in the mode chaos (default: 0)"),
     ("poison", "OPENREG_POISON", ("0", "1"), "1: fresh and freed memory holds NaN (default: 0)"),
     (
         "fallback",

@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before conftest.py, which may import torch
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     settings = _settings(early_config.known_args_namespace)
-    # A worker of pytest-xdist inherits the variables. They hold there, even if torch is imported already.
+    # A worker of pytest-xdist inherits the variables, so they have their effect even if torch is imported already.
     if settings.items() <= os.environ.items():
         return
     if "torch" in sys.modules:
@@ -112,7 +112,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Gives ``openreg_device`` one value for each device. The number is known when the options are."""
+    """Gives ``openreg_device`` one value for each device. The options set the number of devices."""
     definitions = metafunc._arg2fixturedefs.get("openreg_device", ())
     if definitions and definitions[-1].func is openreg_device.__wrapped__:  # type: ignore[attr-defined]
         from torch_openreg import openreg

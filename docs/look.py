@@ -4,8 +4,8 @@ Each page is shown at the width of a phone and of a desktop, in light and in dar
 nothing is wider than the window or its box, that a box with wider contents shows that it scrolls, that names and lines
 of sources do not break, that every image and every picture has contents, that no page is too long, and that nothing is
 written to the console. It also looks at the pages of `python -m torch_openreg ops` and `memory`. The browser is
-offline. Before that, PLANTED proves that each kind of fault would be seen. Chromium is that of playwright (`playwright
-install chromium`), or that of the system.
+offline. First the pages of PLANTED, each with one fault, prove that the program finds each kind of fault. Chromium is
+that of playwright (`playwright install chromium`), or that of the system.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ def sharing() -> Picture:
 
 def profiled() -> Picture:
     """Runs a program, and draws its trace as trace viewers do: the length of a bar is the time that was recorded."""
-    # If the system has USDT probes, Kineto otherwise writes lines that begin with "USDT:" to stderr.
+    # On a system with USDT probes, Kineto would write lines that begin with "USDT:" to stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "10")
     import torch
 

@@ -151,7 +151,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             'a PyTorch backend, for the device ``"openreg"``.',
         ),
         (
-            "_autoload = _loader.load  # the name that it has in PyTorch's own torch_openreg",
+            "_autoload = _loader.load  # PyTorch's own torch_openreg has this name for the function",
             "_autoload = _loader.load  # the name that PyTorch's documentation gives it",
         ),
     ),
@@ -197,7 +197,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     "torch_openreg/_cli/_probe.py": (
         (
             """            modules = [getattr(torch, name) for name in sorted(set(vars(torch)) - before[2])]
-            # As the device "cuda", ours gives torch no new module, but returns one.
+            # With the device "cuda", torch_openreg's function adds no module to torch, but returns one.
             for module in modules if result is None or result in modules else [*modules, result]:
                 self.probe.ask(module)
 """,
@@ -212,24 +212,27 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             'LIBRARY = "libtorch_openreg.so"',
         ),
         (
-            '    # The first call registers PyTorch\'s overrides, also for the type "cuda". It comes first, so that ours '
-            "replace them.\n",
+            '    # This call registers PyTorch\'s overrides, also for the type "cuda". Our registration afterwards replaces '
+            "these.\n",
             "",
         ),
     ),
     "torch_openreg/_inductor/_device.py": (
         (
-            "    interfaces.get_registered_device_interfaces()  # registers PyTorch's own, which may have our name (type "
-            '"cuda")\n',
+            "    interfaces.get_registered_device_interfaces()  # registers PyTorch's, of which one may have our type "
+            '("cuda")\n',
             "",
         ),
         (
-            '    if device_type != "cuda":  # which PyTorch has registered\n        register_rng_state()\n',
+            '    if device_type != "cuda":  # PyTorch has registered "cuda"\n        register_rng_state()\n',
             "    register_rng_state()\n",
         ),
     ),
     "torch_openreg/_inductor/__init__.py": (
-        ("The device has the type ``torch_openreg._environment.device_type``; no name of it is written here.\n", ""),
+        (
+            "The type of the device is ``torch_openreg._environment.device_type``. This package does not repeat its name.\n",
+            "",
+        ),
     ),
     "torch_openreg/distributed.py": (("With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. ", ""),),
     "torch_openreg/openreg/_reductions.py": (

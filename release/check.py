@@ -26,7 +26,7 @@ LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)[^)]*\)")
 
 
 def disagreements(root: Path = ROOT, tag: str | None = None) -> list[str]:
-    """The differences between files of a checkout about one release. ``tag``: the tag of the release."""
+    """Sentences about files of a checkout that disagree about one release. ``tag``: the tag of the release."""
     project = tomllib.loads((root / "pyproject.toml").read_text())
     version, supported = project["project"]["version"], project["tool"]["torch_openreg"]["torch"]
     found = []
@@ -35,9 +35,9 @@ def disagreements(root: Path = ROOT, tag: str | None = None) -> list[str]:
     if heading is None:
         found.append(f"CHANGELOG.md has no entry for {version}.")
     elif tag and "not yet released" in heading[1]:
-        found.append(f"CHANGELOG.md says that {version} is not yet released: put the day there.")
+        found.append(f"CHANGELOG.md says that {version} is not yet released: write the day of the release there.")
     if tag and tag != f"v{version}":
-        found.append(f"The tag is {tag}, and pyproject.toml says {version}: v{version} is wanted.")
+        found.append(f"The tag is {tag}, and pyproject.toml says {version}: the tag must be v{version}.")
 
     minors = list(supported)
     span = f"{minors[0]} to {minors[-1]}"
@@ -75,7 +75,7 @@ def broken_links(root: Path = ROOT) -> list[str]:
 
 
 class Check:
-    """The checks are the methods without an underscore, in this order. Each raises SystemExit with what is wrong."""
+    """The checks are the methods without an underscore, in this order. SystemExit says what is wrong."""
 
     def __init__(self, tag: str | None) -> None:
         self._tag = tag
@@ -156,7 +156,7 @@ class Check:
             self._run("make", "test", f"TORCH={release}")
 
     def figures(self) -> None:
-        """Prints the figures of README.md anew. A person compares them."""
+        """Prints the figures of README.md from new runs. A person compares them with README.md."""
         self._run("make", "bench")
 
     @staticmethod

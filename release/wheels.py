@@ -72,7 +72,7 @@ def run(command: Sequence[str | Path], **environment: str) -> str:
 def interpreters() -> dict[str, Path]:
     """The interpreters of this machine for which extensions can be compiled: version -> executable.
 
-    They are looked for on the PATH, in the folders of the manylinux containers, and in the folders of pyenv.
+    The function looks on the PATH, in the folders of the manylinux containers, and in the folders of pyenv.
     """
     found = {}
     for version in sorted({python for _, python in pairs()}, key=numbers):
@@ -101,7 +101,7 @@ def unpack_torch(minor: str) -> Path:
     if not (folder / "torch" / "version.py").exists():
         python = str(SUPPORTED[minor]["python"][0])  # type: ignore[index]
         download = BUILD / "download" / release
-        # The index has one wheel for each Python. Any of them will do.
+        # The index has one wheel for each Python. Each of these wheels can serve.
         run([sys.executable, "-m", "pip", "download", f"torch=={release}", "--no-deps", "--only-binary=:all:",
              "--python-version", python, "--dest", download])  # fmt: skip
         (wheel,) = download.glob("torch-*.whl")
@@ -109,7 +109,7 @@ def unpack_torch(minor: str) -> Path:
             for name in archive.namelist():
                 if UNPACKED.fullmatch(name) and name != "torch/version.py":
                     archive.extract(name, folder)
-            archive.extract("torch/version.py", folder)  # last, as the sign that the folder is complete
+            archive.extract("torch/version.py", folder)  # the last step: this file says that the folder is complete
         shutil.rmtree(download)
     return folder
 
@@ -132,7 +132,7 @@ def source_date() -> str:
 def reproducible_flags(*folders: Path) -> str:
     """Options for the compiler with which the same sources give the same bytes, wherever these folders are.
 
-    Without them, the texts of failed checks contain the paths of the machine that built the wheel.
+    Without these options, the messages of failed checks contain the paths of the machine that built the wheel.
     """
     return " ".join(f"-ffile-prefix-map={folder}/=" for folder in folders)
 

@@ -19,7 +19,7 @@ if __name__ == "__main__":
 
 import torch
 
-# Of a tensor: D on the device, S there and without dimensions, C on the CPU, s there and without dimensions.
+# The place of a tensor. D: on the device. S: on the device, 0-dim. C: on the CPU. s: on the CPU, 0-dim.
 PLACES = "DSCs"
 
 

@@ -90,7 +90,7 @@ def test_the_example_is_the_training_part_and_runs_alone(tmp_path: Path) -> None
         (["demo", "--epochs", "0"], "argument --epochs: '0' is not a whole number of at least 1"),
         (["demo", "--epochs", "many"], "argument --epochs: 'many' is not a whole number of at least 1"),
         (["demo", "--threads", "-1"], "argument --threads: '-1' is not a whole number of at least 1"),
-        (["demo", "--plot", "a.nope"], "argument --plot: no image format is named 'nope'; take .png, .svg or .pdf"),
+        (["demo", "--plot", "a.nope"], "argument --plot: no image format is named 'nope'; use .png, .svg or .pdf"),
         (
             ["demo", "--save", "no/folder/a.pt"],
             "argument --save: cannot write 'no/folder/a.pt': it must be a file in a folder that can be written",

@@ -14,7 +14,7 @@ import plugins
 import pytest
 from conftest import Environment, run
 
-BROKEN = ("circular", "knot", "undefined", "hang", "abort", "exit", "garbage", "needs", "stale", "driverless")
+BROKEN = ("circular", "knot", "undefined", "hang", "abort", "exit", "quit", "garbage", "needs", "stale", "driverless")
 TIMEOUT = 3  # seconds
 
 
@@ -84,8 +84,8 @@ AUTHORS = (
     "out with TORCH_DEVICE_BACKEND_AUTOLOAD=0."
 )
 CIRCLE = (
-    "The authors of torch_{0} can give the entry point a module of its own, which imports nothing at its top; until "
-    "then import torch first, or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0."
+    "Import torch first, or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0. The authors of torch_{0} can "
+    "repair this: they give the entry point a module of its own, which imports nothing at its top."
 )
 
 CAUSES = {
@@ -113,6 +113,7 @@ CAUSES = {
         AUTHORS,
     ),
     "exit": ("failed", "SystemExit: no licence", AUTHORS),
+    "quit": ("failed", "ends the process with exit status 0 in the function that torch_quit gave to PyTorch", AUTHORS),
     "needs": (
         "failed",
         "missing module: torch_needs_this",
@@ -126,7 +127,7 @@ CAUSES = {
     "driverless": (
         "unavailable",
         "loads, but finds no device: RuntimeError: Found no driver on your system.",
-        "Remove this cause, or check the hardware and the driver that torch_driverless needs.",
+        "Repair this cause. Check the hardware and the driver that torch_driverless needs.",
     ),
 }
 

@@ -409,7 +409,7 @@ def test_a_driver_that_fails_at_the_start_is_reported_at_the_first_use() -> None
 
 
 def test_a_fault_that_never_fired_warns() -> None:
-    message = "^The fault 'malloc:100=oom' never fired: it met 1 calls that match.$"
+    message = "^The fault 'malloc:100=oom' never fired: there were 1 calls of its kind.$"
     with pytest.warns(FaultWarning, match=message), inject("malloc:100=oom"):
         torch.empty(4, device=DEVICE)
 
@@ -531,7 +531,7 @@ def test_the_environment_injects_for_the_process_and_tells_at_exit_what_never_fi
     """
     result = run(program, OPENREG_FAULTS="malloc:1=oom; kernel:1=illegal")
     assert result.stdout == "out of memory\n"
-    notice = "OPENREG_FAULTS: the fault 'kernel:1=illegal' never fired: it met 0 calls that match."
+    notice = "OPENREG_FAULTS: the fault 'kernel:1=illegal' never fired: there were 0 calls of its kind."
     assert notice in result.stderr.splitlines()
 
 

@@ -263,7 +263,7 @@ def test_a_file_that_is_no_snapshot_runs_nothing(tmp_path: Path, monkeypatch: py
     path.write_bytes(pickle.dumps(Evil()))
     result = run_command(path)
     assert result.returncode == 1
-    assert "it names posix.mkdir, which no snapshot does" in result.stderr
+    assert "the file names posix.mkdir, and no snapshot names a class or function" in result.stderr
     assert not (tmp_path / "made_by_a_pickle").exists()
 
 

@@ -300,7 +300,7 @@ def test_fault(): pass
             f"{file}::test_warns",
             f"{file}:7: OwnWarning: said by a test",
             f"{file}::test_fault",
-            f"{file}:8: FaultWarning: The fault 'malloc:9=oom' never fired: it met 0 calls that match.",
+            f"{file}:8: FaultWarning: The fault 'malloc:9=oom' never fired: there were 0 calls of its kind.",
         ]
     )
 

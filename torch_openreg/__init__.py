@@ -16,7 +16,7 @@ from torch_openreg import _loader
 
 __all__ = ["cmake_prefix_path", "include_paths", "library_paths", "openreg"]
 
-_autoload = _loader.load  # the name that it has in PyTorch's own torch_openreg
+_autoload = _loader.load  # PyTorch's own torch_openreg has this name for the function
 
 if TYPE_CHECKING:
     from torch_openreg import openreg as openreg

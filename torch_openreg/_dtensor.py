@@ -1,4 +1,4 @@
-"""Random operators of ``torch.distributed.tensor``: each shard draws its own numbers, and the ranks stay together.
+"""Random operators of ``torch.distributed.tensor``: shards draw different numbers, and the ranks stay together.
 
 PyTorch's tracker gives every shard a part of one sequence, by the offset of a Philox generator. The generator of this
 device is a Mersenne twister, which cannot skip numbers. So here a shard draws from a seed of its own. A device whose
@@ -22,8 +22,8 @@ from torch_openreg._environment import device_type
 def _as_shard(start: int, given: torch.Generator | None = None) -> Iterator[None]:
     """In the block, the device's default generator gives the numbers of the shard that starts at the element ``start``.
 
-    The shard's seed is computed from ``given``, or from the default generator. Afterwards that generator is one number
-    further on all ranks. Waits for queued kernels that draw from it.
+    The shard's seed is computed from ``given``, or from the default generator. After the block, that generator has
+    advanced by one number on all ranks. Waits for queued kernels that draw from that generator.
     """
     default = openreg.default_generators[openreg.current_device()]
     source = given or default
@@ -63,6 +63,6 @@ def register(random: ModuleType) -> None:
             with _as_shard(start):
                 return op(*args, **kwargs)
 
-        # A program sees BackendSelect, and a block that has already chosen the backend sees CUDA.
+        # A call from a program goes to BackendSelect. A call after the choice of the backend goes to CUDA.
         for key in (DispatchKey.BackendSelect, DispatchKey.CUDA):
             run_dtensor_rng_op.py_kernels[key] = run_as_shard

@@ -1,7 +1,7 @@
 """Every environment variable that the project reads, in one table.
 
-A variable of the package that has a few possible values is checked here, at ``import torch``: a bad value of any of
-them gives the same error. The other variables are checked by the files that read them, which the table names.
+A variable of the package that has a few possible values is checked here, at ``import torch``, so a bad value of each
+variable gives the same error. The other variables are checked by the files that read them, which the table names.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Variable(NamedTuple):
     """One environment variable.
 
     Args:
-        name: of the variable.
-        kind: ``choice`` if `choices` are all its values, else what its values are.
-        default: what an unset variable means; empty if that is nothing.
+        name: the name of the variable.
+        kind: ``choice`` if `choices` has all values of the variable, else a word for its values.
+        default: the value that an unset variable stands for; empty if it stands for none.
         meaning: one line.
         reader: the file that reads it, from the root of the project; empty if PyTorch reads it.
-        choices: of the kind ``choice``, the default first.
+        choices: the values of a variable of the kind ``choice``, the default first.
     """
 
     name: str
@@ -46,7 +46,7 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str, reader: str) -> V
     return Variable(name, "choice", choices[0], meaning, reader, choices)
 
 
-# Internal: the descriptor by which a fork server of the pytest plugin talks to its parent.
+# Internal: a fork server of the pytest plugin talks to its parent through the file descriptor in this variable.
 FORK_SERVER = "_TORCH_OPENREG_FORK_SERVER"
 
 _DEVICE = "third_party/openreg/csrc/environment.cpp"
@@ -112,8 +112,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("TORCH_DEVICE_BACKEND_AUTOLOAD", "switch", "1", "whether PyTorch loads any backend at import", ""),
 )
 
-# Those that are checked at import. The device checks its own when it starts, and a process group its own when it is
-# made: a program may set them until then.
+# The variables that are checked at import. The device checks its own variables when it starts, and a process group
+# when it is made, because a program may set these variables until then.
 _AT_IMPORT = tuple(
     variable
     for variable in VARIABLES

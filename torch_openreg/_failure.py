@@ -22,7 +22,7 @@ class BackendLoadError(RuntimeError, AttributeError):
 
 def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
     """The sentence that users see: the phase that failed, why, and what to do."""
-    # The message of a check says already what to do.
+    # The message of a failed check says what to do, so it needs no remedy.
     remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
     simulated = "simulated " if device_type == "cuda" else ""  # a build of PyTorch with CUDA has a real one
     failure = BackendLoadError(
@@ -59,7 +59,7 @@ class _FailedModule(ModuleType):
         self._failure = failure
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # names that Python itself looks up: inspect, copy, pickle
+        if name.startswith("__"):  # Python itself looks up such names, in inspect, copy and pickle
             raise AttributeError(name)
         self._lazy_init()
 

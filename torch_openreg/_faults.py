@@ -31,7 +31,7 @@ POINTS = {
 }
 FAILS, DELAYS, SLOWS, FLIPS, DROPS, KILLS = range(6)
 ONCE, UNTIL_REMOVED, FOR_THE_PROCESS = range(3)
-ERRORS = {  # the codes of CUDA's namesakes
+ERRORS = {  # word -> the code of CUDA's error of this kind
     "oom": 2,  # out of memory
     "driver": 35,  # the driver is too old
     "busy": 46,  # the device is busy or unavailable
@@ -158,7 +158,7 @@ def parse(program: str) -> list[Fault]:
     """The faults of a program, whose parts are separated by semicolons.
 
     A part ``seed=N`` sets the seed of the faults after it. Raises ValueError for a program that cannot be read; the
-    message has the closest known word for an unknown word. Raises TypeError for what is no text.
+    message has the closest known word for an unknown word. Raises TypeError if ``program`` is no text.
     """
     if not isinstance(program, str):
         raise TypeError(f"A program of faults is a text, such as 'malloc:3=oom', but got {program!r}.")

@@ -1,9 +1,9 @@
 """Loads the backend, in named phases. If a phase fails, the exception is kept, and never raised into ``import torch``.
 
 Rules:
-  - Nothing here imports a module that torch has not imported already, because every program pays for it in
-    `import torch`.
-  - Whatever can be checked without opening a library is checked before a library is opened. A library for another
+  - This module imports no module that torch has not imported already, because `import torch` becomes slower for every
+    program.
+  - All checks that need no library run before a library is opened. A library for another
     PyTorch version, or a second owner of PrivateUse1, ends in an abort that no Python code can catch.
   - load() may be called twice, from two threads, and within the `import torch` that it started itself.
 """
@@ -42,7 +42,7 @@ def load() -> ModuleType | None:
     """Runs the phases once. Returns the device's module, or a module that explains why there is no device."""
     global _started, failure
     try:
-        # Not under our lock: a thread within `import torch` holds Python's lock of torch, and then wants our lock.
+        # Not under _lock: a thread within `import torch` holds Python's lock of torch, and then takes _lock.
         import torch
     except Exception as error:
         if _strict():
@@ -143,7 +143,7 @@ def check_platform() -> None:
 
 
 def check_environment() -> None:
-    """Checks that the environment variables have values that we know."""
+    """Checks the environment variables of the package. Raises ValueError for a value that the package does not know."""
     _environment.check()
     value = os.environ.get("TORCH_OPENREG_FALLBACK", "silent")
     if value.split(",")[0] not in ("silent", "warn", "error"):
@@ -281,7 +281,7 @@ def check_owner() -> None:
     import torch
 
     name = torch._C._get_privateuse1_backend_name()
-    # The kernel shows a backend that has not changed the name, or not yet.
+    # A kernel for PrivateUse1 shows a backend that has not renamed the device type, or not yet.
     if name not in ("privateuseone", "openreg") or torch._C._dispatch_has_kernel_for_dispatch_key(
         "aten::empty.memory_format", "PrivateUse1"
     ):
@@ -323,7 +323,7 @@ def _open_cuda_libraries() -> None:
 
 # LEFT OUT OF A NEW BACKEND END
 def claim_name() -> None:
-    """Renames PrivateUse1 to "openreg". From here on autograd and torch.accelerator see an accelerator."""
+    """Renames PrivateUse1 to "openreg". After this call, autograd and torch.accelerator see an accelerator."""
     import torch
 
     torch.utils.rename_privateuse1_backend("openreg")
@@ -379,7 +379,7 @@ class _WhenImported:
         return spec
 
 
-# Modules whose functions dynamo calls, and does not trace: on CUDA they are functions of C.
+# Dynamo calls the functions of these modules and does not trace them. On CUDA the same functions are written in C.
 NOT_TRACED = (
     "torch_openreg.openreg.nvtx",
     # LEFT OUT OF A NEW BACKEND START: the face cuda
@@ -446,7 +446,7 @@ def attach_module() -> None:
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 def attach_cuda() -> None:
-    """Gives torch.cuda the attributes that it finds in a build with CUDA."""
+    """Gives torch._C the attributes that it has in a build with CUDA, and executes torch.cuda again."""
     from torch_openreg import (
         _cuda,
         openreg,  # noqa: F401
@@ -481,8 +481,8 @@ def register_distributed() -> None:
         return distributed.create(*arguments)
 
     dist.Backend.register_backend("occl", create, extended_api=True, devices=[device_type])
-    # PyTorch 2.13 has the names in capital letters here, but looks for the default backend of "cpu:gloo,openreg:occl"
-    # in small letters. Without a default backend the end of each such group prints a warning.
+    # PyTorch 2.13 keeps the names here in capital letters, but looks for the default backend of "cpu:gloo,openreg:occl"
+    # in small letters. Without a default backend, the end of each such group prints a warning.
     plugins = dist.Backend._plugins
     dist.Backend._plugins = {"occl": plugins["OCCL"], **plugins}
 

@@ -1,4 +1,4 @@
-"""Reads device models: the accelerators that the simulated devices represent. Each is a file of JSON in ``models``.
+"""Reads device models: the accelerators that the simulated devices represent. A model is a JSON file in ``models``.
 
 This module does not need torch, so that OPENREG_MODEL is checked before the device is loaded, and so that models can be
 listed without torch.
@@ -45,7 +45,7 @@ DTYPES = (
     *("complex128", "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"),
     *("float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
 )
-_ENTRIES = {  # the words of an entry of each kind: those that it must have, those that it may have
+_ENTRIES = {  # kind of entry -> the words that an entry must have, and the words that it may have
     "properties": (("value",), ()),
     "tf32": (("value",), ()),
     "alerts": (("value",), ()),
@@ -84,7 +84,7 @@ class Model:
 
     @property
     def operators(self) -> list[str]:
-        """The names of all operators that the model speaks of."""
+        """The names of all operators that the model's restrictions name."""
         entries = [*self.missing_operators, *self.refusals, *([self.only_operators] if self.only_operators else [])]
         return [name for each in entries for name in each["operators"]]
 
@@ -120,7 +120,7 @@ def full_name(schema: Any) -> str:
 
 
 def find_for_this_torch(name: str) -> Model:
-    """As ``find``. Raises ValueError too for an operator that the PyTorch of this process does not have."""
+    """As ``find``. Also raises ValueError for an operator that the PyTorch of this process does not have."""
     import torch
 
     model = find(name)

@@ -27,7 +27,7 @@ th, td {{ text-align: left; padding: .2rem .6rem; border-bottom: 1px solid var(-
 td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
 code, td.code {{ font-family: ui-monospace, monospace; white-space: nowrap; }}
 .scrolls {{ overflow-x: auto; }}
-/* The side on which there is more fades out. */
+/* A side with hidden text fades out. */
 [data-more~="right"] {{ mask-image: linear-gradient(to left, transparent, #000 3rem); }}
 [data-more~="left"] {{ mask-image: linear-gradient(to right, transparent, #000 3rem); }}
 [data-more="left right"] {{

@@ -17,7 +17,7 @@ from torch_conformance.__main__ import levels_of, main, parser, select
 from torch_conformance.registry import LEVELS, NotOffered, all_checks
 from torch_conformance.runner import Results, run
 
-# A worker that speaks the protocol. The name of a check says what it does.
+# A worker with the runner's protocol. The name of a check says what the worker does for it.
 WORKER = """
 import json, os, sys, time
 print(json.dumps({}), flush=True) if sys.stdin.readline() else None
@@ -180,12 +180,12 @@ def test_levels_are_numbers_and_ranges() -> None:
         ("--levels", "9", "levels are 0 to 8, such as 0,2-4, not '9'"),
         ("--levels", "a", "levels are 0 to 8, such as 0,2-4, not 'a'"),
         ("--levels", "3-1", "levels are 0 to 8, such as 0,2-4, not '3-1'"),
-        ("--shard", "4/3", "is I/N with I from 1 to N, not '4/3'"),
-        ("--shard", "x", "is I/N with I from 1 to N, not 'x'"),
-        ("--jobs", "0", "is a number above 0, not '0'"),
-        ("--jobs", "many", "is a number above 0, not 'many'"),
-        ("--timeout", "-1", "is a number above 0, not '-1'"),
-        ("--device", "npu:1", "is a device type without an index, such as npu, not 'npu:1'"),
+        ("--shard", "4/3", "must be I/N with I from 1 to N, not '4/3'"),
+        ("--shard", "x", "must be I/N with I from 1 to N, not 'x'"),
+        ("--jobs", "0", "must be a number above 0, not '0'"),
+        ("--jobs", "many", "must be a number above 0, not 'many'"),
+        ("--timeout", "-1", "must be a number above 0, not '-1'"),
+        ("--device", "npu:1", "must be a device type without an index, such as npu, not 'npu:1'"),
     ],
 )
 def test_a_wrong_option_is_refused_by_its_name(

@@ -24,54 +24,52 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m torch_conformance",
         description="Measures a PyTorch backend, level by level: "
         + ", ".join(f"{number} {name}" for number, name in enumerate(LEVELS))
-        + ". The exit status is 1 if a check failed, crashed or hung (with --baseline: one that the file says passes).",
+        + ". The exit status is 1 if a check failed, crashed or hung; with --baseline, if a result became worse.",
     )
     add = made.add_argument
     add("--device", metavar="TYPE", type=device_type, help="the device type, such as npu, cuda or cpu")
     every = f"0-{len(LEVELS) - 1}"
     add("--levels", metavar=every, type=levels_of, default=every, help="only these levels, such as 0,1,3-5")
     add("--checks", metavar="PATTERN", action="append", help="only the checks whose names match, such as 'streams/*'")
-    add("--quick", action="store_true", help="the checks written by hand and a sample of the operators: about a minute")
-    add("--no-sweeps", action="store_true", help="without PyTorch's databases of operators, modules and optimizers")
+    add("--quick", action="store_true", help="only the fast checks and a sample of the operators: a minute or two")
+    add("--no-sweeps", action="store_true", help="only the checks that are written by hand, and not the sweeps")
     add("--shard", metavar="I/N", type=shard_of, default="1/1", help="the I-th of N parts of the checks, I from 1")
-    add(
-        "--resume", metavar="FILE", type=Path, help="records results in FILE as they come, and goes on from those in it"
-    )
+    add("--resume", metavar="FILE", type=Path, help="writes results to FILE, and skips checks that have a result there")
     add("--jobs", type=positive(int), default=min(2, os.cpu_count() or 1), help="worker processes (default: at most 2)")
     add(
         "--timeout",
         type=positive(float),
         default=120,
         metavar="SECONDS",
-        help="for one check; more is hung (default: 120)",
+        help="the limit for one check; a check that takes longer is hung (default: 120)",
     )
-    add("--stop-at-first", action="store_true", help="starts no check after the first regression")
-    add("--baseline", metavar="FILE", type=Path, help="results that are known: only what became worse fails the run")
-    add("--write-baseline", metavar="FILE", type=Path, help="writes the results as such a file")
-    add("--json", metavar="FILE", type=Path, help="all results and what each check proves")
-    add("--junit", metavar="FILE", type=Path, help="the results as a JUnit file")
-    add("--html", metavar="FILE", type=Path, help="the results as one page that needs no network")
+    add("--stop-at-first", action="store_true", help="starts no check after one that fails the run")
+    add("--baseline", metavar="FILE", type=Path, help="known results: only what became worse fails the run")
+    add("--write-baseline", metavar="FILE", type=Path, help="writes the results to FILE, for --baseline")
+    add("--json", metavar="FILE", type=Path, help="writes all results, and what each check proves")
+    add("--junit", metavar="FILE", type=Path, help="writes the results as a JUnit file")
+    add("--html", metavar="FILE", type=Path, help="writes the results as one page that needs no network")
     add("--scripts", metavar="DIR", type=Path, help="writes a script for each failure, ready to run")
     add("--list", action="store_true", help="prints the checks that would run, and what they prove")
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="shows no progress bar")
     return made
 
 
 def device_type(text: str) -> str:
     """Refuses a device with an index: the kit chooses the devices of the type itself."""
     if not text.isidentifier():
-        raise argparse.ArgumentTypeError(f"is a device type without an index, such as npu, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a device type without an index, such as npu, not {text!r}")
     return text
 
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
-    """The reader of a number above 0."""
+    """Returns a function that reads a number above 0 from a text."""
 
     def read(text: str) -> float:
         with contextlib.suppress(ValueError):
             if (number := kind(text)) > 0:
                 return number
-        raise argparse.ArgumentTypeError(f"is a number above 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
 
     return read
 
@@ -95,7 +93,7 @@ def shard_of(text: str) -> slice:
     """The part of the checks that a text such as ``1/3`` names."""
     part, _, parts = text.partition("/")
     if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise argparse.ArgumentTypeError(f"is I/N with I from 1 to N, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be I/N with I from 1 to N, not {text!r}")
     return slice(int(part) - 1, None, int(parts))
 
 
@@ -103,7 +101,7 @@ def select(options: argparse.Namespace, settings: dict[str, Any]) -> list[str]:
     """The names of the checks to run, in the order of their levels."""
     names = [name for name, check in all_checks().items() if check.quick or not options.quick]
     wanted = options.checks or ["*"]
-    # The list of the databases imports them, which takes seconds.
+    # To list the cases of PyTorch's databases, a worker imports the databases, which takes seconds.
     if not options.no_sweeps and options.levels & {2, 3} and any(_may_match_sweep(pattern) for pattern in wanted):
         names += ask_once(settings, {"list": "quick" if options.quick else "all"})
     names = [n for n in names if level_of(n) in options.levels and any(fnmatch.fnmatchcase(n, p) for p in wanted)]
@@ -119,7 +117,7 @@ def _may_match_sweep(pattern: str) -> bool:
 
 
 class Progress:
-    """A bar on standard error. A terminal shows it in one place; elsewhere it is a line for every tenth of the run."""
+    """The progress on standard error: a bar on a terminal, and elsewhere a new line after each tenth of the run."""
 
     def __init__(self, total: int, quiet: bool) -> None:
         self._total, self._quiet, self._done, self._bad = total, quiet, 0, 0
@@ -145,7 +143,7 @@ class Progress:
 
 
 def _import_checks() -> None:
-    """Imports the checks and torch, without the backend. If the backend's import is broken, the workers find out."""
+    """Imports the checks and torch, without the backend. A backend that cannot be imported fails in the workers."""
     name = "TORCH_DEVICE_BACKEND_AUTOLOAD"
     before = os.environ.get(name)
     os.environ[name] = "0"
@@ -156,7 +154,7 @@ def _import_checks() -> None:
         os.environ[name] = before
 
 
-# The options that name a file: how its text is made of the summary and the records.
+# Each option that names a file, and the function that makes the text of the file from the summary and the records.
 OUTPUTS: dict[str, Callable[[dict[str, Any], list[Record]], str]] = {
     "json": lambda summary, records: json.dumps(summary, indent=1),
     "junit": lambda summary, records: report.junit(summary),
@@ -166,7 +164,7 @@ OUTPUTS: dict[str, Callable[[dict[str, Any], list[Record]], str]] = {
 
 
 def _prepare_outputs(options: argparse.Namespace) -> None:
-    """Makes the folders and files that the run writes at its end. Raises OSError before the run, and not after it."""
+    """Makes the folders and files that the run writes at its end. Raises OSError for a path that cannot be written."""
     for name in OUTPUTS:
         if path := getattr(options, name):
             path.parent.mkdir(parents=True, exist_ok=True)

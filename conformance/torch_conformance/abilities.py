@@ -27,7 +27,7 @@ def device_module(device: str) -> Any:
     """The module of a device: ``torch.npu`` for ``npu:0``. Raises NotOffered if there is none."""
     module = getattr(torch, torch.device(device).type, None)
     if module is None:
-        raise NotOffered(f"torch has no module {torch.device(device).type}")
+        raise NotOffered(f"there is no module torch.{torch.device(device).type}")
     return module
 
 
@@ -84,12 +84,12 @@ def private_use(device: str) -> None:
 def storage(device: str) -> None:
     torch.empty(1, device=device).untyped_storage().data_ptr()
     _must(torch.empty(1, device=device).untyped_storage().nbytes() == 4, "tensors have no storage of their own")
-    _must(type(torch.empty(1, device=device)) is torch.Tensor, "tensors are a subclass in Python")
+    _must(type(torch.empty(1, device=device)) is torch.Tensor, "tensors are of a Python subclass")
 
 
 @ability
 def not_the_host(device: str) -> None:
-    _must(torch.device(device).type != "cpu", "the CPU is the host")
+    _must(torch.device(device).type != "cpu", "the device is the CPU, so there is no device beside the host")
 
 
 @ability
@@ -114,7 +114,7 @@ def host_cache(device: str) -> None:
 def streams(device: str) -> None:
     accelerator(device)
     first, second = torch.Stream(device=device), torch.Stream(device=device)
-    _must(first.stream_id != second.stream_id, "every stream is the default stream")
+    _must(first.stream_id != second.stream_id, "two new streams have the same stream_id")
 
 
 @ability
@@ -122,7 +122,7 @@ def events(device: str) -> None:
     accelerator(device)
     event = torch.Event(device)
     event.record(torch.accelerator.current_stream(device))
-    _must(event.event_id, "recording an event does not create one")
+    _must(event.event_id, "a recorded event has no event_id")
 
 
 @ability
@@ -136,7 +136,7 @@ def timing(device: str) -> None:
 
 @ability
 def two_devices(device: str) -> None:
-    _must(device_count(device) >= 2, "there is one device")
+    _must(device_count(device) >= 2, "there are not two devices of this type")
 
 
 @ability
@@ -228,7 +228,7 @@ def distributed(device: str) -> None:
 
     _must(dist.is_available(), "this PyTorch has no torch.distributed")
     backend = dist.get_default_backend_for_device(torch.device(device).type)
-    _must(hasattr(dist.Backend, backend.upper()), f"there is no backend {backend}")
+    _must(hasattr(dist.Backend, backend.upper()), f"torch.distributed has no backend {backend}")
 
 
 @ability

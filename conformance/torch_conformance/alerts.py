@@ -1,7 +1,7 @@
 """Operators that PyTorch documents as nondeterministic: each raises PyTorch's alert, or gives the same bits every time.
 
-A name is ``operators/deterministic/OPERATOR``. The operators are those for which the documentation of
-`torch.use_deterministic_algorithms` names an alert, and those in which only PyTorch's source for CUDA has one.
+The name of a case is ``operators/deterministic/OPERATOR``. The operators are those for which the documentation of
+`torch.use_deterministic_algorithms` names an alert, and those for which only PyTorch's source for CUDA has an alert.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _ints(device: Any, limit: int, *size: int) -> Tensor:
 
 
 def _call(operator: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Make:
-    """An operator of 8 ones, 4096 indices below 8, and 4096 numbers: many values meet in each place."""
+    """Calls ``operator`` with 8 ones, 4096 indices below 8, and 4096 numbers, so many numbers go to each place."""
 
     def make(device: str) -> Program:
         index, values = _ints(device, 8, 4096), _floats(device, 4096)
@@ -40,7 +40,7 @@ def _call(operator: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Make:
 
 
 def _gradient(forward: Callable[[Tensor], Tensor], *size: int) -> Make:
-    """The backward alone. In a deterministic program, a forward may take another path to another backward."""
+    """Runs only the backward in the program. A forward in a deterministic program might choose another backward."""
 
     def make(device: str) -> Program:
         x = _floats(device, *size).requires_grad_()
@@ -52,9 +52,10 @@ def _gradient(forward: Callable[[Tensor], Tensor], *size: int) -> Make:
 
 
 def _into(operator: Any, forward: Callable[[Tensor], Any], size: tuple[int, ...], *arguments: Any) -> Make:
-    """The backward that writes to a given tensor, which no module calls.
+    """Runs the overload of a backward that writes to a given tensor, ``grad_input``. No module calls this overload.
 
-    A hook of a gradient calls it, because autograd passes warnings on to Python. A call through torch.ops does not.
+    A hook of a gradient makes the call, because autograd passes warnings on to Python. A direct call through torch.ops
+    does not pass them on.
     """
 
     def make(device: str) -> Program:
@@ -78,7 +79,7 @@ def _ctc_loss(x: Tensor) -> Tensor:
 
 _aten, _nn, _WIDE = torch.ops.aten, torch._C._nn, [24, 24]
 
-# Operator -> what the documentation calls it ("" for CUDA's source), and a program that reaches it.
+# Operator -> its name in the documentation ("" if only CUDA's source has the alert), and a program that calls it.
 ALERTS: dict[str, tuple[str, Make]] = {
     "avg_pool3d_backward": ("torch.nn.AvgPool3d", _gradient(nn.AvgPool3d(3, 1), 1, 2, 8, 8, 8)),
     "_adaptive_avg_pool2d_backward": ("torch.nn.AdaptiveAvgPool2d", _gradient(nn.AdaptiveAvgPool2d(7), 1, 2, 16, 16)),
@@ -148,7 +149,7 @@ def names() -> list[str]:
 
 
 def _outcome(program: Program, deterministic: bool, warn_only: bool = False) -> tuple[Tensor | None, bool]:
-    """The program's result, None if an alert was raised, and whether there was an alert. Synchronises.
+    """The program's result (None if an alert was raised), and whether an alert was raised or warned. Synchronises.
 
     The wording of alerts is that of Context::alertNotDeterministic (aten/src/ATen/Context.cpp).
     """
@@ -169,7 +170,7 @@ def _outcome(program: Program, deterministic: bool, warn_only: bool = False) -> 
 
 
 def run(name: str, device: str) -> str:
-    """Runs one case. Raises if the operator alerts in another way than PyTorch's, or needs an alert and has none.
+    """Runs one case. Raises if the alert is not PyTorch's, or if there is none and two runs give different bits.
 
     Raises NotOffered if the operator gives the same bits in all runs.
     """
@@ -179,14 +180,14 @@ def run(name: str, device: str) -> str:
     operator = name.removeprefix(PREFIX)
     program = device_side(lambda: ALERTS[operator][1](device))
     expected, alerted = device_side(lambda: _outcome(program, False))
-    assert expected is not None and not alerted, "alerts although the program is not deterministic"
+    assert expected is not None and not alerted, "gives an alert although the program is not deterministic"
     first, alerted = _outcome(program, True)
     if first is None:
         usable(device)
         result, alerted = _outcome(program, True, warn_only=True)
         assert result is not None, "raises its alert although warn_only=True is set"
         assert alerted, "raises its alert, but does not warn with warn_only=True"
-        assert (result.shape, result.dtype) == (expected.shape, expected.dtype), "warns, and computes something else"
+        assert (result.shape, result.dtype) == (expected.shape, expected.dtype), "warns, and changes shape or dtype"
         return "raises PyTorch's alert"
     assert not alerted, "warns although warn_only=True is not set"
     for _ in range(RUNS - 1):

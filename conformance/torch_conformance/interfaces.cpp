@@ -1,6 +1,6 @@
-// What C++ code asks of a device, for checks in Python: each function asks one question through PyTorch's own interfaces,
-// as libraries of operators, torch.distributed.rpc and PyTorch itself do. `device` is a text such as "npu:1". An error
-// is the answer kFailed, and error() has its message.
+// Functions that the checks call from Python. Each function calls one of PyTorch's C++ interfaces to a device, as
+// libraries of operators, torch.distributed.rpc and PyTorch itself do. `device` is a text such as "npu:1". If the
+// interface throws, the function returns kFailed, and error() returns the message.
 #include <ATen/Context.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -112,7 +112,7 @@ int64_t host_allocator_copy(const char* device, int64_t to, int64_t from, int64_
   return answer([&] { return copied(at::getHostAllocator(c10::Device(device).type()), to, from, bytes); });
 }
 
-// ---- the stubs of the profiler, of PrivateUse1
+// ---- the profiler's stubs of PrivateUse1
 
 int64_t stubs_record() {
   return answer([] {
@@ -127,7 +127,7 @@ int64_t stubs_enabled() {
   return answer([] { return torch::profiler::impl::privateuse1Stubs()->enabled(); });
 }
 
-// How many devices the function is called for, each while it is the current device.
+// For how many devices onEachDevice() calls its argument, in the order of their indices, while the device is current.
 int64_t stubs_devices() {
   return answer([] {
     int64_t devices = 0;

@@ -1,6 +1,7 @@
-"""PyTorch's C++ interfaces to a device, for Python. They are in interfaces.cpp, which is compiled at its first use.
+"""Calls PyTorch's C++ interfaces to a device from Python, through the functions of interfaces.cpp.
 
-The library is in the user's cache folder, once for each source, PyTorch and compiler, so it is compiled only once.
+The first use compiles interfaces.cpp into a library in the user's cache folder. The folder keeps one library for each
+version of the source, PyTorch and compiler.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _compiler() -> str:
     for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
         if found := shutil.which(name):
             return found
-    raise RuntimeError("there is no C++ compiler; the variable CXX names one")
+    raise RuntimeError("there is no C++ compiler: install one, or name one in the environment variable CXX")
 
 
 @functools.cache
@@ -62,7 +63,7 @@ def _library() -> ctypes.CDLL:
     path = folder / f"interfaces-{key}.so"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as made:  # another process may compile at the same time
+        with tempfile.TemporaryDirectory(dir=folder) as made:  # because another process may compile too
             options = ["-shared", "-fPIC", "-std=c++20", "-O0", "-w", f"-I{root / 'include'}", f"-L{root / 'lib'}"]
             options.append(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")
             command = [compiler, *options, SOURCE, "-o", f"{made}/library.so", "-lc10", "-ltorch_cpu"]
@@ -76,7 +77,7 @@ def _library() -> ctypes.CDLL:
 
 
 def interfaces(device: str) -> Interfaces:
-    """The C++ interfaces of ``device``. The first call of a user compiles them.
+    """The C++ interfaces of ``device``. The first call of a user compiles interfaces.cpp.
 
     Raises RuntimeError if there is no C++ compiler.
     """

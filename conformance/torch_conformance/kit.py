@@ -1,4 +1,4 @@
-"""The functions that checks use besides torch. The script of a failure imports them from here, so all are public."""
+"""The functions that checks use besides torch. The script of a failure imports them, so all are public."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ __all__ = [
 def same(actual: Any, expected: Any, **tolerance: float) -> None:
     """Raises AssertionError unless ``actual`` has the shape, dtype and values of ``expected``.
 
-    Both are a tensor or a structure of tensors, on any device. ``tolerance`` is that of `torch.testing.assert_close`.
-    Synchronises.
+    ``actual`` and ``expected`` are tensors or structures of tensors, on any device. ``tolerance`` holds ``rtol`` and
+    ``atol`` of `torch.testing.assert_close`. Synchronises.
     """
     torch.testing.assert_close(actual, expected, check_device=False, equal_nan=True, **tolerance)
 
@@ -68,7 +68,8 @@ def usable(device: str) -> None:
 def busy(device: str, seconds: float = 0.05) -> torch.Tensor:
     """Queues work of about ``seconds`` seconds on the current stream, and returns its result, which is all ones.
 
-    Does not wait for the work. On a device that computes before the call returns, the call takes that long.
+    First computes and waits for one matrix product, to measure its time. Does not wait for the queued work. If the
+    device computes before a call returns, this call takes about ``seconds`` seconds.
     """
     x = torch.full((256, 256), 1 / 256, device=device)
     y = torch.ones(256, 256, device=device)

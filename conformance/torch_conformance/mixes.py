@@ -1,11 +1,13 @@
 """Operands on two devices: the device accepts and refuses what PyTorch's own meta functions accept and refuse.
 
-A name is ``operators/devices/OPERATOR``. The operators are the structured ones whose devices PyTorch's generated
-wrapper does not check (``device_check: NoCheck`` in native_functions.yaml). Their meta functions do, and these are the
-same for every accelerator. So the meta device stands for one, in a process of its own without any backend. There
-Python's meta registrations, which would replace the functions, are left out.
+The name of a case is ``operators/devices/OPERATOR``. The cases are the structured operators whose devices PyTorch's
+generated wrapper does not check (``device_check: NoCheck`` in native_functions.yaml). The meta functions of these
+operators check the devices, in the same way for every accelerator. Therefore a separate process without any backend
+calls the operators with tensors of the meta device, which stands for the accelerator. That process leaves out
+``torch._meta_registrations``, whose Python functions would replace the meta functions.
 
-Run as a program: prints {operator: {places: whether PyTorch accepts them}} as JSON for the operators that are named.
+Run as a program, this module prints JSON: {operator: {places: PyTorch's error, or "" if PyTorch accepts the places}},
+for the operators that the command line names, or for all.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ QUICK = (
     "sum.IntList_out",
 )
 
-# Of a tensor: D on the device, S there and without dimensions, C on the CPU, s there and without dimensions.
+# The place of a tensor. D: on the device. S: on the device, 0-dim. C: on the CPU. s: on the CPU, 0-dim.
 _PLACES = "DSCs"
 _ON_ONE_DEVICE = str.maketrans("Cs", "DS")
 # The values of required arguments that are no tensors, by the type in the schema.
@@ -115,13 +117,13 @@ def _outcomes(name: str, device: str) -> dict[str, str] | None:
 
 
 def _says(outcomes: dict[str, str] | None) -> bool:
-    """Whether a meta function was asked: the meta kernel of an operator without one knows only tensors of its own."""
+    """Whether a meta function gave the outcomes. Without one, PyTorch's errors are about the meta device itself."""
     return outcomes is not None and not any("Meta" in error or "meta tensor" in error for error in outcomes.values())
 
 
 @functools.cache
 def oracle(*operators: str) -> dict[str, dict[str, str]]:
-    """PyTorch's answers for these operators, or for all. Starts a process; waits for it.
+    """PyTorch's answers for these operators, or for all. Starts a process and waits for it.
 
     Raises subprocess.CalledProcessError if the process fails.
     """
@@ -137,7 +139,7 @@ def oracle(*operators: str) -> dict[str, dict[str, str]]:
 
 
 def names(which: str) -> list[str]:
-    """The names of all cases, or of the cases of "quick". Starts a process; waits for it."""
+    """The names of all cases, or of the cases of "quick". Starts a process and waits for it."""
     return [PREFIX + name for name in (oracle(*QUICK) if which == "quick" else oracle())]
 
 
@@ -146,14 +148,14 @@ def run(name: str, device: str) -> str:
     from .registry import NotOffered
 
     if torch.device(device).type == "cpu":
-        raise NotOffered("the CPU is the host")
+        raise NotOffered("the device is the CPU, so there is no second device to mix with the CPU")
     operator = name.removeprefix(PREFIX)
     expected = (oracle(*QUICK) if operator in QUICK else oracle())[operator]
     actual = _outcomes(operator, device)
     if actual is None:
         raise NotOffered(f"{operator}: no call of it works on the device")
     for places, answer in expected.items():
-        # What one device refuses too is no question of devices.
+        # If PyTorch also refuses the call with all tensors on one device, the refusal is not about devices.
         if not expected[places.translate(_ON_ONE_DEVICE)] and not _EITHER.match(f"{operator} {places}"):
             said = f"{operator} with tensors at {places} (D, S: on the device; C, s: on the CPU; S, s: 0-dim)"
             assert answer or not actual[places], f"{said}: PyTorch accepts it; the device: {actual[places]}"

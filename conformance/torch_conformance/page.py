@@ -26,7 +26,7 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; mar
 dt { color: var(--grey); } dd { margin: 0; overflow-wrap: anywhere; }
 pre { background: var(--soft); border-radius: 6px; padding: .7rem; overflow-x: auto;
   font: 13px/1.45 ui-monospace, monospace; }
-/* The side on which there is more fades out. */
+/* A side with hidden text fades out. */
 [data-more~="right"] { mask-image: linear-gradient(to left, transparent, #000 3rem); }
 [data-more~="left"] { mask-image: linear-gradient(to right, transparent, #000 3rem); }
 [data-more="left right"] {
@@ -88,14 +88,15 @@ def _row(check: dict[str, Any]) -> str:
 
 
 def page(summary: dict[str, Any]) -> str:
-    """The whole page. If a sweep has more than 2,000 passed checks, they are counted and not listed."""
+    """The whole page. Of a level with more than 2,000 checks, only the bad ones are listed."""
     parts = []
     for level in summary["levels"]:
         here = [check for check in summary["checks"] if check["level"] == level["level"]]
         if not here:
             continue
         listed = [c for c in here if c["result"] in BAD or len(here) <= 2000]
-        note = "" if len(listed) == len(here) else f"<p>{len(here) - len(listed)} more are only counted.</p>"
+        hidden = len(here) - len(listed)
+        note = f"<p>{hidden} checks that are not bad are not listed.</p>" if hidden else ""
         parts.append(f'<h2 id="level{level["level"]}">{level["level"]} {escape(level["title"])}</h2>{note}')
         parts.append("".join(map(_row, listed)))
     bad = sum(level[result] for level in summary["levels"] for result in BAD)

@@ -1,6 +1,6 @@
 """The declaration of checks.
 
-A check is a small function of one argument, the device as a string. It raises if the backend is wrong:
+A check is a small function. Its one argument is the device as a string. The function raises if the backend is wrong:
 
     views = Topic("tensors/views", why="...", defined="...", chapter="storage")
 
@@ -9,9 +9,9 @@ A check is a small function of one argument, the device as a string. It raises i
         "Writing through a slice changes its base."
         ...
 
-Its name is ``tensors/views/a_slice_shares_memory``. Its docstring is the sentence that it proves. A `Topic` holds what
-its checks have in common: why they matter, where PyTorch defines the behaviour, and the chapter that shows how to
-implement it.
+The name of this check is ``tensors/views/a_slice_shares_memory``. The docstring is the sentence that the check proves.
+A `Topic` holds what its checks have in common: why they matter, where PyTorch defines the behaviour, and the chapter
+that shows how to implement the behaviour.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ LEVELS = (
     "compiled",
     "tools",
 )
-"""The levels, in the order in which a young backend climbs them. The position is the level's number."""
+"""The levels, in the order in which a young backend reaches them. The number of a level is its position."""
 
 Body = Callable[[str], None]
 
 
 class NotOffered(Exception):
-    """The backend does not have an optional ability that a check needs. The message says which."""
+    """The backend does not have an optional ability that a check needs. The message names the ability."""
 
 
-# The messages of a device that has no kernel for an operator or a dtype.
+# How error messages say that the device has no kernel for an operator or a dtype.
 _ABSENT = re.compile(
     r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
 )
@@ -114,7 +114,7 @@ class Topic:
         """Registers a function as a check.
 
         Args:
-            needs: names of abilities in `abilities.ABILITIES`. Without them the check is "not offered".
+            needs: names of abilities in `abilities.ABILITIES`. If the device lacks one, the result is "not offered".
             why, defined, chapter: the values of this check, if they differ from the topic's.
             quick: whether ``--quick`` runs this check too.
         """

@@ -12,19 +12,19 @@ from .registry import LEVELS, all_checks, level_of
 from .runner import BAD, RESULTS, Record
 
 VERSION = "0.1.0"
-_IN_FULL = 12  # the number of failures that the text explains; of all others it gives the names only
+_IN_FULL = 12  # the text explains so many failures; of the others it gives only the names
 
-# A case of a sweep has no function with a docstring. Its metadata is the same for all cases of its kind.
+# What a case of a sweep proves, why it matters, where PyTorch defines it, and the chapter: a case has no docstring.
 _SWEPT = {
     "operators/op": (
-        "The operator gives what the CPU gives, for the samples of PyTorch's op_db.",
-        "A wrong operator raises no error: the model trains, and is worse.",
+        "The operator gives the CPU's results for the samples of PyTorch's op_db.",
+        "A wrong operator often raises no error: the model trains, but it learns worse.",
         "torch/testing/_internal/common_methods_invocations.py",
         "operators",
     ),
     "operators/module": (
-        "The module gives what it gives on the CPU, for the samples of PyTorch's module_db.",
-        "Modules reach fused kernels that plain operators do not.",
+        "The module gives the CPU's results for the samples of PyTorch's module_db.",
+        "Modules call fused kernels that no plain operator calls.",
         "torch/testing/_internal/common_modules.py",
         "operators",
     ),
@@ -35,16 +35,16 @@ _SWEPT = {
         "operators",
     ),
     "operators/deterministic": (
-        "In a deterministic program, the operator raises PyTorch's alert (with warn_only it warns and computes), or "
-        "gives the same bits every time.",
-        "A user who asks for deterministic algorithms cannot see that an operator ignores it: two trainings differ, "
-        "and nothing says why.",
+        "In a deterministic program, the operator raises PyTorch's alert (with warn_only it warns and computes), or it "
+        "gives the same bits in every run.",
+        "A user who asks for deterministic algorithms cannot see that an operator ignores this: two trainings "
+        "differ, and no message says why.",
         "torch/__init__.py, use_deterministic_algorithms; aten/src/ATen/Context.cpp, alertNotDeterministic",
         "operators",
     ),
     "trains/optimizer": (
-        "The optimizer takes the CPU's steps, for the settings of PyTorch's optim_db.",
-        "On an accelerator an optimizer uses its foreach form by default, and on the CPU it does not.",
+        "The optimizer changes parameters as on the CPU, for the settings of PyTorch's optim_db.",
+        "By default, an optimizer uses its foreach form on an accelerator, and not on the CPU.",
         "torch/testing/_internal/common_optimizers.py",
         "operators",
     ),
@@ -106,7 +106,8 @@ def collect(records: list[Record], facts: dict[str, Any]) -> dict[str, Any]:
 def regressed(record: Record, baseline: dict[str, str]) -> bool:
     """Whether a result is worse than the baseline's. Without a baseline: whether it is bad.
 
-    A check that passed and is not offered any more is worse. A check that the baseline does not name must not be bad.
+    If a check passed in the baseline, every other result is worse. If the baseline does not name the check, or names
+    it as not offered, a bad result is worse.
     """
     known = baseline.get(record["name"])
     if known == "passed":
@@ -120,7 +121,7 @@ def baseline(records: list[Record]) -> str:
 
 
 def read_baseline(path: Path) -> dict[str, str]:
-    """The results that a file of ``baseline`` names. Raises OSError or ValueError for another file."""
+    """The results in a file that ``baseline`` made. Raises OSError or ValueError if the file cannot be read."""
     try:
         known = json.loads(path.read_text())
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Runs the checks in worker processes. A crash or a hang costs one check and its worker.
+"""Runs the checks in worker processes. A check that crashes or hangs ends its worker; the other checks still run.
 
 This module does not import torch.
 """
@@ -29,7 +29,7 @@ WORKER = (sys.executable, "-m", "torch_conformance.worker")
 
 
 class WorkerDied(Exception):
-    """The worker died, or did not answer in time. ``args`` are the result and its detail."""
+    """The worker died, or did not answer in time. ``args`` are the result of the check and its detail."""
 
 
 class Worker:
@@ -80,7 +80,7 @@ class Worker:
 
 
 def ask_once(settings: Record, request: Record, timeout: float = 300) -> Any:
-    """The answer of a new worker to one request."""
+    """The answer of a new worker to one request. Raises WorkerDied if there is none, or if torch cannot be imported."""
     worker = Worker(settings)
     try:
         if error := worker.greeting.get("error"):
@@ -160,9 +160,10 @@ def run(
 
 
 class Results:
-    """A file of records, with one JSON object on each line. Results are appended as they come.
+    """A file of records, with one JSON object on each line. Each result is appended when it arrives.
 
-    A later run with the same header continues the file. Raises ValueError for a file that holds something else.
+    A later run with the same header continues the file. If the header differs, the file starts anew. Raises ValueError
+    for a file that is not made of JSON lines.
     """
 
     def __init__(self, path: Path, header: Record) -> None:

@@ -1,8 +1,8 @@
 """PyTorch's databases of operators, modules and optimizers as checks: the device against the CPU.
 
-The name of a case is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. The cases
-of `mixes`, with operands on two devices, and of `alerts` are swept too. The samples are made on the CPU and copied to
-the device. The results are compared with the CPU's, within the tolerances of `_tolerance`.
+The name of a case is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. A sweep
+also has the cases of `mixes` and of `alerts`. The samples are made on the CPU and copied to the device. The results are
+compared with the CPU's, within the tolerances of `_tolerance`.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def run(name: str, device: str) -> str:
 
 
 def _moved(tree: Any, device: str) -> Any:
-    """The tree on the device. Its tensors keep their strides and offsets, what they share, and lazy conjugation."""
+    """A copy of the tree on the device. Its tensors keep strides, offsets, shared storages, and lazy conjugation."""
     import torch
     from torch.utils._pytree import tree_map
 
@@ -248,10 +248,10 @@ def _compare(actual: Any, expected: Any, device: str, values: bool = True, **tol
     assert len(got) == len(wanted), f"{len(got)} tensors, the CPU gives {len(wanted)}"
     for a, e in zip(got, wanted, strict=True):
         if e.numel() == 0 and values:
-            continue  # the CPU leaves a result without elements if nothing needs it later, such as statistics
+            continue  # the CPU gives no elements for a result that nothing needs, such as the statistics of a norm
         assert a.shape == e.shape, f"shape {tuple(a.shape)}, the CPU's {tuple(e.shape)}"
         assert a.dtype == e.dtype, f"dtype {a.dtype}, the CPU's {e.dtype}"
-        assert e.device.type != "cpu" or torch.device(device).type in (a.device.type, "cpu"), f"on {a.device}"
+        assert e.device.type != "cpu" or torch.device(device).type in (a.device.type, "cpu"), f"a result on {a.device}"
         if values:
             torch.testing.assert_close(a, e, check_device=False, equal_nan=True, **tolerance)
 
@@ -346,7 +346,7 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
         try:
             torch.manual_seed(1)
             expected = call("cpu")
-            if form in ("conj", "neg"):  # the CPU itself is wrong in a few operators, such as max_pool1d
+            if form in ("conj", "neg"):  # with lazy operands, the CPU is wrong in max_pool1d and others
                 torch.manual_seed(1)
                 expected = call("cpu", *_resolved((input, args, kwargs)))
         except Exception as error:

@@ -1,7 +1,7 @@
 """A worker process. It runs the checks that standard input names, one JSON object on each line, and answers each.
 
 The answers go to the original standard output. The output of checks goes to standard error. If the process dies, the
-runner reads the reason there.
+runner reads the reason from standard error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def why_missing(device: str) -> str:
 
     try:
         if torch.device(device).type != device:
-            return f"PyTorch gives the type {torch.device(device).type!r} to {device!r}."
+            return f"PyTorch reads {device!r} as the type {torch.device(device).type!r}."
         torch.empty(0, device=device)
     except Exception as error:
         return _message(error).splitlines()[0]
@@ -65,7 +65,7 @@ def main() -> None:
         try:
             import torch
 
-            # Checks are small, and the runner has a worker for every core.
+            # Checks are small, and several workers run at the same time.
             torch.set_num_threads(settings.get("threads", 1))
             greeting = {"torch": torch.__version__}
         except BaseException as error:

@@ -14,7 +14,7 @@ Ranks = Callable[..., dict[int, tuple[Any, str | None]]]
 
 
 def train(device: torch.device) -> list[float]:
-    torch.manual_seed(dist.get_rank())  # DDP starts from the parameters of rank 0 all the same
+    torch.manual_seed(dist.get_rank())  # DDP copies the parameters of rank 0 to all ranks, so the seeds may differ
     model = DistributedDataParallel(torch.nn.Linear(4, 2).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):

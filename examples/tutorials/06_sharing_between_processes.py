@@ -9,8 +9,8 @@ import torch.multiprocessing as mp
 def double(requests, replies) -> None:
     for tensor in iter(requests.get, None):
         tensor.mul_(2)
-        replies.put(tensor.sum().item())  # .item() waits, so the sender may look now
-        del tensor  # until now the sender's allocator keeps the memory
+        replies.put(tensor.sum().item())  # .item() waits, so the sender may read the tensor now
+        del tensor  # until here the sender's allocator keeps the memory
 
 
 # LITERALINCLUDE END: WORKER
@@ -39,7 +39,7 @@ def main() -> None:
 
     requests.put(None)
     process.join()
-    torch.openreg.ipc_collect()  # without this call it happens before the device would be out of memory
+    torch.openreg.ipc_collect()  # otherwise the memory is freed only when the device runs out of memory
     assert torch.openreg.memory_allocated() == before
     print("all of it came back")
 

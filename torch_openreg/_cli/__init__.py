@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = (error.name or "").split(".")[0]
         if module not in EXTRAS:
             raise
-        # Names all missing modules at once, so that one installation is enough.
+        # The message names all missing packages, so that one installation is enough.
         needed = dict.fromkeys((*NEEDED.get(chosen.command, ()), module))
         missing = [EXTRAS[name] for name in needed if importlib.util.find_spec(name) is None]
         print(
@@ -73,6 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # as in `torch-openreg ops | head`; without this, Python reports it again at the end
+    except BrokenPipeError:  # as in `torch-openreg ops | head`; at its end Python would report the error again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

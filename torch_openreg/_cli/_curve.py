@@ -10,7 +10,7 @@ _BRAILLE_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 
 
 def draw_log_curve(values: Sequence[float], width: int = 64, height: int = 10, ascii_only: bool = False) -> list[str]:
-    """Draws `values` from left to right as lines of text. The scale is logarithmic; the left edge shows its two ends.
+    """Draws `values` from left to right as lines of text. The left edge shows both ends of the logarithmic scale.
 
     `width` and `height` count characters of the drawing without its scale. Values that are not positive and finite are
     left out. `ascii_only` draws with `*`, one dot for each character, for terminals without braille characters.

@@ -1,4 +1,4 @@
-"""The findings of the doctor. Each backend is loaded in a process of its own; words say how that process ended."""
+"""The findings of the doctor. A separate process loads each backend, and a sentence says how that process ended."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ from typing import Any
 from torch_openreg import _loader
 
 LEAVE_OUT = "or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+# The environment variables that the report shows.
+REPORTED_VARIABLES = (
+    r"TORCH_DEVICE_BACKEND_AUTOLOAD|CUDA_VISIBLE_DEVICES|(TORCH_)?OPENREG_\w+|LD_(LIBRARY_PATH|PRELOAD)"
+)
+# The remedy if the cause says what to do.
+FOLLOW_MESSAGE = "Do what the message above says."
 REPORT = f"Report the failure to the authors of {{0}}. Until it is repaired, uninstall {{0}}, {LEAVE_OUT}."
 
 # Each row: a pattern for the message of the innermost exception, what the message means, and what to do.
@@ -87,11 +93,11 @@ class Backend:
 
 @dataclass
 class Run:
-    """The output of a probe."""
+    """The output of a probe, which is one run of ``_probe.py`` in a separate process."""
 
     events: list[dict[str, Any]]
-    status: int
-    """The exit status. It is -N if signal N ended the process, and 0 if the process did not end in time."""
+    status: int | None
+    """The exit status. It is -N if signal N ended the process, and None if the process did not end in time."""
     stack: str
     output: str
 
@@ -130,7 +136,7 @@ class Doctor:
                 "first": first,
                 "backends": None if backends is None else [(backend.name, backend.value) for backend in backends],
             }
-            # Files and not pipes, because a grandchild that a backend leaves behind would keep a pipe open.
+            # The output goes to a file. A pipe would stay open as long as a process that a backend has started lives.
             with (folder / "output").open("w") as output:
                 process = subprocess.Popen(
                     [sys.executable, "-c", source.decode(), json.dumps(request)],
@@ -141,9 +147,10 @@ class Doctor:
                     start_new_session=True,
                 )
                 try:
-                    status = process.wait(self.timeout + 180)  # the probe ends itself, unless SIGSTOP suspends it
+                    # The probe ends itself in less time, unless SIGSTOP suspends it.
+                    status: int | None = process.wait(self.timeout + 180)
                 except subprocess.TimeoutExpired:
-                    status = 0
+                    status = None
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -190,7 +197,7 @@ class Doctor:
             return self.explain_error(error, backend, run)
         remedy = REPORT.format(backend.distribution)
         where = run.where + self.frame(run.stack)
-        if "Timeout" in run.stack or run.status == 0:
+        if "Timeout" in run.stack or run.status is None:
             cause = f"hangs: no end after {self.timeout:g} s {where}"
         elif run.status < 0:
             said = re.search(r"what\(\): +(.+)", run.output)
@@ -200,7 +207,10 @@ class Doctor:
         return Failure(cause, remedy, details)
 
     def frame(self, stack: str) -> str:
-        """The line of the backend at which faulthandler's stack ends."""
+        """The innermost line of ``stack`` that is neither PyTorch's nor the standard library's; "" if there is none.
+
+        ``stack`` is the text of faulthandler, which prints the innermost frame of a thread first.
+        """
         standard = (str(self.torch["folder"]), "<", sysconfig.get_path("stdlib"))
         for file, line in re.findall(r'File "([^"]+)", line (\d+)', stack):
             if not file.startswith(standard) or re.search("(site|dist)-packages/(?!torch/)", file):
@@ -213,10 +223,8 @@ class Doctor:
         else:
             name = run.facts("is_available")["module"]
             failure = Failure(f"{name}.is_available() is False", "", run.output.strip())
-        if not failure.remedy.startswith("As"):
-            failure.remedy = (
-                f"Remove this cause, or check the hardware and the driver that {backend.distribution} needs."
-            )
+        if failure.remedy != FOLLOW_MESSAGE:
+            failure.remedy = f"Repair this cause. Check the hardware and the driver that {backend.distribution} needs."
         failure.cause = f"loads, but finds no device: {failure.cause}"
         return failure
 
@@ -230,8 +238,8 @@ class Doctor:
             cycle = " -> ".join(modules[modules.index(partial[1]) :])
             return Failure(
                 f"circular import: {cycle}",
-                f"The authors of {backend.distribution} can give the entry point a module of its own, which imports "
-                f"nothing at its top; until then import torch first, {LEAVE_OUT}.",
+                f"Import torch first, {LEAVE_OUT}. The authors of {backend.distribution} can repair this: they give "
+                "the entry point a module of its own, which imports nothing at its top.",
                 details,
             )
         for pattern, cause, remedy in DIAGNOSES:
@@ -248,10 +256,10 @@ class Doctor:
             )
         if kind == "ModuleNotFoundError" and name:
             return Failure(f"missing module: {name}", f"Install {name}, which {backend.distribution} needs.", details)
-        # The message of our own backend says already what to do.
+        # The message of torch_openreg itself says what to do.
         outer = error["chain"][0]
         if outer["type"] == "BackendLoadError":
-            return Failure(outer["message"].partition(". `python -m")[0], "As the message says.", details)
+            return Failure(outer["message"].partition(". `python -m")[0], FOLLOW_MESSAGE, details)
         return Failure(f"{kind}: {message}", REPORT.format(backend.distribution), details)
 
     def report(self) -> dict[str, Any]:
@@ -276,12 +284,7 @@ class Doctor:
                 "failure": torch_failure and asdict(torch_failure),
             },
             "environment": {
-                name: value
-                for name, value in sorted(os.environ.items())
-                if re.fullmatch(
-                    r"TORCH_DEVICE_BACKEND_AUTOLOAD|CUDA_VISIBLE_DEVICES|(TORCH_)?OPENREG_\w+|LD_(LIBRARY_PATH|PRELOAD)",
-                    name,
-                )
+                name: value for name, value in sorted(os.environ.items()) if re.fullmatch(REPORTED_VARIABLES, name)
             },
             "backends": [asdict(backend) for backend in backends],
             "conflicts": conflicts,
@@ -306,7 +309,7 @@ def describe(point: EntryPoint) -> Backend:
 
 
 def guilty(run: Run, backends: Sequence[Backend]) -> Backend | None:
-    """The backend in which a run with all backends ended."""
+    """The backend that the run loaded last: the run with all backends ended in it."""
     name = run.facts("load").get("backend")
     return next((backend for backend in backends if backend.name == name), None)
 
@@ -339,7 +342,7 @@ def demangle(symbol: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The output of a probe. Its backends may print anything, and a lot of it."""
+    """The first 100,000 bytes of a file as text, or "" if there is no file. The bytes may be no valid text."""
     return path.read_bytes()[:100_000].decode(errors="backslashreplace") if path.exists() else ""
 
 

@@ -40,7 +40,8 @@ class Probe:
     def tell(self, step: str, **facts: Any) -> None:
         self.events.write(json.dumps({"step": step, **facts}) + "\n")
         self.events.flush()
-        # Not a Python thread, so that it works while the interpreter is held. It does not limit the rest of torch.
+        # faulthandler's timer needs no Python thread, so it works while the backend holds the interpreter. A step that
+        # does not belong to a backend gets 60 seconds more.
         limit = self.request["timeout"] + (0 if step in ("load", "call", "is_available") else 60)
         faulthandler.dump_traceback_later(limit, exit=True, file=self.stack)
 
@@ -59,11 +60,11 @@ class Probe:
             self.tell("end", privateuse1=claimed(torch), simulated=simulated(), model=model())
         except BaseException as error:  # also SystemExit
             self.tell("error", **describe(error))
-        # Without the exit handlers of other packages.
+        # Ends the process without the exit handlers of other packages.
         os._exit(0)
 
     def entry_points(self, **parameters: Any) -> Any:
-        """importlib.metadata.entry_points, without the backends that take no part."""
+        """Like importlib.metadata.entry_points, but with only the backends that ``request`` names."""
         points = _read_entry_points(**parameters)
         if parameters != {"group": "torch.backends"}:
             return points
@@ -71,7 +72,7 @@ class Probe:
         return [Watched(point, self) for point in points if wanted is None or [point.name, point.value] in wanted]
 
     def ask(self, module: Any) -> None:
-        """Whether the device is available; if not, the reason."""
+        """Tells whether the device of ``module`` is available; if not, why. Does nothing without is_available."""
         if not callable(getattr(module, "is_available", None)):
             return
         self.tell("is_available", module=str(getattr(module, "__name__", module)))
@@ -85,7 +86,7 @@ class Probe:
 
 
 class Watched:
-    """An entry point that records the result of its call."""
+    """An entry point that tells the probe when it is loaded and called, and what that changed."""
 
     def __init__(self, point: importlib.metadata.EntryPoint, probe: Probe) -> None:
         self.point = point
@@ -114,7 +115,7 @@ class Watched:
                 privateuse1=claimed(torch),
             )
             modules = [getattr(torch, name) for name in sorted(set(vars(torch)) - before[2])]
-            # As the device "cuda", ours gives torch no new module, but returns one.
+            # With the device "cuda", torch_openreg's function adds no module to torch, but returns one.
             for module in modules if result is None or result in modules else [*modules, result]:
                 self.probe.ask(module)
             return result

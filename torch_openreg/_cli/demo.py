@@ -2,7 +2,7 @@
 
 The training is `train_digits.py`, a script that imports only torch. It runs once for each device, each time in a
 separate process, because a process that computes on both devices gets a second OpenMP team, which slows every small
-kernel. The two processes take turns epoch by epoch, so that neither is timed while the other computes.
+kernel. The two processes take turns after each epoch, so that neither is timed while the other computes.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="openreg-demo-")))
         data = folder / "digits.pt"
         torch.save(train_digits.load_digits(), data)
-        # The reference is PyTorch alone: the process that trains on the CPU does not even load this package.
+        # The reference is PyTorch alone: the process that trains on the CPU does not load this package.
         device = Training(args.device, folder / "device", data, args, autoload=True)
         cleanup.callback(device.close)
         cpu = Training("cpu", folder / "cpu", data, args, autoload=False)
@@ -170,11 +170,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         return text
 
     parser.add_argument("--epochs", type=positive, default=20, metavar="N", help="default: %(default)s")
-    parser.add_argument("--device", default="openreg", help="what to compare with the CPU (default: %(default)s)")
+    parser.add_argument("--device", default="openreg", help="the device to compare with the CPU (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
     # On so small a network a second thread gains little. It costs a factor of eight if another program needs its
     # processor, because at every parallel region the first thread then waits until the second one is scheduled again.
-    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="that compute (default: %(default)s)")
+    parser.add_argument(
+        "--threads", type=positive, default=1, metavar="N", help="compute threads (default: %(default)s)"
+    )
     parser.add_argument("--plot", type=writable, metavar="FILE", help="write the curves as an image (.png, .svg, .pdf)")
     parser.add_argument("--save", type=writable, metavar="FILE", help="keep the model that the device trained")
     args = parser.parse_args(argv)
@@ -183,7 +185,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
         suffix = Path(args.plot).suffix[1:]
         if suffix not in FigureCanvasAgg.get_supported_filetypes():
-            parser.error(f"argument --plot: no image format is named {suffix!r}; take .png, .svg or .pdf")
+            parser.error(f"argument --plot: no image format is named {suffix!r}; use .png, .svg or .pdf")
     return args
 
 
@@ -210,7 +212,7 @@ def train(console: Console, device: Training, cpu: Training, epochs: int) -> Non
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("epoch", total=epochs)
         for epoch in range(1, epochs + 1):
-            # The first process changes, so that neither always finds the processor as the other has left it.
+            # The order alternates, so that neither process always runs first.
             for run in (device, cpu) if epoch % 2 else (cpu, device):
                 run.train_epoch()
             if epoch == 1:

@@ -1,4 +1,4 @@
-"""``torch-openreg doctor``: which backends ``import torch`` loads here, which ones fail, why, and what to do.
+"""``torch-openreg doctor``: says which backends ``import torch`` loads here, which ones fail, why, and what to do.
 
 The doctor examines every distribution with an entry point in the group ``torch.backends``. It imports no backend into
 this process. Each backend is loaded in a separate process, because it may hang or kill that process.
@@ -20,7 +20,7 @@ from torch_openreg._cli.models import text
 
 
 def device_line(simulated: str | None) -> str:
-    """The first line of the report. It says "simulated", so that nobody takes the device for a GPU."""
+    """The first line of the report. It says "simulated", because the device is no GPU."""
     # LEFT OUT OF A NEW BACKEND START: the face cuda
     if simulated == "cuda":
         return "Device: cuda, simulated by torch_openreg (TORCH_OPENREG_AS=cuda). This is not a GPU."

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 from torch_openreg import _page
 
 MB = 1e6
-COLUMNS = 400  # of each picture
-SERIES = 9  # in each picture; one more series has the rest
+COLUMNS = 400  # the points in time of each picture
+SERIES = 9  # the groups of each picture; one more has the rest of the memory
 
-# Part of a file's path, name of a function or "" -> the purpose of memory that is allocated below it. The first row
-# that matches any frame is used.
+# Part of a file's path, name of a function ("": any) -> the purpose of the memory. A row matches if any frame of the
+# allocation's stack matches. The first row that matches is used.
 CATEGORIES = (
     ("torch/optim/", "", "optimizer state"),
     ("torch/autograd/", "", "backward: gradients"),
@@ -56,7 +56,7 @@ class Block(NamedTuple):
 
     @property
     def category(self) -> str:
-        """The purpose of the memory, found from where it was allocated."""
+        """The purpose of the memory: the stack of the allocation decides."""
         if self.is_old:
             return BEFORE
         for path, function, category in CATEGORIES:
@@ -79,7 +79,7 @@ def line_of(frames: list[dict[str, Any]]) -> str:
 
 
 def _without(segments: dict[int, int], begin: int, end: int) -> dict[int, int]:
-    """The segments, as sizes by address, without the addresses from ``begin`` to ``end``."""
+    """The segments (address -> size) without the addresses from ``begin`` to ``end``."""
     rest = {}
     for address, length in segments.items():
         for first, last in ((address, min(begin, address + length)), (max(end, address), address + length)):
@@ -259,7 +259,7 @@ def _series(device: Device, key: Callable[[Block], str], steps: list[int]) -> li
 
 
 def _segments(device: Device) -> str:
-    """Each segment as a bar of its blocks."""
+    """The 40 largest segments as HTML: each is a bar of its blocks."""
     bars = []
     for segment in sorted(device.segments, key=lambda each: -each["total_size"])[:40]:
         total = segment["total_size"]
@@ -336,10 +336,10 @@ def page(devices: Sequence[Device]) -> str:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads a snapshot. It has only numbers, strings and containers, so nothing that a file names is imported."""
+    """Reads a snapshot, which has only numbers, strings and containers. Raises if a file names a class or function."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which no snapshot does")
+        raise pickle.UnpicklingError(f"the file names {module}.{name}, and no snapshot names a class or function")
 
 
 def load(file: Path) -> list[Device]:

@@ -14,7 +14,7 @@ _UNITS = ((30, "GiB"), (10, "KiB"), (0, "bytes"))
 
 
 def text(name: str, value: Any) -> str:
-    """The value of a property, for people."""
+    """The value of a property as text, with its unit."""
     unit = _models.PROPERTIES[name]
     if value is None:
         return "-"
@@ -27,7 +27,7 @@ def text(name: str, value: Any) -> str:
 
 
 def restrictions(model: _models.Model) -> list[tuple[str, str]]:
-    """What a model refuses, in words, with the sources: (what, source)."""
+    """What a model refuses: pairs of a sentence and its source."""
     rows = []
     if model.only_operators:
         count = len(model.only_operators["operators"])

@@ -19,7 +19,7 @@ import torch_openreg
 
 
 def main(argv: Sequence[str]) -> int:
-    """Writes the project and returns 0. Returns 1, with a sentence, if the name or the folder cannot be used."""
+    """Writes the project and returns 0. Prints an error and returns 1 if the name or the folder cannot be used."""
     parser = argparse.ArgumentParser(
         prog="torch-openreg new",
         description="Writes a PyTorch backend for a device of your own, as a project that builds and passes its tests.",
@@ -55,7 +55,7 @@ def _sources(stack: ExitStack) -> Path:
     package = Path(torch_openreg.__file__).parent
     if (package.parent / "new_backend" / "writing.py").exists():
         return package.parent
-    archive = min(package.rglob("sources.zip"))  # a wheel has one with each build, and all have the same contents
+    archive = min(package.rglob("sources.zip"))  # a wheel has one for each PyTorch, all with the same contents
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     with zipfile.ZipFile(archive) as sources:
         for member in sources.infolist():

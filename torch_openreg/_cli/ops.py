@@ -1,9 +1,9 @@
 """``torch-openreg ops``: lists the route of each operator on the device.
 
-A route is the way by which a call reaches its kernel: which kind of kernel the dispatcher of this process calls.
+A route is the way by which a call reaches its kernel: the kind of kernel that the dispatcher of this process calls.
 
-Nothing is listed here by hand. The command reads PyTorch's dispatch tables, with the source file of each registration.
-So it also shows kernels that a program has added.
+No operator is listed here by hand. The command reads PyTorch's dispatch tables, with the source file of each
+registration. So it also shows kernels that a program has added.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Operator(NamedTuple):
 
 
 def entry(table: str, key: str) -> tuple[str, str]:
-    """What a dispatch table has for a key: the source of the kernel, and its kind; empty if there is no kernel."""
+    """The source and the kind of the kernel that a dispatch table has for a key. Both are "" if there is no kernel."""
     found = re.search(rf"^{key}: (.*) \[(.*)\]$", table, re.MULTILINE)
     return (found[1].removeprefix("registered at "), found[2]) if found else ("", "")
 
@@ -107,7 +107,7 @@ def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Op
         queueable = route in ("native", "structured", "unboxed", "registered fallback", "fallback")
         base, _, overload = rest.partition(".")
         queued = queueable and _C._is_queueable(f"{namespace}::{base}", overload)
-        # Relative to the sources of this backend or of PyTorch. PyTorch's paths are those of its build machine.
+        # Makes the path relative to the sources. PyTorch's paths are those of the machine that built PyTorch.
         yield Operator(name, route, queued, re.sub(r"^(\.\./)+|^.*/pytorch/pytorch/|^/.*/(?=csrc/)", "", source))
 
 

@@ -1,7 +1,7 @@
 """``torch-openreg run``: runs a program with the settings of the simulated devices that the options give.
 
-This process becomes ``python program ...`` with the environment variables set, so the effect is as if the user had set
-them. If the program cannot be found, Python's own error says so.
+This process becomes ``python program ...`` with the environment variables set, as if the user had set the variables.
+If the program cannot be found, Python prints its own error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """``torch-openreg trace FILE``: says in words what a trace of ``torch.profiler`` shows.
 
 ``export_chrome_trace`` or ``tensorboard_trace_handler`` wrote the file, on this device or on CUDA. To see the trace,
-open the file at https://ui.perfetto.dev or chrome://tracing. This command answers the first questions of a user.
+open the file at https://ui.perfetto.dev or chrome://tracing. This command prints how busy the streams were, the gaps,
+the waits, the copies and the kernels.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _arguments(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 class Trace:
-    """The events of a trace file, grouped by where they happened."""
+    """The events of a trace file, grouped by thread of the host and by stream of the device."""
 
     def __init__(self, file: Path) -> None:
         data = file.read_bytes()
@@ -164,7 +165,7 @@ def activity(events: list[Event], begin: float, end: float) -> list[tuple[str, f
 
 
 def summarise(trace: Trace) -> dict[str, Any]:
-    """The answers, in the form that ``--json`` prints. Times are in microseconds."""
+    """The findings, in the form that ``--json`` prints. Times are in microseconds."""
     everything = [*trace.host, *trace.device]
     begin = min((event.begin for event in everything), default=0.0)
     end = max((event.end for event in everything), default=0.0)

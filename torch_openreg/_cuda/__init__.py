@@ -4,8 +4,8 @@ PyTorch's modules use attributes of ``torch._C`` that its C++ code provides. Her
 them, with CUDA's meaning. Some modules of PyTorch looked for these attributes when they were imported, and made
 dummies; these modules are executed again.
 
-Rule: PyTorch's own Python runs. A function of it is replaced only if there is no other way. REPLACED lists these
-functions, with the reason.
+Rule: PyTorch's own Python code runs. A function of PyTorch is replaced only if there is no other way. REPLACED lists
+the replaced functions, with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies to and from several devices: the functions of torch/csrc/cuda/python_comm.cpp, as comm.cpp has without NCCL.
+"""Copies to and from several devices: the functions of torch/csrc/cuda/python_comm.cpp, as comm.cpp without NCCL.
 
 The messages are those of comm.cpp. No function waits for a device: streams order these copies as they order any copy.
 """
@@ -132,7 +132,7 @@ def _scatter_out(tensor: Tensor, out: Sequence[Tensor], dim: int, streams: Strea
 
 
 def _enter(entered: contextlib.ExitStack, streams: Streams, index: int, device: int) -> None:
-    """Makes the stream of a chunk the current stream, instead of an earlier chunk's. A chunk may have no stream."""
+    """Makes the stream of a chunk, if it has one, the current stream instead of the stream of an earlier chunk."""
     stream = streams[index] if streams and index < len(streams) else None
     if stream is None:
         return

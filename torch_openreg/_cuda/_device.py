@@ -13,7 +13,7 @@ from torch_openreg import _C
 
 
 def _init() -> None:
-    """Starts the device. torch.cuda._lazy_init() calls it, before the calls that were queued until then."""
+    """Starts the device. torch.cuda._lazy_init() calls this function before the calls that were queued until then."""
     if _C._count_devices() == 0:
         raise RuntimeError("No CUDA GPUs are available")
     _C._init()
@@ -37,11 +37,11 @@ def _exchange_device(device: int) -> int:
 
 
 def _maybe_exchange_device(device: int) -> int:
-    return _exchange_device(device)  # a function of its own, because dynamo has a handler for each of the two names
+    return _exchange_device(device)  # two functions, because dynamo has a handler for each of the two names
 
 
 def _arch_flags() -> str | None:
-    """The architecture that PyTorch "was built for": that of the device, because the kernels run on every device."""
+    """Says that PyTorch was built for the device's architecture, because the kernels run on every device."""
     if not _C._get_device_count():
         return None
     properties = _C._get_device_properties(0)

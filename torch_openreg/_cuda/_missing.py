@@ -96,7 +96,7 @@ def _get_pynvml_handler(device: Any = None) -> NoReturn:
     raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed or it can't be imported.")
 
 
-_NVML = "NVML knows the GPUs of the machine, and these devices are none of them: as where it is not installed"
+_NVML = "NVML knows only the GPUs of the machine, so the functions behave as if NVML were not installed"
 
 # Rows of _cuda.REPLACED.
 REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (

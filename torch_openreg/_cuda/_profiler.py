@@ -17,10 +17,10 @@ _NVTX = {
 
 
 class _Nvtx(ModuleType):
-    """torch._C._nvtx. Ranges are those of torch.profiler. Functions return the numbers of NVTX with a tool attached."""
+    """torch._C._nvtx. Ranges are those of torch.profiler. The results are those of NVTX with a tool attached."""
 
     def __getattr__(self, name: str) -> Any:
-        from torch_openreg.openreg import nvtx  # now: it takes functions from torch.cuda, which are not there before
+        from torch_openreg.openreg import nvtx  # uses functions that torch.cuda has only later
 
         if name in _NVTX:
             return getattr(nvtx, _NVTX[name])
@@ -28,7 +28,7 @@ class _Nvtx(ModuleType):
 
     @staticmethod
     def deviceRangeStart(message: str, stream: int) -> object:
-        """Does nothing: a range on a stream follows from the kernels that a range of the host starts."""
+        """Does nothing: the profiler finds a range on a stream from the kernels that a range of the host starts."""
 
     @staticmethod
     def deviceRangeEnd(handle: object, stream: int) -> None:

@@ -120,7 +120,7 @@ class _CudaArrayInterface(property):
 
 
 def install() -> None:
-    """Installs the rest, which is no attribute of torch._C: types written in C, and the registry of pickling."""
+    """Installs the parts that are no attributes of torch._C: types written in C, and the registry of pickling."""
     for tensor_type in torch._tensor_classes:
         # torch.cuda.FloatTensor and similar types: every build has them, and a CPU build refuses them.
         if tensor_type.is_cuda:
@@ -137,7 +137,7 @@ SUPPLIED: dict[str, Any] = {
 }
 
 _COMPILED_OUT = "a method of torch._C.StorageBase whose part for CUDA is compiled out"
-_ADDRESS = "it would give an address of the simulated device to a library that takes it for a GPU's"
+_ADDRESS = "it would give an address of the simulated device to a library that expects an address of a GPU"
 
 REPLACED: tuple[tuple[str, str, Any, str], ...] = (
     ("torch:UntypedStorage", "__new__", staticmethod(_new), _COMPILED_OUT),

@@ -1,4 +1,4 @@
-"""The code that inductor generates: the CPU's loops in C++, kernels that launch them, and Python that calls these."""
+"""The code that inductor generates: the CPU's loops in C++, kernels that launch them, and Python that calls kernels."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _operands(function: str, args: common.KernelArgs) -> list[str]:
 
     for inplaced in unique(args.inplace_buffers.values()):
         if not isinstance(inplaced, common.RemovedArg):
-            # A fused kernel may make the buffer itself, and then update it: nothing in it is read before it is written.
+            # A fused kernel may make the buffer and then update it. It reads nothing there that it has not written.
             is_made_here = inplaced.other_names[0] in args.output_buffers
             add(inplaced.other_names[-1], inplaced.inner_name, "write" if is_made_here else "update")
     for buffer, name in args.input_buffers.items():
@@ -190,7 +190,7 @@ class _DeviceCalls:
             line = line.replace(f"device='{device_type}', dtype={dtype}", f"{dtype}", 1)
         return line
 
-    # standalone_compile tunes the kernels of Triton while it compiles. The device has none.
+    # standalone_compile tunes Triton kernels while it compiles. The device has no Triton kernels.
     def write_triton_header_once(self) -> None:
         pass
 
@@ -202,7 +202,7 @@ class _DeviceCalls:
     ) -> None:
         device = device or V.graph.get_current_device_or_throw()
         if device.type == device_type:
-            device = torch.device("cpu")  # a plain call of the kernel: the kernel finds its stream itself
+            device = torch.device("cpu")  # generates a plain call: the kernel finds its stream itself
         super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **kwargs)  # type: ignore[misc]
 
 
@@ -241,7 +241,7 @@ class OpenRegCppWrapper(cpp_wrapper_cpu.CppWrapperCpu):
 # LITERALINCLUDE START: REGISTER
 def register() -> None:
     """Makes inductor generate code for the device."""
-    # The first call registers PyTorch's overrides, also for the type "cuda". It comes first, so that ours replace them.
+    # This call registers PyTorch's overrides, also for the type "cuda". Our registration afterwards replaces these.
     common.get_device_op_overrides("cpu")
     common.register_device_op_overrides(device_type, OpenRegDeviceOpOverrides())
     common.register_backend_for_device(

@@ -1,7 +1,7 @@
 """The facts on which a compiled graph depends besides the graph and PyTorch: a part of inductor's cache key."""
 
 import hashlib
-import pathlib  # not `from pathlib import Path`: install_config_module() takes a class for a group of settings
+import pathlib  # not `from pathlib import Path`: install_config_module() reads each class here as a group of settings
 import sys
 
 from torch.utils._config_module import install_config_module

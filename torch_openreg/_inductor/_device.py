@@ -28,7 +28,7 @@ class OpenRegInterface(interfaces.DeviceInterface):
     Stream = openreg.Stream
 
     class Worker:
-        """For the processes that compile, which must not start the device: they get the properties from the parent."""
+        """For inductor's compile processes. They must not start the device, so the parent sends them its properties."""
 
         @staticmethod
         def set_device(device: int) -> None:
@@ -78,8 +78,8 @@ class OpenRegInterface(interfaces.DeviceInterface):
 def make_traceable() -> None:
     """Lets dynamo trace ``current_stream()``, ``Stream()`` and ``stream()`` of ``torch.openreg``.
 
-    The first two call C++, which dynamo cannot look into. What takes its place here is known to dynamo, which also
-    makes a guard of ``current_device_index()``: with another current device, the function is compiled again.
+    The first two call C++ functions, which dynamo cannot trace. The substitutes below call functions that dynamo
+    traces. For ``current_device_index()`` dynamo makes a guard: with another current device it compiles again.
     """
 
     @torch.compiler.substitute_in_graph(_C._get_device, skip_signature_check=True)
@@ -100,11 +100,11 @@ def make_traceable() -> None:
 
 def register() -> None:
     """Registers the device with dynamo, under its type and under the name of each device."""
-    interfaces.get_registered_device_interfaces()  # registers PyTorch's own, which may have our name (type "cuda")
+    interfaces.get_registered_device_interfaces()  # registers PyTorch's, of which one may have our type ("cuda")
     interfaces.register_interface_for_device(device_type, OpenRegInterface)
     for index in range(openreg.device_count()):
         interfaces.register_interface_for_device(f"{device_type}:{index}", OpenRegInterface)
-    if device_type != "cuda":  # which PyTorch has registered
+    if device_type != "cuda":  # PyTorch has registered "cuda"
         register_rng_state()
     register_convolutions()
 

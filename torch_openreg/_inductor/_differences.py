@@ -1,9 +1,9 @@
 """Replaces the decisions of inductor 2.13 that depend on the name of a device and have no registration.
 
 The loops are the CPU's, so the choices about loops must be the CPU's too. But the device is an accelerator, so the
-choices about devices must be as for a GPU: which operand decides the device of a result, device guards, streams. It is
-no solution to append the name to inductor's GPU_TYPES, because the scheduler would then order loops as SIMD backends
-need it, and ask for Triton.
+choices about devices must be as for a GPU: which operand decides the device of a result, device guards, streams. To
+append the name to inductor's GPU_TYPES is no solution: the scheduler would then order loops as SIMD backends need
+them, and inductor would ask for Triton.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ hops = torch.ops.higher_order
 
 
 class _OnCpu:
-    """A view of a node that says that it is on the CPU, for functions that only ask."""
+    """Stands for a node, but says that it is on the CPU. For functions that read the node and do not keep it."""
 
     def __init__(self, node: Any) -> None:
         self._node = node
@@ -68,7 +68,10 @@ def _replaced(original: Callable[..., Any], replacement: Callable[..., Any]) -> 
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 def _forget_cuda(function: Any) -> None:
-    """Makes a function take the device "cuda" for an unknown one: changed in place, because others have kept it."""
+    """Replaces the constant "cuda" in a function, which then treats the device "cuda" as an unknown device.
+
+    The function is changed in place, because other modules hold references to it.
+    """
 
     def replaced(constant: Any) -> Any:
         if isinstance(constant, tuple):
@@ -152,17 +155,18 @@ REPLACED = (
     # kernels are Triton's.
     (scheduler.Scheduler, "speedup_by_combo_kernel", _no_combination),
     (b2b_gemm, "is_b2b_gemm_good_on", _no_two_products),
-    # mode="reduce-overhead" runs without a graph. If the device has CUDA's name, inductor says so.
+    # With mode="reduce-overhead", a program runs without a graph. If the device has CUDA's name, inductor logs why.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
 )
 
-# Inductor writes these in Triton, on each device but the CPU.
+# For these operators inductor generates Triton on each device but the CPU.
 NEED_TRITON = (hops.flex_attention, hops.flex_attention_backward, hops.associative_scan)
 # LITERALINCLUDE END: DIFFERENCES
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
-# For the name "cuda", these choose what is fast or exact in Triton. As on the CPU, a product that is added is rounded
-# before the sum, attention in float32 is fused although TensorFloat-32 is off, and align_random_eager changes nothing.
+# For the name "cuda", these functions choose what is fast or exact in Triton. Without this choice they do as on the
+# CPU: a product that is added is rounded before the sum, attention in float32 is fused although TensorFloat-32 is off,
+# and align_random_eager changes nothing.
 NO_TRITON = (
     *(lowering.add, lowering.addcmul, lowering.addcdiv, lowering.inductor_random),
     *(fuse_attention._sfdp_params_check, replace_random.replace_random),

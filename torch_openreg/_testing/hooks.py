@@ -74,14 +74,14 @@ class PerTestHooks:
                 reports = self._run_here(item, nextitem, run)
             if any(report.failed for report in reports):
                 break
-        # pytest gets the reports of one run: of the first that failed, or else of the last.
+        # pytest gets the reports of one run: the first run that failed, or else the last run.
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def _run_in_child(self, item: pytest.Item, run: int) -> list[pytest.TestReport]:
-        """As _run_here, within pytest's hooks around a test: one of them records the warnings."""
+        """As _run_here, but within pytest's hooks around a test. One of these hooks records the warnings."""
         self._run_of_child = run
         item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         return self._reports

@@ -21,7 +21,7 @@ _EXCUSED = pytest.StashKey[bool]()
 
 @dataclass(frozen=True)
 class _State:
-    blocks: dict[tuple[str, int], dict[str, Any]]  # by the device, or "pinned memory", and the address
+    blocks: dict[tuple[str, int], dict[str, Any]]  # the key: the device or "pinned memory", and the address
     current: tuple[Any, ...]  # the current device, and each device's current stream
 
 
@@ -79,11 +79,11 @@ class Leaks:
             self._kept |= _blocks().keys() - before.keys()
 
     def excuse(self, item: pytest.Item) -> None:
-        """Called for a test that has failed already: what it keeps is no leak."""
+        """Called for a test that has failed already: memory that the test keeps is no leak."""
         item.stash[_EXCUSED] = True
 
     def end(self, item: pytest.Item) -> str:
-        """Describes in words what is not as before the test; "" if everything is."""
+        """Describes what differs from the state before the test; "" if nothing differs."""
         before, self._before = self._before, None
         if before is None or item.stash.get(_EXCUSED, False):
             return ""

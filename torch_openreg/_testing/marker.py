@@ -27,7 +27,7 @@ class Settings:
 
 
 def settings_of(item: pytest.Item) -> Settings:
-    """The settings of all markers of a test; the marker closest to the function wins.
+    """The settings of all markers of a test. The marker closest to the function decides about a setting.
 
     Raises UsageError for a word that the marker does not know.
     """

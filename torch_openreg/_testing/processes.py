@@ -25,8 +25,8 @@ from torch_openreg import openreg
 from torch_openreg._environment import FORK_SERVER
 
 Run = Callable[[pytest.Item, int], list[pytest.TestReport]]
-# What a child sends: its reports and the arguments of pytest_warning_recorded, or why there are none, or why the whole
-# run ends.
+# What a child sends: its reports and the arguments of pytest_warning_recorded, or a text that says why there are no
+# reports, or the exception that ends the whole run.
 Answer = tuple[list[dict[str, Any]], list[dict[str, Any]]] | str | BaseException
 
 
@@ -49,7 +49,7 @@ def _arguments(config: pytest.Config) -> list[str]:
 
 
 class ForkServer:
-    """The side of the user's pytest."""
+    """Starts the server from the user's pytest, and sends it the tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -71,9 +71,10 @@ class ForkServer:
         self._connection = Connection(ours.detach())
 
     def run(self, item: pytest.Item, environment: dict[str, str], run: int) -> list[pytest.TestReport]:
-        """Runs a test once, and returns its reports. If the process dies, the report says of what.
+        """Runs a test once, and returns its reports. If the process dies, the report says how it ended.
 
-        The test's warnings become warnings of this pytest. Raises what ended the whole run, such as pytest.exit().
+        The test's warnings become warnings of this pytest. Raises the exception that ended the whole run, such as that
+        of pytest.exit().
         """
         try:
             self._connection.send((item.nodeid, environment, run))
@@ -104,7 +105,7 @@ def _failure(item: pytest.Item, text: str) -> pytest.TestReport:
 
 
 def serve(session: pytest.Session, run: Run) -> bool:
-    """The side of the server: runs the tests that it is asked for. Returns when nobody can ask any more."""
+    """Runs, in the server, the tests that the user's pytest asks for. Ends the process when that pytest has ended."""
     connection = Connection(int(os.environ.pop(FORK_SERVER)))
     items = {item.nodeid: item for item in session.items}
     if session.config.pluginmanager.hasplugin("tmpdir"):
@@ -156,7 +157,7 @@ class _Warnings:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
-        if when == "runtest":  # pytest tells a new plugin also of the warnings so far, which are of the collection
+        if when == "runtest":  # pytest also tells a new plugin the earlier warnings, which the collection caused
             given = warning_message
             category = given.category
             written = (category.__module__, category.__name__, str(given.message), given.filename, given.lineno)

@@ -25,13 +25,13 @@ if _loader.failure:  # before a library is opened that may be damaged
 from torch_openreg import _C
 from torch_openreg._environment import device_type
 
-from . import _utils as _utils  # torch.load looks for it
+from . import _utils as _utils  # torch.load calls a function of _utils
 from ._names import SUBMODULES as _SUBMODULES
 from ._utils import DeviceLike, _get_device_index, existing_device
 
 
 def init() -> None:
-    """Starts the device. Otherwise the first use starts it. May be called again. As ``torch.cuda.init``.
+    """Starts the device, which otherwise starts at its first use. A second call has no effect. As ``torch.cuda.init``.
 
     Raises RuntimeError in a child that was forked after the device started. Raises RuntimeError if an environment
     variable of the device has a wrong value.
@@ -44,7 +44,7 @@ def _lazy_init() -> None:
     global _initialized, _initializing
     _C._init()
     with _initialization_lock:
-        if _initialized or _initializing:  # a queued call may use the device, and so call this function again
+        if _initialized or _initializing:  # a queued call that uses the device calls this function again
             return
         _initializing = True
         try:
@@ -71,8 +71,8 @@ _queued_calls: list[tuple[Callable[[], object], list[str]]] = []
 def _lazy_call(callable: Callable[[], object], **kwargs: Any) -> None:
     """Calls ``callable()`` now if the device has started, else when it starts. As ``torch.cuda._lazy_call``.
 
-    The arguments ``seed`` and ``seed_all`` are accepted and need no effect: queued calls run in the order in which they
-    were queued, so the last seed wins.
+    The arguments ``seed`` and ``seed_all`` are accepted and have no effect. They are not needed: queued calls run in
+    the order in which they were queued, so the last seed decides.
     """
     with _initialization_lock:
         if is_initialized():
@@ -107,7 +107,7 @@ def _is_in_bad_fork() -> bool:
 
 
 def is_available() -> bool:
-    """Whether there is a device. Does not start it, and never raises. As ``torch.cuda.is_available``."""
+    """Whether there is a device. Does not start the device, and never raises. As ``torch.cuda.is_available``."""
     return device_count() > 0
 
 
@@ -275,10 +275,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        # torch.cuda fills this tuple when the device starts. Here the generators need no start of the device.
+        # torch.cuda fills this tuple when the device starts. The generators of this device exist before its start.
         if name == "default_generators":
             return tuple(_C._get_default_generator(index) for index in range(device_count()))
-        if name == "_gpu_trace":  # the registries of callbacks, which PyTorch's tracer looks for here
+        if name == "_gpu_trace":  # PyTorch's tracer looks for its registries of callbacks here
             return importlib.import_module("torch.cuda._gpu_trace")
         if name in _SUBMODULES:
             return importlib.import_module(f".{name}", __name__)

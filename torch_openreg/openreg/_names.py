@@ -1,7 +1,7 @@
 """The submodule of each public name of ``torch.openreg`` that ``__init__.py`` does not define.
 
-The table is here so that Python can load a submodule at the first use of one of its names: `import torch` would pay for
-modules that are loaded at once. The imports below the table are for type checkers, which cannot follow such loading.
+With this table, Python loads a submodule at the first use of one of its names. To load all submodules at once would
+make `import torch` slower. The imports below the table are for type checkers, which cannot follow such loading.
 Each submodule owns its ``__all__``. tests/test_typing.py compares the table with the imports and with each ``__all__``.
 """
 

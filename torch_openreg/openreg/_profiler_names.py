@@ -1,7 +1,7 @@
 """The device's times in PyTorch's tables by the device's name: ``sort_by="self_openreg_time_total"``.
 
-PyTorch's own names are ``self_device_time_total`` and the like; the tables' heads have the device's name, and PyTorch
-accepts ``cuda`` and ``xpu`` in place of ``device``.
+PyTorch's own names contain ``device``, such as ``self_device_time_total``. The heads of the tables have the device's
+name. For CUDA and XPU, PyTorch also accepts ``cuda`` and ``xpu`` instead of ``device``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMES = (
 
 
 def install() -> None:
-    """Adds the names, once."""
+    """Adds the names with ``openreg`` instead of ``device``. A second call changes nothing."""
     for owner in (FunctionEvent, FunctionEventAvg):
         for name in NAMES:
             setattr(owner, name.replace("device", "openreg"), property(attrgetter(name)))

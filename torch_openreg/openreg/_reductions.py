@@ -2,7 +2,7 @@
 
 A tensor is sent by handle, as on CUDA: in the other process it has the same memory. The sender waits for its current
 stream. It may release the tensor at once, but it must not end before the other process has opened the tensor. After
-that the memory stays valid even if the sender ends; on CUDA it does not.
+that the memory stays valid even if the sender ends. On CUDA the memory then becomes invalid.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def install() -> None:
 
 # LITERALINCLUDE START: GENERATOR PICKLE
 def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
-    """What copying and pickling a generator stores.
+    """What a copy or a pickle of a generator stores.
 
-    Without this function both raise a SystemError for a generator of the device. PyTorch's own function asks every
-    generator except the CPU's for its offset, and a Mersenne twister has no offset.
+    Without this function, copying and pickling raise a SystemError for a generator of the device. PyTorch's own
+    function asks every generator except the CPU's for its offset, and a Mersenne twister has no offset.
     """
     if generator.device.type != device_type:
         return generator.__reduce__()

@@ -1,7 +1,7 @@
 """Methods of ``torch.Tensor`` that PyTorch implements only for the devices it knows.
 
 For tensors of other devices these methods call PyTorch's own. They also call PyTorch's own method for a subclass with
-``__torch_function__``; that method then calls back here with ``__torch_function__`` switched off.
+``__torch_function__``; PyTorch's method then calls these methods again, with ``__torch_function__`` switched off.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _dlpack(original: Any, self: torch.Tensor, *, stream: int | None = -1, **opt
 
 # LITERALINCLUDE START: BACKEND META DEEPCOPY
 def _deepcopy(original: Any, self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    """PyTorch's own method copies the bytes, but not the description that the backend has of them."""
+    """Copies a tensor with its backend metadata. PyTorch's own method copies only the bytes."""
     result = original(self, memo)
     metadata = torch._utils.get_tensor_metadata(self)
     for resolved in ("conj", "neg"):

@@ -57,7 +57,7 @@ def _tensor_type(name: str, dtype: torch.dtype) -> Any:
 
 
 class _DeviceStorage(_LegacyStorage):
-    """Refuses what makes a storage over host memory, with the words of ``torch.cuda``'s storage types."""
+    """Refuses the functions that make a storage of host memory, with the error messages of ``torch.cuda``'s types."""
 
     @classmethod
     def from_buffer(cls, *args: Any, **kwargs: Any) -> Any:

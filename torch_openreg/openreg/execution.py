@@ -1,4 +1,4 @@
-"""Execution modes decide when queued work runs. Launch sites and the debug mode for waits tell the host about it."""
+"""Execution modes: when queued work runs. Launch sites: where it was launched. Debug mode: where the host waits."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def record_launch_sites(enabled: bool = True) -> None:
     """Makes the failure of a queued operator name the line of Python that launched it. Costs about 1 us a launch.
 
     ``enabled`` (default True) switches the recording on or off. It is off at the start, unless
-    TORCH_OPENREG_LAUNCH_TRACEBACK=1. Without it only the traceback helps, which shows the call that waited. Does not
-    wait.
+    TORCH_OPENREG_LAUNCH_TRACEBACK=1. Without the recording, only the traceback helps, and it shows the call that
+    waited. Does not wait.
     """
     _C._record_launch_sites(enabled)
 

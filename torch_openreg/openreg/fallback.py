@@ -1,7 +1,7 @@
 """The policy and the counts for operators that have no kernel of their own on the device.
 
-Such an operator takes the fallback: the CPU's kernel, which runs in place on device memory. It is slower, and otherwise
-the same. To see which of these operators a program uses, or to keep new ones out of it::
+Such an operator takes the fallback: the CPU's kernel runs in place on device memory. The results are the same, and the
+call is slower. The example refuses all but a few of these operators, and prints which of them a program has used::
 
     with torch.openreg.fallback.set_policy("error", allow=["aten::sort.stable", "_foreach_*"]):
         model(x)
@@ -41,8 +41,8 @@ class set_policy:
     """Sets the policy. As a context manager, it restores the previous policy at the end of the block.
 
     ``mode`` is ``"silent"`` (the policy at the start), ``"warn"`` (a UserWarning at the first call of each operator
-    after this) or ``"error"`` (NotImplementedError, which names the operator and how to allow it). Operators of
-    ``allow`` (default: none) stay silent. ``allow`` has names with or without namespace and overload, and shell
+    after ``set_policy``) or ``"error"`` (NotImplementedError, which names the operator and how to allow it). Operators
+    of ``allow`` (default: none) stay silent. ``allow`` has names with or without namespace and overload, and shell
     patterns (``"aten::sort.stable"``, ``"sort"``, ``"_foreach_*"``). Raises ValueError for another mode, and TypeError
     if ``allow`` is one string instead of a list. Does not synchronise.
     """
@@ -66,8 +66,8 @@ class set_policy:
 def counts() -> dict[str, int]:
     """The number of calls of each operator that took the fallback, by ``"aten::name.overload"``.
 
-    The operator with the most calls is first. Calls of all threads count, since the process started or
-    ``reset_counts``. Refused calls do not count. Does not synchronise.
+    The operator with the most calls is first. The calls of all threads count, from the start of the
+    process or from the last ``reset_counts``. Refused calls do not count. Does not synchronise.
     """
     return dict(sorted(_C._fallback_counts(), key=lambda item: (-item[1], item[0])))
 

@@ -1,4 +1,4 @@
-"""Faults on demand: errors and delays of the device that a test asks for, to see how the program reacts.
+"""Faults: errors and delays of the device that a test asks for, to see how the program reacts.
 
 ::
 
@@ -62,10 +62,11 @@ class Count(NamedTuple):
 class inject(contextlib.ContextDecorator):
     """Injects the faults of ``program`` until the end of a block, or during each call of a decorated function.
 
-    The faults meet the calls of all threads. Raises ValueError for a program that cannot be read; the message names the
-    closest words. The end of the block waits for all devices, so that the faults of queued work happen in the block. It
-    raises a failure that was injected into queued work and that no call has raised. It warns with FaultWarning for each
-    fault that never happened; the warning names the line that calls ``inject``.
+    The calls of all threads count, and can get a fault. Raises ValueError for a program that cannot be read; the
+    message names the closest words. The end of the block waits for all devices, so that the faults of queued work
+    happen in the block. If a fault made queued work fail and no call has raised this failure, the end of the block
+    raises it. The end of the block warns with FaultWarning for each fault that never happened; the warning names the
+    line that calls ``inject``.
 
     Raises TypeError for a decorated generator function or ``async def``: its body runs after the call.
     """
@@ -92,7 +93,7 @@ class inject(contextlib.ContextDecorator):
 
     @property
     def counts(self) -> list[Count]:
-        """A Count for each fault, in the order of the program: of now, or of the end of the block. Does not wait."""
+        """A Count for each fault, in the order of the program. After the block: those at its end. Does not wait."""
         if self._handles and not _C._isInBadFork():
             faults = zip(self._faults, self._handles, strict=True)
             self._counts = [Count(fault.text, *_C._count_fault(handle)) for fault, handle in faults]
@@ -119,7 +120,7 @@ class inject(contextlib.ContextDecorator):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        if _C._isInBadFork():  # a child that was forked in the block: it has no device, and the faults are the parent's
+        if _C._isInBadFork():  # a child that was forked in the block has no device, and the faults are its parent's
             self._handles.clear()
             return
         failure = self._wait()
@@ -133,7 +134,7 @@ class inject(contextlib.ContextDecorator):
             raise failure
         for count in counts:
             if count.fired == 0:
-                text = f"The fault {count.text!r} never fired: it met {count.seen} calls that match."
+                text = f"The fault {count.text!r} never fired: there were {count.seen} calls of its kind."
                 warnings.warn_explicit(text, FaultWarning, *self._place)
 
     def _wait(self) -> BaseException | None:
@@ -174,7 +175,7 @@ def _apply_environment() -> None:
 def _warn_at_exit(faults: inject) -> None:
     for count in faults.counts:
         if count.fired == 0:
-            text = f"OPENREG_FAULTS: the fault {count.text!r} never fired: it met {count.seen} calls that match."
+            text = f"OPENREG_FAULTS: the fault {count.text!r} never fired: there were {count.seen} calls of its kind."
             print(text, file=sys.stderr)
 
 

@@ -1,7 +1,8 @@
 """Device memory, as ``torch.cuda.memory``. Sizes are in bytes; the default device is the current device.
 
 ``torch.accelerator.memory`` asks the backend's allocator for its counts; the functions here give them CUDA's names.
-Before the device has started, all counts are 0. Names that CUDA documents with a leading underscore have it here too.
+Before the device has started, all counts are 0. Names that CUDA documents with a leading underscore have the underscore
+here too.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ __all__ = [
 
 
 def empty_cache() -> None:
-    """Returns cached memory, which no tensor occupies, to the system. As ``torch.cuda.empty_cache``.
+    """Returns cached memory, which no tensor uses, to the device. As ``torch.cuda.empty_cache``.
 
     Waits for all devices. ``torch.accelerator.empty_host_cache`` does the same for pinned memory.
     """
@@ -361,7 +362,7 @@ def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = F
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
-    """Pickles ``_snapshot()`` to the file ``filename``; ``augment_with_fx_traces`` has the same meaning there.
+    """Pickles ``_snapshot()`` to the file ``filename``; for ``augment_with_fx_traces`` see ``_snapshot``.
 
     As ``torch.cuda.memory._dump_snapshot``.
     """
@@ -420,7 +421,7 @@ class MemPool(_C._MemPool):
 
     def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
         if allocator is not None:
-            raise NotImplementedError("torch.openreg.MemPool takes no allocator: the device has one of its own.")
+            raise NotImplementedError("torch.openreg.MemPool takes no allocator: the device has only one.")
         super().__init__(use_on_oom, no_split)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:

@@ -6,9 +6,9 @@
     torch.openreg.get_device_properties().name  # "Tesla T4"
 
 A model gives the devices that accelerator's properties, memory and number. The devices also lack what the accelerator
-lacks: dtypes, operators, and dtypes of single operators. They then raise the sentences that PyTorch raises there.
-``python -m torch_openreg models`` lists the models and compares them. Each model is a file, which names the source of
-every value.
+lacks: dtypes, operators, and dtypes of single operators. They then raise the errors that PyTorch raises on that
+accelerator. ``python -m torch_openreg models`` lists the models and compares them. Each model is a file, which names
+the source of every value.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _restricting: _models.Model | None = None  # the model whose restrictions the op
 def device_model(name: str | None) -> None:
     """Makes the devices of this process represent an accelerator.
 
-    ``name`` is a model, such as ``"cuda-a100"``, or a file, such as ``"my.json"``. None removes a model that refuses
-    nothing. OPENREG_DEVICE_MEMORY and OPENREG_DEVICE_COUNT win over the model's numbers. The memory (in bytes) is a
-    limit, and is not reserved. Does not synchronise.
+    ``name`` is a model, such as ``"cuda-a100"``, or a file, such as ``"my.json"``. None removes the model, if it
+    refuses nothing. OPENREG_DEVICE_MEMORY and OPENREG_DEVICE_COUNT replace the model's numbers. The memory (in bytes)
+    is a limit, and is not reserved. Does not synchronise.
 
     Raises RuntimeError after the first use of a device. Raises RuntimeError for a second model if the first one refuses
     something, because the operators of the process keep their refusals. Raises ValueError for an unknown name of
@@ -90,7 +90,7 @@ def _restrict(model: _models.Model) -> None:
     for each in model.absent_dtypes:
         dtype, error = getattr(torch, each["dtype"]), _models.ERRORS.index(each["error"])
         _C._refuse_dtype(dtype, error, each["message"])
-        rows["aten::view.dtype"].append(("dtype", [dtype], error, each["message"]))  # makes neither memory nor a result
+        rows["aten::view.dtype"].append(("dtype", [dtype], error, each["message"]))  # makes no memory
         if each["dtype"] == "float64":
             _print_in_float32()
     for operator, refusals in rows.items():

@@ -1,8 +1,9 @@
-"""The begin and the end of the part of a program that an outside profiler records, as ``torch.cuda.profiler``.
+"""Marks the part of a program that an outside profiler records, as ``torch.cuda.profiler``.
 
-On CUDA the profiler is Nsight Systems. Here it is the environment variable ``TORCH_OPENREG_TRACE=FILE``: the part from
-``start()`` to ``stop()`` is written to that file as a trace of ``torch.profiler``. A program that marks its part for
-CUDA's tools therefore needs no change. Without the variable the marks have no effect, as on CUDA without a profiler.
+On CUDA the outside profiler is Nsight Systems. Here the environment variable ``TORCH_OPENREG_TRACE=FILE`` takes its
+place: the part from ``start()`` to ``stop()`` is written to that file as a trace of ``torch.profiler``. A program that
+marks its part for CUDA's tools therefore needs no change. Without the variable the marks have no effect, as on CUDA
+without a profiler.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ def start() -> None:
             "torch.openreg.profiler.start() was called while torch.profiler records, and there is one recording at a "
             "time. Unset TORCH_OPENREG_TRACE, or end the other profile first"
         )
-    # A profile of one thread could end on that thread only, which the end of the program is not.
+    # A profile of one thread can only end on that thread, but the exit handler may run on another thread.
     every_thread = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     recording = torch.profiler.profile(experimental_config=every_thread)
     recording.start()
     _part = _Part(recording, file)
-    atexit.register(stop)  # PyTorch's profiler ends the process with SIGSEGV if nobody stops it
+    atexit.register(stop)  # a profiler that is not stopped ends the process with SIGSEGV
 
 
 def stop() -> None:

@@ -1,4 +1,4 @@
-"""The sanitizer finds races, reads of unwritten bytes, accesses out of bounds, and leaks, and names their lines.
+"""The sanitizer finds races, reads of unwritten bytes, accesses out of bounds, and leaks. It names the lines.
 
 ::
 
@@ -11,8 +11,8 @@ Checks:
 
 - ``race`` finds two accesses to one byte that nothing orders. At least one is a write, and they are on two streams, or
   on a stream and on the host. It also finds a tensor that is freed while another stream may use it, and pinned memory
-  that the host reads or overwrites too early. It looks at the order that the program asks for, so it finds a race in
-  every execution mode.
+  that the host reads or overwrites too early. The check compares the accesses with the order that events and streams
+  give, and not with the times of a run. So it finds a race in every execution mode.
 - ``init`` finds a kernel that computes with bytes that nobody has written since they were allocated.
 - ``memory`` finds a kernel that writes past the end of a tensor's memory, or uses memory that was freed.
 - ``leak`` finds what was allocated while the sanitizer was on and still exists at its end.
@@ -144,10 +144,10 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
 
     ``checks`` are "race", "init", "memory" and "leak", as several arguments or joined by commas (default: "race"). In
     the mode "raise" (the default) each finding raises ``Error``, and the work with the finding does not run. Some
-    findings are about actions that cannot raise, such as the free of a tensor; they are raised by the next work of the
-    thread, or at the end of the block. In the mode "report" nothing raises, and ``session.reports`` has the findings,
-    each once: the same lines and the same memory are not reported again. A session within another session interrupts
-    it. Raises ValueError for an unknown check or mode, and for no check.
+    findings are about actions that cannot raise, such as the free of a tensor. The next work of the thread, or the end
+    of the block, raises such a finding. In the mode "report" nothing raises, and ``session.reports`` has the findings.
+    A finding with the same lines and the same memory as another one is not reported again. A session within another
+    session interrupts that session. Raises ValueError for an unknown check or mode, and for no check.
 
     Waits for all devices. Memory that exists already counts as written, and is not reported as a leak.
     """

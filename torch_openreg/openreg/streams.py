@@ -55,8 +55,8 @@ class Event(torch.Event, metaclass=_OfThisDevice):
 
     ``enable_timing`` (default False): whether ``elapsed_time`` (in milliseconds) may be called. ``blocking`` (default
     False) has no effect, because a wait never spins. ``external`` (default False) has no effect, because only graphs
-    use it. ``interprocess`` (default False) is accepted, but ``ipc_handle`` raises NotImplementedError. An event
-    belongs to the device of the stream that first records it; any stream may wait for it.
+    use ``external``. ``interprocess`` (default False) is accepted, but ``ipc_handle`` raises NotImplementedError. An
+    event belongs to the device of the stream that first records it; any stream may wait for it.
     """
 
     def __new__(  # type: ignore[misc]

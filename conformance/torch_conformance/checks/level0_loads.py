@@ -10,7 +10,8 @@ from ..registry import Topic
 
 autoload = Topic(
     "loads/autoload",
-    why="Users install the package and say device=...; an import that fails, prints, or must come before another one is their first issue.",
+    why="Users install the package and write device=... in their program. Their first bug report is an import that "
+    "fails, that prints, or that must come before another import.",
     defined="torch/__init__.py: _import_device_backends; entry points of the group torch.backends",
     chapter="autoload",
     needs=("not_the_host",),
@@ -32,7 +33,7 @@ def import_is_silent(device):
 
 @autoload.check()
 def import_leaves_the_device_alone(device):
-    """`import torch` starts no thread, and does not initialise the device."""
+    """Loading the backend in `import torch` starts no thread, and does not initialise the device."""
     type = torch.device(device).type
     threads = "import os, torch; print(len(os.listdir('/proc/self/task')))"
     equal(int(python(threads)), int(python(threads, TORCH_DEVICE_BACKEND_AUTOLOAD="0")))
@@ -74,7 +75,7 @@ def it_may_be_imported_before_torch(device):
 
 @autoload.check("private_use")
 def it_may_be_imported_without_autoload(device):
-    """With autoload switched off, an explicit call of the entry point after `import torch` gives the device."""
+    """With autoload switched off, importing the backend's package after `import torch` gives the device."""
     code = f"""
     import importlib.metadata, torch
     for point in importlib.metadata.entry_points(group="torch.backends"):
@@ -120,7 +121,8 @@ def a_forked_child_may_import_torch(device):
 
 exits = Topic(
     "loads/exit",
-    why="A crash at exit turns a finished job into a failed one: the order of static destructors differs between backends.",
+    why="A crash at exit makes a finished job a failed job. A backend may crash at exit if its static destructors run "
+    "before the last tensor is destroyed.",
     defined="c10/core/Allocator.h, c10/core/StorageImpl.h: tensors may outlive the backend's statics",
     chapter="autoload",
     needs=("not_the_host",),
@@ -145,7 +147,7 @@ def queued_work_does_not_hold_the_process(device):
 
 @exits.check("events")
 def events_and_streams_may_outlive_the_interpreter(device):
-    """A process that ends while its globals hold streams and recorded events has the exit status 0."""
+    """A process that ends with a stream, a recorded event and a generator has the exit status 0 and an empty stderr."""
     code = f"import torch; s = torch.Stream(device={device!r}); e = s.record_event(); g = torch.Generator({device!r})"
     result = start_python(code)
     equal((result.returncode, result.stderr), (0, ""))
@@ -179,7 +181,7 @@ def the_module_answers_the_basic_questions(device):
 
 @names.check("accelerator")
 def torch_accelerator_is_the_device(device):
-    """torch.accelerator names the device, counts the devices as its module does, and knows the current one."""
+    """torch.accelerator gives the device's type, and the same count and current device as torch.TYPE."""
     module = device_module(device)
     equal(torch.accelerator.current_accelerator().type, torch.device(device).type)
     equal(torch.accelerator.device_count(), module.device_count())
@@ -211,7 +213,9 @@ def modules_have_the_conversion_method(device):
     equal({p.device.type for p in layer.parameters()}, {type})
 
 
-@names.check("private_use", why="Two backends in one environment: the second must not take the first one's name.")
+@names.check(
+    "private_use", why="If an environment has two backends, the second one must not rename the device of the first one."
+)
 def the_name_cannot_be_taken(device):
     """Renaming PrivateUse1 to another name raises, and the device works afterwards."""
     with raises(RuntimeError):
@@ -248,7 +252,7 @@ def set_device_moves_new_tensors(device):
 
 @names.check("two_devices", "accelerator")
 def the_current_device_follows_set_device_index(device):
-    """After torch.accelerator.set_device_index(1), new tensors are on device 1; after set_device_index(0), on device 0."""
+    """After set_device_index(1) of torch.accelerator, new tensors are on device 1; after set_device_index(0), on 0."""
     type = torch.device(device).type
     try:
         torch.accelerator.set_device_index(1)
@@ -261,7 +265,7 @@ def the_current_device_follows_set_device_index(device):
 
 @names.check("two_devices", "accelerator")
 def the_device_context_restores(device):
-    """`with torch.accelerator.device_index(1)` sets the current device, and restores it after an exception too."""
+    """`with torch.accelerator.device_index(1)` sets the current device, and restores it if the block raises."""
     try:
         with torch.accelerator.device_index(1):
             equal(torch.accelerator.current_device_index(), 1)
@@ -273,7 +277,7 @@ def the_device_context_restores(device):
 
 @names.check("two_devices", "module")
 def the_modules_device_context_restores(device):
-    """`with torch.TYPE.device(1)` sets the current device, and restores it afterwards. The index -1 changes nothing."""
+    """`with torch.TYPE.device(1)` makes device 1 current, and then restores device 0. The index -1 changes nothing."""
     module = device_module(device)
     with module.device(1):
         equal(module.current_device(), 1)
@@ -284,7 +288,7 @@ def the_modules_device_context_restores(device):
 
 @names.check("accelerator")
 def set_device_index_rejects_what_does_not_exist(device):
-    """torch.accelerator.set_device_index raises for an index beyond the last device. The current device stays the same."""
+    """torch.accelerator.set_device_index raises for an index beyond the last device, and keeps the current device."""
     before = torch.accelerator.current_device_index()
     with raises((RuntimeError, ValueError, AssertionError)):
         torch.accelerator.set_device_index(device_count(device) + 3)
@@ -295,7 +299,7 @@ def set_device_index_rejects_what_does_not_exist(device):
     "two_devices", why="DataParallel and pipelines call from several threads, each with its own current device."
 )
 def every_thread_has_its_own_current_device(device):
-    """A device set in one thread is not the current device of another."""
+    """A device that is set in one thread is not the current device of another thread."""
     import threading
 
     module, found = device_module(device), []

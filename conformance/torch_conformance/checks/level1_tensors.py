@@ -7,7 +7,7 @@ from ..registry import Topic
 
 factories = Topic(
     "tensors/factories",
-    why="Every program begins with these; they reach the allocator, the guard and the first kernels.",
+    why="Every program begins with a factory, which calls the allocator, the guard and the first kernels.",
     defined="aten::empty.memory_format, aten::empty_strided, aten::fill_.Scalar in native_functions.yaml",
     chapter="operators",
 )
@@ -38,7 +38,7 @@ def ranges_have_their_values(device):
 
 @factories.check()
 def data_from_python(device):
-    """torch.tensor(data, device=...) has the values of nested lists, numbers and bools, and the dtype that they imply."""
+    """torch.tensor(data, device=...) has the values and the dtype of nested lists, of numbers and of bools."""
     same(torch.tensor([[1, 2], [3, 4]], device=device), torch.tensor([[1, 2], [3, 4]]))
     same(torch.tensor(2.5, device=device), torch.tensor(2.5))
     same(torch.tensor([True, False], device=device), torch.tensor([True, False]))
@@ -46,7 +46,7 @@ def data_from_python(device):
 
 @factories.check()
 def like_factories_stay_on_the_device(device):
-    """zeros_like, ones_like, empty_like and new_full stay on the tensor's device and keep its dtype."""
+    """The results of zeros_like, ones_like, empty_like, new_full and new_tensor have the tensor's device and dtype."""
     x = torch.ones(2, 3, dtype=torch.float32, device=device)
     for y in (torch.zeros_like(x), torch.ones_like(x), torch.empty_like(x), x.new_full((2, 3), 4), x.new_tensor([1.0])):
         equal((y.device, y.dtype), (x.device, x.dtype))
@@ -55,7 +55,7 @@ def like_factories_stay_on_the_device(device):
 
 @factories.check()
 def strides_are_kept(device):
-    """empty_strided has the strides of its argument, and empty_like those of its tensor."""
+    """empty_strided gives the strides of its argument, empty_like those of its tensor, and empty the memory format."""
     x = torch.empty_strided((2, 3), (1, 2), device=device)
     equal(x.stride(), (1, 2))
     equal(torch.empty_like(x).stride(), (1, 2))
@@ -91,7 +91,7 @@ def fresh_memory_does_not_alias(device):
 
 @factories.check("not_the_host", "storage")
 def each_dtype_can_be_stored(device):
-    """A tensor of every dtype that the device can hold comes back with the same bytes."""
+    """A tensor of each dtype that the device accepts comes back unchanged. The device accepts at least four dtypes."""
     held = 0
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
                   torch.float32, torch.float64, torch.bool, torch.complex64, torch.complex128):  # fmt: skip
@@ -105,7 +105,7 @@ def each_dtype_can_be_stored(device):
     assert held >= 4, f"only {held} dtypes can be stored"
 
 
-@factories.check("storage", why="A host access to device memory must be an error, not a read of something else.")
+@factories.check("storage", why="Kernels compute with these addresses: vector instructions need alignment.")
 def data_pointers_are_distinct_and_aligned(device):
     """data_ptr() is not null, differs between live tensors and is aligned to 16 bytes."""
     x, y = torch.ones(100, device=device), torch.ones(100, device=device)
@@ -145,7 +145,7 @@ def of_strided_sources(device):
 
 @copies.check()
 def into_strided_targets(device):
-    """copy_ into a transposed or sliced tensor of the device, from both sides, writes that part only."""
+    """copy_ into a sliced or transposed tensor, from the CPU and from the device, writes only that part."""
     base = torch.zeros(4, 6, device=device)
     base[:, ::2].copy_(torch.ones(4, 3))
     base.t()[1:2].copy_(torch.full((1, 4), 5.0).to(device))
@@ -182,7 +182,7 @@ def that_broadcast(device):
 
 @copies.check()
 def to_the_same_device_is_the_tensor(device):
-    """x.to(x.device) is x; with copy=True it is another tensor with its own memory."""
+    """x.to(x.device) is x. x.to(x.device, copy=True) is another tensor with its own memory."""
     x = torch.ones(3, device=device)
     assert x.to(x.device) is x
     y = x.to(x.device, copy=True)
@@ -192,7 +192,7 @@ def to_the_same_device_is_the_tensor(device):
 
 @copies.check()
 def clone_has_its_own_memory(device):
-    """Writing a clone leaves the original alone."""
+    """A write to a clone does not change the original."""
     x = torch.ones(3, device=device)
     y = x.clone()
     y.add_(1)
@@ -203,7 +203,7 @@ def clone_has_its_own_memory(device):
 @copies.check(
     "private_use",
     "storage",
-    why="PyTorch's own fallback to the CPU writes out= and in-place results back with these operators.",
+    why="PyTorch's own fallback to the CPU uses these operators to copy results back to out= and in-place operands.",
 )
 def the_operators_of_the_fallback(device):
     """torch._copy_from copies in each direction, and torch._copy_from_and_resize also resizes its target."""
@@ -303,7 +303,7 @@ def a_dtype_view_reads_the_bytes(device):
 
 @views.check()
 def views_know_their_base(device):
-    """A view's base is the tensor, and a write to the base bumps the view's version."""
+    """The base of a view is the tensor, and a write to the base increases the view's version counter."""
     x = torch.zeros(4, device=device)
     y = x[1:3]
     assert y._is_view() and y._base is x
@@ -314,7 +314,7 @@ def views_know_their_base(device):
 
 @views.check("complex64")
 def complex_views_share_memory(device):
-    """view_as_real, view_as_complex, real, imag and conj read the same memory."""
+    """view_as_real, view_as_complex, imag and conj read the tensor's memory, and imag writes it."""
     x = torch.tensor([1 + 2j, 3 - 4j], device=device)
     same(torch.view_as_real(x), torch.tensor([[1.0, 2.0], [3.0, -4.0]]))
     same(torch.view_as_complex(torch.view_as_real(x)), torch.tensor([1 + 2j, 3 - 4j]))
@@ -336,11 +336,11 @@ def views_of_one_storage(device):
 @views.check(
     "private_use",
     "storage",
-    why="A backend describes its own memory layouts in c10::BackendMeta; a view without it is read in the wrong layout.",
+    why="A backend may describe its memory layouts in c10::BackendMeta. A view without it is read in the wrong layout.",
     defined="c10/core/TensorImpl.h: BackendMeta; torch/csrc/jit/serialization/pickler_helper.h; torch/_utils.py",
 )
 def views_keep_what_the_backend_knows(device):
-    """The metadata that a backend attached to a tensor (c10::BackendMeta) is also attached to the views of the tensor."""
+    """If a backend attached metadata (c10::BackendMeta) to a tensor, the views of the tensor have the same metadata."""
     from torch._utils import get_tensor_metadata, set_tensor_metadata
 
     x = torch.zeros(4, 6, device=device)
@@ -352,7 +352,7 @@ def views_keep_what_the_backend_knows(device):
         except RuntimeError:
             continue
     if not known:
-        raise NotOffered("the backend attaches nothing to a tensor that a file could keep")
+        raise NotOffered("the backend attaches no metadata that torch.save keeps")
     for view in (x.as_strided((2, 2), (1, 1)), x.view(24), x.view(torch.int32), torch.ops.aten._reshape_alias(x, (24,), (1,)),
                  x.unfold(1, 2, 2), torch.ops.aten.alias(x), x[1], x.t(), torch.empty(0, device=device).set_(x)):  # fmt: skip
         equal(get_tensor_metadata(view), known)
@@ -451,7 +451,7 @@ def as_strided_beyond_the_storage_is_an_error(device):
 
 @storages.check("not_the_host")
 def deepcopy_has_its_own_memory(device):
-    """copy.deepcopy of a tensor, a parameter and a storage gives equal values in memory of its own."""
+    """copy.deepcopy of a tensor and of a parameter gives a copy with its own memory. A parameter stays a parameter."""
     import copy
 
     x = torch.ones(3, device=device)
@@ -464,7 +464,7 @@ def deepcopy_has_its_own_memory(device):
 
 prints = Topic(
     "tensors/printing",
-    why="Printing is the first thing that users do with a tensor; it reads elements, masks and reductions.",
+    why="Printing is the first thing that users do with a tensor. It needs masks, reductions and reads of elements.",
     defined="torch/_tensor_str.py",
     chapter="operators",
 )
@@ -479,7 +479,7 @@ def a_tensor_prints_its_values_and_device(device):
 
 @prints.check()
 def every_kind_of_value_prints(device):
-    """repr() works for bool, integers, large tensors, no elements, nan and inf."""
+    """repr() works for bools, integers, nan and inf, for large tensors, and for tensors without elements."""
     for x in (torch.tensor([True, False]), torch.arange(3), torch.zeros(2000), torch.empty(0),
               torch.tensor([float("nan"), float("inf"), -1.0])):  # fmt: skip
         assert repr(x.to(device)).startswith("tensor("), repr(x.to(device))
@@ -496,7 +496,7 @@ def lists_and_formats(device):
 
 files = Topic(
     "tensors/serialization",
-    why="A checkpoint that loads on one device only is lost with the device.",
+    why="A checkpoint that loads only on the device that wrote it is of no use anywhere else.",
     defined="torch/serialization.py: register_package, _get_privateuse1_backend_name; torch/_tensor.py: __reduce_ex__",
     chapter="storage",
 )
@@ -504,7 +504,7 @@ files = Topic(
 
 @files.check()
 def a_tensor_is_saved_and_loaded(device):
-    """torch.save and torch.load give the tensor back, on its device, with weights_only too."""
+    """torch.save and torch.load give the tensor back on its device, with and without weights_only."""
     import io
 
     x = torch.arange(6.0, device=device).reshape(2, 3)
@@ -575,7 +575,7 @@ def pickle_keeps_the_device(device):
 
 errors = Topic(
     "tensors/errors",
-    why="A tensor left on the CPU must raise at once; if an error makes the device unusable, the whole job is lost.",
+    why="A tensor left on the CPU must raise at once. If an error makes the device unusable, the whole job is lost.",
     defined="c10::Device checks in torchgen's device_check; native_functions.yaml: device_check",
     chapter="operators",
     needs=("not_the_host",),
@@ -635,7 +635,7 @@ def operands_on_two_devices_of_the_type_raise(device):
 
 @errors.check()
 def an_allocation_that_cannot_be_raises(device):
-    """A tensor of an exabyte raises torch.OutOfMemoryError, another RuntimeError or MemoryError. The device still works."""
+    """A tensor of an exabyte raises torch.OutOfMemoryError, another RuntimeError or MemoryError. The device works."""
     with raises((RuntimeError, MemoryError)):
         torch.empty(1 << 60, dtype=torch.uint8, device=device)
     usable(device)
@@ -643,7 +643,7 @@ def an_allocation_that_cannot_be_raises(device):
 
 @errors.check()
 def an_unknown_operator_says_so(device):
-    """An operator without a kernel for the device computes, or raises RuntimeError, such as NotImplementedError."""
+    """An operator that few devices have, to_mkldnn, computes or raises RuntimeError. The device works afterwards."""
     try:
         torch.ones(3, 3, device=device).to_mkldnn()
     except (NotImplementedError, RuntimeError):
@@ -653,7 +653,8 @@ def an_unknown_operator_says_so(device):
 
 exchange = Topic(
     "tensors/dlpack",
-    why="Other libraries take tensors without a copy through DLPack; if it names a wrong device, they read host memory.",
+    why="Other libraries get tensors through DLPack without a copy. If it names a wrong device, they read wrong "
+    "memory.",
     defined="torch/utils/dlpack.py, ATen/DLConvertor.cpp; Tensor.__dlpack_device__",
     chapter="storage",
     needs=("storage",),
@@ -672,6 +673,6 @@ def the_exchange_shares_memory(device):
 
 @exchange.check("not_the_host")
 def the_exchange_names_the_device(device):
-    """__dlpack_device__ gives a device other than the CPU, and the index."""
+    """__dlpack_device__ gives a device type other than the CPU's, and the index of the tensor's device."""
     kind, index = torch.ones(1, device=device).__dlpack_device__()
     assert int(kind) != 1 and index == torch.ones(1, device=device).device.index, (kind, index)

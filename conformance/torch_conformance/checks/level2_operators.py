@@ -1,4 +1,4 @@
-"""Level 2: operators, in cases that PyTorch's databases do not have. `sweep` runs the databases."""
+"""Level 2: operators, in cases that PyTorch's databases do not have. `sweep` has the cases of the databases."""
 
 import torch
 
@@ -7,7 +7,8 @@ from ..registry import Topic
 
 dispatch = Topic(
     "operators/dispatch",
-    why="Programs reach a kernel by more ways than a call: out=, in-place, views, scalars, promotion, foreach.",
+    why="Programs do not only call an operator on two tensors. They also use out=, in-place operators, views, Python "
+    "numbers, mixed dtypes and foreach operators, and each of these has its own path to the kernel.",
     defined="aten/src/ATen/native/README.md; ATen/TensorIterator.h; torchgen's structured kernels",
     chapter="operators",
 )
@@ -15,7 +16,7 @@ dispatch = Topic(
 
 @dispatch.check()
 def types_are_promoted(device):
-    """Operators of mixed dtypes, and with Python numbers, give the CPU's dtype."""
+    """An operator on two dtypes, or on a tensor and a Python number, gives a result of the same dtype as on the CPU."""
     i, f = torch.arange(3, device=device), torch.ones(3, device=device)
     equal((i + f).dtype, torch.float32)
     equal((i / 2).dtype, torch.float32)
@@ -45,7 +46,7 @@ def operands_are_broadcast(device):
 
 @dispatch.check()
 def out_is_written_and_returned(device):
-    """out= is written, returned as the same tensor, and resized if it has no elements; a wrong dtype raises."""
+    """The tensor out= is written and returned, and it is resized if it has no elements. A wrong dtype raises."""
     x = torch.arange(4.0, device=device)
     out = torch.empty(0, device=device)
     assert torch.add(x, 1, out=out) is out
@@ -59,7 +60,7 @@ def out_is_written_and_returned(device):
 
 @dispatch.check()
 def in_place_keeps_the_tensor(device):
-    """In-place operators write the tensor itself, through views too; those that would change the dtype raise."""
+    """An in-place operator writes the tensor itself, also through a view. It never changes the dtype, but raises."""
     x = torch.ones(4, device=device)
     assert x.add_(1) is x
     x[1:3].mul_(5)
@@ -101,7 +102,7 @@ def index_tensors_of_the_cpu_are_taken(device):
 
 @dispatch.check()
 def reductions_agree(device):
-    """sum, mean, max with indices, any, all, std, cumsum, argsort along each dimension agree with the CPU."""
+    """sum, mean, max, any, all, std, logsumexp, cumsum, sort and argsort along each dimension agree with the CPU."""
     x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
     y = x.to(device)
     for dim in (0, 1, 2):
@@ -120,7 +121,7 @@ def a_large_reduction_is_right(device):
 
 @dispatch.check()
 def foreach_operators_agree(device):
-    """_foreach operators agree with a loop."""
+    """_foreach_add, _foreach_mul_ and _foreach_norm give the results of a loop over the tensors."""
     xs = [torch.full((n,), float(n), device=device) for n in (1, 2, 3)]
     for got, n in zip(torch._foreach_add(xs, 1), (1, 2, 3), strict=True):
         same(got, torch.full((n,), n + 1.0))
@@ -131,7 +132,7 @@ def foreach_operators_agree(device):
 
 @dispatch.check()
 def results_depend_on_data(device):
-    """nonzero, unique, masked_select and repeat_interleave have the right size and values."""
+    """nonzero, unique, masked_select, repeat_interleave and bincount give the CPU's sizes and values."""
     x = torch.tensor([0, 3, 0, 3, 5])
     y = x.to(device)
     for f in (torch.nonzero, torch.unique, lambda t: t.masked_select(t > 0), lambda t: t.repeat_interleave(2),
@@ -152,7 +153,7 @@ def linear_algebra_agrees(device):
 
 @dispatch.check("not_the_host")
 def out_on_another_device_is_refused(device):
-    """On the device, add refuses out= on the CPU. cat, linear, where and index_select refuse 1-D or 2-D CPU tensors."""
+    """add refuses out= on another device. cat, linear, where and index_select refuse 1-D and 2-D tensors of the CPU."""
     x = torch.ones(3, device=device)
     with raises(RuntimeError, "(?i)device|Attempting to copy"):
         torch.add(x, x, out=torch.empty(3))
@@ -183,7 +184,7 @@ def lazily_conjugated_operands(device):
 
 @dispatch.check("storage")
 def sparse_tensors(device):
-    """Sparse COO and CSR tensors can be made, multiplied and made dense."""
+    """Sparse COO tensors can be made, multiplied and made dense. Sparse CSR tensors can be made and made dense."""
     x = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
     y = x.to(device)
     try:
@@ -212,7 +213,7 @@ def quantized_tensors(device):
 
 @dispatch.check("storage")
 def nested_tensors(device):
-    """A jagged nested tensor keeps its parts and computes."""
+    """A jagged nested tensor can be made on the device. After a multiplication by 2, each of its parts is doubled."""
     parts = [torch.ones(2, 3, device=device), torch.full((4, 3), 2.0, device=device)]
     nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
     same(list((nested * 2).unbind()), [2 * part.cpu() for part in parts])
@@ -221,7 +222,8 @@ def nested_tensors(device):
 mixed = Topic(
     "operators/mixed",
     why="Programs mix scalars, indices and masks of the CPU with tensors of the device. CUDA accepts some mixes. If a "
-    "device accepts fewer mixes, these programs fail. If it accepts more, kernels read memory that they cannot reach.",
+    "device accepts fewer mixes than CUDA, these programs fail. If it accepts more, its kernels get addresses of the "
+    "CPU's memory, which they cannot read.",
     defined="ATen/TensorIterator.cpp, compute_types; ATen/native/TensorAdvancedIndexing.cpp, ATen/native/cuda",
     chapter="operators",
     needs=("not_the_host",),
@@ -230,7 +232,7 @@ mixed = Topic(
 
 @mixed.check()
 def one_scalar_of_the_cpu_is_an_operand(device):
-    """A binary operator accepts one 0-dim tensor of the CPU, and refuses a tensor with dimensions."""
+    """A binary operator on the device accepts a 0-dim tensor of the CPU, and refuses other tensors of the CPU."""
     i, two = torch.arange(3, device=device), torch.tensor(2)
     b, true = i > 0, torch.tensor(True)
     for op in ("floor_divide", "__lshift__", "__rshift__", "floor_divide_", "__ilshift__", "__irshift__"):
@@ -337,7 +339,7 @@ def where_takes_scalars_of_the_cpu(device):
 
 @mixed.check()
 def distributions_take_probabilities_of_the_cpu(device):
-    """bernoulli takes probabilities of the CPU; binomial refuses them."""
+    """bernoulli on the device accepts probabilities on the CPU. binomial refuses operands on two devices."""
     host = torch.tensor([1.0, 0.0, 1.0])
     same(torch.zeros(3, device=device).bernoulli_(host), host)
     same(torch.bernoulli(host, out=torch.zeros(3, device=device)), host)
@@ -477,11 +479,14 @@ def a_dispatch_mode_sees_operators(device):
 
 @custom.check()
 def func_transforms(device):
-    """vmap, grad, jvp and functional_call work on tensors of the device."""
+    """vmap, grad, jvp and functional_call give the CPU's results on tensors of the device."""
     x = torch.arange(6.0, device=device).reshape(2, 3)
     same(torch.vmap(lambda row: row.sum())(x), torch.tensor([3.0, 12.0]))
     same(torch.func.grad(lambda t: (t**2).sum())(x), 2 * torch.arange(6.0).reshape(2, 3))
     same(torch.func.jvp(lambda t: t * 3, (x,), (torch.ones_like(x),))[1], torch.full((2, 3), 3.0))
+    layer, weights = torch.nn.Linear(3, 1), {"weight": torch.ones(1, 3), "bias": torch.ones(1)}
+    moved = {name: weight.to(device) for name, weight in weights.items()}
+    same(torch.func.functional_call(layer, moved, x), torch.func.functional_call(layer, weights, x.cpu()))
 
 
 @custom.check()

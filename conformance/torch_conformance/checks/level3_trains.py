@@ -7,7 +7,8 @@ from ..registry import Topic
 
 autograd = Topic(
     "trains/autograd",
-    why="Backward runs through the guard, on a thread of the device in most backends, with its own current device.",
+    why="In most backends, backward runs on a thread for each device. The guard sets the current device of that "
+    "thread.",
     defined="torch/csrc/autograd/engine.cpp; c10::impl::DeviceGuardImplInterface",
     chapter="device",
 )
@@ -29,7 +30,7 @@ def backward_gives_the_cpus_gradients(device):
 
 @autograd.check()
 def gradients_accumulate(device):
-    """A second backward adds to .grad; zero_grad(set_to_none=False) keeps the memory and zeroes it."""
+    """A second backward adds to .grad. zero_grad(set_to_none=False) sets the elements of .grad to zero."""
     p = torch.nn.Parameter(torch.ones(3, device=device))
     for _ in range(2):
         (p * 2).sum().backward()
@@ -40,7 +41,7 @@ def gradients_accumulate(device):
 
 @autograd.check()
 def double_backward(device):
-    """The gradient of a gradient is right."""
+    """The gradient of a gradient has the right values."""
     x = torch.tensor([1.0, 2.0, 3.0], device=device, requires_grad=True)
     (g,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
     (h,) = torch.autograd.grad(g.sum(), x)
@@ -49,7 +50,7 @@ def double_backward(device):
 
 @autograd.check()
 def hooks_see_the_gradient(device):
-    """Hooks of tensors, accumulated gradients and modules are called with tensors of the device."""
+    """A hook of a tensor and a hook after the accumulation are called with gradients on the device."""
     seen = []
     p = torch.nn.Parameter(torch.ones(3, device=device))
     p.register_hook(lambda g: seen.append(g.device.type))
@@ -60,7 +61,7 @@ def hooks_see_the_gradient(device):
 
 @autograd.check()
 def a_custom_function_is_called(device):
-    """torch.autograd.Function saves tensors of the device and its backward is called with them."""
+    """A torch.autograd.Function saves a tensor of the device, and its backward gets that tensor back."""
 
     class Double(torch.autograd.Function):
         @staticmethod
@@ -129,7 +130,7 @@ def backward_across_devices(device):
 
 @autograd.check()
 def checkpointing_recomputes(device):
-    """torch.utils.checkpoint gives the gradients of the plain model, with dropout too."""
+    """torch.utils.checkpoint gives the gradients of the same model without checkpointing."""
     from torch.utils.checkpoint import checkpoint
 
     x = torch.ones(4, 8, device=device, requires_grad=True)
@@ -143,7 +144,7 @@ def checkpointing_recomputes(device):
 
 @autograd.check("events", why="A backward on a side stream that starts too early reads what forward has not written.")
 def backward_follows_forwards_stream(device):
-    """A backward of a forward on a side stream gives the right gradient."""
+    """If the forward ran on a side stream, the backward gives the right gradient."""
     stream = torch.Stream(device=device)
     x = torch.ones(64, 64, device=device, requires_grad=True)
     stream.wait_stream(torch.accelerator.current_stream(device))
@@ -156,14 +157,15 @@ def backward_follows_forwards_stream(device):
 
 modules = Topic(
     "trains/modules",
-    why="Modules are what users call, and reach fused kernels that plain operators do not.",
-    defined="torch/nn/modules; native_functions.yaml (native_batch_norm, _thnn_fused_lstm_cell, convolution_overrideable)",
+    why="Users call modules, and modules call fused kernels that no plain operator calls.",
+    defined="torch/nn/modules; native_functions.yaml: native_batch_norm, _thnn_fused_lstm_cell, "
+    "convolution_overrideable",
     chapter="operators",
 )
 
 
 def _agree(device, make, *inputs):
-    """The module's output and gradients on the device are the CPU's."""
+    """Raises unless the module's output and gradients on the device agree with the CPU's."""
     torch.manual_seed(0)
     model = make()
     found = []
@@ -186,7 +188,7 @@ def _zoo(name, make, *shapes):
         _agree(device, make, *[torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in shapes])
 
     body.__name__ = name
-    body.__doc__ = f"{name.replace('_', ' ').capitalize()}: output and gradients are the CPU's."
+    body.__doc__ = f"{name.replace('_', ' ').capitalize()}: the output and the gradients agree with the CPU's."
     modules.check()(body)
 
 
@@ -232,7 +234,7 @@ def to_moves_parameters_in_place(device):
 
 @modules.check()
 def attention_agrees(device):
-    """scaled_dot_product_attention, with a mask and causal, gives the CPU's output and gradients."""
+    """scaled_dot_product_attention, with is_causal and with a mask, gives the CPU's output and gradients."""
     draw = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 5, 8, generator=draw) for _ in range(3))
     mask = torch.ones(5, 5, dtype=torch.bool).tril()
@@ -296,11 +298,11 @@ def the_functional_batch_norm_agrees(device):
 
 
 @modules.check(
-    why="torch.nn.SyncBatchNorm calls these operators. The CPU has no kernels of them that a device could borrow.",
+    why="torch.nn.SyncBatchNorm calls these operators. The CPU has no kernels for them, so a fallback does not help.",
     defined="torch/nn/modules/_functions.py: SyncBatchNorm",
 )
 def the_parts_of_sync_batch_norm_agree(device):
-    """The statistics of two halves make the batch norm of the whole, forward and backward, as on the CPU."""
+    """The statistics of two halves give the batch norm of the whole batch, forward and backward, as on the CPU."""
     host = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     weight, bias = torch.full((3,), 2.0, requires_grad=True), torch.ones(3, requires_grad=True)
     running = torch.zeros(3), torch.ones(3)
@@ -328,7 +330,7 @@ def the_parts_of_sync_batch_norm_agree(device):
 
 @modules.check()
 def dropout_drops_the_same_gradients(device):
-    """The gradient of a dropout is zero where the output is, and scaled elsewhere."""
+    """The gradient of a dropout is zero for the elements whose output is zero. For the others it is 1 / (1 - p)."""
     torch.manual_seed(0)
     x = torch.ones(1000, device=device, requires_grad=True)
     y = torch.nn.functional.dropout(x, 0.25)
@@ -341,7 +343,8 @@ def dropout_drops_the_same_gradients(device):
 
 random = Topic(
     "trains/random",
-    why="A run that cannot be repeated cannot be debugged; a generator shared with the CPU's changes data loading.",
+    why="A run that cannot be repeated cannot be debugged. If a draw on the device advances the CPU's generator, the "
+    "order of the training data changes.",
     defined="at::AcceleratorHooksInterface::getDefaultGenerator, getNewGenerator; c10/core/GeneratorImpl.h",
     chapter="generator",
 )
@@ -392,7 +395,7 @@ def a_generator_belongs_to_the_device(device):
 
 @random.check("generator")
 def a_generator_repeats_from_its_state(device):
-    """get_state, set_state, manual_seed, initial_seed and seed do what they do on a generator of the CPU."""
+    """get_state, set_state, manual_seed, initial_seed and seed work as on a generator of the CPU."""
     generator = torch.Generator(device)
     generator.manual_seed(11)
     equal(generator.initial_seed(), 11)
@@ -475,7 +478,7 @@ def the_cpus_generator_is_left_alone(device):
 
 @random.check("module", "generator", "not_the_host")
 def the_modules_state_can_be_restored(device):
-    """torch.TYPE.get_rng_state and set_rng_state, manual_seed and initial_seed repeat a draw; fork_rng restores it."""
+    """torch.TYPE.set_rng_state and torch.TYPE.manual_seed repeat a draw. fork_rng restores the generator's state."""
     module, type = device_module(device), torch.device(device).type
     module.manual_seed(21)
     state = module.get_rng_state()
@@ -525,7 +528,8 @@ def a_new_generator_has_the_index(device):
 
 amp = Topic(
     "trains/amp",
-    why="Mixed precision decides per operator by the dispatch key of the device: a missing row trains in float32, slowly.",
+    why="Autocast has a list of operators for each device type. An operator that is missing there computes in float32, "
+    "which is slow.",
     defined="aten/src/ATen/autocast_mode.h; torch/amp/autocast_mode.py; get_amp_supported_dtype of the device module",
     chapter="autocast",
     needs=("amp",),
@@ -534,7 +538,7 @@ amp = Topic(
 
 @amp.check()
 def matmul_runs_in_the_lower_dtype(device):
-    """Under autocast, mm, linear and conv2d give the lower dtype, and a sum gives float32."""
+    """Under autocast, mm, linear, conv2d, addmm and bmm give the lower dtype. After autocast, mm gives float32."""
     type = torch.device(device).type
     dtype = torch.get_autocast_dtype(type)
     x = torch.ones(4, 4, device=device)
@@ -549,7 +553,7 @@ def matmul_runs_in_the_lower_dtype(device):
 
 @amp.check()
 def sensitive_operators_run_in_float32(device):
-    """Under autocast, softmax, log, a loss and a norm of a lower dtype give float32."""
+    """Under autocast, softmax, log, losses, norms and sums of operands of the lower dtype give float32."""
     type = torch.device(device).type
     x = torch.ones(4, 4, device=device, dtype=torch.get_autocast_dtype(type))
     with torch.autocast(type):
@@ -590,7 +594,7 @@ def an_unsafe_loss_is_refused(device):
 
 @amp.check()
 def it_can_be_switched_off_inside(device):
-    """torch.autocast(type, enabled=False) within an autocast region computes in float32. The outer region stays enabled."""
+    """torch.autocast(type, enabled=False) in an autocast region computes in float32. The outer region stays enabled."""
     type = torch.device(device).type
     x = torch.ones(4, 4, device=device)
     with torch.autocast(type, dtype=torch.bfloat16):
@@ -603,7 +607,7 @@ def it_can_be_switched_off_inside(device):
 
 @amp.check()
 def gradients_have_the_parameters_dtype(device):
-    """A training step under autocast gives gradients in float32."""
+    """If a forward ran under autocast, the gradients of float32 parameters have the dtype float32."""
     type = torch.device(device).type
     model = torch.nn.Linear(4, 4).to(device)
     with torch.autocast(type, dtype=torch.bfloat16):
@@ -614,7 +618,7 @@ def gradients_have_the_parameters_dtype(device):
 
 @amp.check()
 def the_scaler_skips_infinite_steps(device):
-    """GradScaler scales, unscales, skips a step with inf, and lowers its scale."""
+    """GradScaler skips a step with infinite gradients and halves the scale. The next step uses unscaled gradients."""
     p = torch.nn.Parameter(torch.ones(3, device=device))
     optimizer = torch.optim.SGD([p], lr=1.0)
     scaler = torch.amp.GradScaler(torch.device(device).type, init_scale=8.0)
@@ -633,7 +637,7 @@ def the_module_lists_its_dtypes(device):
     """torch.TYPE.get_amp_supported_dtype lists dtypes that autocast accepts."""
     module, type = device_module(device), torch.device(device).type
     if not hasattr(module, "get_amp_supported_dtype"):
-        raise NotOffered("built-in devices have no get_amp_supported_dtype")
+        raise NotOffered("the module has no get_amp_supported_dtype")
     x = torch.ones(2, 2, device=device)
     for dtype in module.get_amp_supported_dtype():
         with torch.autocast(type, dtype=dtype):
@@ -642,7 +646,8 @@ def the_module_lists_its_dtypes(device):
 
 optimizers = Topic(
     "trains/optimizers",
-    why="On an accelerator optimizers take the foreach form by themselves: dozens of operators that nothing else calls.",
+    why="On an accelerator, optimizers use the foreach form by default. It calls dozens of operators that nothing else "
+    "calls.",
     defined="torch/optim; torch/utils/_foreach_utils.py: _get_foreach_kernels_supported_devices",
     chapter="operators",
 )
@@ -673,7 +678,7 @@ def training_follows_the_cpu(device):
 
 @optimizers.check()
 def clipping_gradients(device):
-    """clip_grad_norm_ and clip_grad_value_ do what they do on the CPU, and stay on the device."""
+    """clip_grad_norm_ scales the gradients to the given norm, and returns the old norm as a tensor on the device."""
     p = torch.nn.Parameter(torch.zeros(4, device=device))
     p.grad = torch.full((4,), 3.0, device=device)
     norm = torch.nn.utils.clip_grad_norm_([p], 1.0)
@@ -684,7 +689,7 @@ def clipping_gradients(device):
 
 @optimizers.check()
 def an_optimizers_state_moves_with_its_checkpoint(device):
-    """An optimizer's state dict of the CPU loads into one on the device, and the step goes on."""
+    """The state dict of an optimizer on the CPU loads into an optimizer on the device, which then makes a step."""
     model = torch.nn.Linear(3, 1)
     first = torch.optim.Adam(model.parameters())
     model(torch.ones(2, 3)).sum().backward()
@@ -699,8 +704,10 @@ def an_optimizers_state_moves_with_its_checkpoint(device):
 
 loading = Topic(
     "trains/loading",
-    why="Input pipelines are where pinned memory and asynchronous copies are used, and where they race.",
-    defined="at::AcceleratorHooksInterface::getPinnedMemoryAllocator, isPinnedPtr; torch/utils/data/_utils/pin_memory.py",
+    why="Input pipelines use pinned memory and asynchronous copies. If a copy races with the program, batches are "
+    "wrong.",
+    defined="at::AcceleratorHooksInterface: getPinnedMemoryAllocator, isPinnedPtr; "
+    "torch/utils/data/_utils/pin_memory.py",
     chapter="memory",
 )
 

@@ -9,7 +9,7 @@ from ..registry import Topic
 
 statistics = Topic(
     "memory/statistics",
-    why="Users size their batches by these numbers; a leak shows nowhere else.",
+    why="Users choose the batch size by these numbers, and only these numbers show a leak.",
     defined="c10::DeviceAllocator: getDeviceStats, resetPeakStats; torch/accelerator/memory.py",
     chapter="memory",
     needs=("statistics",),
@@ -43,7 +43,7 @@ def the_peak_is_remembered(device):
 
 @statistics.check()
 def reserved_covers_allocated(device):
-    """memory_reserved is never less than memory_allocated, and max_memory_reserved is never less than memory_reserved."""
+    """memory_reserved is at least memory_allocated, and max_memory_reserved is at least memory_reserved."""
     x = torch.empty(3 << 20, dtype=torch.uint8, device=device)
     assert torch.accelerator.memory_reserved(device) >= torch.accelerator.memory_allocated(device) >= x.nbytes
     assert torch.accelerator.max_memory_reserved(device) >= torch.accelerator.memory_reserved(device)
@@ -108,9 +108,9 @@ def devices_are_counted_apart(device):
 
 @statistics.check()
 def an_error_frees_its_temporaries(device):
-    """An operator that raises leaves no memory allocated."""
+    """After an operator raised, memory_allocated is the same as before the call."""
     x = torch.ones(300, 400, device=device)
-    gc.collect()  # what other checks left behind
+    gc.collect()  # frees what other checks left behind
     torch.accelerator.synchronize(device)
     before = torch.accelerator.memory_allocated(device)
     for _ in range(5):
@@ -140,7 +140,8 @@ def a_training_step_leaks_nothing(device):
 
 limits = Topic(
     "memory/limits",
-    why="Programs catch torch.OutOfMemoryError and try a smaller batch; any other error, or an unusable device, ends them.",
+    why="Programs catch torch.OutOfMemoryError and try a smaller batch. Any other error ends the program, and so does "
+    "a device that does not work any more.",
     defined="c10::OutOfMemoryError; torch.OutOfMemoryError",
     chapter="memory",
     needs=("memory_info",),
@@ -184,7 +185,7 @@ def a_fraction_limits(device):
 
 @limits.check("memory_fraction")
 def cached_memory_is_given_up_first(device):
-    """If an allocation fits only without the cached memory, the allocator frees its cache and the allocation succeeds."""
+    """If an allocation fits only without the cached memory, the allocator frees its cache and gives the memory."""
     module = device_module(device)
     total = torch.accelerator.get_memory_info(device)[1]
     torch.accelerator.empty_cache()
@@ -199,7 +200,8 @@ def cached_memory_is_given_up_first(device):
 
 @limits.check(
     "statistics",
-    why="One variable configures every caching allocator. If an allocator ignores it, users set it without an effect.",
+    why="PYTORCH_ALLOC_CONF configures every caching allocator. If an allocator ignores it, a user's setting has no "
+    "effect.",
     defined="c10/core/AllocatorConfig.h: PYTORCH_ALLOC_CONF",
 )
 def the_shared_settings_are_read(device):
@@ -229,7 +231,8 @@ def the_fraction_can_be_read(device):
 
 reuse = Topic(
     "memory/streams",
-    why="Memory that a second stream still reads must not be handed out again: the classic race of caching allocators.",
+    why="If memory that a second stream still reads is handed out again, that stream reads wrong data. This race is a "
+    "frequent bug of caching allocators.",
     defined="c10::DeviceAllocator::recordStream; Tensor.record_stream; c10/core/impl/DeviceGuardImplInterface.h",
     chapter="memory",
     needs=("streams", "events", "storage"),
@@ -273,7 +276,7 @@ def marked_memory_comes_back(device):
 
 @reuse.check()
 def the_same_stream_reuses_at_once(device):
-    """If the stream reuses freed memory at once, later kernels still come after earlier ones: all results are correct."""
+    """If a stream reuses freed memory at once, later kernels still run after earlier ones: all results are right."""
     found = []
     for n in range(20):
         x = torch.full((1 << 18,), float(n), device=device)
@@ -285,7 +288,8 @@ def the_same_stream_reuses_at_once(device):
 
 pools = Topic(
     "memory/pools",
-    why="Inference servers separate memory by pools; a pool that does not give its memory back wastes it.",
+    why="Inference servers separate memory by pools. Memory that a destroyed pool does not give back is lost to the "
+    "process.",
     defined="torch/cuda/memory.py: MemPool, use_mem_pool; c10/core/CachingDeviceAllocator.h",
     chapter="memory",
     needs=("pools", "snapshot"),
@@ -378,7 +382,7 @@ def a_pool_takes_its_options(device):
 
 snapshots = Topic(
     "memory/snapshots",
-    why="A snapshot is how users find what fills their memory.",
+    why="With a snapshot, users find out which allocations fill the memory.",
     defined="torch/cuda/memory.py: memory_snapshot, _record_memory_history; torch/cuda/_memory_viz.py",
     chapter="memory",
     needs=("snapshot",),
@@ -450,7 +454,7 @@ def an_address_has_its_stack(device):
     "memory_info", why="A snapshot taken by an observer at the moment of the failure shows what filled the memory."
 )
 def running_out_of_memory_is_observed(device):
-    """When memory runs out, an observer is called with the size of the allocation, before the program gets the error."""
+    """When memory runs out, an observer is called with the size of the allocation, and the program gets the error."""
     import torch._C
 
     attach = getattr(getattr(device_module(device), "memory", None), "_attach_out_of_memory_observer", None)
@@ -482,7 +486,7 @@ def history_lists_allocations_in_order(device):
 
 pinned = Topic(
     "memory/pinned",
-    why="Pinned memory that is handed out again while a copy reads it sends wrong data without an error.",
+    why="If pinned memory is handed out again while a copy still reads it, the copy sends wrong data without an error.",
     defined="ATen/core/CachingHostAllocator.h; torch/accelerator: host memory statistics",
     chapter="memory",
     needs=("pinned",),
@@ -491,7 +495,7 @@ pinned = Topic(
 
 @pinned.check("events")
 def pinned_memory_waits_for_its_copy(device):
-    """If a pinned tensor is destroyed during a non_blocking copy, its memory is not reused before the copy has read it."""
+    """If a pinned tensor is destroyed during a non_blocking copy, its memory is not reused before the copy is done."""
     busy(device, 0.2)
     x = torch.full((1 << 18,), 1.0).pin_memory()
     y = x.to(device, non_blocking=True)
@@ -502,7 +506,7 @@ def pinned_memory_waits_for_its_copy(device):
 
 @pinned.check()
 def pinned_memory_is_cached(device):
-    """If pinned memory is freed and the same size is allocated again, the address is the same."""
+    """If a pinned tensor is destroyed and a pinned tensor of the same size is made, the address is the same."""
     x = torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
     address = x.data_ptr()
     del x
@@ -526,12 +530,12 @@ def pinned_memory_comes_back_after_its_copy(device):
     "host_cache", defined="torch/accelerator/memory.py: empty_host_cache; CachingHostAllocatorImpl::free_block"
 )
 def emptying_the_host_cache_gives_back(device):
-    """After empty_host_cache, the memory of a destroyed pinned tensor is not pinned any more. Live tensors stay pinned."""
+    """After empty_host_cache, the memory of a destroyed tensor is not pinned any more. Live tensors stay pinned."""
     import ctypes
 
     keep, x = torch.ones(9).pin_memory(), torch.empty(11 << 20, dtype=torch.uint8, pin_memory=True)
     address = x.data_ptr()
-    # This tensor does not own the memory at the address, and is_pinned() does not read it.
+    # This tensor does not own the memory at the address, and is_pinned() does not read the memory.
     there = torch.frombuffer((ctypes.c_char * 16).from_address(address), dtype=torch.uint8)
     assert there.is_pinned()
     del x

@@ -9,7 +9,8 @@ from ..registry import Topic
 
 ordering = Topic(
     "streams/ordering",
-    why="A stream that starts too early reads what is not yet written: wrong results, once in a thousand runs.",
+    why="Work that starts too early reads what is not written yet. The results are then wrong, perhaps in one of 1000 "
+    "runs.",
     defined="c10/core/impl/DeviceGuardImplInterface.h: getStream, exchangeStream, record, block, synchronizeStream",
     chapter="streams",
     needs=("streams", "events"),
@@ -60,7 +61,7 @@ def a_stream_waits_for_an_event(device):
 
 @ordering.check()
 def an_event_waits_on_a_stream(device):
-    """Event.wait(stream) holds that stream back until the event."""
+    """After Event.wait(stream), later work of that stream runs after the work before the event."""
     here, side = torch.accelerator.current_stream(device), torch.Stream(device=device)
     x = torch.zeros(1 << 16, device=device)
     x.copy_(busy(device, 0.1).view(-1)[:1].expand(1 << 16))
@@ -91,7 +92,7 @@ def an_event_holds_what_was_before_it(device):
 
 @ordering.check()
 def an_event_never_recorded_holds_nothing(device):
-    """Waiting for an event that was never recorded returns at once, and query() says it is done."""
+    """For an event that was never recorded, query() is true, and each kind of wait returns at once."""
     event = torch.Event(device)
     assert event.query()
     event.synchronize()
@@ -125,7 +126,7 @@ def copies_between_devices_are_ordered(device):
 
 futures = Topic(
     "streams/futures",
-    why="torch.distributed and RPC hand results over by futures: their values are tensors that a stream still computes.",
+    why="torch.distributed and RPC return futures. The value of a future is a tensor that a stream may still compute.",
     defined="ATen/core/ivalue_inl.h: Future::synchronizeWithCurrentStreams, invokeCallback; recordDataPtrOnStream",
     chapter="streams",
     needs=("streams", "events", "storage"),
@@ -167,7 +168,7 @@ def a_futures_value_outlives_its_last_use(device):
 
 @futures.check("two_devices")
 def a_futures_callback_has_its_devices(device):
-    """If a future's value is on device 1, the callback has a new current stream there, which waits for the value."""
+    """The callback of a future with a value on device 1 has a new current stream there, which waits for the value."""
     type = torch.device(device).type
     future = torch.futures.Future(devices=[f"{type}:0", f"{type}:1"])
     streams = []
@@ -184,7 +185,7 @@ def a_futures_callback_has_its_devices(device):
 
 waiting = Topic(
     "streams/waiting",
-    why="A synchronize that returns too early lets the host read unfinished results; timers measure nothing.",
+    why="If synchronize returns too early, the host reads unfinished results, and a timer measures only the launch.",
     defined="DeviceGuardImplInterface: synchronizeStream, synchronizeDevice, synchronizeEvent, queryStream, queryEvent",
     chapter="streams",
     needs=("streams", "events"),
@@ -229,7 +230,7 @@ def an_events_synchronize_waits(device):
 
 @waiting.check()
 def a_query_tells_the_truth(device):
-    """query() is false until work is done, and then becomes true. When query() is true, the results are complete."""
+    """query() becomes true after the work is done. If event.query() is true, the results before it are complete."""
     stream = torch.Stream(device=device)
     with stream:
         y = busy(device, 0.2)
@@ -259,7 +260,7 @@ def busy_is_not_done(device):
     total = time.perf_counter() - started
     if launched > 0.5 * total:
         raise NotOffered("the device computes before a call returns")
-    assert not done, f"query() said done after {launched:.3f} s of {total:.3f} s"
+    assert not done, f"query() was true after {launched:.3f} s of {total:.3f} s"
 
 
 @waiting.check()
@@ -287,7 +288,7 @@ def elapsed_time_measures_work(device):
 
 @waiting.check("timing")
 def elapsed_time_needs_timing(device):
-    """elapsed_time of events without timing, or never recorded, raises."""
+    """elapsed_time raises for events without timing, and for events that were never recorded."""
     stream = torch.accelerator.current_stream(device)
     first, second = torch.Event(device), torch.Event(device)
     first.record(stream), second.record(stream)
@@ -301,7 +302,8 @@ def elapsed_time_needs_timing(device):
 current = Topic(
     "streams/current",
     why="If a stream stays current after its `with` block, later work runs on the wrong stream.",
-    defined="torch/csrc/Stream.cpp; DeviceGuardImplInterface: getStream, getDefaultStream, exchangeStream, getNewStream",
+    defined="torch/csrc/Stream.cpp; DeviceGuardImplInterface: getStream, getNewStream, getDefaultStream, "
+    "exchangeStream",
     chapter="streams",
     needs=("streams",),
 )
@@ -309,7 +311,7 @@ current = Topic(
 
 @current.check()
 def with_sets_and_restores_the_stream(device):
-    """`with stream` makes it the current stream, nests, and restores the one before, also after an exception."""
+    """`with stream` sets the current stream and restores the previous one, also if nested and after an exception."""
     first, second = torch.Stream(device=device), torch.Stream(device=device)
     before = torch.accelerator.current_stream(device)
     try:
@@ -326,7 +328,7 @@ def with_sets_and_restores_the_stream(device):
 
 @current.check("events")
 def work_goes_to_the_current_stream(device):
-    """Long work launched within `with stream` keeps that stream busy, and the one before idle."""
+    """Long work that is launched within `with stream` keeps that stream busy. The previous stream stays idle."""
     here, stream = torch.accelerator.current_stream(device), torch.Stream(device=device)
     torch.accelerator.synchronize(device)
     started = time.perf_counter()
@@ -338,7 +340,7 @@ def work_goes_to_the_current_stream(device):
     if launched > 0.5 * (time.perf_counter() - started):
         raise NotOffered("the device computes before a call returns")
     assert idle and not done, (
-        f"the stream before is {'idle' if idle else 'busy'}, and the new one {'idle' if done else 'busy'}"
+        f"the previous stream is {'idle' if idle else 'busy'}, and the new one is {'idle' if done else 'busy'}"
     )
 
 
@@ -365,7 +367,7 @@ def streams_know_their_device(device):
 
 @current.check("two_devices")
 def every_device_has_its_current_stream(device):
-    """Setting a stream of device 1 changes neither the current stream nor the work of device 0."""
+    """A stream that is set on device 1 does not change the current stream of device 0."""
     type = torch.device(device).type
     before = torch.accelerator.current_stream(f"{type}:0")
     stream = torch.Stream(device=f"{type}:1")
@@ -378,7 +380,7 @@ def every_device_has_its_current_stream(device):
 
 @current.check()
 def every_thread_has_its_current_stream(device):
-    """A stream set in one thread is not the current stream of another."""
+    """A stream that is set in one thread is not the current stream of another thread."""
     import threading
 
     stream, found = torch.Stream(device=device), []
@@ -444,7 +446,7 @@ def streams_have_native_handles(device):
 
 @current.check()
 def no_stream_is_capturing(device):
-    """Stream.is_capturing() is false where no graph is captured."""
+    """Stream.is_capturing() is false while no graph is captured."""
     stream = torch.accelerator.current_stream(device)
     if not hasattr(stream, "is_capturing"):
         raise NotOffered("this PyTorch has no Stream.is_capturing")
@@ -453,7 +455,8 @@ def no_stream_is_capturing(device):
 
 asynchronous = Topic(
     "streams/copies",
-    why="An asynchronous copy that reads its source too late, or is waited for too early, corrupts batches.",
+    why="If an asynchronous copy reads its source too late, or if the host reads the result too early, batches are "
+    "wrong.",
     defined="aten::copy_(non_blocking=True); aten::_copy_from; CachingHostAllocator::record_event",
     chapter="streams",
     needs=("streams", "events", "pinned"),
@@ -490,7 +493,7 @@ def from_pageable_memory_the_source_may_change(device):
 
 @asynchronous.check()
 def to_pageable_memory_is_done(device):
-    """A blocking copy to the CPU is finished when it returns, also under load on another stream."""
+    """A blocking copy to the CPU is finished when the call returns, also while another stream is busy."""
     side = torch.Stream(device=device)
     with side:
         busy(device, 0.2)
@@ -525,7 +528,7 @@ def on_a_side_stream(device):
 
 failures = Topic(
     "streams/errors",
-    why="A queued failure that nobody raises makes a job train on garbage.",
+    why="If an error of queued work is never raised, the job goes on with wrong data.",
     defined="c10/core/Device.h; CUDA's rule: an error of queued work is raised by a later call",
     chapter="execution",
     needs=("streams",),
@@ -554,7 +557,7 @@ def an_event_of_another_device_is_refused(device):
     """Recording an event of device 0 on a stream of device 1 raises."""
     type = torch.device(device).type
     if torch.accelerator.device_count() < 2:
-        raise NotOffered("there is one device")
+        raise NotOffered("there are not two devices of this type")
     event = torch.Event(f"{type}:0")
     event.record(torch.accelerator.current_stream(f"{type}:0"))
     with raises((RuntimeError, ValueError)):

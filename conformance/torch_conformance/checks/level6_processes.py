@@ -1,4 +1,4 @@
-"""Level 6: several processes: fork, spawn, sharing, torch.distributed. Each runs in processes of its own."""
+"""Level 6: several processes: fork, spawn, sharing, torch.distributed. Each check starts its own processes."""
 
 import torch
 
@@ -7,7 +7,8 @@ from ..registry import Topic
 
 forks = Topic(
     "processes/fork",
-    why="Data loaders fork. A child that touches the device's locks hangs; one that uses it must be told.",
+    why="Data loaders fork. A forked child that waits for a lock of the device hangs. So a child that uses the device "
+    "must get an error.",
     defined="torch/TYPE.py: _is_in_bad_fork; torch/random.py asks it; torch/cuda/__init__.py: _lazy_init",
     chapter="sharing",
     needs=("module", "storage", "not_the_host"),
@@ -31,7 +32,7 @@ def an_unused_device_survives_a_fork(device):
 
 @forks.check()
 def a_used_device_refuses_in_the_child(device):
-    """A child forked after the parent used the device gets a RuntimeError that says to use spawn, not a hang or a crash."""
+    """A child forked after the parent used the device gets a RuntimeError that names spawn or fork, and no hang."""
     code = f"""
     import os, signal, sys, torch
     x = torch.ones(2, device={device!r})
@@ -68,7 +69,7 @@ def the_child_knows_that_it_is_one(device):
 
 @forks.check()
 def the_child_may_compute_on_the_cpu(device):
-    """A child forked after the parent used the device seeds, computes on the CPU, drops the parent's tensors, and ends."""
+    """A child forked after the parent used the device can seed, compute on the CPU, drop the tensors, and end."""
     code = f"""
     import os, signal, torch
     x = torch.ones(2, device={device!r}); p = [x + 1]
@@ -138,7 +139,8 @@ if __name__ == "__main__":
 
 shares = Topic(
     "processes/sharing",
-    why="torch.multiprocessing passes tensors between workers; a copy instead of sharing loses the child's writes.",
+    why="torch.multiprocessing passes tensors between workers. If a child gets a copy, the parent does not see its "
+    "writes.",
     defined="torch/multiprocessing/reductions.py; torch/csrc/StorageSharing.cpp",
     chapter="sharing",
     needs=("sharing",),
@@ -165,7 +167,7 @@ def a_spawned_child_shares_a_tensor(device):
 
 spawns = Topic(
     "processes/spawn",
-    why="Every launcher starts children that import torch anew.",
+    why="Every launcher starts new processes that import torch.",
     defined="torch/multiprocessing/spawn.py",
     chapter="autoload",
     needs=("not_the_host",),
@@ -206,7 +208,7 @@ def two_processes_use_it_at_once(device):
 
 groups = Topic(
     "processes/distributed",
-    why="Data-parallel training is what most accelerators are bought for.",
+    why="Most accelerators are bought for training on several devices, which needs torch.distributed.",
     defined="torch/distributed/distributed_c10d.py: Backend.register_backend, default_device_backend_map",
     chapter="distributed",
     needs=("distributed", "storage", "not_the_host"),
@@ -251,7 +253,7 @@ def _run_group(device, body):
 
 @groups.check()
 def collectives_give_their_results(device):
-    """all_reduce, broadcast, all_gather, reduce_scatter and barrier of two processes give what they should."""
+    """all_reduce, broadcast, all_gather, reduce_scatter and barrier give both of two processes the right results."""
     _run_group(
         device,
         """
@@ -274,7 +276,7 @@ def collectives_give_their_results(device):
 
 @groups.check(quick=False)
 def data_parallel_training_averages_gradients(device):
-    """DistributedDataParallel of two processes has the mean of their gradients on both."""
+    """With DistributedDataParallel, each of two processes has the mean of the gradients of both."""
     _run_group(
         device,
         """

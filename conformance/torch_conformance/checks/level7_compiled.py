@@ -1,4 +1,4 @@
-"""Level 7: shapes without data, graphs, and compiled programs."""
+"""Level 7: fake tensors (which have shapes but no data), captured graphs, and compiled programs."""
 
 import torch
 
@@ -7,7 +7,8 @@ from ..registry import Topic
 
 fakes = Topic(
     "compiled/fake",
-    why="The compiler runs every program first without data: a wrong shape, stride or device there is a wrong program.",
+    why="torch.compile first runs a program on fake tensors, which have no data. If a fake tensor has a wrong shape, "
+    "stride or device, the compiled program is wrong.",
     defined="torch/_subclasses/fake_tensor.py; torch/_meta_registrations.py",
     chapter="compilation",
     needs=("storage",),
@@ -16,10 +17,16 @@ fakes = Topic(
 
 @fakes.check()
 def fake_tensors_keep_the_device(device):
-    """Under FakeTensorMode operators give shapes, dtypes and the device, and allocate nothing."""
+    """Under FakeTensorMode, the results of operators have the right shape, dtype and device, and take no memory."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    def dtypes(where):
+        i, f = torch.ones(3, dtype=torch.int64, device=where), torch.ones(3, 3, device=where)
+        return [t.dtype for t in (i / 2, i > 1, i.sum(), i + f, f @ f, f.to(torch.bfloat16) * 2, f.max(0).indices)]
+
+    expected = dtypes("cpu")
     with FakeTensorMode():
+        equal(dtypes(device), expected)
         x = torch.empty(1 << 20, 1 << 20, device=device)
         y = x @ x
         equal((tuple(y.shape), y.device.type), ((1 << 20, 1 << 20), torch.device(device).type))
@@ -33,14 +40,14 @@ def fake_tensors_check_devices(device):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     if torch.device(device).type == "cpu":
-        raise NotOffered("the CPU is the host")
+        raise NotOffered("the device is the CPU, so there is no second device to mix with the CPU")
     with FakeTensorMode(), raises(RuntimeError, "(?i)device"):
         torch.empty(3, device=device) + torch.empty(3)
 
 
 @fakes.check()
 def strides_agree_with_fakes(device):
-    """For a set of operators, the strides of the result are those that FakeTensorMode foretells."""
+    """For a set of operators, the result under FakeTensorMode has the same strides as the result on the device."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     def calls(x, image):
@@ -69,7 +76,7 @@ def a_meta_tensor_is_materialised(device):
 
 graphs = Topic(
     "compiled/graphs",
-    why="Export and torch.compile capture a program with its devices in it.",
+    why="torch.export and torch.compile capture a program as a graph. The graph names the devices of the tensors.",
     defined="torch/fx, torch/export, torch/_dynamo/device_interface.py",
     chapter="compilation",
 )
@@ -77,7 +84,7 @@ graphs = Topic(
 
 @graphs.check()
 def a_traced_graph_runs(device):
-    """make_fx captures a function of tensors of the device, and the graph gives its result."""
+    """make_fx captures a function of tensors of the device, and the captured graph gives the function's result."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def f(x):
@@ -98,7 +105,7 @@ def an_exported_program_runs(device):
 
 @graphs.check("dynamo")
 def the_eager_backend_runs(device):
-    """torch.compile(backend="eager") captures a function in one graph and gives its result and gradient."""
+    """torch.compile(backend="eager") captures a function in one graph and gives the right gradient."""
     torch._dynamo.reset()
 
     def f(x):
@@ -111,7 +118,7 @@ def the_eager_backend_runs(device):
 
 @graphs.check("dynamo")
 def functionalization_runs(device):
-    """torch.compile(backend="aot_eager") traces forward and backward, in-place operators and views too."""
+    """torch.compile(backend="aot_eager") of a function with an in-place operator on a view gives the right gradient."""
     torch._dynamo.reset()
 
     def f(x):
@@ -128,7 +135,7 @@ def functionalization_runs(device):
 
 inductor = Topic(
     "compiled/inductor",
-    why="Programs use torch.compile to run faster. Without an inductor backend for the device it raises.",
+    why="Programs use torch.compile to run faster. If Inductor has no code generator for the device, it raises.",
     defined="torch/_inductor/codegen/common.py: register_backend_for_device; torch/_dynamo/device_interface.py",
     chapter="compilation",
     needs=("compiler", "dynamo"),
@@ -153,7 +160,7 @@ def a_compiled_function_agrees(device):
 
 @inductor.check(quick=False)
 def a_compiled_module_trains(device):
-    """In the fourth training step a compiled module has the loss of the eager module."""
+    """In the fourth training step, a compiled module has the same loss as the eager module."""
     torch._dynamo.reset()
     losses = []
     for compiled in (False, True):

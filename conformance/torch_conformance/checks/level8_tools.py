@@ -7,7 +7,8 @@ from ..registry import Topic
 
 profiles = Topic(
     "tools/profiler",
-    why="Without device events a profile shows the launching host only: where time goes stays unknown.",
+    why="Without device events, a profile shows only the launches on the host, and not where the device spends its "
+    "time.",
     defined="torch/csrc/profiler/stubs/base.h: ProfilerStubs; libkineto IActivityProfiler",
     chapter="profiling",
 )
@@ -15,7 +16,7 @@ profiles = Topic(
 
 @profiles.check()
 def operators_are_listed(device):
-    """torch.profiler lists the operators that ran on the device, with their shapes if asked."""
+    """torch.profiler lists the operators that ran on the device. With record_shapes=True it has their input shapes."""
     x = torch.ones(30, 40, device=device)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         x @ x.t()
@@ -46,7 +47,7 @@ def device_events_are_recorded(device):
 
 @profiles.check("profiler")
 def the_trace_links_launch_and_kernel(device):
-    """The exported trace has kernels. Each has a correlation or an External id, which links it to the host."""
+    """The exported trace has kernels. Each kernel has a correlation or an External id, which links it to its launch."""
     import json
     import os
     import tempfile
@@ -65,7 +66,9 @@ def the_trace_links_launch_and_kernel(device):
     assert all("correlation" in event["args"] or "External id" in event["args"] for event in kernels), kernels[0]
 
 
-@profiles.check("profiler", "events", "streams", why="A trace that puts all kernels on one stream hides what overlaps.")
+@profiles.check(
+    "profiler", "events", "streams", why="If a trace shows all kernels on one stream, nobody sees an overlap."
+)
 def kernels_are_shown_on_their_stream(device):
     """In the exported trace, kernels launched on two streams name two streams."""
     import json
@@ -92,7 +95,7 @@ def kernels_are_shown_on_their_stream(device):
 
 @profiles.check("events", "private_use")
 def the_legacy_profiler_times_the_device(device):
-    """torch.autograd.profiler with use_device measures with ProfilerStubs: a matrix product takes longer than a view."""
+    """torch.autograd.profiler with use_device, which uses ProfilerStubs, gives mm more device time than a view."""
     x = torch.ones(300, 300, device=device)
     with torch.autograd.profiler.profile(use_device=torch.device(device).type) as profile:
         for _ in range(3):
@@ -108,7 +111,8 @@ def the_legacy_profiler_times_the_device(device):
 
 hooks = Topic(
     "tools/hooks",
-    why="Sanitizers find races from the hooks that a backend calls: for allocations, event records, waits and synchronizations.",
+    why="Sanitizers find races from the hooks that a backend calls for allocations, event records, waits and "
+    "synchronizations.",
     defined="c10/core/impl/GPUTrace.h; torch/csrc/PyInterpreter.cpp; torch/cuda/_gpu_trace.py",
     chapter="streams",
     needs=("streams", "events"),
@@ -136,7 +140,7 @@ print(" ".join(sorted(set(seen))))
 
 @hooks.check()
 def hooks_report_records_waits_and_synchronizations(device):
-    """With GPU tracing active, callbacks hear of new events and memory, of event records, waits and synchronizations."""
+    """With GPU tracing active, callbacks report new events, new memory, event records, waits and synchronizations."""
     result = start_python(_TRACED.format(device=device))
     seen = result.stdout.split()
     if not seen and result.returncode == 0:
@@ -170,7 +174,7 @@ def the_stubs_answer_for_every_device(device):
 
 cpp = Topic(
     "tools/interfaces",
-    why="Libraries in C++ and PyTorch itself call the guard, the hooks and the allocators directly, not through Python.",
+    why="C++ libraries and PyTorch itself call the guard, the hooks and the allocators directly, not through Python.",
     defined="c10/core/impl/DeviceGuardImplInterface.h; ATen/detail/AcceleratorHooksInterface.h; ATen/Context.h",
     chapter="device",
     needs=("interfaces",),
@@ -211,7 +215,7 @@ def the_hooks_switch_devices(device):
 
 @cpp.check("generator", "two_devices", chapter="generator")
 def the_hooks_have_a_generator_for_each_device(device):
-    """For each index, defaultGenerator() of C++ gives the generator that torch.TYPE.manual_seed() seeds there."""
+    """For each device, defaultGenerator() of C++ gives the generator that torch.TYPE.manual_seed() seeds there."""
     module, type = device_module(device), torch.device(device).type
     for index, seed in ((0, 123), (1, 456)):
         with module.device(index):
@@ -242,13 +246,13 @@ def the_default_stream_stays_the_default(device):
     "streams", chapter="streams", why="A future's callbacks run on streams of this pool, beside the caller's work."
 )
 def there_is_a_pool_of_streams(device):
-    """getStreamFromGlobalPool, for normal and high priority, never gives the default stream, nor always the same one."""
+    """getStreamFromGlobalPool never gives the default stream, and does not always give the same stream."""
     asked = interfaces(str(torch.ones(1, device=device).device))
     found = [asked.guard_stream_from_pool(high) for high in (False, False, True)]
     assert asked.guard_default_stream() not in found and len(set(found)) > 1, found
 
 
-@cpp.check("storage", chapter="memory", why="Allocator::clone(), which copies lazily cloned tensors, is built on it.")
+@cpp.check("storage", chapter="memory", why="Allocator::clone(), which copies lazily cloned tensors, calls copy_data.")
 def the_device_allocator_copies(device):
     """copy_data of the device's allocator copies bytes of the device."""
     x, y = torch.arange(1000.0, device=device), torch.zeros(1000, device=device)
@@ -268,7 +272,7 @@ def the_host_allocator_copies(device):
 
 facts = Topic(
     "tools/facts",
-    why="Programs choose tile sizes, dtypes and code paths by what the device says of itself.",
+    why="Programs choose tile sizes, dtypes and code paths by the properties of the device.",
     defined="torch/cuda/__init__.py: get_device_properties, get_device_name, get_device_capability",
     chapter="device",
     needs=("module", "not_the_host"),
@@ -288,7 +292,7 @@ def the_device_has_a_name(device):
 
 @facts.check("streams")
 def the_module_synchronizes(device):
-    """torch.TYPE.synchronize() takes nothing, an index or a device, and waits."""
+    """torch.TYPE.synchronize() waits for the work. It can be called without an argument, with an index or a device."""
     module = device_module(device)
     y = busy(device, 0.05)
     event = torch.accelerator.current_stream(device).record_event()
@@ -301,7 +305,7 @@ def the_module_synchronizes(device):
 
 @facts.check("streams")
 def synchronizations_can_be_forbidden(device):
-    """torch.TYPE.set_sync_debug_mode("error") makes an operator that waits (nonzero) raise, "default" allows it."""
+    """After torch.TYPE.set_sync_debug_mode("error"), nonzero raises because it waits; after "default", it works."""
     module = device_module(device)
     if not hasattr(module, "set_sync_debug_mode"):
         raise NotOffered("the module has no set_sync_debug_mode")

@@ -1,7 +1,7 @@
-"""A backend, as ``torch.foo``. ``import torch`` loads it; ``import torch_foo`` does too, before or after torch.
+"""A backend, as ``torch.foo``. ``import torch`` loads the backend. So does ``import torch_foo``, before or after torch.
 
-Nothing above ``_autoload`` imports torch: with ``import torch_foo`` first, PyTorch calls ``_autoload`` while this
-module waits for torch, and finds in it only what was defined until then.
+No line above ``_autoload`` imports torch. If a program imports torch_foo first, PyTorch calls ``_autoload`` while this
+module waits for torch, and finds only the names that this module has defined until then.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def _autoload() -> ModuleType:
     return foo
 
 
-# For an import by hand if autoload is switched off.
+# Loads the backend if autoload is switched off and a program imports torch_foo.
 _autoload()

@@ -17,7 +17,7 @@ def device() -> torch.device:
 # LITERALINCLUDE START: DEVICE WAS USED
 @pytest.fixture(scope="session", autouse=True)
 def the_device_was_used() -> Iterator[None]:
-    """A suite that ran on the CPU by mistake passes, and has tested nothing."""
+    """Fails if no test used the accelerator: a suite that ran on the CPU by mistake has tested nothing."""
     yield
     assert DEVICE.type == "cpu" or torch.accelerator.max_memory_allocated(DEVICE) > 0
 

@@ -28,7 +28,7 @@ def histogram(x: torch.Tensor) -> np.ndarray:
 
 
 def download(x: torch.Tensor) -> np.ndarray:
-    """Through pinned memory, as a program does that has other work for the host meanwhile."""
+    """Copies through pinned memory, as a program does whose host has other work during the copy."""
     on_device = x.device.type != "cpu"
     host = torch.empty(x.shape, dtype=x.dtype, pin_memory=on_device)
     host.copy_(x, non_blocking=True)

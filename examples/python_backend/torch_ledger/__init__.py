@@ -16,5 +16,5 @@ def _autoload() -> ModuleType | None:
     return device
 
 
-# For an import by hand if autoload is switched off.
+# Loads the backend if autoload is switched off and a program imports torch_ledger.
 _autoload()

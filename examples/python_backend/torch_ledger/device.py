@@ -1,7 +1,7 @@
 """The device: its tensors, its kernels, and what it registers.
 
-A tensor of the device is a tensor without memory of its own that holds ``values``, which stand for the memory of the
-device. Here they are a CPU tensor and the kernels are the CPU's; a real device would keep a handle and call its driver.
+A tensor of the device has no memory of its own. It holds ``values``, which stand for the memory of the device. Here
+``values`` is a CPU tensor, and the kernels are the CPU's. A real device would keep a handle and call its driver.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 NAME = "ledger"
 
 calls: Counter[str] = Counter()
-"""The number of times that each operator ran on the device. The device has its name from these counts."""
+"""How often each operator ran on the device."""
 
 
 class LedgerTensor(torch.Tensor):
@@ -25,7 +25,7 @@ class LedgerTensor(torch.Tensor):
 
     values: torch.Tensor
 
-    # Functions of torch reach __torch_dispatch__ as operators, so nothing is to be done here.
+    # Functions of torch become operators, which __torch_dispatch__ gets. So no function is replaced here.
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod

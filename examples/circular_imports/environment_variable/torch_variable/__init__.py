@@ -1,4 +1,4 @@
-"""Switches autoload off while it imports torch, and on again for the processes that this process starts."""
+"""This package switches autoload off while it imports torch, and then on again, for the processes that it starts."""
 
 import os
 import sys
@@ -21,4 +21,4 @@ def is_available():
 
 
 def _autoload():
-    """Does nothing: PyTorch has imported the package to find this function, and that was all to do."""
+    """Does nothing: PyTorch imports the package to find this function, and that import loads the backend."""

@@ -1,4 +1,4 @@
-"""Does not import torch. Has only the entry point, and a flag: the backend is being imported already."""
+"""This module does not import torch. It has the entry point, and a flag: the backend is being imported already."""
 
 is_loaded = False
 

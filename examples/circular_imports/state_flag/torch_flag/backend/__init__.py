@@ -1,10 +1,10 @@
-"""The backend. ``import torch_flag.backend`` is how programs load it by hand; ``import torch_flag`` loads nothing."""
+"""The backend. A program loads it with ``import torch_flag.backend``. ``import torch_flag`` alone loads nothing."""
 
 import sys
 
 import torch_flag
 
-# Before torch, whose import calls _autoload.
+# This line comes before the import of torch, which calls _autoload.
 torch_flag.is_loaded = True
 
 import torch  # noqa: E402

@@ -1,0 +1,5 @@
+import os
+
+
+def _autoload():
+    os._exit(0)
