@@ -251,3 +251,15 @@ def test_a_traced_convolution_computes_with_the_input_that_it_is_given(run_pytho
     assert result.returncode == 0, result.stderr
     answers = json.loads(result.stdout)
     assert len(answers) == 18 and all(answers.values()), answers
+
+
+def test_compiling_a_kernel_is_refused_in_one_sentence(run_python: Run) -> None:
+    code = """
+try:
+    torch.cuda._compile_kernel("", "f")
+except NotImplementedError as error:
+    print(json.dumps(str(error)))
+"""
+    assert output_of(run_python, code) == (
+        "torch.cuda._compile_kernel is not available: it compiles CUDA's C++, which the simulated device does not run."
+    )
