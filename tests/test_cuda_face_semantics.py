@@ -227,3 +227,39 @@ def test_the_option_is_refused_where_torch_is_imported_already(tmp_path: Path) -
     )
     assert result.returncode == 4
     assert "ERROR: --device cuda: torch is imported already, so the device has its type." in result.stderr
+
+
+TRACED = """
+import os
+device, answers = os.environ["TRACED_ON"], {}
+for name in ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"):
+    for dtype, autocast in ((torch.float32, False), (torch.float16, False), (torch.float32, True)):
+        module = getattr(torch.nn, name)(3, 4, 3).to(device, dtype)
+        first, second = (torch.randn(2, 3, *[6] * int(name[-2]), device=device, dtype=dtype) for _ in range(2))
+        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=autocast, cache_enabled=False):
+            traced, expected = torch.jit.trace(module, first, check_trace=False)(second), module(second)
+        answers[f"{name} {dtype} {autocast}"] = traced.device.type == device and torch.equal(traced, expected)
+print(json.dumps(answers))
+"""
+
+
+@pytest.mark.parametrize(("device", "face"), [("cuda", "cuda"), ("openreg", "")])
+def test_a_traced_convolution_computes_with_the_input_that_it_is_given(run_python: Run, device: str, face: str) -> None:
+    # PyTorch's tracer records _convolution, not convolution: DONT_RECORD_TRACE in tools/autograd/gen_trace_type.py.
+    code = "import json, warnings\nwarnings.simplefilter('ignore')\nimport torch\n" + TRACED
+    result = run_python(code, TORCH_OPENREG_AS=face, TRACED_ON=device)
+    assert result.returncode == 0, result.stderr
+    answers = json.loads(result.stdout)
+    assert len(answers) == 18 and all(answers.values()), answers
+
+
+def test_compiling_a_kernel_is_refused_in_one_sentence(run_python: Run) -> None:
+    code = """
+try:
+    torch.cuda._compile_kernel("", "f")
+except NotImplementedError as error:
+    print(json.dumps(str(error)))
+"""
+    assert output_of(run_python, code) == (
+        "torch.cuda._compile_kernel is not available: it compiles CUDA's C++, which the simulated device does not run."
+    )

@@ -113,7 +113,8 @@ Tensor& sum_and_product_out(
 }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
-  m.impl("convolution", convolution_overrideable);
+  // Not "convolution": torch.jit.trace does not record this operator, and PyTorch's composite kernel calls _convolution,
+  // which is recorded (DONT_RECORD_TRACE in tools/autograd/gen_trace_type.py).
   m.impl("_convolution", _convolution);
   m.impl("convolution_backward", MaskedGradients<at::_ops::convolution_backward>::call);
   for (const char* name : {"_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"}) {

@@ -100,6 +100,15 @@ _NVML = "NVML knows only the GPUs of the machine, so the functions behave as if 
 
 # Rows of _cuda.REPLACED.
 REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
+    (
+        "torch.cuda",
+        "_compile_kernel",
+        refusal(
+            "torch.cuda._compile_kernel is not available: it compiles CUDA's C++, "
+            "which the simulated device does not run."
+        ),
+        "PyTorch's function fails with an AttributeError before it looks for NVRTC",
+    ),
     ("torch.cuda", "_device_count_nvml", lambda: -1, _NVML),
     ("torch.cuda", "_get_pynvml_handler", _get_pynvml_handler, _NVML),
     ("torch.cuda", "list_gpu_processes", _list_gpu_processes, _NVML),
