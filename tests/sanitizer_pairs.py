@@ -723,6 +723,29 @@ def new_empty_as_an_accumulator(fixed: bool) -> None:
 
 
 @pair("init")
+def an_accumulator_is_made_with_empty_and_filled_by_index(fixed: bool) -> None:
+    index, rows = torch.zeros(1, dtype=torch.int64, device=DEVICE), ones(1, 4)
+
+    def accumulator() -> torch.Tensor:
+        return (torch.zeros if fixed else torch.empty)(3, 4, device=DEVICE)
+
+    accumulator().index_add_(0, index, rows).sum()
+    accumulator().index_add(0, index, rows)[0].sum()
+    accumulator().scatter_add_(0, index.expand(1, 4), rows)[0].sum()
+    accumulator().scatter_reduce_(0, index.expand(1, 4), rows, "amax")[0].sum()
+    accumulator().index_put_((index,), rows, accumulate=True)[0].sum()
+
+
+@pair("init")
+def the_index_or_the_mask_of_an_assignment_is_not_written(fixed: bool) -> None:
+    new = torch.zeros if fixed else torch.empty
+    x = ones(4, 4)
+    x[new(4, dtype=torch.bool, device=DEVICE)] = 1.0
+    if fixed:  # otherwise the kernel might fail
+        x[new(2, dtype=torch.int64, device=DEVICE)] = ones(2, 4)
+
+
+@pair("init")
 def a_parameter_that_is_never_initialised(fixed: bool) -> None:
     weight = torch.nn.Parameter(torch.empty(4, 4, device=DEVICE))
     if fixed:

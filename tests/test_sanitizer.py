@@ -226,6 +226,17 @@ def test_rows_that_no_index_names_stay_unwritten(mode: str, move: str) -> None:
         assert [report.kind for report in session.reports] == (expected if is_known else [])
 
 
+def test_a_reduction_without_the_first_operand_writes_the_rows_that_the_index_names(mode: str) -> None:
+    for row, expected in ((0, []), (1, ["init"])):
+        with sanitizer.enable("init", mode="report") as session:
+            x = torch.empty(3, 4, device=DEVICE)
+            index = torch.zeros(1, 4, dtype=torch.int64, device=DEVICE)
+            x.scatter_reduce_(0, index, ones(1, 4), "mean", include_self=False)
+            x[row].sum()
+        is_known = mode == "inline"
+        assert [report.kind for report in session.reports] == (expected if is_known else [])
+
+
 def test_an_argument_that_a_helper_only_writes_is_not_reported() -> None:
     with sanitizer.enable("init"):
         ones(3, 3).cummin(0), ones(3, 3).cummax(0)

@@ -61,15 +61,15 @@ const std::unordered_map<std::string_view, Row>& readings() {
       {"nll_loss_forward", {Selects, kSecond}},
       {"nll_loss2d_forward", {Selects, kSecond}},
       {"take_along_dim", Selects},
-      {"index_put", Moves},
+      {"index_put", Moves}, // has a list of indices; begin_movement() tells them
       {"_index_put_impl", Moves},
       {"index_copy", {Moves, kSecond}},
       {"index_fill", {Moves, kSecond}},
       {"scatter", {Moves, kSecond}},
-      {"scatter_add", {Selects, kSecond}},
-      {"scatter_reduce", {Selects, kSecond}},
-      {"index_add", {Selects, kAllButFirst}},
-      {"index_reduce", {Selects, kAllButFirst}},
+      {"scatter_add", {Moves, kSecond}},
+      {"scatter_reduce", {Moves, kSecond}},
+      {"index_add", {Moves, kAllButFirst}},
+      {"index_reduce", {Moves, kAllButFirst}},
       {"put", {Moves, kSecond}},
       {"embedding_dense_backward", {Selects, kSecond}},
       // Masks.
@@ -286,6 +286,11 @@ bool has_target(Shadow& shadow, const std::vector<Access>& accesses) {
   });
 }
 
+// What begin_movement() knows of the operator; null: nothing.
+const MovedElements* movement_of(Reading reading, const char* name) {
+  return reading == Reading::Moves && moved && base_of(moved->name) == base_of(name) ? moved : nullptr;
+}
+
 // Whether attention has the operand attn_mask or attn_bias, behind the queries, keys and values.
 bool has_mask(const std::vector<Access>& accesses) {
   return std::count_if(accesses.begin(), accesses.end(), [](const Access& access) { return access.reads; }) > 3;
@@ -330,11 +335,15 @@ void check_reads(
   } else if (reading == Reading::Starts && deciding_value != 0) {
     checked = 0;
   }
+  const MovedElements* const movement = movement_of(reading, name);
+  const auto is_index = [&](const Access& access) {
+    return movement && std::count(movement->indices.begin(), movement->indices.end(), access.extent.begin) > 0;
+  };
   for (const Access& access : accesses) {
     if (!access.reads) {
       continue;
     }
-    const bool uses = (checked & kFirst) && !(reading == Reading::Overwrites && access.writes());
+    const bool uses = ((checked & kFirst) && !(reading == Reading::Overwrites && access.writes())) || is_index(access);
     checked = (checked >> 1) | (checked & 0x80000000u); // the last bit stands for all further operands
     Block* const block = uses ? shadow.find(access.extent.begin) : nullptr;
     const size_t bytes = block && !block->unwritten.empty() ? block->unwritten.count(access.extent) : 0;
@@ -349,9 +358,11 @@ void check_reads(
 
 void note_writes(Shadow& shadow, const char* name, const std::vector<Access>& accesses) {
   const Reading reading = row_of(name).reading;
-  const bool is_known = reading == Reading::Moves && moved && base_of(moved->name) == base_of(name);
+  const MovedElements* const movement = movement_of(reading, name);
   std::vector<const Access*> sources; // for lists: the first source belongs to the first result, and so on
-  if (reading == Reading::Carries || reading == Reading::Copies) {
+  if (movement && movement->keeps_first) {
+    sources.push_back(&accesses.front());
+  } else if (reading == Reading::Carries || reading == Reading::Copies) {
     for (const Access& access : accesses) {
       if (!access.writes()) {
         sources.push_back(&access);
@@ -363,10 +374,10 @@ void note_writes(Shadow& shadow, const char* name, const std::vector<Access>& ac
     if (!access.writes()) {
       continue;
     }
-    if (is_known) {
-      place(shadow, *moved, access);
-    } else if (!sources.empty()) {
+    if (!sources.empty()) {
       carry(shadow, *sources[std::min(written++, sources.size() - 1)], access);
+    } else if (movement) {
+      place(shadow, *movement, access);
     } else if (Block* const block = shadow.find(access.extent.begin); block && !block->unwritten.empty()) {
       block->unwritten.remove(access.extent);
     }

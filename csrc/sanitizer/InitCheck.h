@@ -40,8 +40,11 @@ bool moves_elements(std::string_view name);
 struct MovedElements {
   std::string name;
   SmallVector<int64_t, 4> shape;
-  SmallVector<int64_t, 4> strides; // in elements; used if the operator makes a new result
-  std::vector<bool> unwritten;     // the elements in the order of their indices
+  SmallVector<int64_t, 4> strides;   // in elements; used if the operator makes a new result
+  std::vector<bool> unwritten;       // the elements in the order of their indices; empty: all count as written
+  SmallVector<uintptr_t, 2> indices; // the addresses of the indices and masks, which are read completely
+  // The elements are not known, but the operator adds to its first operand: what is unwritten there stays unwritten.
+  bool keeps_first = false;
 };
 
 // Sets these elements for the operator that the calling thread is in. Null: all elements of the result count as

@@ -113,6 +113,10 @@ std::optional<IValue> replace(const IValue& value, const Argument& argument) {
     }
     return list;
   }
+  if (argument.name() == "reduce") { // unwritten if any of the elements is; add and amax are this for booleans
+    const auto reduce = value.toStringView();
+    return IValue(reduce == "add" || reduce == "multiply" ? "add" : "amax");
+  }
   return value.isScalar() && argument.type()->kind() == TypeKind::NumberType ? IValue(false) : value;
 }
 
@@ -138,8 +142,7 @@ at::Tensor move_marks(const OperatorHandle& op, ArrayRef<const IValue> inputs) {
   const at::RecordFunctionGuard unobserved(false);
   torch::jit::Stack stack;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    auto replaced =
-        i < inputs.size() && arguments[i].name() != "reduce" ? replace(inputs[i], arguments[i]) : std::nullopt;
+    auto replaced = i < inputs.size() ? replace(inputs[i], arguments[i]) : std::nullopt;
     if (!replaced) {
       return {};
     }
@@ -149,18 +152,22 @@ at::Tensor move_marks(const OperatorHandle& op, ArrayRef<const IValue> inputs) {
   return stack.size() == 1 && stack[0].isTensor() ? stack[0].toTensor() : at::Tensor();
 }
 
+// Whether the operator adds to its first operand, so that it reads this operand also where it writes.
+bool accumulates(const OperatorHandle& op, ArrayRef<const IValue> inputs) {
+  const auto& schema = op.schema();
+  for (const char* const argument : {"accumulate", "include_self"}) {
+    if (const auto index = schema.argumentIndexWithName(argument)) {
+      return static_cast<size_t>(*index) < inputs.size() && inputs[*index].isBool() && inputs[*index].toBool();
+    }
+  }
+  return schema.argumentIndexWithName("reduce") || schema.name().find("_add") != std::string::npos;
+}
+
 struct Movement : at::ObserverContext {
   MovedElements moved;
-  const MovedElements* outer = nullptr;
+  const MovedElements* const outer;
 
-  Movement(const std::string& name, const at::Tensor& marks)
-      : moved{
-            name, {marks.sizes().begin(), marks.sizes().end()}, {marks.strides().begin(), marks.strides().end()}, {}} {
-    const at::Tensor in_order = marks.contiguous();
-    const bool* const data = in_order.const_data_ptr<bool>();
-    moved.unwritten.assign(data, data + in_order.numel());
-    outer = exchange_moved_elements(&moved);
-  }
+  explicit Movement(const std::string& name) : moved{.name = name}, outer(exchange_moved_elements(&moved)) {}
   ~Movement() override {
     exchange_moved_elements(outer);
   }
@@ -177,13 +184,33 @@ std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn
   if (!op || !has_unwritten(fn.inputs())) {
     return nullptr;
   }
-  try {
-    const at::Tensor marks = move_marks(*op, fn.inputs());
-    return marks.defined() && marks.numel() <= 4 * kMostElements ? std::make_unique<Movement>(name.name, marks)
-                                                                 : nullptr;
-  } catch (const std::exception&) { // the operator itself will raise it
-    return nullptr;
+  auto movement = std::make_unique<Movement>(name.name);
+  MovedElements& moved = movement->moved;
+  const auto& arguments = op->schema().arguments();
+  for (size_t i = 0; i < fn.inputs().size() && i < arguments.size(); ++i) {
+    if (holds_values(arguments[i].name())) {
+      at::openreg::for_each_tensor(fn.inputs()[i], [&](const at::Tensor& tensor) {
+        if (is_on_device(tensor)) {
+          moved.indices.push_back(address_of(tensor));
+        }
+      });
+    }
   }
+  at::Tensor marks;
+  try {
+    marks = move_marks(*op, fn.inputs());
+  } catch (const std::exception&) { // the operator itself will raise it
+  }
+  if (marks.defined() && marks.numel() <= 4 * kMostElements) {
+    const at::Tensor in_order = marks.contiguous();
+    const bool* const data = in_order.const_data_ptr<bool>();
+    moved.shape = marks.sizes();
+    moved.strides = marks.strides();
+    moved.unwritten.assign(data, data + in_order.numel());
+  } else {
+    moved.keeps_first = accumulates(*op, fn.inputs());
+  }
+  return movement;
 }
 
 } // namespace c10::openreg::sanitizer
