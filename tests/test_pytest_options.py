@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -31,14 +34,20 @@ class TestCase(unittest.TestCase):
     def test_reaches(self): torch.ones(2, device="openreg")
 @pytest.mark.skip
 def test_skipped(): torch.ones(2, device="openreg")
+def test_skips_itself():
+    torch.ones(2, device="openreg")
+    pytest.skip()
+def test_parts(subtests):
+    for part in range(3):
+        with subtests.test(part=part): torch.ones(2)
 """
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_it_counts_the_tests_that_reach_the_device(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     result = run(pytester, REACHES, "--openreg", *workers)
-    result.assert_outcomes(passed=4, skipped=1)
-    result.stdout.fnmatch_lines(["torch_openreg: 2 of 4 tests allocated memory on the device"])
+    result.assert_outcomes(passed=5, skipped=2)
+    result.stdout.fnmatch_lines(["torch_openreg: 3 of 6 tests allocated memory on the device"])
 
 
 def test_it_counts_the_tests_of_pytorchs_own_framework(pytester: pytest.Pytester) -> None:
@@ -77,7 +86,7 @@ def test_chaos_finds_a_pinned_buffer_that_is_read_too_early_and_says_how_to_repe
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r"mode chaos, seed (\d+), run \d of 4"])
     command = next(line for line in result.outlines if line.startswith("repeat: "))
-    again = pytester.runpytest_subprocess(*command.replace("'", "").split()[4:])
+    again = pytester.runpytest_subprocess(*shlex.split(command)[4:])
     again.assert_outcomes(failed=1)
     run(pytester, RACE.format(wait="torch.accelerator.synchronize()"), *options).assert_outcomes(passed=1)
 
@@ -273,6 +282,39 @@ def test_does_not_see_the_others(): assert not openreg.is_initialized()
     )
     result.assert_outcomes(passed=1, failed=2, skipped=1)
     result.stdout.fnmatch_lines(["*assert 8388608 == 1*", "said before", "The test's process ended with SIGKILL."])
+
+
+PARTS = """
+{mark}
+def test_function(subtests):
+    for part in range(3):
+        with subtests.test(part=part): assert part != 1
+{mark}
+class TestCase(unittest.TestCase):
+    def test_method(self):
+        for part in range(3):
+            with self.subTest(part=part): self.assertNotEqual(part, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "options"),
+    [
+        ("", ()),
+        ("@pytest.mark.openreg(memory='64M')", ()),
+        ("", ("--openreg-execution=chaos", "--openreg-chaos-runs=3")),
+        ("@pytest.mark.openreg(memory='64M')", ("--openreg-execution=chaos", "--openreg-chaos-runs=3")),
+    ],
+    ids=["plain", "own process", "runs", "runs in own processes"],
+)
+def test_a_subtest_that_fails_is_reported_once(pytester: pytest.Pytester, mark: str, options: tuple[str, ...]) -> None:
+    result = run(pytester, PARTS.format(mark=mark), *options)
+    # Sent from another process, the number of a subtest becomes a text, as with xdist.
+    assert [re.sub(r"'|\S+\.py::| - .*", "", line) for line in result.outlines if re.match("(SUB)?FAILED", line)] == [
+        "SUBFAILED(part=1) test_function",
+        "FAILED test_function",
+        "SUBFAILED(part=1) TestCase::test_method",
+    ]
 
 
 def test_a_device_that_started_in_collection_is_an_error_with_its_reason(pytester: pytest.Pytester) -> None:
@@ -485,7 +527,7 @@ def test_every_option_and_the_marker_hold_for_each_kind_of_test(
             "test_leaks* leaves something behind.",
             "*OpenReg out of memory. Tried to allocate 8 bytes.*",
             "mode chaos, seed *, run * of 4",
-            "repeat: python -m pytest '*' --openreg-execution=chaos --openreg-seed=* --openreg-no-sync --openreg-leaks",
+            "repeat: python -m pytest * --openreg-execution=chaos --openreg-seed=* --openreg-no-sync --openreg-leaks",
             "torch_openreg: 2 of 5 tests allocated memory on the device",
         ]
     )

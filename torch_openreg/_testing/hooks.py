@@ -44,7 +44,9 @@ class PerTestHooks:
         self._server: processes.ForkServer | None = None
         self._run_of_child: int | None = None  # in a child of the fork server: which run of its test it is
         self._reports: list[pytest.TestReport] = []
-        self._ran = self._reached = 0
+        self._subtests: list[pytest.TestReport] | None = None  # while a test runs: the reports of its subtests
+        self._ran: set[str] = set()
+        self._reached: set[str] = set()
         if option.openreg_chaos_runs and not self._chaos:
             raise pytest.UsageError("--openreg-chaos-runs needs --openreg-execution=chaos.")
 
@@ -60,19 +62,21 @@ class PerTestHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         if self._run_of_child is not None:
-            self._reports = self._run_here(item, nextitem, self._run_of_child)
+            subtests, reports = self._run_here(item, nextitem, self._run_of_child)
+            self._reports = [*subtests, *reports]
             return True
         environment = item.stash[_SETTINGS].environment
         if not environment and self._runs == 1:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for run in range(self._runs):
+            subtests = []
             if environment:
                 self._server = self._server or processes.ForkServer(self._config)
                 reports = self._server.run(item, environment, run)
             else:
-                reports = self._run_here(item, nextitem, run)
-            if any(report.failed for report in reports):
+                subtests, reports = self._run_here(item, nextitem, run)
+            if any(report.failed for report in [*subtests, *reports]):
                 break
         # pytest gets the reports of one run: the first run that failed, or else the last run.
         for report in reports:
@@ -86,12 +90,20 @@ class PerTestHooks:
         item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         return self._reports
 
-    def _run_here(self, item: pytest.Item, nextitem: pytest.Item | None, run: int) -> list[pytest.TestReport]:
-        """Runs a test once in this process, and returns its reports."""
+    def _run_here(
+        self, item: pytest.Item, nextitem: pytest.Item | None, run: int
+    ) -> tuple[list[pytest.TestReport], list[pytest.TestReport]]:
+        """Runs a test once in this process. Returns the reports of its subtests, which pytest has got, and its own."""
         item.stash[_RUN] = run
         if run > 0:
             item._initrequest()  # type: ignore[attr-defined]  # so that fixtures are made anew
-        return runtestprotocol(item, nextitem=nextitem, log=False)
+        subtests: list[pytest.TestReport] = []
+        self._subtests = subtests
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        self._subtests = None
+        for report in reports:  # pytest's own implementation of this hook makes a test fail if a subtest has failed
+            item.ihook.pytest_report_teststatus(report=report, config=self._config)
+        return subtests, reports
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
@@ -162,20 +174,24 @@ class PerTestHooks:
                 options.append(shlex.quote(f"--openreg-{name}={value}"))
         options += ["--openreg-no-sync"] * self._forbids_waits + ["--openreg-leaks"] * (self._leaks is not None)
         return (
-            f"mode chaos, seed {self._seed_of(item)}{run}\nrepeat: python -m pytest '{item.nodeid}' {' '.join(options)}"
+            f"mode chaos, seed {self._seed_of(item)}{run}\n"
+            f"repeat: python -m pytest {shlex.quote(item.nodeid)} {' '.join(options)}"
         )
 
     # ---- the summary
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and not report.skipped:
-            self._ran += 1
-        self._reached += getattr(report, "openreg_reached", False)
+        if self._subtests is not None:  # pytest reports a subtest when it ends, and only by this hook
+            self._subtests.append(report)
+        if getattr(report, "openreg_reached", False):
+            self._reached.add(report.nodeid)
+        if report.nodeid in self._reached or (report.when == "call" and not report.skipped):
+            self._ran.add(report.nodeid)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._counts_device_tests:
             terminalreporter.write_line(
-                f"torch_openreg: {self._reached} of {self._ran} tests allocated memory on the device"
+                f"torch_openreg: {len(self._reached)} of {len(self._ran)} tests allocated memory on the device"
             )
 
     def pytest_sessionfinish(self) -> None:
