@@ -429,8 +429,31 @@ def test_the_switches_of_fp32_precision_choose_what_is_rounded(switch: str, roun
     assert answer(code, "cuda-a100").split() == rounds
 
 
-def test_convolutions_and_allowed_products_have_rounded_inputs() -> None:
-    assert answer(TF32, "cuda-a100").split() == ["False", "True", "False", "True"]
+GRADIENTS = """
+torch.manual_seed(0)
+def gradients(d):
+    conv, image = torch.nn.Conv2d(4, 4, 3), torch.randn(1, 4, 16, 16)
+    conv.to(d)(image.to(d)).square().sum().backward()
+    return [each.grad.cpu() for each in conv.parameters()]
+torch.manual_seed(0)
+expected = gradients("cpu")
+torch.manual_seed(0)
+print(all(torch.allclose(a, b, 0.05, 0.05) and not torch.equal(a, b) for a, b in zip(gradients(d), expected)))
+o = torch.ones(1, 1, 2, 2, dtype=torch.long, device=d)
+try: torch.conv2d(o, o)
+except NotImplementedError as error: print(error)
+"""
+
+
+@pytest.mark.parametrize("face", ["", "cuda"])
+def test_convolutions_and_allowed_products_have_rounded_inputs(face: str) -> None:
+    assert answer(TF32, "cuda-a100", TORCH_OPENREG_AS=face).split() == ["False", "True", "False", "True"]
+
+
+@pytest.mark.parametrize("face", ["", "cuda"])
+def test_gradients_of_convolutions_are_rounded_and_integer_convolutions_refused(face: str) -> None:
+    lines = answer(GRADIENTS, "cuda-a100", TORCH_OPENREG_AS=face).splitlines()
+    assert lines == ["True", "\"slow_conv2d_cuda\" not implemented for 'Long'"]
 
 
 @pytest.mark.parametrize(

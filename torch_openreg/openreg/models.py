@@ -70,6 +70,17 @@ def rounds_to_tf32() -> bool:
     return _current is not None and _current.rounds_to_tf32
 
 
+# The models name operators of PrivateUse1. For a device of type cuda, PyTorch calls these instead.
+_OF_CUDA = {
+    "aten::convolution_overrideable": "aten::_convolution",
+    "aten::convolution_backward_overrideable": "aten::convolution_backward",
+}
+
+
+def _name_of(operator: str) -> str:
+    return _OF_CUDA.get(operator, operator) if device_type == "cuda" else operator
+
+
 def _restrict(model: _models.Model) -> None:
     if model.only_operators:
         _C._keep_only(model.only_operators["operators"], model.only_operators["message"])
@@ -94,10 +105,10 @@ def _restrict(model: _models.Model) -> None:
         if each["dtype"] == "float64":
             _print_in_float32()
     for operator, refusals in rows.items():
-        _C._refuse(operator, refusals)
+        _C._refuse(_name_of(operator), refusals)
     if model.rounds_to_tf32:
         for operator, arguments, convolution in _TF32:
-            _C._round_to_tf32(operator, list(arguments), convolution)
+            _C._round_to_tf32(_name_of(operator), list(arguments), convolution)
 
 
 def _print_in_float32() -> None:
