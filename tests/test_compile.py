@@ -431,6 +431,42 @@ def test_the_backward_that_autograd_records_is_compiled_too(python: Python) -> N
     assert output_of(python(code)) == "1"
 
 
+NADAM = """
+def train(device, compiled):
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(7, 5).to(device), torch.randn(4, 7).to(device)
+    optimizer = torch.optim.NAdam(model.parameters())
+    step = torch.compile(optimizer.step) if compiled else optimizer.step
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        step()
+        optimizer.param_groups[0]["lr"] *= 0.5
+    return [each.detach().cpu() for each in model.parameters()]
+torch.testing.assert_close(train(DEVICE, True), train("cpu", False))
+"""
+
+
+def test_a_compiled_optimizer_keeps_its_state_on_the_device(python: Python) -> None:
+    output_of(python(NADAM))
+
+
+MIXED = """
+a, b = torch.ones(()), torch.full((), 2.0, device=DEVICE)
+try: torch.compile(lambda a, b: torch._foreach_mul_([a], [b]))(a, b)
+except Exception as error: print(str(error).splitlines()[0])
+print((b + 1).item())
+"""
+
+
+def test_a_kernel_on_the_cpu_gets_no_device_memory(python: Python) -> None:
+    assert output_of(python(MIXED)).splitlines() == [
+        "RuntimeError: Expected all tensors to be on the same device, but a compiled kernel on the CPU would access a "
+        f"tensor on {DEVICE}:0. Operators: _foreach_mul.",
+        "3.0",
+    ]
+
+
 @pytest.mark.parametrize("settings", ['"cpp_wrapper": True', '"max_autotune": True, "cpp_wrapper": True'])
 def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Python, settings: str) -> None:
     code = f"""

@@ -411,6 +411,11 @@ def attach_compiler() -> None:
 
         _differences.patch_inductor()
 
+    def make_capturable(optimizer: ModuleType) -> None:
+        from torch_openreg._inductor import _device
+
+        _device.make_capturable(optimizer.OptimizerVariable)
+
     def leave_out(trace_rules: ModuleType) -> None:
         for name in NOT_TRACED:
             trace_rules.add(name)
@@ -418,6 +423,7 @@ def attach_compiler() -> None:
     _WhenImported("torch._dynamo.device_interface", tell_dynamo)
     if device_type != "cuda":  # whose functions dynamo knows
         _WhenImported("torch._dynamo", make_traceable)
+        _WhenImported("torch._dynamo.variables.optimizer", make_capturable)
     _WhenImported("torch._dynamo.trace_rules", leave_out)
     _WhenImported("torch._inductor.codegen.common", tell_inductor)
     _WhenImported("torch._inductor.compile_fx", patch_inductor)

@@ -5,6 +5,7 @@ of PyTorch is imported:
 
   - After ``torch._dynamo.device_interface``, ``_device.py`` tells dynamo which devices there are.
   - After ``torch._dynamo``, ``_device.py`` lets dynamo trace the functions of ``torch.openreg`` about streams.
+  - After ``torch._dynamo.variables.optimizer``, ``_device.py`` lets compiled optimizers keep their state on the device.
   - After ``torch._inductor.codegen.common``, ``register_with_inductor()`` waits for the first graph. Then
     ``_codegen.py`` registers the code generator.
   - After ``torch._inductor.compile_fx``, the first module of inductor that gets a graph, ``_differences.py`` replaces

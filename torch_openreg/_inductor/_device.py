@@ -98,6 +98,26 @@ def make_traceable() -> None:
 # LITERALINCLUDE END: TRACEABLE
 
 
+def make_capturable(variable: Any) -> None:
+    """Lets a compiled optimizer keep its state on the device, as on CUDA.
+
+    Before dynamo traces an optimizer without state, it sets ``capturable`` in each group of parameters that are all on
+    CUDA or XPU. It decides by ``is_cuda`` and ``is_xpu``.
+    """
+    original = variable._set_capturable
+
+    @functools.wraps(original)
+    def _set_capturable(self: Any, tx: Any) -> None:
+        for group in self.value.param_groups:
+            if "capturable" in group and all(
+                each.device.type == device_type and each not in self.value.state for each in group["params"]
+            ):
+                group["capturable"] = True
+        original(self, tx)
+
+    variable._set_capturable = _set_capturable
+
+
 def register() -> None:
     """Registers the device with dynamo, under its type and under the name of each device."""
     interfaces.get_registered_device_interfaces()  # registers PyTorch's, of which one may have our type ("cuda")

@@ -16,7 +16,9 @@ from unittest import mock
 
 import torch
 from torch._inductor import config, cudagraph_utils, decomposition, graph, ir, lowering, scheduler, utils
+from torch._inductor.codegen import cpp
 from torch._inductor.fx_passes import b2b_gemm, fuse_attention, replace_random
+from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
 from torch_openreg._environment import device_type
@@ -121,6 +123,20 @@ def _no_two_products(original: Any, is_left: bool, a: Any, *others: Any) -> bool
     return a.meta["val"].device.type != device_type and original(is_left, a, *others)
 
 
+def _without_device_memory(original: Any, self: Any, source: str, nodes: Any, kernel_args: Any = None) -> Any:
+    if not any(map(_is_ours, nodes)):
+        args = kernel_args or self.kernel_group.args
+        for name in (*args.input_buffers, *args.output_buffers, *args.inplace_buffers):
+            device = V.graph.get_buffer(name).get_device() if name not in V.graph.constants else None
+            if device is not None and device.type == device_type:
+                operators = sorted({origin.name for node in nodes for origin in node.node.origins})
+                raise RuntimeError(
+                    "Expected all tensors to be on the same device, but a compiled kernel on the CPU would access a "
+                    f"tensor on {device}. Operators: {', '.join(operators)}."
+                )
+    return original(self, source, nodes, kernel_args)
+
+
 def _no_capture(original: Any) -> str:
     return "the simulated device cannot capture graphs"
 
@@ -149,6 +165,9 @@ REPLACED = (
     (decomposition, "use_scatter_fallback", _scatter_as_on_cpu),
     # A result of a CPU scalar and a device tensor is on the device.
     (lowering, "is_gpu", _or_ours),
+    # A list operator in place may write the result of device tensors into a CPU tensor. Inductor would make a kernel on
+    # the CPU, which cannot access the memory of the device.
+    (cpp.CppScheduling, "define_kernel", _without_device_memory),
     # Device guards, which also set the stream.
     (scheduler, "device_need_guard", _or_ours),
     # As on the CPU, independent loops are not combined in one kernel, and two matrix products are not fused: these
