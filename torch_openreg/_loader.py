@@ -423,8 +423,8 @@ def attach_compiler() -> None:
     _WhenImported("torch._dynamo.device_interface", tell_dynamo)
     if device_type != "cuda":  # whose functions dynamo knows
         _WhenImported("torch._dynamo", make_traceable)
-        _WhenImported("torch._dynamo.variables.optimizer", make_capturable)
     _WhenImported("torch._dynamo.trace_rules", leave_out)
+    _WhenImported("torch._dynamo.variables.optimizer", make_capturable)
     _WhenImported("torch._inductor.codegen.common", tell_inductor)
     _WhenImported("torch._inductor.compile_fx", patch_inductor)
 
