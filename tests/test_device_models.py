@@ -445,14 +445,12 @@ except NotImplementedError as error: print(error)
 """
 
 
-@pytest.mark.parametrize("face", ["", "cuda"])
-def test_convolutions_and_allowed_products_have_rounded_inputs(face: str) -> None:
-    assert answer(TF32, "cuda-a100", TORCH_OPENREG_AS=face).split() == ["False", "True", "False", "True"]
+def test_convolutions_and_allowed_products_have_rounded_inputs() -> None:
+    assert answer(TF32, "cuda-a100").split() == ["False", "True", "False", "True"]
 
 
-@pytest.mark.parametrize("face", ["", "cuda"])
-def test_gradients_of_convolutions_are_rounded_and_integer_convolutions_refused(face: str) -> None:
-    lines = answer(GRADIENTS, "cuda-a100", TORCH_OPENREG_AS=face).splitlines()
+def test_gradients_of_convolutions_are_rounded_and_integer_convolutions_refused() -> None:
+    lines = answer(GRADIENTS, "cuda-a100").splitlines()
     assert lines == ["True", "\"slow_conv2d_cuda\" not implemented for 'Long'"]
 
 
@@ -650,6 +648,11 @@ REFUSED = [
 def test_torch_cuda_answers_as_on_that_card(model: str, first: str, dtypes: str, sizes: str) -> None:
     lines = answer(ERROR + CUDA_ANSWERS, model, TORCH_OPENREG_AS="cuda").splitlines()
     assert lines == [first, dtypes, sizes, *REFUSED]
+
+
+@pytest.mark.parametrize("test", [TF32, GRADIENTS], ids=["rounded inputs", "gradients and integers"])
+def test_convolutions_follow_the_model_as_under_the_own_name(test: str) -> None:
+    assert answer(test, "cuda-a100", TORCH_OPENREG_AS="cuda") == answer(test, "cuda-a100")
 
 
 def test_torch_cuda_says_that_there_is_no_device() -> None:
