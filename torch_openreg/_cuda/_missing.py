@@ -1,7 +1,11 @@
-"""Features of CUDA that the device does not have. Each raises the error that programs expect, with one sentence.
+"""Features of CUDA that the device does not have.
 
-NotImplementedError is a RuntimeError, which is what PyTorch raises for a missing library. Not in this module: features
-for which PyTorch's own Python handles a build without the library (NCCL, cuDNN, GPUDirect Storage, green contexts).
+A call that needs such a feature raises an error whose sentence names the feature. A call that only asks whether the
+feature is on answers no. PyTorch raises RuntimeError for a missing library; NotImplementedError is a subclass of it, so
+programs that catch RuntimeError catch these errors too.
+
+PyTorch's own Python handles a build without NCCL, cuDNN, GPUDirect Storage and green contexts, so they need nothing
+here. Two functions of NCCL and cuDNN are exceptions, because they would print a warning that does not help.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ def _enable_tunable(value: bool) -> None:
 
 SUPPLIED: dict[str, Any] = {
     "_CUDAGraph": _CUDAGraph,
-    # Inductor imports these names even if it captures no graphs.
+    # torch._inductor.cudagraph_trees imports the next two names even if no graph is captured.
     "_cuda_CUDAAllocator_AllocatorState": _AllocatorState,
     "_set_cached_tensors_enabled": lambda enabled: None,
     "_cuda_isCurrentStreamCapturing": lambda: False,
@@ -61,7 +65,7 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_jiterator_compile_and_launch_kernel": refusal(
         "torch.cuda.jiterator is not available: it compiles CUDA's C++, which the simulated device does not run."
     ),
-    # Off, as on CUDA at the start. Switching it off again is allowed.
+    # TunableOp, its tuning and its recording are always off, which is also CUDA's default. False changes nothing.
     "_cuda_tunableop_enable": _enable_tunable,
     "_cuda_tunableop_is_enabled": lambda: False,
     "_cuda_tunableop_tuning_enable": _enable_tunable,

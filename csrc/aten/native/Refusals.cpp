@@ -22,7 +22,8 @@ c10::OperatorHandle find(const std::string& op) {
   return *handle;
 }
 
-// A kernel in front of the kernel that the operator has for the dispatch key `key`.
+// Base class of the kernels of this file. Such a kernel is registered for PrivateUse1. It refuses a call, or passes the
+// call on to `next_`: the kernel that the operator had for the dispatch key `key`.
 class InFront : public c10::OperatorKernel {
  public:
   explicit InFront(const c10::OperatorHandle& op, c10::DispatchKey key = c10::DispatchKey::PrivateUse1)
@@ -70,7 +71,7 @@ std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValu
     }
   } else {
     for_each_tensor(value, [&](const Tensor& tensor) {
-      // A Python number arrives as a CPU tensor of a dtype that the program has not chosen, such as float64.
+      // The dtype of a Python number is not checked: the program has not chosen it. For example, 1.5 is float64.
       if (tensor.defined() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() && refuses(tensor.scalar_type())) {
         found = tensor.scalar_type();
       }
@@ -172,7 +173,7 @@ class Rounding final : public InFront {
 
  private:
   // Reads the settings that PyTorch reads before it calls cuDNN and cuBLAS. Does not call allowTF32CuBLAS(), which
-  // raises if the program has set torch.backends.*.fp32_precision.
+  // raises if torch.backends.*.fp32_precision and torch.set_float32_matmul_precision() disagree.
   bool allowed() const {
     const Context& context = globalContext();
     return convolution_ ? context.allowTF32CuDNN(Float32Op::CONV)

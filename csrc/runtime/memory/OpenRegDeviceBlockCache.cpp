@@ -11,9 +11,9 @@ using c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 DeviceBlockCache::DeviceBlockCache(DeviceIndex device) : device_(device), poison_(poison_is_on()) {}
 
-// The lock, for functions that a forked child may call. In such a child it throws, for two reasons: another thread of
-// the parent may have held the lock at the fork, and then the lock is never free in the child; and the lock guards the
-// tables of memory that the child does not have.
+// Returns the lock. A function that a forked child may call gets the lock here, because this function throws in such a
+// child. There are two reasons. Another thread of the parent may have held the lock at the fork; then the lock is never
+// free in the child. And the tables behind the lock describe device memory that the child does not have.
 Mutex& DeviceBlockCache::mutex() {
   check_not_forked();
   return mutex_;
@@ -38,8 +38,8 @@ void DeviceBlockCache::process_events(std::unique_lock<Mutex>& lock, const std::
   }
 }
 
-// Returns whether the block is filled with poison. If not, queues the fill. The block then waits for the fill as it
-// would wait for another stream: a kernel that runs on its launching thread must not get the block before the fill is
+// Returns true if the block is filled with poison. Otherwise queues the fill and returns false. The block then waits for
+// the fill as it would wait for another stream: a kernel that runs on its launching thread must not get the block before the fill is
 // done.
 bool DeviceBlockCache::poison_before_reuse(std::unique_lock<Mutex>& lock, Block* block) {
   if (block->poison_queued) {
@@ -99,7 +99,8 @@ void DeviceBlockCache::synchronize_and_free_events(
 }
 
 // garbage_collection_threshold: if more than this share of what the process may have is reserved, gives back the large
-// segments that have been free for longest. Does not wait for blocks that other streams still use.
+// segments that have been free for longest. Leaves out blocks that other streams still use. Waits for the work of all
+// devices if it gives segments back.
 void DeviceBlockCache::garbage_collect_cached_blocks(
     std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context) {
   const size_t capacity = std::min(segments_.allowed_memory(), memory_info(device_).second);

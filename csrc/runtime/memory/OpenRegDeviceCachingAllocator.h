@@ -10,7 +10,7 @@ namespace c10::openreg {
 struct AllocParams {
   const Stream stream;
   const size_t requested_size;
-  const bool required;   // false: if the device has no room, the result is null, and nothing is thrown
+  const bool required;   // false: if the device has no room, the result is null; only an injected fault is thrown
   const bool for_kernel; // the memory is for a kernel that runs on this thread
   const std::shared_ptr<GatheredContext> context;
   size_t size = 0;       // of the block: rounded, with the red zone
@@ -22,9 +22,9 @@ struct AllocParams {
 // LITERALINCLUDE END: ALLOC PARAMS
 
 // LITERALINCLUDE START: DEVICE CACHING ALLOCATOR
-// The caching allocator of one device: how a request gets a block, and what happens if the device has no room. The
-// functions have the names of those in CUDA's DeviceCachingAllocator (c10/cuda/CUDACachingAllocator.cpp). For threads
-// and the lock see DeviceBlockCache.
+// The caching allocator of one device: how a request gets a block, and what happens if the device has no room. A
+// function that CUDA's DeviceCachingAllocator (c10/cuda/CUDACachingAllocator.cpp) has too has its name there. For
+// threads and the lock see DeviceBlockCache.
 class DeviceCachingAllocator : public DeviceBlockCache {
  public:
   using DeviceBlockCache::DeviceBlockCache;

@@ -11,8 +11,9 @@ namespace c10::openreg {
 // The free and the total bytes of `device`.
 std::pair<size_t, size_t> memory_info(DeviceIndex device);
 
-// The segments of one device: takes them from the device within the limit of the process, counts them, and gives them
-// back. Takes no lock: DeviceCachingAllocator takes the lock that is needed.
+// The segments of one device. This class allocates segments from the device, up to the memory fraction of the process,
+// counts them, and frees them. It takes no lock: its callers, DeviceBlockCache and DeviceCachingAllocator, hold the lock
+// of the device during each call except free().
 class DeviceSegments {
  public:
   using Context = std::shared_ptr<GatheredContext>;
@@ -21,18 +22,18 @@ class DeviceSegments {
   DeviceSegments(DeviceIndex device, DeviceStats* stats, BlockTable* blocks, MemoryHistory* history)
       : device_(device), stats_(stats), blocks_(blocks), history_(history) {}
 
-  // A new segment of `size` bytes, as one block of `pool` that is in none of its lists. Null if the device has no room
-  // for the segment, or if the process may not have that much.
+  // A new segment of `size` bytes, as one block. The block belongs to `pool`, but is not in the pool's lists of free
+  // blocks. Null if the device has no room for the segment, or if the process may not have that much.
   Block* alloc(BlockPool& pool, size_t size, const Context& context);
 
   // Remove free segments from pools. The caller passes them to free(), without the lock.
   Segments take_all(const std::vector<BlockPool*>& pools, const Context& context);
-  // Only segments above max_split_size_mb, until they make up `wanted` bytes.
+  // Only segments of at least max_split_size_mb, until they make up `wanted` bytes.
   Segments take_oversize(BlockPool& pool, size_t wanted, const Context& context);
   // Only the segments that have been free for longest, until they make up `wanted` bytes.
   Segments take_oldest(const std::vector<BlockPool*>& pools, double wanted, const Context& context);
 
-  // Gives segments back to the device. Waits for the device.
+  // Gives segments back to the device. Waits for the work of all devices, as orFree() does.
   static void free(const Segments& segments);
 
   // Limits what the process may reserve to this fraction of the device's memory, whose size in bytes is `total`.
