@@ -46,7 +46,7 @@ def test_a_name_that_both_have_takes_torch_cudas_arguments(name: str) -> None:
 
 
 def refused_arguments(theirs: inspect.Signature, ours: inspect.Signature) -> list[str]:
-    """The parameters of the one that the other does not take, at that place or by that name, or demands."""
+    """Parameters of `theirs` that `ours` does not accept by name or position, and those that only `ours` demands."""
     there, here = list(theirs.parameters.values()), list(ours.parameters.values())
     kinds = {parameter.kind for parameter in here}
     refused = []

@@ -1,4 +1,4 @@
-"""What one expects of a device, as small programs that check their results, one for each line of the table."""
+"""What a user expects of a device: small programs that check their results. Each is a line of the table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ability(name: str) -> Callable[[Callable[[str], object]], None]:
 
 
 def equal(tensor: Tensor, expected: object) -> None:
-    """Compares with what Python lists say."""
+    """Raises if the elements of `tensor` differ from `expected`, a list."""
     assert tensor.tolist() == expected, f"{tensor.tolist()} is not {expected}"
 
 

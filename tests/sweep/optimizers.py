@@ -18,7 +18,8 @@ from .samples import Sample, Suite, Variant
 STEPS = 4
 _SHAPES = ((3, 5), (4, 2))  # Muon takes matrices only
 
-# A sample's input are the parameters; its arguments are the gradients, step by step, and the optimizer's settings.
+# `input` of a sample is the list of parameters. `args` of a sample has the gradients of each step, and the optimizer's
+# settings.
 
 
 def _samples(flags: dict[str, bool], sparse: bool = False) -> Callable[[OptimizerInfo, torch.dtype], Iterator[Sample]]:
@@ -63,7 +64,11 @@ def _run(info: OptimizerInfo, sample: Sample) -> Any:
 
 
 def _run_default(info: OptimizerInfo, sample: Sample) -> Any:
-    """On an accelerator, the form that an optimizer takes by itself is foreach; but for Adafactor's, to save memory."""
+    """Runs the optimizer without a choice of its form.
+
+    On an accelerator PyTorch then chooses foreach, so the CPU runs foreach too. Adafactor is the exception: it never
+    chooses foreach by itself, because foreach needs more memory.
+    """
     grads, settings = sample.args
     if sample.device == "cpu" and "foreach" in info.supported_impls and info.optim_cls is not torch.optim.Adafactor:
         settings = {**settings, "foreach": True}
@@ -71,14 +76,14 @@ def _run_default(info: OptimizerInfo, sample: Sample) -> Any:
 
 
 def _run_capturable(info: OptimizerInfo, sample: Sample) -> Any:
-    """The CPU is let into the list of the devices that have a capturable form."""
+    """Adds the CPU to PyTorch's list of the devices that have a capturable form, so that the CPU can be compared."""
     module = sys.modules[info.optim_cls.__module__]
     with mock.patch.object(module, "_get_capturable_supported_devices", lambda **_: [sample.device]):
         return _run(info, sample)
 
 
 def _run_differentiable(info: OptimizerInfo, sample: Sample) -> Any:
-    """The gradient of the parameters after one step with respect to what they were before."""
+    """The gradient of the parameters after one step, with respect to the parameters before the step."""
     grads, settings = sample.args
     first = [parameter.detach().clone().requires_grad_() for parameter in sample.input]
     parameters = [parameter.clone() for parameter in first]
