@@ -93,7 +93,7 @@ print(hasattr(torch, "foo"), os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD"))
 
 
 LEDGER = """
-import torch
+import threading, torch
 x = torch.ones(2, 3, device="ledger")
 assert x.device == torch.device("ledger:0") and x.is_ledger
 assert torch.equal(((x + 1) * x).cpu(), torch.full((2, 3), 2.0))
@@ -106,8 +106,10 @@ torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
 data, target = torch.randn(16, 3), torch.randn(16, 1)
 losses = {}
+threads = set()  # those that compute gradients
 for device in ("cpu", "ledger"):
     net = __import__("copy").deepcopy(model).to(device)
+    net[2].bias.register_hook(lambda gradient: threads.add(threading.get_ident()))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     losses[device] = []
     for _ in range(5):
@@ -118,6 +120,7 @@ for device in ("cpu", "ledger"):
         losses[device].append(loss.item())
 assert losses["cpu"] == losses["ledger"] and losses["cpu"][-1] < losses["cpu"][0]
 assert torch.ledger.calls["aten.relu.default"] == 5
+assert threads == {threading.get_ident()}, threads
 for use in (
     lambda: x + torch.ones(2, 3),
     lambda: torch.accelerator.synchronize(),

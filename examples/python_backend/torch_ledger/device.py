@@ -50,6 +50,10 @@ class LedgerTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Every operator with a tensor of the device among its arguments, below autograd."""
+        # Makes the calling thread run the next backward itself. PyTorch's thread for the device releases Python objects
+        # after backward has returned. If the interpreter ends meanwhile, Python ends that thread inside a destructor,
+        # and the process is aborted.
+        torch._C._set_multithreading_enabled(False)
         kwargs = dict(kwargs or {})
         if operator is torch.ops.aten.copy_.default:
             return copy(*args)
