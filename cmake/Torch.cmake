@@ -36,9 +36,11 @@ target_link_libraries(torch::python INTERFACE torch::cpu)
 set(TORCH_DEFINITIONS _GLIBCXX_USE_CXX11_ABI=1)
 # With this macro PyTorch's headers include only the operators that they use. Without it they include all operators.
 list(APPEND TORCH_DEFINITIONS AT_PER_OPERATOR_HEADERS)
+# at::native::DispatchStub has function pointers for each of the macros below. Without them its layout and its symbols
+# differ from those of the installed PyTorch.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  # at::native::DispatchStub has one function pointer for each of these macros. Without them its layout and its symbols
-  # differ from those of the installed PyTorch.
   list(APPEND TORCH_DEFINITIONS HAVE_AVX512_CPU_DEFINITION HAVE_AVX2_CPU_DEFINITION)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  list(APPEND TORCH_DEFINITIONS HAVE_SVE_CPU_DEFINITION)
 endif()
 target_compile_definitions(torch::c10 INTERFACE ${TORCH_DEFINITIONS})

@@ -39,6 +39,11 @@ def disagreements(root: Path = ROOT, tag: str | None = None) -> list[str]:
     if tag and tag != f"v{version}":
         found.append(f"The tag is {tag}, and pyproject.toml says {version}: the tag must be v{version}.")
 
+    for name in ("examples/ci/github-actions.yml", "examples/ci/gitlab-ci.yml"):
+        for said in re.findall(r"TORCH_OPENREG_REVISION: (v\S+)", (root / name).read_text()):
+            if said != f"v{version}":
+                found.append(f"{name} takes {said}, and the tag of {version} is v{version}.")
+
     minors = list(supported)
     span = f"{minors[0]} to {minors[-1]}"
     for name in ("README.md", "CHANGELOG.md", "docs/test/index.md"):

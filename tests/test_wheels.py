@@ -210,7 +210,11 @@ def test_a_version_that_disagrees_is_found(tmp_path: Path) -> None:
             shutil.copy(ROOT / name, checkout / name)
     project = checkout / "pyproject.toml"
     project.write_text(re.sub(r'^version = ".*"$', 'version = "0.2.0"', project.read_text(), flags=re.MULTILINE))
-    assert "CHANGELOG.md has no entry for 0.2.0." in check.disagreements(checkout)
+    assert check.disagreements(checkout) == [
+        "CHANGELOG.md has no entry for 0.2.0.",
+        "examples/ci/github-actions.yml takes v0.1.0, and the tag of 0.2.0 is v0.2.0.",
+        "examples/ci/gitlab-ci.yml takes v0.1.0, and the tag of 0.2.0 is v0.2.0.",
+    ]
 
 
 def workflows() -> dict[str, dict[str, Any]]:
