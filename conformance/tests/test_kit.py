@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
 import re
 import subprocess
+import symtable
 import sys
 import warnings
 import xml.etree.ElementTree as ElementTree
@@ -288,12 +291,25 @@ def test_abilities_that_the_device_lacks_are_not_offered(cpu_run: tuple[int, dic
 
 
 def test_a_failures_script_runs(tmp_path: Path) -> None:
-    for name in ("tensors/copies/there_and_back", "operators/op/add/float32/forward"):
+    for name in ("tensors/copies/there_and_back", "operators/op/add/float32/forward", "trains/modules/lstm"):
         path = tmp_path / "script.py"
         path.write_text(report.script(name, "cpu", "It works."))
         done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=Path(__file__).parents[1],
                               env={"PYTHONPATH": str(Path(__file__).parents[1])})  # fmt: skip
         assert done.returncode == 0, done.stderr
+
+
+def test_every_script_imports_the_names_that_it_uses() -> None:
+    for name, check in all_checks().items():
+        text = report.script(name, "npu", check.proves)
+        tables, used, known = [symtable.symtable(text, name, "exec")], set(), set(vars(builtins))
+        for statement in ast.parse(text).body:
+            known |= {alias.name for alias in getattr(statement, "names", ())} | {getattr(statement, "name", "")}
+        while tables:
+            table = tables.pop()
+            tables += table.get_children()
+            used |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+        assert used <= known, f"{name}: {used - known}"
 
 
 def test_a_module_without_a_device_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

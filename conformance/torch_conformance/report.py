@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import json
+import sys
+import types
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -63,15 +66,17 @@ def script(name: str, device: str, proves: str) -> str:
     check = all_checks().get(name)
     if check is None:
         return f'# {name}\n# {proves}\nfrom torch_conformance import sweep\n\nprint(sweep.run("{name}", "{device}"))\n'
-    source = check.source()
-    from . import kit  # the source uses its names
+    from . import kit
 
-    used = [word for word in kit.__all__ if f"{word}(" in source or f"{word}:" in source]
-    body = check.body.__name__
-    lines = [f"# {name}", f"# {proves}", f"# Why: {check.why}", "import torch"]
-    if used:
-        lines.append(f"from torch_conformance.kit import {', '.join(used)}")
-    return "\n".join([*lines, "", "", source.rstrip(), "", "", f'{body}("{device}")']) + "\n"
+    source, module = check.source(), check.body.__module__
+    names = vars(sys.modules[module])
+    used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)} & set(names)
+    modules = [word for word in sorted(used) if isinstance(names[word], types.ModuleType)]
+    lines = [f"# {name}", f"# {proves}", f"# Why: {check.why}", *(f"import {word}" for word in modules)]
+    for home, words in ((kit.__name__, used & {*kit.__all__}), (module, used - {*kit.__all__, *modules})):
+        if words:
+            lines.append(f"from {home} import {', '.join(sorted(words))}")
+    return "\n".join([*lines, "", "", source.rstrip(), "", "", f'{check.body.__name__}("{device}")']) + "\n"
 
 
 def metadata(name: str) -> dict[str, str]:
