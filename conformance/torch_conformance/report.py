@@ -131,7 +131,7 @@ def read_baseline(path: Path) -> dict[str, str]:
         known = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"the baseline {path} cannot be read: {error}") from None
-    if not isinstance(known, dict):
+    if not isinstance(known, dict) or not set(map(str, known.values())) <= set(RESULTS):
         raise ValueError(f"the baseline {path} is not a file that --write-baseline wrote")
     return known
 
