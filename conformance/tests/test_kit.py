@@ -51,7 +51,7 @@ def run_fake(names: list[str], stop: bool = False) -> dict[str, dict[str, object
 
 
 def record(name: str, result: str) -> dict[str, object]:
-    return {"name": name, "result": result, "detail": "what <happened> & why\x1b[1m", "seconds": 0.5}
+    return {"name": name, "result": result, "detail": "what <happened> & why\x1b[1m\udc80\ufffe", "seconds": 0.5}
 
 
 def test_a_crash_and_a_hang_cost_one_check_each() -> None:
@@ -389,6 +389,7 @@ def test_the_page_needs_nothing_else(summary: dict[str, object]) -> None:
     text = page.page(summary)
     assert not re.search(r"(src|href)=\"(?!#)", text) and "light-dark" in text and "default-src 'none'" in text
     assert "what &lt;happened&gt;" in text and "Ready to run" in text
+    assert all(text.encode() for text in (report.junit(summary), report.text(summary, [], False), json.dumps(summary)))
 
 
 @pytest.fixture(scope="module")

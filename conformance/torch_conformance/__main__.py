@@ -238,7 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
     summary = report.collect(ordered, facts)
     for name, text in OUTPUTS.items():
         if path := getattr(options, name):
-            path.write_text(text(summary, ordered), encoding="utf-8", errors="replace")
+            path.write_text(text(summary, ordered), encoding="utf-8")
     if options.scripts:
         for each in summary["checks"]:
             if each["result"] in BAD:

@@ -94,7 +94,7 @@ def collect(records: list[Record], facts: dict[str, Any]) -> dict[str, Any]:
     for record in records:
         name = record["name"]
         entry = {"name": name, "level": level_of(name), **{k: v for k, v in record.items() if k != "name"}}
-        entry |= metadata(name)
+        entry |= {key: _printable(record[key]) for key in ("detail", "traceback") if key in record} | metadata(name)
         if record["result"] in BAD:
             entry["script"] = script(name, facts["device"], entry["proves"])
         checks.append(entry)
@@ -168,13 +168,13 @@ def junit(summary: dict[str, Any]) -> str:
     counts = {result: sum(level[result] for level in summary["levels"]) for result in RESULTS}
     for each in summary["checks"]:
         level, _, rest = each["name"].partition("/")
-        detail = _printable(each["detail"])
+        detail = each["detail"]
         inside = ""
         if each["result"] == "not offered":
             inside = f"<skipped message={quoteattr(detail)}/>"
         elif each["result"] in BAD:
             kind = "failure" if each["result"] == "failed" else "error"
-            body = escape(_printable(each.get("traceback") or each["detail"]) + "\n\n" + _printable(each["script"]))
+            body = escape((each.get("traceback") or each["detail"]) + "\n\n" + each["script"])
             inside = f"<{kind} type={quoteattr(each['result'])} message={quoteattr(detail)}>{body}</{kind}>"
         cases.append(
             f'<testcase classname="conformance.{level}" name={quoteattr(rest)} time="{each.get("seconds", 0)}">'
@@ -190,5 +190,5 @@ def junit(summary: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text without the control characters that XML forbids."""
-    return "".join(c for c in text if c in "\t\n" or c >= " ")
+    """The text without the characters that XML forbids, that no file can hold, or that control a terminal."""
+    return "".join(c for c in text if c in "\t\n" or c.isprintable())
