@@ -136,6 +136,11 @@ def read_baseline(path: Path) -> dict[str, str]:
     return known
 
 
+def counted(checks: int) -> str:
+    """The beginning of a sentence about so many checks."""
+    return f"{checks or 'No'} check{'s are' if checks > 1 else ' is'}"
+
+
 def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> str:
     """The report for a terminal: a line for each level, and then each failure."""
     lines = ["", f"device {summary['device']}, torch {summary['torch']}, {summary['seconds']} s", ""]
@@ -153,12 +158,12 @@ def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> s
     lines += ["", *(f"{each['result'].upper()} {each['name']}" for each in bad[_IN_FULL:])]
     lines.append("")
     if with_baseline:
-        lines.append(f"{len(worse)} checks are worse than the baseline says.")
+        lines.append(f"{counted(len(worse))} worse than the baseline says.")
         lines += [f"  {record['result']}: {record['name']}" for record in worse]
     elif worse:
-        lines.append(f"{len(worse)} checks are bad. --html and --scripts give a script for each.")
+        lines.append(f"{counted(len(worse))} bad. --html and --scripts give a script for each.")
     else:
-        lines.append("No check is bad.")
+        lines.append(f"{counted(0)} bad.")
     return "\n".join(lines)
 
 

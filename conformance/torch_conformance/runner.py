@@ -147,6 +147,7 @@ def run(
                     name = waiting.get_nowait()
                 except queue.Empty:
                     return
+                started = time.monotonic()
                 try:
                     if worker is None:
                         worker = Worker(settings, command)
@@ -154,7 +155,8 @@ def run(
                     result = worker.ask({"name": name}, timeout)
                     worker.checks_run += 1
                 except WorkerDied as died:
-                    result = {"result": died.args[0], "detail": died.args[1], "seconds": 0}
+                    seconds = round(time.monotonic() - started, 3)
+                    result = {"result": died.args[0], "detail": died.args[1], "seconds": seconds}
                     end(worker)
                     worker = None
                 if worker is not None and worker.checks_run >= batch:
