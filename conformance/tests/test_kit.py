@@ -347,7 +347,13 @@ def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('{"name": "cut')
     assert list(Results(path, {"device": "x"}).records) == ["tensors/a/b"]
-    assert Results(path, {"device": "y"}).records == {}
+    text = path.read_text()
+    with pytest.raises(ValueError, match="has the results of another run, {'device': 'x'}, and this run is"):
+        Results(path, {"device": "y"})
+    assert path.read_text() == text
+    path.write_text("{}\n[1]\n")
+    with pytest.raises(ValueError, match="is not a file that --resume wrote"):
+        Results(path, {})
 
 
 def test_a_baseline_forgives_what_it_names_and_nothing_else(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.device and not options.list:
         parser().error("--device TYPE is needed, such as --device npu")
     settings = {"device": options.device}
-    header = {"device": options.device, "kit": report.VERSION}
+    header = {"device": options.device, "kit": report.VERSION, "torch": report.torch_version()}
     try:
         names = select(options, settings)
         if not options.list:

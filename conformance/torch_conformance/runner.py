@@ -190,8 +190,8 @@ def run(
 class Results:
     """A file of records, with one JSON object on each line. Each result is appended when it arrives.
 
-    A later run with the same header continues the file. If the header differs, the file starts anew. Raises ValueError
-    for a file that is not made of JSON lines.
+    A later run with the same header continues the file. Raises ValueError for a file with another header, whose results
+    may have taken hours, and for a file that is not made of JSON lines.
     """
 
     def __init__(self, path: Path, header: Record) -> None:
@@ -201,10 +201,12 @@ class Results:
             # The last line of an interrupted run may be incomplete.
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             try:
-                if lines and json.loads(lines[0]) == header:
-                    self.records = {record["name"]: record for record in map(json.loads, lines[1:])}
-            except ValueError as error:
+                found, *records = map(json.loads, lines or [json.dumps(header)])
+                self.records = {record["name"]: record for record in records}
+            except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{path} is not a file that --resume wrote: {error}") from None
+            if found != header:
+                raise ValueError(f"{path} has the results of another run, {found}, and this run is {header}")
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w") as file:
             for record in (header, *self.records.values()):
