@@ -160,7 +160,12 @@ lint: $(VENV)/.lint
 	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml .github/workflows
 # LEFT OUT OF A NEW BACKEND END
 
-format: $(VENV)/.lint
+# Needs no build, so that files can be formatted before they are compiled.
+$(VENV)/.format: $(VENV)/.torch
+	$(BIN)/python -m pip install $(filter ruff% clang-format%,$(shell sed -n 's/^lint = \[\(.*\)\]/\1/p' pyproject.toml | tr -d '",'))
+	touch $@
+
+format: $(VENV)/.format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)

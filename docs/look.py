@@ -3,9 +3,9 @@
 Each page is shown at the width of a phone and of a desktop, in light and in dark colours. The program checks that
 nothing is wider than the window or its box, that a box with wider contents shows that it scrolls, that names and lines
 of sources do not break, that every image and every picture has contents, that no page is too long, and that nothing is
-written to the console. It also looks at the pages of `python -m torch_openreg ops` and `memory`. The browser is
-offline. First the pages of PLANTED, each with one fault, prove that the program finds each kind of fault. Chromium is
-that of playwright (`playwright install chromium`), or that of the system.
+written to the console. It also looks at the pages of `python -m torch_openreg ops` and `memory`, and at a report of the
+conformance kit. The browser is offline. First the pages of PLANTED, each with one fault, prove that the program finds
+each kind of fault. Chromium is that of playwright (`playwright install chromium`), or that of the system.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pictures
 from playwright.sync_api import Browser, Page, sync_playwright
 
 BOOK = Path(__file__).parents[1] / "build" / "docs"
+KIT = Path(__file__).parents[1] / "conformance"
 WIDTHS = {"phone": 390, "desktop": 1280}
 HEIGHTS = {"phone": 22_000, "desktop": 14_000}
 SCHEMES = ("light", "dark")
@@ -141,8 +142,10 @@ def main() -> int:
     memory, snapshot = looks / "memory.html", looks / "snapshot.pickle"
     pictures.snapshot_of_a_training(snapshot)
     memory.write_bytes(subprocess.check_output([sys.executable, "-m", "torch_openreg", "memory", snapshot, "--html"]))
+    report, kit = looks / "conformance.html", ["--device", "nosuch", "--checks", "tensors/copies/that_*", "--quiet"]
+    subprocess.run([sys.executable, "-m", "torch_conformance", *kit, "--html", report], cwd=KIT)  # all checks fail
     titles = {file: file.relative_to(BOOK).with_suffix("").as_posix().replace("/", "-") for file in pages}
-    titles |= {operators: "ops", memory: "memory"}
+    titles |= {operators: "ops", memory: "memory", report: "conformance"}
     failed = 0
     with sync_playwright() as playwright:
         installed = Path(playwright.chromium.executable_path).exists()

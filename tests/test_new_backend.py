@@ -88,6 +88,14 @@ def test_the_commands_of_its_makefile_name_only_what_is_there(project: tuple[str
     assert {path for path in paths if not (folder / path).exists()} == set()
 
 
+def test_formatting_needs_no_build(project: tuple[str, Path]) -> None:
+    result = run(["make", "-n", "format"], project[1], {"MAKEFLAGS": ""})
+    assert result.returncode == 0, result.stderr
+    installs = [line.split("pip install ")[1] for line in result.stdout.splitlines() if "pip install " in line]
+    assert re.fullmatch(r"ruff clang-format==[\d.]+", installs[-1]), installs
+    assert not any("-e ." in line for line in installs)
+
+
 def test_each_kind_of_name_is_replaced_by_a_name_of_that_kind(project: tuple[str, Path]) -> None:
     name, folder = project
     camel, upper, c_prefix = naming.words(name)[1:]

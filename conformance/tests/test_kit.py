@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
+import os
 import re
+import signal
 import subprocess
+import symtable
 import sys
+import time
 import warnings
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -14,8 +20,9 @@ import pytest
 import torch
 from torch_conformance import alerts, mixes, page, report, sweep
 from torch_conformance.__main__ import levels_of, main, parser, select
-from torch_conformance.registry import LEVELS, NotOffered, all_checks
+from torch_conformance.registry import LEVELS, Check, NotOffered, all_checks, device_side
 from torch_conformance.runner import Results, run
+from torch_conformance.worker import run_check
 
 # A worker with the runner's protocol. The name of a check says what the worker does for it.
 WORKER = """
@@ -25,6 +32,9 @@ for line in sys.stdin:
     name = json.loads(line)["name"]
     if "crash" in name: print("last words", file=sys.stderr, flush=True); os.abort()
     if "hang" in name: time.sleep(60)
+    if "linger" in name: os.close(1); time.sleep(60)
+    if "orphan" in name and os.fork() == 0: time.sleep(60)
+    if "orphan" in name: os._exit(7)
     print(json.dumps({"result": "failed" if "fail" in name else "passed", "detail": "", "seconds": 0}), flush=True)
 """
 
@@ -41,21 +51,55 @@ def run_fake(names: list[str], stop: bool = False) -> dict[str, dict[str, object
 
 
 def record(name: str, result: str) -> dict[str, object]:
-    return {"name": name, "result": result, "detail": "what <happened> & why\x1b[1m", "seconds": 0.5}
+    return {"name": name, "result": result, "detail": "what <happened> & why\x1b[1m\udc80\ufffe", "seconds": 0.5}
 
 
 def test_a_crash_and_a_hang_cost_one_check_each() -> None:
-    found = run_fake(["a", "crash", "b", "hang", "fail", "c"])
+    found = run_fake(["a", "crash", "b", "hang", "linger", "orphan", "fail", "c"])
     results = {name: each["result"] for name, each in found.items()}
     assert results == {
         "a": "passed",
         "crash": "crashed",
         "b": "passed",
         "hang": "hung",
+        "linger": "crashed",
+        "orphan": "crashed",
         "fail": "failed",
         "c": "passed",
     }
     assert found["crash"]["detail"] == "SIGABRT\nlast words"
+    assert found["linger"]["detail"] == "closed its output, and had not ended 5 s later"
+    assert found["orphan"]["detail"] == "exit status 7"
+
+
+INTERRUPTED = """
+import sys
+from torch_conformance.runner import run
+worker = '''
+import os, sys, time
+sys.stdin.readline(), print("{}", flush=True), sys.stdin.readline()
+print(os.getpid(), file=open("started", "w"))
+time.sleep(600)
+'''
+try:
+    run(["a"], {}, lambda record: print("a result"), command=(sys.executable, "-c", worker))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupted_run_leaves_no_worker_behind(tmp_path: Path) -> None:
+    kit = str(Path(__file__).parents[1])
+    started = tmp_path / "started"
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], cwd=tmp_path, env={"PYTHONPATH": kit}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        while not (started.exists() and started.read_text().endswith("\n")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate()[0] == "interrupted\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
 
 
 def test_no_check_is_started_after_the_first_bad_one_if_asked() -> None:
@@ -182,9 +226,10 @@ def test_levels_are_numbers_and_ranges() -> None:
         ("--levels", "3-1", "levels are 0 to 8, such as 0,2-4, not '3-1'"),
         ("--shard", "4/3", "must be I/N with I from 1 to N, not '4/3'"),
         ("--shard", "x", "must be I/N with I from 1 to N, not 'x'"),
-        ("--jobs", "0", "must be a number above 0, not '0'"),
-        ("--jobs", "many", "must be a number above 0, not 'many'"),
-        ("--timeout", "-1", "must be a number above 0, not '-1'"),
+        ("--jobs", "0", "must be a number above 0 and below a million, not '0'"),
+        ("--jobs", "many", "must be a number above 0 and below a million, not 'many'"),
+        ("--timeout", "-1", "must be a number above 0 and below a million, not '-1'"),
+        ("--timeout", "inf", "must be a number above 0 and below a million, not 'inf'"),
         ("--device", "npu:1", "must be a device type without an index, such as npu, not 'npu:1'"),
     ],
 )
@@ -221,13 +266,94 @@ def test_a_device_that_does_not_exist_is_told_apart_from_a_bad_one(capsys: pytes
         assert last.startswith(f"There is no device of the type {device!r} in this environment: {sentence}"), last
 
 
+def backend(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installs a backend for the processes that this test starts. ``code`` is its module."""
+    (folder / "torch_young.py").write_text(code)
+    information = folder / "torch_young-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_young\nVersion: 1\n")
+    (information / "entry_points.txt").write_text("[torch.backends]\ntorch_young = torch_young:load\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize(
+    ("code", "result", "detail"),
+    [
+        (
+            "raise OSError('no driver')",
+            "failed",
+            r"RuntimeError: Failed to load .*torch_young.* Caused by OSError: no driver",
+        ),
+        ("import os; os.abort()", "crashed", "SIGABRT"),
+    ],
+)
+def test_a_backend_that_breaks_import_torch_is_reported(
+    code: str,
+    result: str,
+    detail: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    backend(tmp_path, code, monkeypatch)
+    path, resumed = tmp_path / "report.json", tmp_path / "resumed"
+    options = [
+        "--device",
+        "young",
+        "--checks",
+        "operators/op/add/float32/*",
+        "--json",
+        str(path),
+        "--resume",
+        str(resumed),
+    ]
+    assert main([*options, "--quiet"]) == 1
+    checks = json.loads(path.read_text())["checks"]
+    assert len(checks) >= 5 and {check["result"] for check in checks} == {result}
+    assert all(re.match(f"import torch: {detail}", check["detail"]) for check in checks)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"No check was run, because the first use of the device {result}: import torch: ")
+    assert len(resumed.read_text().splitlines()) == 1  # a run with a repaired backend starts with all checks
+
+
+def test_without_the_modules_that_pytorchs_databases_need_the_kit_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "expecttest.py").write_text("raise ModuleNotFoundError('No module named expecttest')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    assert main(["--device", "cpu", "--quick"]) == 2
+    assert capsys.readouterr().err == (
+        "torch_conformance: PyTorch's databases of operators cannot be imported: ModuleNotFoundError: No module named "
+        "expecttest. They need numpy and expecttest. --no-sweeps runs the checks that do not need them.\n"
+    )
+
+
+@pytest.mark.parametrize("error", [NotImplementedError(), RuntimeError("Could not run 'aten::mm'\nwith arguments")])
+def test_an_operator_without_a_kernel_is_not_offered(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(device: str) -> None:
+        def call() -> None:
+            raise error
+
+        device_side(call)
+
+    monkeypatch.setitem(all_checks(), "tensors/copies/there_and_back", Check("a", "", "", "", "", missing))
+    detail = f"{type(error).__name__}: {error}".splitlines()[0]
+    assert run_check("tensors/copies/there_and_back", "cpu") == {"result": "not offered", "detail": detail}
+
+
 def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     Results(path, {"device": "x"}).add(record("tensors/a/b", "passed"))
     with path.open("a") as file:
         file.write('{"name": "cut')
     assert list(Results(path, {"device": "x"}).records) == ["tensors/a/b"]
-    assert Results(path, {"device": "y"}).records == {}
+    text = path.read_text()
+    with pytest.raises(ValueError, match="has the results of another run, {'device': 'x'}, and this run is"):
+        Results(path, {"device": "y"})
+    assert path.read_text() == text
+    path.write_text("{}\n[1]\n")
+    with pytest.raises(ValueError, match="is not a file that --resume wrote"):
+        Results(path, {})
 
 
 def test_a_baseline_forgives_what_it_names_and_nothing_else(tmp_path: Path) -> None:
@@ -240,6 +366,9 @@ def test_a_baseline_forgives_what_it_names_and_nothing_else(tmp_path: Path) -> N
     assert report.regressed(record("c", "hung"), known)
     assert report.regressed(record("new", "failed"), known)
     assert report.regressed(record("a", "failed"), {}) and not report.regressed(record("a", "not offered"), {})
+    path.write_text('{"device": "npu", "checks": []}')  # as --json writes
+    with pytest.raises(ValueError, match="baseline.json is not a file that --write-baseline wrote"):
+        report.read_baseline(path)
 
 
 @pytest.fixture
@@ -266,6 +395,7 @@ def test_the_page_needs_nothing_else(summary: dict[str, object]) -> None:
     text = page.page(summary)
     assert not re.search(r"(src|href)=\"(?!#)", text) and "light-dark" in text and "default-src 'none'" in text
     assert "what &lt;happened&gt;" in text and "Ready to run" in text
+    assert all(text.encode() for text in (report.junit(summary), report.text(summary, [], False), json.dumps(summary)))
 
 
 @pytest.fixture(scope="module")
@@ -288,12 +418,25 @@ def test_abilities_that_the_device_lacks_are_not_offered(cpu_run: tuple[int, dic
 
 
 def test_a_failures_script_runs(tmp_path: Path) -> None:
-    for name in ("tensors/copies/there_and_back", "operators/op/add/float32/forward"):
+    for name in ("tensors/copies/there_and_back", "operators/op/add/float32/forward", "trains/modules/lstm"):
         path = tmp_path / "script.py"
         path.write_text(report.script(name, "cpu", "It works."))
         done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=Path(__file__).parents[1],
                               env={"PYTHONPATH": str(Path(__file__).parents[1])})  # fmt: skip
         assert done.returncode == 0, done.stderr
+
+
+def test_every_script_imports_the_names_that_it_uses() -> None:
+    for name, check in all_checks().items():
+        text = report.script(name, "npu", check.proves)
+        tables, used, known = [symtable.symtable(text, name, "exec")], set(), set(vars(builtins))
+        for statement in ast.parse(text).body:
+            known |= {alias.name for alias in getattr(statement, "names", ())} | {getattr(statement, "name", "")}
+        while tables:
+            table = tables.pop()
+            tables += table.get_children()
+            used |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+        assert used <= known, f"{name}: {used - known}"
 
 
 def test_a_module_without_a_device_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

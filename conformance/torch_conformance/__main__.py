@@ -8,6 +8,7 @@ import datetime
 import fnmatch
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -63,13 +64,13 @@ def device_type(text: str) -> str:
 
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
-    """Returns a function that reads a number above 0 from a text."""
+    """Returns a function that reads a number above 0 and below a million from a text."""
 
     def read(text: str) -> float:
         with contextlib.suppress(ValueError):
-            if (number := kind(text)) > 0:
+            if 0 < (number := kind(text)) < 1e6:
                 return number
-        raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number above 0 and below a million, not {text!r}")
 
     return read
 
@@ -103,7 +104,13 @@ def select(options: argparse.Namespace, settings: dict[str, Any]) -> list[str]:
     wanted = options.checks or ["*"]
     # To list the cases of PyTorch's databases, a worker imports the databases, which takes seconds.
     if not options.no_sweeps and options.levels & {2, 3} and any(_may_match_sweep(pattern) for pattern in wanted):
-        names += ask_once(settings, {"list": "quick" if options.quick else "all"})
+        found = ask_once(settings, {"list": "quick" if options.quick else "all"}, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+        if isinstance(found, dict):
+            raise ValueError(
+                f"PyTorch's databases of operators cannot be imported: {found['error']}. They need numpy and "
+                "expecttest. --no-sweeps runs the checks that do not need them."
+            )
+        names += found
     names = [n for n in names if level_of(n) in options.levels and any(fnmatch.fnmatchcase(n, p) for p in wanted)]
     names.sort(key=level_of)
     return names[options.shard]
@@ -179,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.device and not options.list:
         parser().error("--device TYPE is needed, such as --device npu")
     settings = {"device": options.device}
-    header = {"device": options.device, "kit": report.VERSION}
+    header = {"device": options.device, "kit": report.VERSION, "torch": report.torch_version()}
     try:
         names = select(options, settings)
         if not options.list:
@@ -188,7 +195,6 @@ def main(arguments: list[str] | None = None) -> int:
             baseline = report.read_baseline(options.baseline) if options.baseline else {}
             results = Results(options.resume, header) if options.resume else None
             _prepare_outputs(options)
-            missing = ask_once(settings, {"find": options.device})
     except (OSError, ValueError, WorkerDied) as error:
         print(f"torch_conformance: {error}", file=sys.stderr)
         return 2
@@ -209,7 +215,18 @@ def main(arguments: list[str] | None = None) -> int:
         return options.stop_at_first and report.regressed(record, baseline)
 
     started = time.monotonic()
-    run(waiting, settings, on_result, jobs=options.jobs, timeout=options.timeout)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # because a worker that hangs must be killed then, too
+    try:
+        missing = ask_once(settings, {"find": options.device})
+        last = missing and f"There is no device of the type {options.device!r} in this environment: {missing}"
+        run(waiting, settings, on_result, jobs=options.jobs, timeout=options.timeout)
+    except WorkerDied as died:
+        # Every check would have this result, after as many seconds. --resume does not keep it.
+        last = f"No check was run, because the first use of the device {died}"
+        records |= {name: {"name": name, "result": died.args[0], "detail": died.args[1]} for name in waiting}
+    except KeyboardInterrupt:
+        print("torch_conformance: interrupted", file=sys.stderr)
+        return 130
     ordered = [records[name] for name in names if name in records]
     facts = {
         "device": options.device,
@@ -221,15 +238,15 @@ def main(arguments: list[str] | None = None) -> int:
     summary = report.collect(ordered, facts)
     for name, text in OUTPUTS.items():
         if path := getattr(options, name):
-            path.write_text(text(summary, ordered))
+            path.write_text(text(summary, ordered), encoding="utf-8")
     if options.scripts:
         for each in summary["checks"]:
             if each["result"] in BAD:
                 (options.scripts / (each["name"].replace("/", "__") + ".py")).write_text(each["script"])
     worse = [record for record in ordered if report.regressed(record, baseline)]
     print(report.text(summary, worse, bool(options.baseline)))
-    if missing:
-        print(f"There is no device of the type {options.device!r} in this environment: {missing}")
+    if last:
+        print(last)
     return 1 if worse else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from .report import counted
 from .runner import BAD
 
 _STYLE = """
@@ -103,9 +104,7 @@ def page(summary: dict[str, Any]) -> str:
     title = f"Conformance of {summary['device']}"
     facts = f"torch {summary['torch']}, Python {summary['python']}, kit {summary['kit']}, {summary['date']}"
     facts += f", {summary['seconds']:g} s"
-    verdict = (
-        f'<p class="{"failed" if bad else "passed"}"><b>{bad or "No"} check{"s are" if bad > 1 else " is"} bad.</b></p>'
-    )
+    verdict = f'<p class="{"failed" if bad else "passed"}"><b>{counted(bad)} bad.</b></p>'
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -57,7 +57,7 @@ def device_side(function: Callable[[], Any]) -> Any:
         return function()
     except (NotImplementedError, RuntimeError, TypeError) as error:
         if isinstance(error, NotImplementedError) or _ABSENT.search(str(error)):
-            raise NotOffered(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+            raise NotOffered(f"{type(error).__name__}: {error}") from error
         raise
 
 

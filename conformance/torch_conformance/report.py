@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import json
+import sys
+import types
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -63,15 +66,17 @@ def script(name: str, device: str, proves: str) -> str:
     check = all_checks().get(name)
     if check is None:
         return f'# {name}\n# {proves}\nfrom torch_conformance import sweep\n\nprint(sweep.run("{name}", "{device}"))\n'
-    source = check.source()
-    from . import kit  # the source uses its names
+    from . import kit
 
-    used = [word for word in kit.__all__ if f"{word}(" in source or f"{word}:" in source]
-    body = check.body.__name__
-    lines = [f"# {name}", f"# {proves}", f"# Why: {check.why}", "import torch"]
-    if used:
-        lines.append(f"from torch_conformance.kit import {', '.join(used)}")
-    return "\n".join([*lines, "", "", source.rstrip(), "", "", f'{body}("{device}")']) + "\n"
+    source, module = check.source(), check.body.__module__
+    names = vars(sys.modules[module])
+    used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)} & set(names)
+    modules = [word for word in sorted(used) if isinstance(names[word], types.ModuleType)]
+    lines = [f"# {name}", f"# {proves}", f"# Why: {check.why}", *(f"import {word}" for word in modules)]
+    for home, words in ((kit.__name__, used & {*kit.__all__}), (module, used - {*kit.__all__, *modules})):
+        if words:
+            lines.append(f"from {home} import {', '.join(sorted(words))}")
+    return "\n".join([*lines, "", "", source.rstrip(), "", "", f'{check.body.__name__}("{device}")']) + "\n"
 
 
 def metadata(name: str) -> dict[str, str]:
@@ -89,7 +94,7 @@ def collect(records: list[Record], facts: dict[str, Any]) -> dict[str, Any]:
     for record in records:
         name = record["name"]
         entry = {"name": name, "level": level_of(name), **{k: v for k, v in record.items() if k != "name"}}
-        entry |= metadata(name)
+        entry |= {key: _printable(record[key]) for key in ("detail", "traceback") if key in record} | metadata(name)
         if record["result"] in BAD:
             entry["script"] = script(name, facts["device"], entry["proves"])
         checks.append(entry)
@@ -126,9 +131,14 @@ def read_baseline(path: Path) -> dict[str, str]:
         known = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"the baseline {path} cannot be read: {error}") from None
-    if not isinstance(known, dict):
+    if not isinstance(known, dict) or not set(map(str, known.values())) <= set(RESULTS):
         raise ValueError(f"the baseline {path} is not a file that --write-baseline wrote")
     return known
+
+
+def counted(checks: int) -> str:
+    """The beginning of a sentence about so many checks."""
+    return f"{checks or 'No'} check{'s are' if checks > 1 else ' is'}"
 
 
 def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> str:
@@ -148,12 +158,12 @@ def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> s
     lines += ["", *(f"{each['result'].upper()} {each['name']}" for each in bad[_IN_FULL:])]
     lines.append("")
     if with_baseline:
-        lines.append(f"{len(worse)} checks are worse than the baseline says.")
+        lines.append(f"{counted(len(worse))} worse than the baseline says.")
         lines += [f"  {record['result']}: {record['name']}" for record in worse]
     elif worse:
-        lines.append(f"{len(worse)} checks are bad. --html and --scripts give a script for each.")
+        lines.append(f"{counted(len(worse))} bad. --html and --scripts give a script for each.")
     else:
-        lines.append("No check is bad.")
+        lines.append(f"{counted(0)} bad.")
     return "\n".join(lines)
 
 
@@ -163,13 +173,13 @@ def junit(summary: dict[str, Any]) -> str:
     counts = {result: sum(level[result] for level in summary["levels"]) for result in RESULTS}
     for each in summary["checks"]:
         level, _, rest = each["name"].partition("/")
-        detail = _printable(each["detail"])
+        detail = each["detail"]
         inside = ""
         if each["result"] == "not offered":
             inside = f"<skipped message={quoteattr(detail)}/>"
         elif each["result"] in BAD:
             kind = "failure" if each["result"] == "failed" else "error"
-            body = escape(_printable(each.get("traceback") or each["detail"]) + "\n\n" + _printable(each["script"]))
+            body = escape((each.get("traceback") or each["detail"]) + "\n\n" + each["script"])
             inside = f"<{kind} type={quoteattr(each['result'])} message={quoteattr(detail)}>{body}</{kind}>"
         cases.append(
             f'<testcase classname="conformance.{level}" name={quoteattr(rest)} time="{each.get("seconds", 0)}">'
@@ -185,5 +195,5 @@ def junit(summary: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text without the control characters that XML forbids."""
-    return "".join(c for c in text if c in "\t\n" or c >= " ")
+    """The text without the characters that XML forbids, that no file can hold, or that control a terminal."""
+    return "".join(c for c in text if c in "\t\n" or c.isprintable())

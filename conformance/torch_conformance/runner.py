@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,28 +27,41 @@ RESULTS = ("passed", "failed", "crashed", "hung", "not offered")
 BAD = RESULTS[1:4]
 
 WORKER = (sys.executable, "-m", "torch_conformance.worker")
+_END = 5  # the seconds in which a worker that gives no more answers must end
 
 
 class WorkerDied(Exception):
-    """The worker died, or did not answer in time. ``args`` are the result of the check and its detail."""
+    """The worker died, or did not answer in time, or cannot import torch.
+
+    ``args`` are the result of the check and its detail.
+    """
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
 
 
 class Worker:
-    """One worker process. Raises WorkerDied if the process does not start."""
+    """One worker process, with these environment variables. Raises WorkerDied if it does not start or import torch."""
 
-    def __init__(self, settings: Record, command: Sequence[str] = WORKER) -> None:
+    def __init__(self, settings: Record, command: Sequence[str] = WORKER, **environment: str) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker may die)
         path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,  # so that stop() reaches the processes that a check has started
         )
         self.checks_run = 0
-        self.greeting = self.ask(settings, 180)
+        try:
+            greeting = self.ask(settings, 180)
+            if error := greeting.get("error"):
+                raise WorkerDied("failed", error)
+        except WorkerDied as died:
+            self.stop()
+            raise WorkerDied(died.args[0], f"import torch: {died.args[1]}") from None
 
     def ask(self, request: Record, timeout: float) -> Any:
         """The answer to one request. Raises WorkerDied if the worker dies, or needs more than ``timeout`` seconds."""
@@ -57,9 +71,13 @@ class Worker:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise WorkerDied("crashed", self._last_words()) from None
-        if not select.select([self._process.stdout], [], [], timeout)[0]:
-            self.stop()
-            raise WorkerDied("hung", f"no answer in {timeout:g} s")
+        end = time.monotonic() + timeout
+        while not select.select([self._process.stdout], [], [], 1)[0]:
+            if self._process.poll() is not None:  # and a process that a check has forked holds the pipe
+                raise WorkerDied("crashed", self._last_words())
+            if time.monotonic() > end:
+                self.stop()
+                raise WorkerDied("hung", f"no answer in {timeout:g} s")
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
             raise WorkerDied("crashed", self._last_words())
@@ -72,20 +90,22 @@ class Worker:
         self._process.wait()
 
     def _last_words(self) -> str:
-        status = self._process.wait()
-        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        try:
+            status = self._process.wait(_END)
+            how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        except subprocess.TimeoutExpired:
+            self.stop()
+            how = f"closed its output, and had not ended {_END} s later"
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4000))
         lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
         return "\n".join([how, *lines[-6:]])
 
 
-def ask_once(settings: Record, request: Record, timeout: float = 300) -> Any:
-    """The answer of a new worker to one request. Raises WorkerDied if there is none, or if torch cannot be imported."""
-    worker = Worker(settings)
+def ask_once(settings: Record, request: Record, **environment: str) -> Any:
+    """The answer of a new worker to one request. Raises WorkerDied if there is none."""
+    worker = Worker(settings, **environment)
     try:
-        if error := worker.greeting.get("error"):
-            raise WorkerDied("failed", error)
-        return worker.ask(request, timeout)
+        return worker.ask(request, 300)
     finally:
         worker.stop()
 
@@ -104,14 +124,20 @@ def run(
 
     Calls ``on_result`` with each record (``name``, ``result``, ``detail``, ``seconds``, and ``traceback`` after a
     failure), one at a time. If ``on_result`` returns True, no further check is started. ``timeout`` is the limit for
-    one check, in seconds.
+    one check, in seconds. KeyboardInterrupt kills the workers, because a worker that hangs would never end.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:
         waiting.put(name)
     lock = threading.Lock()
-    stopped = threading.Event()
+    stopped, interrupted = threading.Event(), threading.Event()
     failures: list[BaseException] = []
+    workers: set[Worker] = set()
+
+    def end(worker: Worker | None) -> None:
+        if worker is not None:
+            worker.stop()
+            workers.discard(worker)
 
     def work() -> None:
         worker: Worker | None = None
@@ -121,30 +147,29 @@ def run(
                     name = waiting.get_nowait()
                 except queue.Empty:
                     return
+                started = time.monotonic()
                 try:
                     if worker is None:
                         worker = Worker(settings, command)
-                        if error := worker.greeting.get("error"):
-                            raise WorkerDied("failed", f"import torch: {error}")
+                        workers.add(worker)
                     result = worker.ask({"name": name}, timeout)
                     worker.checks_run += 1
                 except WorkerDied as died:
-                    result = {"result": died.args[0], "detail": died.args[1], "seconds": 0}
-                    if worker is not None:
-                        worker.stop()
+                    seconds = round(time.monotonic() - started, 3)
+                    result = {"result": died.args[0], "detail": died.args[1], "seconds": seconds}
+                    end(worker)
                     worker = None
                 if worker is not None and worker.checks_run >= batch:
-                    worker.stop()
+                    end(worker)
                     worker = None
                 with lock:
-                    if on_result({"name": name, **result}):
+                    if not interrupted.is_set() and on_result({"name": name, **result}):
                         stopped.set()
         except BaseException as error:
             failures.append(error)
             stopped.set()
         finally:
-            if worker is not None:
-                worker.stop()
+            end(worker)
 
     threads = [threading.Thread(target=work, name=f"conformance-{n}", daemon=True) for n in range(jobs)]
     for thread in threads:
@@ -152,9 +177,12 @@ def run(
     try:
         for thread in threads:
             thread.join()
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:
+        interrupted.set()
         stopped.set()
-        failures.append(interrupt)
+        for worker in [*workers]:
+            worker.stop()
+        raise
     if failures:
         raise failures[0]
 
@@ -162,8 +190,8 @@ def run(
 class Results:
     """A file of records, with one JSON object on each line. Each result is appended when it arrives.
 
-    A later run with the same header continues the file. If the header differs, the file starts anew. Raises ValueError
-    for a file that is not made of JSON lines.
+    A later run with the same header continues the file. Raises ValueError for a file with another header, whose results
+    may have taken hours, and for a file that is not made of JSON lines.
     """
 
     def __init__(self, path: Path, header: Record) -> None:
@@ -173,10 +201,12 @@ class Results:
             # The last line of an interrupted run may be incomplete.
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             try:
-                if lines and json.loads(lines[0]) == header:
-                    self.records = {record["name"]: record for record in map(json.loads, lines[1:])}
-            except ValueError as error:
+                found, *records = map(json.loads, lines or [json.dumps(header)])
+                self.records = {record["name"]: record for record in records}
+            except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{path} is not a file that --resume wrote: {error}") from None
+            if found != header:
+                raise ValueError(f"{path} has the results of another run, {found}, and this run is {header}")
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w") as file:
             for record in (header, *self.records.values()):

@@ -22,6 +22,15 @@ def _message(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".strip()[:2000]
 
 
+def _first_lines(error: BaseException | None) -> str:
+    """The first line of an error and of each cause. PyTorch's error about a backend does not repeat the backend's."""
+    found = []
+    while error is not None:
+        found.append(_message(error).splitlines()[0])
+        error = error.__cause__
+    return " Caused by ".join(found)
+
+
 def run_check(name: str, device: str) -> dict[str, Any]:
     """The result of one check: ``result``, ``detail`` (a text) and, after a failure, ``traceback``."""
     from . import sweep
@@ -40,7 +49,7 @@ def run_check(name: str, device: str) -> dict[str, Any]:
                 detail = ""
         return {"result": "passed", "detail": detail or ""}
     except NotOffered as reason:
-        return {"result": "not offered", "detail": str(reason)}
+        return {"result": "not offered", "detail": (str(reason) or repr(reason.__cause__)).splitlines()[0]}
     except Exception as error:
         return {"result": "failed", "detail": _message(error), "traceback": traceback.format_exc()[-4000:]}
 
@@ -69,21 +78,27 @@ def main() -> None:
             torch.set_num_threads(settings.get("threads", 1))
             greeting = {"torch": torch.__version__}
         except BaseException as error:
-            print(json.dumps({"error": _message(error)}), file=answers)
+            print(json.dumps({"error": _first_lines(error)}), file=answers)
             return
         print(json.dumps(greeting), file=answers)
+        process = os.getpid()
         for line in sys.stdin:
             request = json.loads(line)
             if "list" in request:
                 from . import sweep
 
-                print(json.dumps(sweep.names(request["list"])), file=answers)
+                try:
+                    print(json.dumps(sweep.names(request["list"])), file=answers)
+                except ImportError as error:
+                    print(json.dumps({"error": _first_lines(error)}), file=answers)
                 continue
             if "find" in request:
                 print(json.dumps(why_missing(request["find"])), file=answers)
                 continue
             started = time.monotonic()
             answer = run_check(request["name"], settings["device"])
+            if os.getpid() != process:  # a child that the check forked has returned from the check
+                os._exit(1)
             answer["seconds"] = round(time.monotonic() - started, 3)
             gc.collect(0)
             print(json.dumps(answer), file=answers)

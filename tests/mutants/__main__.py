@@ -1,11 +1,12 @@
 """Runs the conformance kit on every mutant of the backend: `make mutants`.
 
     make mutants ARGS="--only 'guard.*'"    some of them
-    make mutants ARGS="--repeat 10"         the unmutated device instead, ten times in each mode: no check may fail
+    make mutants ARGS="--repeat 10"         the installed device instead, ten times in each mode: no check may fail
 
 A mutant is caught if a check that passes on the unmutated device does not pass on the mutant. A mutant that no check
 catches is tried with the backend's own test for it (`table.OWN_TESTS`). Results are kept in the folder build/mutants,
-in results.jsonl, and a later run goes on from them; --fresh forgets them. --table FILE writes the page of the book.
+in results.jsonl and repeats.jsonl, and a later run goes on from them; --fresh forgets them. --table FILE writes the
+page of the book.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import functools
+import itertools
 import json
 import os
 import queue
@@ -245,17 +247,22 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def repeat(python: Path, times: int) -> int:
-    """Runs the kit on the unmutated device, ``times`` times in each mode, and returns how many runs had a bad check."""
-    bad = 0
-    for mode in ("async", "inline", "chaos"):
-        for n in range(times):
-            result = kit(python, mode, "", "--no-sweeps")
-            bad += result.returncode != 0
-            print(f"{mode} {n + 1}: {result.stdout.strip().splitlines()[-1]}", flush=True)
-            if result.returncode:
-                print(result.stdout)
-    return bad
+def repeat(times: int, path: Path) -> int:
+    """Runs the kit on the installed device until it has run ``times`` times in each mode, and keeps the results.
+
+    Returns how many runs had a bad check.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    runs = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    for n, mode in itertools.product(range(times), MODES):
+        if sum(run["mode"] == mode for run in runs) > n:
+            continue
+        result = kit(Path(sys.executable), mode, "")
+        runs.append({"mode": mode, "status": result.returncode, "report": result.stdout})
+        with path.open("a") as file:
+            file.write(json.dumps(runs[-1]) + "\n")
+        print(f"{mode} {n + 1}: {result.stdout if result.returncode else 'no check is bad'}", flush=True)
+    return sum(run["status"] != 0 for run in runs)
 
 
 def main() -> int:
@@ -272,13 +279,13 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{mutant.kind:<12} {mutant.name}" for mutant in table.mutants()))
         return 0
-    python = build.build(options.build.resolve())
-    if options.repeat:
-        return 1 if repeat(python, options.repeat) else 0
-    path = build.FOLDER / "results.jsonl"
+    path, repeats = build.FOLDER / "results.jsonl", build.FOLDER / "repeats.jsonl"
     if options.fresh:
-        for old in (path, *build.FOLDER.glob("baseline-*.json")):
+        for old in (path, repeats, *build.FOLDER.glob("baseline-*.json")):
             old.unlink(missing_ok=True)
+    if options.repeat:
+        return 1 if repeat(options.repeat, repeats) else 0
+    python = build.build(options.build.resolve())
     for mode in ("async", "inline"):
         baseline(python, mode)
     sweeps(python)
