@@ -203,6 +203,12 @@ assert backend.comm_split_count() == 0
 part = dist.split_group(split_ranks=[[0], [1]])
 assert backend.comm_split_count() == 1 and part.group_desc.endswith(":split:0"), part.group_desc
 assert torch.cuda.nccl.version() == (2, 29, 7)
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+for hook in (default_hooks.bf16_compress_hook, default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook)):
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1).cuda(), device_ids=[rank])
+    model.register_comm_hook(None, hook)
+    model(torch.full((1, 2), 1.0 + rank / 512, device="cuda")).sum().backward()
+    assert model.module.weight.grad.tolist() == [[1.0, 1.0]]  # 1 + 1/512 is 1 in bfloat16
 with torch.profiler.profile() as profile:
     dist.all_reduce(torch.ones(2, device="cuda"))
 assert profile._get_distributed_info()["nccl_version"] == "2.29.7"

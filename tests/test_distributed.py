@@ -11,7 +11,7 @@ from pathlib import Path
 
 import distributed_collectives
 import pytest
-from distributed_group import Group
+from distributed_group import Group, free_port
 
 CHECKS = (
     "all_reduce",
@@ -202,6 +202,34 @@ def test_import_torch_imports_no_more_for_the_backend() -> None:
     program = "import sys, torch; print('torch_openreg.distributed' in sys.modules, torch.distributed.Backend.OCCL)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "False occl\n"
+
+
+@pytest.mark.parametrize(("detail", "recorded"), [("OFF", "set()"), ("DETAIL", "{'gloo'}")])
+def test_a_group_without_the_name_of_a_backend_has_the_device_s_as_its_default(detail: str, recorded: str) -> None:
+    program = """
+    import pickle, torch, torch.distributed as dist
+    from torch._C import _distributed_c10d
+    dist.init_process_group()
+    print(dist.group.WORLD.name(), dist.get_backend_config())
+    dist.barrier()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to("openreg"))
+    model(torch.ones(1, 2, device="openreg")).sum().backward()
+    # No library outside of PyTorch can add an entry to PyTorch's flight recorder.
+    entries = pickle.loads(_distributed_c10d._dump_fr_trace())["entries"]
+    print({entry["profiling_name"].split(":")[0] for entry in entries})
+    dist.destroy_process_group()
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=os.environ
+        | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "RANK": "0", "WORLD_SIZE": "1"}
+        | {"TORCH_DISTRIBUTED_DEBUG": detail},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (0, f"custom openreg:occl\n{recorded}\n"), result.stderr
 
 
 def test_a_group_of_gloo_and_occl_has_the_device_s_default_backend_and_ends_without_a_warning() -> None:

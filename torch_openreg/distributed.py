@@ -11,9 +11,11 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
 from torch_openreg import _C
+from torch_openreg._environment import device_type
 
 if TYPE_CHECKING:
     from torch_openreg._C import ProcessGroupOCCL as ProcessGroupOCCL
@@ -44,3 +46,21 @@ def _make_gloo(store: dist.Store, rank: int, size: int, timeout: datetime.timede
 
 
 ProcessGroupOCCL._set_make_gloo(_make_gloo)
+
+_register_backend = dist.ProcessGroup._register_backend
+
+
+def _register_backend_as_default(
+    group: dist.ProcessGroup, device: torch.device, backend_type: Any, backend: Any = None
+) -> None:
+    """Makes the only backend of a group its default backend.
+
+    If a program names neither a backend nor a device (``init_process_group()``), PyTorch 2.13 makes gloo the default,
+    but the group has no gloo.
+    """
+    _register_backend(group, device, backend_type, backend)
+    if backend_type == dist.ProcessGroup.BackendType.CUSTOM and group._device_types == [torch.device(device_type)]:
+        group._set_default_backend(backend_type)
+
+
+dist.ProcessGroup._register_backend = _register_backend_as_default  # type: ignore[assignment,method-assign]

@@ -6,6 +6,8 @@ feature of the backend. The functions of torch.cuda.nccl that call NCCL refuse.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +57,19 @@ if dist.is_available():
             beside = ProcessGroupOCCL(store, backend.rank(), backend.size(), options)
             _register(group, device, dist.ProcessGroup.BackendType.CUSTOM, beside)
 
+    _check_hook = torch.nn.parallel.DistributedDataParallel._check_comm_hook
+
+    def _check_comm_hook(model: torch.nn.parallel.DistributedDataParallel, hook: Any) -> None:
+        checked: Callable[..., Any] = hook
+        if getattr(hook, "__name__", "").startswith("bf16_compress"):
+
+            @functools.wraps(hook)
+            def checked(*arguments: Any) -> Any:
+                return hook(*arguments)
+
+            checked.__name__ = "hook"
+        _check_hook(model, checked)
+
     _NO_NCCL = "PyTorch's ProcessGroupNCCL is compiled out. torch.distributed looked for NCCL while it was imported"
     REPLACED += (
         ("torch.distributed.distributed_c10d", "_NCCL_AVAILABLE", True, _NO_NCCL),
@@ -66,6 +81,12 @@ if dist.is_available():
             _register_backend,
             "gloo's code for CUDA tensors is compiled out, and the rest of gloo would read device memory on the host; "
             "so a group of gloo has this device's backend beside gloo",
+        ),
+        (
+            "torch.nn.parallel:DistributedDataParallel",
+            "_check_comm_hook",
+            _check_comm_hook,
+            "it refuses the hooks bf16_compress_* by their names if torch.version.cuda is None",
         ),
         # kProcessGroupNCCLDefaultTimeout in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp
         ("torch.distributed.distributed_c10d", "default_pg_nccl_timeout", timedelta(minutes=10), _NO_NCCL),
