@@ -635,6 +635,15 @@ def test_the_command_measures_a_trace_of_known_numbers(tmp_path: Path) -> None:
     assert "Work waited 15.0 us on average between its launch and its begin, and 15.0 us at most." in words
 
 
+def test_the_command_says_that_inline_kernels_were_not_queued(tmp_path: Path) -> None:
+    copy = {**MADE_UP[-1], "args": {"correlation": 0, "queued (us)": 2, "bytes": 4000}}
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"traceEvents": [MADE_UP[6], copy], "openreg_execution": "inline"}))
+    words = command(file).stdout
+    assert "Execution was inline: kernels ran on the threads that called them, and were not queued.\n" in words
+    assert "Copies and fills waited 2.0 us on average between their launch and their begin, and 2.0 us" in words
+
+
 def test_the_command_reads_what_the_profiler_wrote(tmp_path: Path) -> None:
     with openreg.execution_mode("async"), profile() as profiled:
         transformer_with_a_side_stream()
