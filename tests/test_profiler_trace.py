@@ -316,6 +316,17 @@ def test_the_other_ways_to_export(tmp_path: Path) -> None:
     assert len(times) == len(sizes)
 
 
+def test_stacks_are_exported_with_the_times_of_the_device(tmp_path: Path) -> None:
+    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
+    with profile(with_stack=True, experimental_config=verbose) as profiled:
+        torch.ones(300, 300, device=DEVICE).cos()
+    file = tmp_path / "stacks.txt"
+    profiled.export_stacks(str(file), f"self_{'cuda' if DEVICE == 'cuda' else 'privateuse1'}_time_total")
+    stacks = file.read_text().splitlines()
+    assert any("test_stacks_are_exported_with_the_times_of_the_device" in stack for stack in stacks)
+    assert all(int(stack.rpartition(" ")[2]) > 0 for stack in stacks)
+
+
 def test_a_profile_of_the_host_alone_has_no_device_events(tmp_path: Path) -> None:
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         torch.ones(10, device=DEVICE).add(1)
