@@ -316,6 +316,17 @@ def test_the_other_ways_to_export(tmp_path: Path) -> None:
     assert len(times) == len(sizes)
 
 
+def test_stacks_are_exported_with_the_times_of_the_device(tmp_path: Path) -> None:
+    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
+    with profile(with_stack=True, experimental_config=verbose) as profiled:
+        torch.ones(300, 300, device=DEVICE).cos()
+    file = tmp_path / "stacks.txt"
+    profiled.export_stacks(str(file), f"self_{'cuda' if DEVICE == 'cuda' else 'privateuse1'}_time_total")
+    stacks = file.read_text().splitlines()
+    assert any("test_stacks_are_exported_with_the_times_of_the_device" in stack for stack in stacks)
+    assert all(int(stack.rpartition(" ")[2]) > 0 for stack in stacks)
+
+
 def test_a_profile_of_the_host_alone_has_no_device_events(tmp_path: Path) -> None:
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         torch.ones(10, device=DEVICE).add(1)
@@ -633,6 +644,15 @@ def test_the_command_measures_a_trace_of_known_numbers(tmp_path: Path) -> None:
     )
     assert "Memcpy HtoD (Pinned -> Device): 1 times, 2.0 us, 4.0 KB, 2.0 GB/s; from aten::two" in words
     assert "Work waited 15.0 us on average between its launch and its begin, and 15.0 us at most." in words
+
+
+def test_the_command_says_that_inline_kernels_were_not_queued(tmp_path: Path) -> None:
+    copy = {**MADE_UP[-1], "args": {"correlation": 0, "queued (us)": 2, "bytes": 4000}}
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"traceEvents": [MADE_UP[6], copy], "openreg_execution": "inline"}))
+    words = command(file).stdout
+    assert "Execution was inline: kernels ran on the threads that called them, and were not queued.\n" in words
+    assert "Copies and fills waited 2.0 us on average between their launch and their begin, and 2.0 us" in words
 
 
 def test_the_command_reads_what_the_profiler_wrote(tmp_path: Path) -> None:

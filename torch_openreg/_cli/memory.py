@@ -201,6 +201,10 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def describe(device: Device) -> list[str]:
     """The device's memory in sentences."""
     reserved = sum(segment["total_size"] for segment in device.segments)
@@ -208,9 +212,9 @@ def describe(device: Device) -> list[str]:
     free = [part for segment in device.segments for part in holes(segment)]
     empty = reserved - used - sum(free)
     lines = [
-        f"At the end the allocator holds {len(device.segments)} segments of {size(reserved)}: {size(used)} are in use, "
-        f"{size(empty)} are in segments that nothing uses, which empty_cache() gives back, and {size(sum(free))} are "
-        f"fragmented: {len(free)} hole{'' if len(free) == 1 else 's'} in segments in use, the largest of "
+        f"At the end the allocator holds {_plural(len(device.segments), 'segment')} of {size(reserved)}: {size(used)} "
+        f"are in use, {size(empty)} are in segments that nothing uses, which empty_cache() gives back, and "
+        f"{size(sum(free))} are fragmented: {_plural(len(free), 'hole')} in segments in use, the largest of "
         f"{size(max(free, default=0))}."
     ]
     if not device.history:
@@ -220,7 +224,7 @@ def describe(device: Device) -> list[str]:
     alive = device.alive(at)
     entry = device.history[at]
     lines.append(
-        f"The peak was {size(allocated)} in {len(alive)} allocations, after entry {at + 1} of the "
+        f"The peak was {size(allocated)} in {_plural(len(alive), 'allocation')}, after entry {at + 1} of the "
         f"{len(device.history)} of the history (an {entry['action']} of {size(entry['size'])})."
     )
     kinds = ", ".join(f"{name} {size(total)}" for name, total in group(alive, lambda block: block.category).items())

@@ -273,7 +273,7 @@ def describe(summary: dict[str, Any]) -> str:
     """The summary as text."""
     lines = [f"The trace covers {_time(summary['duration'])}."]
     if summary["execution"] == "inline":
-        lines.append("Execution was inline: kernels ran on the threads that called them, so nothing was queued.")
+        lines.append("Execution was inline: kernels ran on the threads that called them, and were not queued.")
     if not summary["streams"]:
         lines.append("The device did nothing in it, or the profiler did not record the device.")
     for lane in summary["streams"]:
@@ -284,8 +284,9 @@ def describe(summary: dict[str, Any]) -> str:
             f"{_plural(lane['copies'], 'copy', 'copies')}, {_plural(lane['fills'], 'fill')}."
         )
     if delay := summary["queue_delay"]:
+        work, its = ("Copies and fills", "their") if summary["execution"] == "inline" else ("Work", "its")
         lines.append(
-            f"Work waited {_time(delay['mean'])} on average between its launch and its begin, "
+            f"{work} waited {_time(delay['mean'])} on average between {its} launch and {its} begin, "
             f"and {_time(delay['longest'])} at most."
         )
     if count := summary["stream_waits"]:
