@@ -156,6 +156,10 @@ class IpcMemHandle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_char * 64),)
 
 
+class IpcEventHandle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
 def library_path() -> Path:
     """$OPENREG_LIBRARY, else the library of the installed package `torch_openreg`, which is not imported."""
     if chosen := os.environ.get("OPENREG_LIBRARY"):
@@ -197,6 +201,9 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orIpcGetMemHandle": (ctypes.POINTER(IpcMemHandle), POINTER),
     "orIpcOpenMemHandle": (_POINTER_P, IpcMemHandle, ctypes.c_uint),
     "orIpcCloseMemHandle": (POINTER,),
+    "orIpcEventCreate": (_POINTER_P, ctypes.c_uint),
+    "orIpcGetEventHandle": (ctypes.POINTER(IpcEventHandle), POINTER),
+    "orIpcOpenEventHandle": (_POINTER_P, IpcEventHandle),
     "orMemcpy": (POINTER, POINTER, SIZE, ctypes.c_int),
     "orMemset": (POINTER, ctypes.c_int, SIZE),
     "orDeviceGetDefaultStream": (_POINTER_P, ctypes.c_int),
@@ -320,6 +327,21 @@ def ipc_handle(pointer: int) -> bytes:
 
 def ipc_open(handle: bytes) -> int:
     return get_pointer("orIpcOpenMemHandle", IpcMemHandle.from_buffer_copy(handle), 0)
+
+
+def ipc_event() -> int:
+    """An event that other processes can open."""
+    return get_pointer("orIpcEventCreate", 0)
+
+
+def ipc_event_handle(event: int) -> bytes:
+    handle = IpcEventHandle()
+    call("orIpcGetEventHandle", ctypes.byref(handle), event)
+    return bytes(handle)
+
+
+def ipc_event_open(handle: bytes) -> int:
+    return get_pointer("orIpcOpenEventHandle", IpcEventHandle.from_buffer_copy(handle))
 
 
 class Observer:

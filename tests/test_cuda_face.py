@@ -253,6 +253,9 @@ def test_an_error_of_the_device_has_cudas_type_and_code(cuda: Cuda) -> None:
     print(raised(torch.cuda.Stream, priority=1))
     print(raised(torch.cuda.set_sync_debug_mode, 3))
     print(raised(torch.cuda.check_error, 700))
+    print(raised(other.record, torch.cuda.current_stream(0)))
+    for name in ("memory_allocated", "reset_peak_memory_stats", "reset_accumulated_memory_stats"):
+        print(raised(getattr(torch.cuda, name), 9))
     """
     assert cuda(code) == [
         "RuntimeError",
@@ -267,6 +270,9 @@ def test_an_error_of_the_device_has_cudas_type_and_code(cuda: Cuda) -> None:
         # torch/csrc/cuda/Module.cpp, THCPModule_cudaSetSyncDebugMode
         "RuntimeError: invalid value of debug_mode, expected one of 0,1,2",
         "CudaError: an illegal memory access was encountered (700)",
+        "RuntimeError: Event device 1 does not match recording stream's device 0.",  # c10/cuda/CUDAEvent.h
+        # c10/cuda/CUDACachingAllocator.cpp, assertValidDevice
+        *["RuntimeError: Invalid device argument 9: did you call init?"] * 3,
     ]
 
 

@@ -10,9 +10,25 @@ from torch_openreg import _C
 from torch_openreg._cuda._missing import refusal
 
 
+def _check_device(device: int) -> None:
+    """Raises as assertValidDevice() in c10/cuda/CUDACachingAllocator.cpp."""
+    if not 0 <= device < _C._get_device_count():
+        raise RuntimeError(f"Invalid device argument {device}: did you call init?")
+
+
 def _memory_stats(device: int) -> dict[str, Any]:
-    _C._check_device_index(device)
+    _check_device(device)
     return torch._C._accelerator_getDeviceStats(device) | _C._more_memory_stats(device)
+
+
+def _reset_peak_memory_stats(device: int) -> None:
+    _check_device(device)
+    torch._C._accelerator_resetPeakStats(device)
+
+
+def _reset_accumulated_memory_stats(device: int) -> None:
+    _check_device(device)
+    torch._C._accelerator_resetAccumulatedStats(device)
 
 
 def _memory_snapshot(which: tuple[int, int, bool] | None) -> dict[str, Any]:
@@ -95,8 +111,8 @@ def _enable_cache(value: bool) -> None:
 SUPPLIED: dict[str, Any] = {
     "_cuda_emptyCache": torch._C._accelerator_emptyCache,
     "_cuda_memoryStats": _memory_stats,
-    "_cuda_resetPeakMemoryStats": torch._C._accelerator_resetPeakStats,
-    "_cuda_resetAccumulatedMemoryStats": torch._C._accelerator_resetAccumulatedStats,
+    "_cuda_resetPeakMemoryStats": _reset_peak_memory_stats,
+    "_cuda_resetAccumulatedMemoryStats": _reset_accumulated_memory_stats,
     "_cuda_setMemoryFraction": _C._set_memory_fraction,
     "_cuda_getMemoryFraction": _C._get_memory_fraction,
     "_cuda_hostMemoryStats": _C._host_memory_stats,

@@ -71,6 +71,14 @@ class _CudaEventBase(torch.Event):
     ) -> _CudaEventBase:
         return super().__new__(cls, "cuda", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
+    def record(self, stream: torch.Stream) -> None:
+        """Records the event: from now on it stands for this point of the stream."""
+        if self.event_id and self.device.index != stream.device_index:  # c10/cuda/CUDAEvent.h
+            raise RuntimeError(
+                f"Event device {self.device.index} does not match recording stream's device {stream.device_index}."
+            )
+        super().record(stream)
+
     @property
     def cuda_event(self) -> int:
         """The handle, a cudaEvent_t: 0 until the event is first recorded."""

@@ -225,7 +225,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
 // Starts work that another thread will complete.
 void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
   ActivityId id;
-  if (orIsObserved(orActivityKernel)) {
+  if (work.kind != 0 && orIsObserved(orActivityKernel)) {
     id = tellBegin(orActivityKernel, stream->device, stream->handle, work.what, work.call);
   }
   const orCompletion_t completion =

@@ -1,11 +1,20 @@
+#include "openreg_ipc.h"
+
+#include <cerrno>
+#include <cstring>
+
 #include "activity.h"
 #include "device.h"
 #include "injection.h"
+#include "ipc.h"
+#include "ipc_event.h"
+#include "memfd.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "stream.h"
+#include "windows.h"
 
-// The functions of openreg.h about events, and the table of their handles.
+// The functions of openreg.h and openreg_ipc.h about events, and the table of their handles.
 namespace openreg {
 namespace {
 
@@ -54,10 +63,89 @@ orError_t create(orEvent_t* event, unsigned int flags) {
   return orSuccess;
 }
 
+// As resolveEvent(), for a caller that asks for the last record of any process.
+std::shared_ptr<Event> resolveRecorded(orEvent_t event) {
+  std::shared_ptr<Event> found = resolveEvent(event);
+  return found && followOtherProcesses(found) == orSuccess ? found : nullptr;
+}
+
+constexpr char kMagic[8] = "ipcEvnt";
+constexpr IpcKind kEvent{kMagic, "orIpcGetEventHandle", "event", "use the event here"};
+
+// Makes an event of the current device on the page of the descriptor, which it owns.
+orError_t createShared(orEvent_t* event, int fd, const char* call) {
+  std::shared_ptr<SharedEvent> shared = fd >= 0 ? SharedEvent::map(fd) : nullptr;
+  if (!shared) {
+    return fail(
+        orErrorOperatingSystem,
+        "cannot share an event with other processes: %s. Allow the process to open files (ulimit -n)",
+        std::strerror(errno));
+  }
+  *event = events().add(std::make_shared<Event>(currentDevice(), false, std::move(shared)));
+  noteHandle(orActivityBegin, call, *event);
+  return orSuccess;
+}
+
 } // namespace
 } // namespace openreg
 
 using namespace openreg;
+
+orError_t orIpcEventCreate(orEvent_t* event, unsigned int flags) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (event == nullptr) {
+      return fail(orErrorInvalidValue, "event is NULL; pass the address of an orEvent_t");
+    }
+    if (flags != orEventDisableTiming) {
+      return fail(
+          orErrorInvalidValue,
+          "flags is %u; an event for other processes has no timing, pass orEventDisableTiming (0)",
+          flags);
+    }
+    if (orError_t error = checkFaults(orFaultAtEvent, currentDevice()); error != orSuccess) {
+      return error;
+    }
+    return createShared(event, createMemfd(kPageSize), "orIpcEventCreate");
+  });
+}
+
+orError_t orIpcGetEventHandle(orIpcEventHandle_t* handle, orEvent_t event) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (handle == nullptr) {
+      return fail(orErrorInvalidValue, "handle is NULL; pass the address of an orIpcEventHandle_t");
+    }
+    const auto found = resolveEvent(event);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    if (!found->shared) {
+      return fail(orErrorInvalidResourceHandle, "the event is for this process only; make it with orIpcEventCreate");
+    }
+    const IpcHandle content = describeMemfd(kMagic, found->shared->fd, kPageSize);
+    *handle = {};
+    std::memcpy(handle, &content, sizeof(content));
+    return orSuccess;
+  });
+}
+
+orError_t orIpcOpenEventHandle(orEvent_t* event, orIpcEventHandle_t handle) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (event == nullptr) {
+      return fail(orErrorInvalidValue, "event is NULL; pass the address of an orEvent_t");
+    }
+    if (orError_t error = checkFaults(orFaultAtIpc, currentDevice()); error != orSuccess) {
+      return error;
+    }
+    IpcHandle content;
+    std::memcpy(&content, &handle, sizeof(content));
+    int fd = -1;
+    content.size = kPageSize; // a damaged handle must not map more
+    if (orError_t error = openMemfd(content, kEvent, fd); error != orSuccess) {
+      return error;
+    }
+    return createShared(event, fd, "orIpcOpenEventHandle");
+  });
+}
 
 orError_t orEventCreate(orEvent_t* event) {
   return deviceCall(__func__, [&] { return create(event, orEventDisableTiming); });
@@ -108,15 +196,16 @@ orError_t orEventQuery(orEvent_t event) {
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
-    return stateOf(*found).reached ? orSuccess : orErrorNotReady;
+    const bool reached = found->shared ? found->shared->isReached(found->shared->last()) : stateOf(*found).reached;
+    return reached ? orSuccess : orErrorNotReady;
   });
 }
 
 orError_t orEventSynchronize(orEvent_t event) {
   return deviceCall(__func__, [&]() -> orError_t {
-    const auto found = resolveEvent(event);
+    const auto found = resolveRecorded(event);
     if (!found) {
-      return orErrorInvalidResourceHandle;
+      return orPeekAtLastError();
     }
     const Mark mark = stateOf(*found).mark;
     if (!mark.stream) {
@@ -163,9 +252,9 @@ orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int fla
       return fail(orErrorInvalidValue, "flags is %u; no flag exists, pass 0", flags);
     }
     const auto waiting = resolveStream(stream);
-    const auto found = waiting ? resolveEvent(event) : nullptr;
+    const auto found = waiting ? resolveRecorded(event) : nullptr;
     if (!found) {
-      return orErrorInvalidResourceHandle;
+      return orPeekAtLastError();
     }
     const ObservedCall call(orActivitySynchronization, "orStreamWaitEvent", waiting->device, waiting.get(), event);
     return waitForEvent(waiting, stateOf(*found).mark);

@@ -13,6 +13,7 @@
 #include "device_memory.h"
 #include "error.h"
 #include "injection.h"
+#include "ipc.h"
 #include "memfd.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -22,26 +23,10 @@
 namespace openreg {
 namespace {
 
-// LITERALINCLUDE START: IPC HANDLE
-// The content of a handle. The memory is a memfd of the process that allocated it, and other processes open the memfd
-// through /proc.
-//
-// Rule: a handle comes from outside and is not trusted. Before the descriptor is opened, /proc must say that it is a
-// memfd of this library. The inode must be that of the handle: otherwise it is other memory. The size must be that of
-// the handle, and the seals promise that it never changes: if memory shrank while it is mapped, SIGBUS would end the
-// reader.
-struct MemoryHandle {
-  char magic[8];
-  int32_t process;
-  int32_t fd;
-  uint64_t size; // the bytes that orMalloc was asked for
-  uint64_t device, inode;
-};
-// LITERALINCLUDE END: IPC HANDLE
-
-static_assert(sizeof(MemoryHandle) <= sizeof(orIpcMemHandle_t) && std::is_trivially_copyable_v<MemoryHandle>);
+static_assert(sizeof(IpcHandle) <= sizeof(orIpcMemHandle_t) && std::is_trivially_copyable_v<IpcHandle>);
 
 constexpr char kMagic[8] = "ipcMemH";
+constexpr IpcKind kMemory{kMagic, "orIpcGetMemHandle", "memory", "use the pointer here"};
 
 orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   const auto address = reinterpret_cast<uintptr_t>(devPtr);
@@ -51,17 +36,12 @@ orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   if (!windows.containsDevice(address)) {
     return fail(orErrorInvalidValue, "%p is not device memory; pass the pointer that orMalloc returned", devPtr);
   }
-  MemoryHandle content{};
-  std::memcpy(content.magic, kMagic, sizeof(kMagic));
-  content.process = getpid();
-  if (orError_t error = deviceMemory(windows.deviceOf(address)).makeShareable(address, content.fd, content.size);
-      error != orSuccess) {
+  int fd = -1;
+  uint64_t size = 0;
+  if (orError_t error = deviceMemory(windows.deviceOf(address)).makeShareable(address, fd, size); error != orSuccess) {
     return error;
   }
-  struct stat status{};
-  fstat(content.fd, &status);
-  content.device = status.st_dev;
-  content.inode = status.st_ino;
+  const IpcHandle content = describeMemfd(kMagic, fd, size);
   *handle = {};
   std::memcpy(handle, &content, sizeof(content));
   return orSuccess;
@@ -69,7 +49,7 @@ orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
 
 // Opens the memfd of a handle. Returns -1 with errno after a failure: ENOENT if it is not the memory that the handle
 // describes.
-int openMemfd(const MemoryHandle& handle) {
+int tryOpenMemfd(const IpcHandle& handle) {
   char path[64], name[64];
   std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.process, handle.fd);
   const ssize_t length = readlink(path, name, sizeof(name));
@@ -105,36 +85,58 @@ orError_t openHandle(void** devPtr, const orIpcMemHandle_t& handle, unsigned int
   if (flags != 0) {
     return fail(orErrorInvalidValue, "flags is %u; no flag exists, pass 0", flags);
   }
-  MemoryHandle content;
+  IpcHandle content;
   std::memcpy(&content, &handle, sizeof(content));
-  if (std::memcmp(content.magic, kMagic, sizeof(kMagic)) != 0) {
-    return fail(orErrorInvalidResourceHandle, "the handle is none that orIpcGetMemHandle has filled in");
-  }
-  if (content.process == getpid()) {
-    return fail(
-        orErrorDeviceUninitialized,
-        "the handle is of this process's own memory; it is for other processes, use the pointer here");
-  }
-  const int fd = openMemfd(content);
-  if (fd < 0) {
-    if (errno != ENOENT) {
-      return fail(
-          orErrorInvalidResourceHandle,
-          "cannot open the memory of process %d: %s. Both processes must run as the same user and see the same /proc, "
-          "and this one must be allowed to open files (ulimit -n)",
-          content.process,
-          std::strerror(errno));
-    }
-    return fail(
-        orErrorInvalidResourceHandle,
-        "process %d has no such memory: it has freed the memory or has ended, or the handle is damaged. A process must "
-        "keep what it shares until it is opened",
-        content.process);
+  int fd = -1;
+  if (orError_t error = openMemfd(content, kMemory, fd); error != orSuccess) {
+    return error;
   }
   return deviceMemory(currentDevice()).attach(fd, content.inode, content.size, devPtr); // owns `fd` from here on
 }
 
 } // namespace
+
+IpcHandle describeMemfd(const char (&magic)[8], int fd, uint64_t size) {
+  struct stat status{};
+  fstat(fd, &status);
+  IpcHandle handle{{}, getpid(), fd, size, status.st_dev, status.st_ino};
+  std::memcpy(handle.magic, magic, sizeof(magic));
+  return handle;
+}
+
+orError_t openMemfd(const IpcHandle& handle, const IpcKind& kind, int& fd) {
+  if (std::memcmp(handle.magic, kind.magic, sizeof(kind.magic)) != 0) {
+    return fail(orErrorInvalidResourceHandle, "the handle is none that %s has filled in", kind.maker);
+  }
+  if (handle.process == getpid()) {
+    return fail(
+        orErrorDeviceUninitialized,
+        "the handle is of this process's own %s; it is for other processes, %s",
+        kind.thing,
+        kind.advice);
+  }
+  fd = tryOpenMemfd(handle);
+  if (fd >= 0) {
+    return orSuccess;
+  }
+  if (errno != ENOENT) {
+    return fail(
+        orErrorInvalidResourceHandle,
+        "cannot open the %s of process %d: %s. Both processes must run as the same user and see the same /proc, and "
+        "this one must be allowed to open files (ulimit -n)",
+        kind.thing,
+        handle.process,
+        std::strerror(errno));
+  }
+  return fail(
+      orErrorInvalidResourceHandle,
+      "process %d has no such %s: it has freed the %s or has ended, or the handle is damaged. A process must keep what "
+      "it shares until it is opened",
+      handle.process,
+      kind.thing,
+      kind.thing);
+}
+
 } // namespace openreg
 
 using namespace openreg;

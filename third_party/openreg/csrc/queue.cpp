@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "ipc_event.h"
 #include "scheduler_state.h"
 
 // The queue of a stream: work, records of events, and waits for other streams, in the order of the calls. This file
@@ -26,9 +27,12 @@ void setBusy(const StreamPtr& stream, bool busy) {
   }
 }
 
-void setTime(Event& event) {
+void reach(Event& event, uint64_t number) {
   if (event.timing) {
     event.nanoseconds = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  }
+  if (event.shared) {
+    event.shared->reach(number);
   }
 }
 
@@ -70,10 +74,11 @@ void moveOnAlone(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>
         return;
       }
     } else {
-      Event& event = *std::get<Record>(item).event;
+      const Record& record = std::get<Record>(item);
+      Event& event = *record.event;
       const bool isLast = event.mark.stream == stream && event.mark.count == stream->completed + 1;
-      if (isLast) {
-        setTime(event);
+      if (isLast || event.shared) { // other processes may wait for an earlier record
+        reach(event, record.number);
       }
     }
     stream->queue.pop_front();

@@ -6,6 +6,7 @@
 
 #include "chaos.h"
 #include "error.h"
+#include "ipc_event.h"
 #include "runtime.h"
 #include "scheduler_state.h"
 
@@ -37,13 +38,14 @@ bool isChaos() {
 
 void record(const std::shared_ptr<Event>& event, const StreamPtr& stream) {
   Locked locked;
+  event->number = event->shared ? event->shared->record() : 0;
   if (hasTurnHere(*stream)) { // all earlier items are done
     event->mark = {stream, stream->completed};
-    setTime(*event);
+    reach(*event, event->number);
     return;
   }
   event->mark = {stream, stream->submitted + 1};
-  push(locked, stream, Record{event});
+  push(locked, stream, Record{event, event->number});
 }
 
 EventState stateOf(const Event& event) {

@@ -213,8 +213,8 @@ void sleepUntil(Locked& locked, Stream& stream, bool poll, const Done& done) {
 // Adds the stream to the list of active ones, or removes it.
 void setBusy(const StreamPtr& stream, bool busy);
 
-// Notes that the device reaches the event's record now.
-void setTime(Event& event);
+// Notes that the device reaches a record of the event now. `number`: that of the record, see Event::number.
+void reach(Event& event, uint64_t number);
 
 // Removes items from the queue of a claimed stream of which no work runs, until an item must run or wait. Does the same
 // for the streams that waited for the removed items.

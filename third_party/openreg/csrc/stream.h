@@ -21,6 +21,7 @@ namespace openreg {
 
 struct Stream;
 struct Event;
+class SharedEvent;
 
 // The threads that run queued work.
 enum class Engine { compute, copy, hostFunction };
@@ -39,6 +40,7 @@ struct Work {
 
 struct Record {
   std::shared_ptr<Event> event;
+  uint64_t number = 0; // see Event::number
 };
 
 // A point of a stream. It is reached when the stream has completed `count` items.
@@ -88,14 +90,17 @@ inline bool Mark::reached() const {
 }
 
 struct Event {
-  Event(int device, bool timing) : device(device), timing(timing) {}
+  Event(int device, bool timing, std::shared_ptr<SharedEvent> shared = nullptr)
+      : device(device), timing(timing), shared(std::move(shared)) {}
 
   const int device;
   const bool timing;
+  const std::shared_ptr<SharedEvent> shared; // null, unless other processes can open the event
 
   // The scheduler's lock guards the other members.
   Mark mark;               // the last record; without a stream: never recorded
   int64_t nanoseconds = 0; // the time when the device reached the mark
+  uint64_t number = 0;     // of a shared event: the number of the record that the mark stands for
 };
 
 inline std::atomic<uintptr_t> lastHandle{0};

@@ -1,0 +1,207 @@
+#include "ipc_event.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "device.h"
+#include "error.h"
+#include "memfd.h"
+#include "scheduler.h"
+#include "scheduler_state.h"
+#include "stream.h"
+#include "windows.h"
+
+namespace openreg {
+
+// How many of the latest records the page knows. A record that is older counts as reached.
+constexpr size_t kRecords = 128;
+
+struct SharedPage {
+  struct Slot {                    // of the records whose numbers have the same remainder
+    std::atomic<uint64_t> reached; // the highest number that was reached
+    std::atomic<int32_t> process;  // which process made the last of these records
+  };
+  std::atomic<uint64_t> last;
+  std::array<Slot, kRecords> slots;
+};
+static_assert(sizeof(SharedPage) <= kPageSize && std::atomic<uint64_t>::is_always_lock_free);
+
+std::shared_ptr<SharedEvent> SharedEvent::map(int fd) {
+  void* const page = mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (page == MAP_FAILED) {
+    const int reason = errno;
+    close(fd);
+    errno = reason;
+    return nullptr;
+  }
+  return std::make_shared<SharedEvent>(fd, static_cast<SharedPage*>(page));
+}
+
+SharedEvent::~SharedEvent() {
+  munmap(page_, kPageSize);
+  close(fd);
+}
+
+uint64_t SharedEvent::record() {
+  uint64_t last = page_->last;
+  do {
+    page_->slots[(last + 1) % kRecords].process = getpid(); // first: other processes look for it at a new number
+  } while (!page_->last.compare_exchange_weak(last, last + 1));
+  return last + 1;
+}
+
+void SharedEvent::reach(uint64_t number) {
+  std::atomic<uint64_t>& reached = page_->slots[number % kRecords].reached;
+  uint64_t before = reached;
+  while (before < number && !reached.compare_exchange_weak(before, number)) {
+  }
+}
+
+uint64_t SharedEvent::last() const {
+  return page_->last;
+}
+
+bool SharedEvent::isReached(uint64_t number) const {
+  return number == 0 || page_->slots[number % kRecords].reached >= number || page_->last >= number + kRecords;
+}
+
+bool SharedEvent::isAbandoned(uint64_t number) const {
+  char path[32], text[512];
+  std::snprintf(path, sizeof(path), "/proc/%d/stat", page_->slots[number % kRecords].process.load());
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    return errno == ENOENT;
+  }
+  const ssize_t length = read(file, text, sizeof(text) - 1);
+  close(file);
+  text[length > 0 ? length : 0] = '\0';
+  const char* const name = std::strrchr(text, ')'); // the state follows the name: "12 (python3) Z"
+  return name == nullptr || name[1] == '\0' || name[2] == 'Z' || name[2] == 'X';
+}
+
+namespace {
+
+struct Awaited {
+  std::shared_ptr<SharedEvent> event;
+  uint64_t number;
+  orCompletion_t completion = nullptr;
+};
+
+// The thread that looks at the records of other processes, and completes the streams that stand for them. It looks
+// instead of being told, because the other process may end at any moment.
+class Watcher {
+ public:
+  void add(Awaited&& awaited) {
+    const std::lock_guard lock(mutex_);
+    awaited_.push_back(std::move(awaited));
+    if (!isRunning_) {
+      sigset_t all, previous; // the host's own threads handle signals
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &previous);
+      try {
+        std::thread([this] { run(); }).detach();
+      } catch (...) {
+        pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+        awaited_.pop_back();
+        throw;
+      }
+      pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+      isRunning_ = true;
+    }
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kPause{100};
+  static constexpr int kLooksPerCheck = 500; // about 50 ms
+
+  void run() { // ends when there is nothing to wait for
+    for (int look = 1;; ++look) {
+      std::vector<std::pair<orCompletion_t, std::exception_ptr>> done;
+      {
+        const std::lock_guard lock(mutex_);
+        std::erase_if(awaited_, [&](const Awaited& each) {
+          std::exception_ptr failure;
+          if (!each.event->isReached(each.number)) {
+            if (look % kLooksPerCheck != 0 || !each.event->isAbandoned(each.number) ||
+                each.event->isReached(each.number)) {
+              return false;
+            }
+            failure = std::make_exception_ptr(
+                std::runtime_error("the process that recorded an event ended before its device reached the record"));
+          }
+          done.emplace_back(each.completion, std::move(failure));
+          return true;
+        });
+        isRunning_ = !awaited_.empty() || !done.empty();
+        if (!isRunning_) {
+          return;
+        }
+      }
+      for (auto& [completion, failure] : done) {
+        complete(completion, std::move(failure));
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  std::mutex mutex_;
+  std::vector<Awaited> awaited_;
+  bool isRunning_ = false;
+};
+
+void await(void* data, orCompletion_t completion) {
+  static auto* const watcher = new Watcher(); // its thread runs until the process has ended
+  const std::unique_ptr<Awaited> awaited(static_cast<Awaited*>(data));
+  awaited->completion = completion;
+  watcher->add(std::move(*awaited));
+}
+
+} // namespace
+
+orError_t followOtherProcesses(const std::shared_ptr<Event>& event) {
+  if (!event->shared) {
+    return orSuccess;
+  }
+  const uint64_t number = event->shared->last();
+  {
+    const Locked locked;
+    if (event->number == number) { // the last record is of this process, or the mark stands for it already
+      return orSuccess;
+    }
+  }
+  Mark mark;
+  if (!event->shared->isReached(number)) {
+    mark = {std::make_shared<Stream>(event->device, 0), 1};
+    Work work{Engine::hostFunction, nullptr, new Awaited{event->shared, number}};
+    work.deferred = &await;
+    if (orError_t error = launch(mark.stream, work, orLaunchDefault); error != orSuccess) {
+      delete static_cast<Awaited*>(work.data);
+      return error;
+    }
+  }
+  const Locked locked;
+  if (event->number < number) {
+    event->number = number;
+    event->mark = mark;
+  }
+  return orSuccess;
+}
+
+} // namespace openreg

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "openreg.h"
+
+// The part of an event that several processes share (openreg_ipc.h).
+namespace openreg {
+
+struct Event;
+struct SharedPage;
+
+// Every record of the event, by any process, has a number. The page that the processes map has the number of the last
+// record, and tells for each of the latest records whether its device has reached it.
+class SharedEvent {
+ public:
+  // Maps the page of the descriptor, and owns both. Returns null, with errno, after a failure.
+  static std::shared_ptr<SharedEvent> map(int fd);
+
+  explicit SharedEvent(int fd, SharedPage* page) : fd(fd), page_(page) {}
+  ~SharedEvent();
+  SharedEvent(const SharedEvent&) = delete;
+  SharedEvent& operator=(const SharedEvent&) = delete;
+
+  // Numbers a record of this process.
+  uint64_t record();
+
+  // The device has reached the record.
+  void reach(uint64_t number);
+
+  // The number of the last record; 0: there is none.
+  uint64_t last() const;
+  bool isReached(uint64_t number) const;
+
+  // Whether the process that made the record has ended.
+  bool isAbandoned(uint64_t number) const;
+
+  const int fd;
+
+ private:
+  SharedPage* const page_;
+};
+
+// If another process made the last record of the event, makes the event's mark stand for that record. The mark is then
+// a stream that no program sees, which a thread completes when the other process's device has reached the record.
+orError_t followOtherProcesses(const std::shared_ptr<Event>& event);
+
+} // namespace openreg
