@@ -550,6 +550,15 @@ def futures() -> None:
     future = work.get_future().then(lambda done: done.value()[0] * 10)
     equal(future.wait(), total(all_values(5000)) * 10)
     assert work.get_future_result().wait() == 0
+    # Of an all_gather, the future has one tensor, if the sizes are equal.
+    for longer in (0, 1):
+        inputs = [values(of, 5 + of * longer) for of in range(size())]
+        out = [torch.zeros(input.numel(), device=device()) for input in inputs]
+        work = dist.all_gather(out, on_device(inputs[rank()]), async_op=True)
+        assert work is not None
+        gathered = work.get_future().wait()
+        for actual, expected in zip(gathered if longer else gathered[0], inputs, strict=True):
+            equal(actual, expected)
     work = dist.all_reduce(on_device(values(rank(), 5000)), async_op=True)
     assert work is not None
     work.block_current_stream()

@@ -245,8 +245,8 @@ def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=1))
     group._get_backend(device())._add_ephemeral_timeout(datetime.timedelta(seconds=20))
     heard = []
-    for _ in range(2):
-        if rank() == 1:
+    for number in range(3):
+        if rank() == 1 and number < 2:
             time.sleep(2)
         heard.append(error_of(lambda: dist.all_reduce(ones(2), group=group)))
     return heard
@@ -288,6 +288,13 @@ def abort() -> tuple[str, float]:
     backend.abort()
     assert work is not None
     return error_of(work.wait), time.monotonic() - begin
+
+
+def collective_after_abort() -> str:
+    group = dist.new_group(range(size()))
+    group._get_backend(device()).abort()
+    dist.barrier()
+    return error_of(lambda: dist.all_reduce(ones(2), group=group))
 
 
 def out_of_memory() -> str:

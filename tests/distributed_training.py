@@ -121,11 +121,13 @@ def ddp_unused_parameters() -> None:
 
 
 def ddp_comm_hooks() -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
 
     for hook, tolerance in (
         (default_hooks.allreduce_hook, 1e-5),
         (default_hooks.fp16_compress_hook, 1e-2),
+        (quantization_hooks.quantization_pertensor_hook, 5e-2),
+        (quantization_hooks.quantization_perchannel_hook, 5e-2),
     ):
         model = DistributedDataParallel(make_model())
         model.register_comm_hook(None, hook)

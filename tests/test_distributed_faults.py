@@ -205,11 +205,17 @@ def test_a_collective_that_a_rank_does_not_call_times_out_and_the_error_names_th
 
 def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
     group = Group(2)
-    (first, second), (own, _) = group.run(MODULE, "a_late_rank_after_an_ephemeral_timeout")
+    (first, second, third), (own, _, last) = group.run(MODULE, "a_late_rank_after_an_ephemeral_timeout")
     assert (first, own) == (NO_ERROR, NO_ERROR)
     assert second.startswith(
         "DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=2, OpType=ALLREDUCE"
     )
+    # A rank that gave up takes part in no later collective: the other ranks may still wait for its data.
+    for number, text in enumerate((third, last)):
+        assert text.startswith(f"DistBackendError: [Rank {number}] collective operation failed: WorkOCCL(SeqNum=3"), (
+            text
+        )
+    assert third.endswith("This rank gave up in an earlier call")
     group.close()
 
 
@@ -293,6 +299,12 @@ def test_abort_makes_what_waits_raise(function: str) -> None:
     (text, seconds), _ = group.run(MODULE, function)
     assert text == "DistBackendError: The process group was aborted"
     assert seconds < 5
+    group.close()
+
+
+def test_an_aborted_group_refuses_collectives_also_if_all_ranks_call_them() -> None:
+    group = Group(2)
+    assert group.run(MODULE, "collective_after_abort") == ["DistBackendError: The process group was aborted"] * 2
     group.close()
 
 

@@ -33,6 +33,10 @@ bool lives(int process) {
   return name_end != std::string::npos && line[name_end + 2] != 'Z' && line[name_end + 2] != 'X';
 }
 
+[[noreturn]] void refuse_aborted() {
+  throw Refusal({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "The process group was aborted");
+}
+
 // A text that is the same for all processes that see each other in /proc. With different values of
 // OCCL_HOSTID, ranks on one machine count as ranks of several hosts, as with NCCL_HOSTID.
 std::string host_identity() {
@@ -201,7 +205,7 @@ void SharedEngine::wait(Counter& counter, int rank, const Deadline& deadline, c1
       continue;
     }
     if (aborted_) {
-      throw Refusal({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "The process group was aborted");
+      refuse_aborted();
     }
     bool have_left = size_ > 1;
     for (int other = rank < 0 ? 0 : rank; have_left && other < (rank < 0 ? size_ : rank + 1); ++other) {
@@ -227,12 +231,17 @@ void SharedEngine::wait(Counter& counter, int rank, const Deadline& deadline, c1
 
 void SharedEngine::run(Request& request) {
   try {
+    if (aborted_) {
+      refuse_aborted();
+    }
     if (request.verb == Verb::send) {
       send(request);
     } else if (request.verb == Verb::recv) {
       receive(request);
     } else {
       const std::lock_guard lock(mutex_); // needed if a group uses two devices, and so two streams
+      // Without this check, another rank could take the data of this collective for data of the one that failed.
+      TORCH_CHECK(mailboxes_[rank_]->failed == 0, "This rank gave up in an earlier call");
       run_collective(request, Deadline(request.timeout));
     }
   } catch (const Refusal&) {

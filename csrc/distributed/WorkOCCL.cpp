@@ -1,9 +1,12 @@
 #include "WorkOCCL.h"
 
 #include <ATen/core/ivalue.h>
+#include <ATen/ops/stack.h>
 #include <openreg_activity.h>
 #include <openreg_launch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <algorithm>
 
 #include "runtime/OpenRegFunctions.h"
 
@@ -12,6 +15,21 @@ namespace {
 
 c10::intrusive_ptr<c10::ivalue::Future> tensor_future(std::vector<c10::Device> devices) {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
+}
+
+// The future of an all_gather, if all ranks give tensors of one size. As in NCCL, its value is one tensor, which holds
+// those of all ranks. DDP's hooks that quantize need this.
+c10::intrusive_ptr<c10::ivalue::Future> stacked(c10::ivalue::Future& gathered) {
+  return gathered.then(
+      [](c10::ivalue::Future& done) {
+        return c10::IValue(std::vector<at::Tensor>{at::stack(done.value().toTensorVector())});
+      },
+      gathered.elementType());
+}
+
+bool have_one_size(const std::vector<at::Tensor>& tensors) {
+  return std::all_of(
+      tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) { return tensor.sizes() == tensors[0].sizes(); });
 }
 
 void complete(c10::ivalue::Future& future, const WorkState& state) {
@@ -232,27 +250,29 @@ void WorkOCCL::abort() {
 // inline execution the future completes with the collective, because nothing else would wait for the collective.
 c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
   const bool is_inline = c10::openreg::executes_inline();
+  const c10::intrusive_ptr<c10::ivalue::Future> completed = tensor_future({device_});
   {
     const std::lock_guard lock(state_->mutex);
     if (future_) {
       return future_;
     }
-    future_ = tensor_future({device_});
+    future_ = opType_ == OpType::ALLGATHER && have_one_size(outputs_) ? stacked(*completed) : completed;
     state_->outputs = outputs_;
     state_->heard = state_->heard || is_inline; // in inline execution the future reports the failure
     if (is_inline && !state_->done) {
-      return state_->future = future_;
+      state_->future = completed;
+      return future_;
     }
   }
   if (is_inline) {
     orNoteWait(nullptr, event_);
-    complete(*future_, *state_);
+    complete(*completed, *state_);
     return future_;
   }
   const c10::Stream stream = c10::openreg::stream_from_pool(device_.index());
   OPENREG_CHECK(orStreamWaitEvent(c10::openreg::stream_handle(stream), event_, 0));
   const c10::Stream before = c10::openreg::exchange_stream(stream);
-  future_->markCompleted(c10::IValue(outputs_));
+  completed->markCompleted(c10::IValue(outputs_));
   c10::openreg::exchange_stream(before);
   return future_;
 }
