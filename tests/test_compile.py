@@ -121,6 +121,26 @@ def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(
     assert output_of(python(code, TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")) == "True False\nTrue False"
 
 
+def test_max_autotune_tries_the_templates_of_the_cpu(python: Python) -> None:
+    code = """
+        import torch._inductor.config as config
+        from torch._dynamo.utils import counters
+
+        a, b = torch.randn(3, 32, 48), torch.randn(3, 48, 32)
+        for config.max_autotune_gemm_backends in ("CPP", "ATEN,CPP"):
+            torch.compiler.reset()
+            counters.clear()
+            compute = torch.compile(lambda a, b: (a @ b).relu(), mode="max-autotune-no-cudagraphs")
+            found = compute(a.to(DEVICE), b.to(DEVICE)).cpu()
+            # With two backends, the time of each decides whether the template is used.
+            torch.testing.assert_close(found, (a @ b).relu())
+            print(counters["inductor"]["cpp_templated_kernel_counter"])
+    """
+    only_templates, fastest = output_of(python(code)).splitlines()
+    assert only_templates == "1"
+    assert fastest in ("0", "1")
+
+
 # ---- what importing costs ------------------------------------------------------------------------------------------
 
 

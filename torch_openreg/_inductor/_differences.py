@@ -10,12 +10,24 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import torch
-from torch._inductor import config, cudagraph_utils, decomposition, graph, ir, lowering, scheduler, utils
+from torch._inductor import (
+    autotune_process,
+    config,
+    cudagraph_utils,
+    decomposition,
+    graph,
+    ir,
+    lowering,
+    scheduler,
+    select_algorithm,
+    utils,
+)
 from torch._inductor.codegen import cpp
 from torch._inductor.fx_passes import b2b_gemm, fuse_attention, replace_random
 from torch._inductor.virtualized import V
@@ -137,6 +149,30 @@ def _without_device_memory(original: Any, self: Any, source: str, nodes: Any, ke
     return original(self, source, nodes, kernel_args)
 
 
+def _fused_as_on_cpu(original: Any, self: Any, node: Any, other: Any) -> Any:
+    return scheduler.FusionResult.fuse(True) if _is_ours(node.get_nodes()[0]) else original(self, node, other)
+
+
+def _templates_as_on_cpu(original: Any, layout: Any) -> bool:
+    return original(types.SimpleNamespace(device=torch.device("cpu")) if layout.device.type == device_type else layout)
+
+
+def _chosen_at_once(original: Any, self: Any, name: str, choices: Any, inputs: Any, layout: Any, **kwargs: Any) -> Any:
+    if layout.device.type == device_type:
+        kwargs["return_multi_template"] = False
+    return original(self, name, choices, inputs, layout, **kwargs)
+
+
+def _example_on_cpu(original: Any, size: Any, stride: Any, device: torch.device, *args: Any, **kwargs: Any) -> Any:
+    return original(size, stride, torch.device("cpu") if device.type == device_type else device, *args, **kwargs)
+
+
+def _timed_on_cpu(original: Any, self: Any, run: Any, *inputs: torch.Tensor, out: torch.Tensor | None = None) -> float:
+    if all(each.device.type == "cpu" for each in inputs):
+        return autotune_process.CPUDeviceBenchmarkMixin.do_bench(self, run, *inputs, out=out)
+    return original(self, run, *inputs, out=out)
+
+
 def _no_capture(original: Any) -> str:
     return "the simulated device cannot capture graphs"
 
@@ -174,6 +210,14 @@ REPLACED = (
     # kernels are Triton's.
     (scheduler.Scheduler, "speedup_by_combo_kernel", _no_combination),
     (b2b_gemm, "is_b2b_gemm_good_on", _no_two_products),
+    # As on the CPU, whether loops are fused is not decided by the time of Triton's kernels.
+    (scheduler.Scheduler, "speedup_by_fusion", _fused_as_on_cpu),
+    # As on the CPU, max-autotune tries templates in C++ for matrix products. It tries them, and ATen's kernels, with
+    # tensors on the CPU: a template that is not launched takes host addresses.
+    (utils, "_use_template_for_cpu", _templates_as_on_cpu),
+    (select_algorithm.AlgorithmSelectorCache, "__call__", _chosen_at_once),
+    (select_algorithm.AlgorithmSelectorCache, "generate_example_value", _example_on_cpu),
+    (autotune_process.GPUDeviceBenchmarkMixin, "do_bench", _timed_on_cpu),
     # With mode="reduce-overhead", a program runs without a graph. If the device has CUDA's name, inductor logs why.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
 )
