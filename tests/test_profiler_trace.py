@@ -353,6 +353,55 @@ def test_threads_that_end_and_begin_are_recorded(tmp_path: Path) -> None:
     assert len(trace.named("openreg::mm")) == 4
 
 
+def test_a_call_on_another_thread_counts_no_work_again(tmp_path: Path) -> None:
+    # The call has no operator. PyTorch puts such a call into the operator that the main thread is in at that moment.
+    import threading
+
+    from openreg_c import call, get_pointer
+
+    memory = get_pointer("orMalloc", 4096)
+
+    def fill(x: torch.Tensor) -> None:
+        call("orMemset", memory, 1, 4096)
+        thread = threading.Thread(target=lambda: call("orFree", get_pointer("orMalloc", 4096)))
+        thread.start()
+        thread.join()
+
+    with torch.library._scoped_library("profiler_test", "FRAGMENT") as library:
+        library.define("fill(Tensor x) -> ()")
+        library.impl("fill", fill, "CompositeExplicitAutograd")
+        with profile() as profiled:
+            torch.ops.profiler_test.fill(torch.ones(1))
+    call("orFree", memory)
+    times = {each.key: each.self_device_time_total for each in profiled.key_averages()}
+    assert times["Memset (Device)"] == times["profiler_test::fill"] > 0
+    assert times["orMalloc"] == times["orFree"] == 0
+    trace = trace_of(profiled, tmp_path)
+    assert violations(trace) == []
+    (allocation,) = trace.named("orMalloc")
+    assert "External id" not in allocation["args"]
+
+
+def test_observers_of_all_threads_see_an_operator_of_a_queued_kernel_once(tmp_path: Path) -> None:
+    every_thread = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    observer = torch.profiler.ExecutionTraceObserver().register_callback(str(tmp_path / "execution.json"))
+    with (
+        openreg.execution_mode("async"),
+        profile(experimental_config=every_thread, execution_trace_observer=observer) as profiled,
+    ):
+        x = torch.ones(1, 1, 8, 8, device=DEVICE)
+        torch.conv2d(x, torch.ones(1, 1, 3, 3, device=DEVICE)).relu().sum()
+        torch.accelerator.synchronize()
+    trace = trace_of(profiled, tmp_path)
+    assert violations(trace) == []
+    launched = {trace.operator_of(each) for each in trace.device if each["args"]["correlation"]}
+    assert launched >= {"aten::relu", "aten::sum"}
+    assert len({each["tid"] for each in trace.operators.values()}) == 1
+    nodes = [node["name"] for node in json.loads((tmp_path / "execution.json").read_text())["nodes"]]
+    assert nodes.count("[pytorch|profiler|execution_trace|thread]") == 1
+    assert nodes.count("aten::relu") == 1
+
+
 def test_nothing_is_kept_of_what_ran_without_a_profiler(tmp_path: Path) -> None:
     x = torch.ones(10, device=DEVICE)
     with profile():

@@ -23,6 +23,10 @@ namespace at::openreg {
 void run_backward_on_this_thread();
 
 // The settings of the launching thread. A queued kernel computes with them. The constructor runs at the launch.
+//
+// PyTorch's observers (at::RecordFunction) do not see the operators that a queued kernel calls on the device's thread.
+// The program called the operator on its own thread; an observer of all threads, such as ExecutionTraceObserver, would
+// take the inner operators for further calls of the program.
 class LaunchSettings {
  public:
   LaunchSettings();   // may call Python (c10::openreg::launched_at()): no lock may be held
@@ -33,6 +37,7 @@ class LaunchSettings {
   }
 
  private:
+  const void* launching_thread_;
   int threads_;
   c10::AutogradState autograd_;
   std::string launched_at_;

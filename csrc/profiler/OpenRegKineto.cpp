@@ -26,8 +26,10 @@
 //
 //   1. The times come from the same clock as those of the host's events: see OpenRegActivityRecorder.h.
 //   2. An event of the device is linked to its operator (`linked`). From these links PyTorch computes the device time
-//      of each operator. A range on the device's lane is not linked, because its kernels would count twice. No event
-//      has an `id`, because PyTorch would read it as the id of an operator; the ids of calls are metadata.
+//      of each operator. A range on the device's lane is not linked, because its kernels would count twice. The ids of
+//      calls are metadata, because PyTorch would read the `id` of an event as the id of an operator. An event without
+//      an operator has an `id` that no operator has. Without this `id`, PyTorch takes the id of the operator that was
+//      running on the main thread, and a call of another thread then counts that operator's kernels once more.
 //   3. A call and the work that it started have the same flow, which is an arrow in the trace. A kernel that ran on the
 //      thread of its operator was not launched, and has no arrow.
 //   4. The name of a kernel differs from that of its operator. Otherwise PyTorch's tables would add both up in one row.
@@ -169,6 +171,8 @@ class Session final : public libkineto::IActivityProfilerSession {
         put_within(event, *operation, origin.thread == record.thread);
         const int64_t begin = operation->timestamp();
         call_begin = std::clamp(call_begin, begin, begin + operation->duration());
+      } else {
+        event.id = kNoOperator;
       }
       add_times(event, record, call ? &call_begin : nullptr);
       const bool is_start = !is_on_device(record) && starts.contains(record.id);
@@ -355,6 +359,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     return it->second;
   }
 
+  static constexpr int32_t kNoOperator = -1; // Kineto writes only positive ids to the trace
   static constexpr int64_t kForeignStreams = 1000;
   std::unordered_map<orStream_t, int64_t> ids_;
 
