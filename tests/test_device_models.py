@@ -92,6 +92,21 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
         ('{"properties": {"major": {"value": "7", "source": "me"}}}', "has '7' as the property 'major': it is a whole"),
         ('{"properties": {"total_memory": {"value": -1, "source": "me"}}}', "has -1 as the property 'total_memory'"),
         ('{"properties": {"name": {"value": 7, "source": "me"}}}', "has 7 as the property 'name': it is a text"),
+        ('{"properties": {"name": {"value": "%s", "source": "me"}}}' % ("x" * 64), "it is a text of at most 63 bytes"),
+        (
+            '{"properties": {"major": {"value": 2147483648, "source": "me"}}}',
+            "has 2147483648 as the property 'major': it is a whole number from 0 to 2147483647",
+        ),
+        ('{"properties": {"device_count": {"value": 0, "source": "me"}}}', "it is a whole number from 1 to 64"),
+        (
+            '{"properties": {"total_memory": {"value": 1000, "source": "me"}}}',
+            "has 1000 as the property 'total_memory': it is a whole number from 1048576 to 17592186044416",
+        ),
+        ('{"properties": {"peer_access": {"value": 1, "source": "me"}}}', "it is true or false"),
+        ('{"properties": {"major": {"value": 7, "source": 5}}}', "gives no source for the property 'major'"),
+        ('{"properties": []}', "has properties that are not an object of JSON"),
+        ('{"about": 5}', "has an `about` that is not a text"),
+        ('{"about": "a", "tf32": {}, "about": "b"}', "cannot be read: it has 'about' twice in one object"),
         ('{"tf32": {"value": "no", "source": "me"}}', "has 'no' as tf32: it is true or false"),
         (
             '{"absent_dtypes": [{"dtype": "float65", "error": "TypeError", "message": "m", "source": "me"}]}',
@@ -108,6 +123,16 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
         (
             '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "source": "me"}]}',
             'has an entry of refusals without a "kernel" and a "message"',
+        ),
+        (
+            '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "kernel": "k", '
+            '"message": "m", "source": "me"}]}',
+            'has an entry of refusals with a "kernel" and also a "message" or an "error": it has one message',
+        ),
+        (
+            '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": [], "kernel": "k", '
+            '"source": "me"}]}',
+            'has no dtypes in an entry of refusals: the list "dtypes" is empty',
         ),
         (
             '{"refusals": [{"operator": ["aten::mm"], "source": "me"}]}',
@@ -134,6 +159,59 @@ def test_an_unknown_operator_of_a_model_file_gives_the_closest_one(tmp_path: Pat
     assert chosen == f"ValueError: {sentence}"
     stderr = python("torch.ones(1, device=d)", str(mine)).stderr
     assert f"check_environment: ValueError: OPENREG_MODEL cannot be obeyed. {sentence}" in stderr
+
+
+@pytest.mark.parametrize(
+    ("operator", "row", "sentence"),
+    [
+        (
+            "aten::add",
+            {},
+            "has the unknown operator 'aten::add'. There are aten::add.Scalar, aten::add.Scalar_out, aten::add.Tensor, "
+            "aten::add.out. An operator is written with its overload",
+        ),
+        (
+            "aten::mm",
+            {"argument": "slef"},
+            "has the unknown argument of aten::mm: 'slef'. Did you mean 'self'? There are self, mat2.",
+        ),
+        (
+            "aten::linear",
+            {"argument": "input"},
+            "has refusals of 'aten::linear', which PyTorch composes of other operators for every device. Refuse the "
+            "operators that it calls, or name it in missing_operators.",
+        ),
+    ],
+)
+def test_a_row_that_no_operator_could_obey_is_refused_and_changes_nothing(
+    tmp_path: Path, operator: str, row: dict[str, object], sentence: str
+) -> None:
+    mine = tmp_path / "mine.json"
+    default = {"operators": [operator], "argument": "self", "dtypes": ["bool"], "kernel": "k", "source": "me"}
+    mine.write_text(json.dumps({"refusals": [default | row]}))
+    code = f"""{ERROR}
+from pathlib import Path
+print(error(lambda: openreg.device_model(Path({str(mine)!r}))))
+assert openreg.models.current() is None
+openreg.device_model("cuda-t4")
+"""
+    assert answer(code).startswith(f"ValueError: The device model {mine} {sentence}")
+
+
+def test_a_model_is_named_by_a_text_or_a_path() -> None:
+    with pytest.raises(
+        TypeError, match="^A device model is a name, such as 'cuda-t4', or the path of a file, but got 5."
+    ):
+        _models.find(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^There is no device model 'CUDA-T4'. Did you mean 'cuda-t4'\?"):
+        _models.find("CUDA-T4")
+
+
+def test_like_may_name_a_file_in_the_same_folder(tmp_path: Path) -> None:
+    (tmp_path / "base.json").write_text('{"tf32": {"value": true, "source": "me"}}')
+    for like in ("base", "base.json"):
+        (tmp_path / "mine.json").write_text(json.dumps({"like": [like]}))
+        assert _models.find(str(tmp_path / "mine.json")).rounds_to_tf32
 
 
 def test_a_model_that_does_not_round_is_shown_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
