@@ -257,6 +257,9 @@ def test_copies_are_the_transfers_between_devices_and_with_the_host(mode: str) -
         copy, kernel = (1, 0), (0, 1)
         assert counted(x.cpu) == counted(lambda: x.copy_(torch.ones(4))) == counted(lambda: y.copy_(x)) == copy
         assert counted(x.clone) == counted(x.half) == counted(x[0].item) == kernel
+        # a transfer that rearranges or converts elements
+        matrix = torch.ones(2, 2)
+        assert counted(lambda: matrix.t().to(DEVICE_0)) == counted(lambda: matrix.to(DEVICE_0, torch.half)) == kernel
 
 
 def test_a_flipped_bit_is_one_bit() -> None:
@@ -449,6 +452,15 @@ def test_a_body_that_runs_after_the_call_is_not_decorated() -> None:
             TypeError, match=rf"^inject\(\) does not decorate .*{function.__name__}\(\): a call only makes "
         ):
             inject("malloc:1=oom")(function)
+
+
+def test_a_class_is_not_decorated() -> None:
+    message = (
+        "inject() does not decorate the class Client: a call only makes an object, and the faults would be removed "
+        "before its methods run. Decorate the methods."
+    )
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        inject("malloc:1=oom")(type("Client", (), {}))
 
 
 def failing_allocations(count: int) -> list[int]:
