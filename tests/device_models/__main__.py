@@ -263,6 +263,9 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
             for kind in ("accepts", "refuses")
         ),
         "",
+        "Two differences are known. `cuda-h100` multiplies two matrices of float8_e5m2 (`torch._scaled_mm`), which",
+        "cuBLAS refuses. All models refuse `scatter_reduce` of bool with the reduction `sum`, which CUDA has.",
+        "",
         f"## Cells that only the CPU has: {counts['cpu']}",
         "",
         "From OpInfo, PyTorch's database of operators, with the compute capability pinned to 8.0.",
