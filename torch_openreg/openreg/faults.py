@@ -9,7 +9,7 @@ A program of faults is a list, separated by semicolons, of ``[rankN@][deviceN@]P
 
 - ``rankN@`` limits the fault to the process whose variable RANK is N, and ``deviceN@`` to one device.
 - POINT is the kind of call: ``malloc`` (a tensor's memory is allocated), ``segment`` (the caching allocator asks the
-  device for memory), ``pinned`` (pinned memory is allocated), ``kernel``, ``copy``,
+  device for memory), ``pinned`` (pinned memory is allocated), ``launch`` (a kernel is launched), ``kernel``, ``copy``,
   ``memset`` (they run), ``stream`` and ``event`` (they are created), ``ipc`` (memory of another process is opened),
   ``start`` (the device starts), ``message`` (a collective, a send or a recv of torch.distributed), or ``*`` (every
   kernel, copy and memset runs).
