@@ -83,10 +83,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _attend(config: pytest.Config) -> None:
-    """Installs the part of the plugin that surrounds each test."""
+    """Installs the part of the plugin that surrounds each test. Raises UsageError if the device cannot be loaded."""
     if config.pluginmanager.hasplugin("torch_openreg_testing"):
         return
-    from torch_openreg import _testing
+    try:
+        from torch_openreg import _testing
+    except Exception as error:  # a setting is wrong, or torch is missing
+        raise pytest.UsageError(f"The options and markers of torch_openreg need its device. {error}") from error
 
     config.pluginmanager.register(_testing.PerTestHooks(config), "torch_openreg_testing")
 
@@ -107,8 +110,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     face = os.environ.get("TORCH_OPENREG_AS") or "openreg"
     variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
     runs = config.getoption("openreg_chaos_runs")
+    seed = ", seed 0" if _is_chaotic(config) and "OPENREG_CHAOS_SEED" not in settings else ""
     times = f", each test with {runs} seeds" if runs else ""
-    return f'torch_openreg: the device "{face}" is simulated ({variables}){times}'
+    return f'torch_openreg: the device "{face}" is simulated ({variables}){seed}{times}'
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

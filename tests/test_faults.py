@@ -257,6 +257,35 @@ def test_copies_are_the_transfers_between_devices_and_with_the_host(mode: str) -
         copy, kernel = (1, 0), (0, 1)
         assert counted(x.cpu) == counted(lambda: x.copy_(torch.ones(4))) == counted(lambda: y.copy_(x)) == copy
         assert counted(x.clone) == counted(x.half) == counted(x[0].item) == kernel
+        # a transfer that rearranges or converts elements
+        matrix = torch.ones(2, 2)
+        assert counted(lambda: matrix.t().to(DEVICE_0)) == counted(lambda: matrix.to(DEVICE_0, torch.half)) == kernel
+
+
+def test_a_launch_that_fails_is_raised_by_the_launching_call() -> None:
+    x = torch.ones(4, device=DEVICE)
+    torch.accelerator.synchronize()
+    message = rf"^{NAME} error: unspecified launch failure \(injected by launch:2=failure\) "
+    with inject("launch:2=failure") as faults:
+        y = x.neg()
+        with pytest.raises(torch.AcceleratorError, match=message):
+            x.abs()
+        torch.accelerator.synchronize()  # nothing has run that could fail
+    assert faults.counts == [Count("launch:2=failure", 2, 1)]
+    assert y.tolist() == [-1.0] * 4
+
+
+def test_a_queued_launch_leaves_its_stream_as_it_was(mode: str) -> None:
+    x = torch.ones(1 << 16, device=DEVICE)
+    torch.accelerator.synchronize()
+    before = torch.accelerator.memory_allocated()
+    with inject("launch:1-3=busy"):
+        for _ in range(3):
+            with pytest.raises(torch.AcceleratorError, match="busy or unavailable"):
+                x.neg()
+            torch.accelerator.synchronize()
+        assert torch.accelerator.memory_allocated() == before
+        assert x.neg()[-1].item() == -1
 
 
 def test_a_flipped_bit_is_one_bit() -> None:
@@ -320,6 +349,9 @@ def test_a_lost_device_stays_lost_until_the_end_and_the_other_one_works(mode: st
             torch.empty(4, device=DEVICE_1)
         with pytest.raises(torch.AcceleratorError, match=re.escape(message)):
             lost.cpu()
+        with pytest.raises(torch.AcceleratorError, match=re.escape(message)):
+            torch.accelerator.get_memory_info(1)
+        assert torch.accelerator.get_memory_info(0)[1] > 0
         assert fine.neg().tolist() == [-1.0] * 4
     assert lost.neg().tolist() == [-1.0] * 4
 
@@ -449,6 +481,15 @@ def test_a_body_that_runs_after_the_call_is_not_decorated() -> None:
             TypeError, match=rf"^inject\(\) does not decorate .*{function.__name__}\(\): a call only makes "
         ):
             inject("malloc:1=oom")(function)
+
+
+def test_a_class_is_not_decorated() -> None:
+    message = (
+        "inject() does not decorate the class Client: a call only makes an object, and the faults would be removed "
+        "before its methods run. Decorate the methods."
+    )
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        inject("malloc:1=oom")(type("Client", (), {}))
 
 
 def failing_allocations(count: int) -> list[int]:

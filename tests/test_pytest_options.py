@@ -67,6 +67,58 @@ instantiate_device_type_tests(TestThing, globals(), only_for=("cpu", "openreg"),
     result.stdout.fnmatch_lines(["torch_openreg: 1 of 2 tests allocated memory on the device"])
 
 
+@pytest.mark.parametrize(
+    "option", ["--openreg", "--openreg-leaks", "--openreg-execution=chaos"], ids=["count", "leaks", "chaos"]
+)
+@pytest.mark.parametrize("hidden", [True, False], ids=["hidden", "old driver"])
+def test_without_a_device_the_other_tests_run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, hidden: bool, option: str
+) -> None:
+    if hidden:
+        monkeypatch.setenv("OPENREG_VISIBLE_DEVICES", "")
+    source = """
+def test_cpu(): assert not torch.accelerator.is_available()
+def test_each(openreg_device): pass
+def test_both(device): torch.ones(1, device=device)
+"""
+    result = run(pytester, source, option, *(() if hidden else ("--openreg-faults=start=driver",)))
+    result.assert_outcomes(passed=2, skipped=1, failed=1)
+    sentence = "no device is visible: OPENREG_VISIBLE_DEVICES" if hidden else "driver version is insufficient"
+    result.stdout.fnmatch_lines([f"E  *{sentence}*"])
+
+
+def test_a_device_that_cannot_start_is_an_error_of_each_test_with_its_reason(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "def test_it(): pass", "--openreg", "--openreg-memory=8MB")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        ['E  *OPENREG_DEVICE_MEMORY="8MB" is not valid: expected a number of bytes per device*']
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("--openreg-model=cuda-t5", "OPENREG_MODEL cannot be obeyed. There is no device model 'cuda-t5'. Did you mean"),
+        ("--openreg-faults=maloc=oom", "OPENREG_FAULTS cannot be obeyed. The fault 'maloc=oom' has the unknown point"),
+        ("--openreg-fallback=errr", "TORCH_OPENREG_FALLBACK is 'errr'. Set it to silent"),
+        ("--openreg-sanitize=races", "The sanitizer has no check 'races'. There are race, init, memory, leak."),
+    ],
+)
+def test_a_setting_that_cannot_be_obeyed_is_a_usage_error(
+    pytester: pytest.Pytester, option: str, sentence: str
+) -> None:
+    result = run(pytester, "def test_it(): pass", "--openreg", option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and "INTERNALERROR" not in result.stderr.str()
+    result.stderr.fnmatch_lines([f"ERROR: The options and markers of torch_openreg need its device. *{sentence}*"])
+
+
+def test_options_that_need_torch_say_so_if_it_is_broken(pytester: pytest.Pytester) -> None:
+    pytester.mkpydir("torch").joinpath("__init__.py").write_text("raise ImportError('broken')")
+    result = pytester.runpytest_subprocess("--openreg")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: The options and markers of torch_openreg need its device. broken"])
+
+
 # ---- --openreg-chaos-runs --------------------------------------------------------------------------------------------
 
 RACE = """
@@ -115,6 +167,11 @@ def test_all(): assert seeds == [(2, 7), (2, 8), (2, 9)] * 2
     result.stdout.fnmatch_lines(["torch_openreg: * is simulated (*), each test with 3 seeds"])
 
 
+def test_the_header_names_the_seed(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("--openreg-execution=chaos")
+    result.stdout.fnmatch_lines(["torch_openreg: the device * is simulated (OPENREG_EXECUTION=chaos), seed 0"])
+
+
 def test_runs_without_chaos_are_a_usage_error(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--openreg-chaos-runs=3")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -124,6 +181,9 @@ def test_runs_without_chaos_are_a_usage_error(pytester: pytest.Pytester) -> None
 # ---- --openreg-no-sync -----------------------------------------------------------------------------------------------
 
 WAITS = """
+@pytest.mark.openreg(no_sync=True)
+def test_explicit():
+    torch.accelerator.synchronize()  # as with torch.cuda.set_sync_debug_mode
 @pytest.mark.openreg(no_sync=True)
 def test_step():
     loss = torch.ones(2, device="openreg").sum()
@@ -135,10 +195,10 @@ def test_unmarked():
 
 def test_a_marked_test_that_waits_fails_with_the_line(pytester: pytest.Pytester) -> None:
     result = run(pytester, WAITS.format(last="print(loss.item())"), "--openreg-no-sync")
-    result.assert_outcomes(passed=1, failed=1)
+    result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines([">       print(loss.item())", "*called a synchronizing OpenReg operation"])
-    run(pytester, WAITS.format(last="loss.detach()"), "--openreg-no-sync").assert_outcomes(passed=2)
-    run(pytester, WAITS.format(last="print(loss.item())")).assert_outcomes(passed=2)
+    run(pytester, WAITS.format(last="loss.detach()"), "--openreg-no-sync").assert_outcomes(passed=3)
+    run(pytester, WAITS.format(last="print(loss.item())")).assert_outcomes(passed=3)
 
 
 # ---- --openreg-leaks -------------------------------------------------------------------------------------------------
@@ -385,6 +445,23 @@ def test_own(tmp_path, n):
     ]
 
 
+def test_a_test_in_its_own_process_is_heard_with_s(pytester: pytest.Pytester) -> None:
+    source = """
+import os, sys
+@pytest.mark.openreg(memory="8M")
+@pytest.mark.parametrize("n", range(2))
+def test_it(n):
+    print(f"printed {n}")
+    os.write(2, b"written\\n")
+"""
+    result = run(pytester, source, "-s", "-q")
+    result.assert_outcomes(passed=2)
+    assert [line for line in result.outlines if "printed" in line] == ["printed 0", ".printed 1"]
+    assert result.errlines.count("written") == 2
+    result = run(pytester, source, "-q")
+    assert "printed" not in result.stdout.str() and "written" not in result.stderr.str()
+
+
 def test_devices_that_the_model_of_a_marker_does_not_have_are_skipped(pytester: pytest.Pytester) -> None:
     source = """
 @pytest.mark.openreg(model="cuda-t4")
@@ -417,6 +494,12 @@ def test_an_unknown_word_gives_the_closest_one(pytester: pytest.Pytester) -> Non
     result = run(pytester, "@pytest.mark.openreg(modell='cuda-t4')\ndef test_it(): pass")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *the marker openreg does not take 'modell'. Did you mean 'model'?*"])
+
+
+def test_an_unknown_word_fails_the_test_in_a_worker_of_xdist(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "@pytest.mark.openreg('cuda-t4')\ndef test_it(): pass\ndef test_other(): pass", "-n", "2")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*::test_it: the marker openreg does not take 'cuda-t4'. It takes model=, memory=,*"])
 
 
 def test_an_unknown_model_gives_the_closest_one(pytester: pytest.Pytester) -> None:

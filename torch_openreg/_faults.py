@@ -27,6 +27,7 @@ POINTS = {
     "ipc": 256,
     "start": 512,
     "message": 1024,  # of torch.distributed: a collective, a send or a recv
+    "launch": 2048,  # the call that launches a kernel
     "*": 8 | 16 | 32,
 }
 FAILS, DELAYS, SLOWS, FLIPS, DROPS, KILLS = range(6)
@@ -46,7 +47,7 @@ ACTIONS = {  # the action, the points at which it is allowed, and why
     "drop": (DROPS, ("message",), "only messages can be dropped, and once"),
     "kill": (KILLS, tuple(POINTS), "a process is killed once"),
 }
-WITHOUT_SIZE = ("kernel", "stream", "event", "ipc", "start")  # their calls are for 0 bytes
+WITHOUT_SIZE = ("kernel", "launch", "stream", "event", "ipc", "start")  # their calls are for 0 bytes
 EFFECTS = (*ERRORS, "lost", *ACTIONS)
 MANY = 2**64 - 1
 LAST_DEVICE = 63  # OPENREG_DEVICE_COUNT is at most 64

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch_openreg._environment import device_type
 from torch_openreg._hints import did_you_mean
 
 FOLDER = os.path.join(os.path.dirname(__file__), "models")
@@ -40,6 +41,12 @@ PROPERTIES = {  # the numbers of get_device_properties() that a model may set, w
     "allocation_alignment": "bytes",
 }
 _FLAGS = ("is_integrated", "is_multi_gpu_board", "peer_access")
+_RANGES = {
+    "total_memory": (1 << 20, 1 << 44),
+    "device_count": (1, 64),
+}  # as OPENREG_DEVICE_MEMORY and _COUNT
+_ANY_NUMBER = (0, 2**31 - 1)
+_LONGEST_NAME = 63  # bytes: the name in orDeviceProp
 DTYPES = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "complex32", "complex64"),
     *("complex128", "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"),
@@ -99,11 +106,15 @@ def names() -> list[str]:
     return sorted(file[:-5] for file in os.listdir(FOLDER) if file.endswith(".json") and not file.startswith("_"))
 
 
-def find(name: str) -> Model:
+def find(name: str | os.PathLike[str]) -> Model:
     """A model by its name, or by the path of a file, which ends with ``.json``.
 
-    Raises ValueError for an unknown name, with the closest name, and for a file that is not a model.
+    Raises ValueError for an unknown name, with the closest name, and for a file that is not a model. Raises TypeError
+    if ``name`` is neither a text nor a path.
     """
+    name = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(name, str):
+        raise TypeError(f"A device model is a name, such as 'cuda-t4', or the path of a file, but got {name!r}.")
     if name.endswith(".json"):
         return _read(name, os.path.basename(name)[:-5])
     if name not in names():
@@ -114,32 +125,47 @@ def find(name: str) -> Model:
     return _read(os.path.join(FOLDER, f"{name}.json"), name)
 
 
-def full_name(schema: Any) -> str:
-    """An operator's name with its overload, such as ``aten::add.Tensor``."""
-    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
-
-
-def find_for_this_torch(name: str) -> Model:
-    """As ``find``. Also raises ValueError for an operator that the PyTorch of this process does not have."""
+def find_for_this_torch(name: str | os.PathLike[str]) -> Model:
+    """As ``find``. Also raises ValueError for an operator, or an argument of one, that this process's PyTorch lacks."""
     import torch
 
     model = find(name)
     for operator in model.operators:
         if not torch._C._dispatch_has_kernel(operator):
-            known = map(full_name, torch._C._jit_get_all_schemas())
+            known = torch._C._dispatch_get_all_op_names()
+            overloads = sorted(each for each in known if each.startswith(f"{operator}."))
+            hint = f" There are {', '.join(overloads)}." if overloads else did_you_mean(operator, known)
             raise ValueError(
-                f"The device model {name} has the unknown operator {operator!r}.{did_you_mean(operator, known)} An "
-                "operator is written with its overload, such as 'aten::add.Tensor', and PyTorch must know it when the "
-                "model is chosen."
+                f"The device model {name} has the unknown operator {operator!r}.{hint} An operator is written with its "
+                "overload, such as 'aten::add.Tensor', and PyTorch must know it when the model is chosen."
             )
+    for each in model.refusals:
+        for operator in each["operators"]:
+            schema = torch._C._get_schema(*(operator.split(".") if "." in operator else (operator, "")))
+            known = [argument.name for argument in schema.arguments]
+            _check_word(each["argument"], known, f"argument of {operator}:", str(name))
+            if _is_composed(operator):
+                raise ValueError(
+                    f"The device model {name} has refusals of {operator!r}, which PyTorch composes of other operators "
+                    "for every device. Refuse the operators that it calls, or name it in missing_operators."
+                )
     return model
+
+
+def _is_composed(operator: str) -> bool:
+    """Whether the device runs PyTorch's composition of other operators, and has no kernel for ``operator``."""
+    import torch
+
+    own = "CUDA" if device_type == "cuda" else "PrivateUse1"
+    has_kernel_for = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has_kernel_for(operator, "CompositeImplicitAutograd") and not has_kernel_for(operator, own)
 
 
 def _read(path: str, name: str, readers: tuple[str, ...] = ()) -> Model:
     """The model of a file. ``readers`` are the files whose ``like`` led to this one."""
     try:
         with open(path, encoding="utf-8") as file:
-            data = json.load(file)
+            data = json.load(file, object_pairs_hook=_without_repetitions)
     except (OSError, ValueError) as error:
         raise ValueError(f"The device model {path} cannot be read: {error}") from None
     _check(data, path)
@@ -163,8 +189,18 @@ def _read(path: str, name: str, readers: tuple[str, ...] = ()) -> Model:
     return _joined(own, model)
 
 
+def _without_repetitions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The dict of a JSON object. JSON allows a key twice, and Python would silently keep the second value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        words = [word for word, _ in pairs]
+        raise ValueError(f"it has {next(word for word in words if words.count(word) > 1)!r} twice in one object")
+    return found
+
+
 def _path_of(name: str, path: str) -> str:
     """The file of a model that ``like`` names in the file ``path``: in its folder, or in this package."""
+    name = name.removesuffix(".json")
     for folder in (os.path.dirname(path), FOLDER):
         if os.path.exists(part := os.path.join(folder, f"{name}.json")):
             return part
@@ -177,20 +213,19 @@ def _check(data: object, path: str) -> None:
         raise ValueError(f"The device model {path} is not a JSON object.")
     for key in data:
         _check_word(key, _KEYS, "key", path)
+    if not isinstance(data.get("about", ""), str):
+        raise ValueError(f"The device model {path} has an `about` that is not a text.")
     if not _is_list(data.get("like", [])):
         raise ValueError(f'The device model {path} has a `like` that is not a list of names, such as ["cuda-a100"].')
     for kind in ("properties", *_RESTRICTIONS):
         shape = dict if kind == "properties" else list
         if not isinstance(data.get(kind, shape()), shape):
-            raise ValueError(f"The device model {path} has {kind} that are not a JSON {shape.__name__}.")
+            expected = "an object" if shape is dict else "a list"
+            raise ValueError(f"The device model {path} has {kind} that are not {expected} of JSON.")
     for word, each in data.get("properties", {}).items():
         _check_word(word, PROPERTIES, "property", path)
         _check_entry("properties", each, f"the property {word!r}", path)
-        value = each["value"]
-        allowed: tuple[type, ...] = (str,) if word == "name" else (bool, int) if word in _FLAGS else (int,)
-        if type(value) not in allowed or (word != "name" and value < 0):
-            expected = "a text" if word == "name" else "true or false" if word in _FLAGS else "a whole number from 0 on"
-            raise ValueError(f"The device model {path} has {value!r} as the property {word!r}: it is {expected}.")
+        _check_property(word, each["value"], path)
     for kind in ("tf32", "alerts", "only_operators"):
         if kind in data:
             _check_entry(kind, data[kind], kind, path)
@@ -205,11 +240,31 @@ def _check(data: object, path: str) -> None:
     for each in data.get("refusals", ()):
         if "kernel" not in each and "message" not in each:
             raise ValueError(f'The device model {path} has an entry of refusals without a "kernel" and a "message".')
+        if "kernel" in each and ("message" in each or "error" in each):
+            raise ValueError(
+                f'The device model {path} has an entry of refusals with a "kernel" and also a "message" or an "error": '
+                "it has one message."
+            )
+
+
+def _check_property(word: str, value: object, path: str) -> None:
+    least, most = _RANGES.get(word, _ANY_NUMBER)
+    if word == "name":
+        valid = isinstance(value, str) and 0 < len(value.encode()) <= _LONGEST_NAME and "\0" not in value
+        expected = f"a text of at most {_LONGEST_NAME} bytes"
+    elif word in _FLAGS:
+        valid, expected = isinstance(value, bool), "true or false"
+    else:
+        valid = type(value) is int and least <= value <= most
+        expected = f"a whole number from {least} to {most}"
+    if not valid:
+        raise ValueError(f"The device model {path} has {value!r} as the property {word!r}: it is {expected}.")
 
 
 def _check_entry(kind: str, entry: object, what: str, path: str) -> None:
-    if not isinstance(entry, dict) or not entry.get("source"):
-        raise ValueError(f'The device model {path} gives no source for {what}. It is written with a "source".')
+    source = entry.get("source") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(source, str) or not source.strip():
+        raise ValueError(f'The device model {path} gives no source for {what}. It is written with a "source", a text.')
     needed, optional = _ENTRIES[kind]
     for word in entry:
         _check_word(word, (*needed, *optional, "source"), f"word in {what}:", path)
@@ -219,6 +274,8 @@ def _check_entry(kind: str, entry: object, what: str, path: str) -> None:
     for word in ("operators", "dtypes"):
         if not _is_list(entry.get(word, [])):
             raise ValueError(f'The device model {path} has "{word}" in {what} that are not a list of texts.')
+        if kind in _RESTRICTIONS and entry.get(word) == []:
+            raise ValueError(f'The device model {path} has no {word} in {what}: the list "{word}" is empty.')
     for word in ("message", "kernel", "argument"):
         if not isinstance(entry.get(word, ""), str):
             raise ValueError(f'The device model {path} has a "{word}" in {what} that is not a text.')

@@ -49,8 +49,7 @@ KERNELS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("addmv addmv_ addmv.out", "mat", INTEGERS, "addmv_impl_cuda", f"{CUDA}/Blas.cpp"),
     ("mv mv.out", "self", INTEGERS, "addmv_impl_cuda", f"{CUDA}/Blas.cpp"),
     ("_trilinear", "i1", INTEGERS, "baddbmm_cuda", f"{CUDA}/Blas.cpp"),
-    ("dot", "self", INTEGERS, "dot", f"{CUDA}/Blas.cpp"),
-    ("vdot", "self", INTEGERS, "vdot", f"{CUDA}/Blas.cpp"),
+    ("dot vdot", "self", INTEGERS, "dot", f"{CUDA}/Blas.cpp"),
     ("avg_pool2d avg_pool2d.out", "self", ["int64"], "avg_pool2d_out_cuda_frame", f"{CUDA}/AveragePool2d.cu"),
     ("avg_pool3d avg_pool3d.out", "self", ["int64"], "avg_pool3d_out_cuda", f"{CUDA}/AveragePool3d.cu"),
     (
@@ -85,10 +84,16 @@ KERNELS: tuple[tuple[str, str, list[str], str, str], ...] = (
         "_upsample_bilinear2d_aa _upsample_bilinear2d_aa.out _upsample_bicubic2d_aa _upsample_bicubic2d_aa.out",
         "self",
         ["uint8"],
-        "upsample_gen2d_out_frame",
+        "upsample_bilinear2d_out_frame",
         f"{CUDA}/UpSampleBilinear2d.cu",
     ),
-    ("convolution_overrideable", "input", ["int64"], "slow_conv2d_cuda", f"{CUDA}/ConvolutionMM2d.cu"),
+    (
+        "convolution_overrideable",
+        "input",
+        ["int64"],
+        "message: getCudnnDataTypeFromScalarType() not supported for {dtype}",
+        "aten/src/ATen/cudnn/Types.cpp",
+    ),
     ("igamma igamma_ igamma.out", "self", ["float16", "bfloat16"], "igamma_cuda", f"{CUDA}/IGammaKernel.cu"),
     ("igammac igammac_ igammac.out", "self", ["float16", "bfloat16"], "igammac_cuda", f"{CUDA}/IGammaKernel.cu"),
     ("angle angle.out", "self", ["float16", "bfloat16"], "angle_cuda", f"{CUDA}/UnaryComplexKernels.cu"),
@@ -257,6 +262,9 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
             "each of them |"
             for kind in ("accepts", "refuses")
         ),
+        "",
+        "Two differences are known. `cuda-h100` multiplies two matrices of float8_e5m2 (`torch._scaled_mm`), which",
+        "cuBLAS refuses. All models refuse `scatter_reduce` of bool with the reduction `sum`, which CUDA has.",
         "",
         f"## Cells that only the CPU has: {counts['cpu']}",
         "",

@@ -141,6 +141,20 @@ MACROS = (
         lambda x: F.interpolate(image(x), (4, 4), mode="bicubic"),
     ),
     Macro(
+        "UpSampleBilinear2d.cu",
+        "upsample_bilinear2d_out_frame",
+        FLOATS,
+        ("uint8",),
+        lambda x: F.interpolate(image(x), (4, 4), mode="bilinear", antialias=True),
+    ),
+    Macro(
+        "UpSampleBilinear2d.cu",
+        "upsample_bilinear2d_out_frame",
+        FLOATS,
+        ("uint8",),
+        lambda x: F.interpolate(image(x), (4, 4), mode="bicubic", antialias=True),
+    ),
+    Macro(
         "Dropout.cu",
         "masked_scale",
         (*FLOATS, *HALVES),

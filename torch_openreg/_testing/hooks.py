@@ -14,6 +14,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from torch_openreg import openreg
+from torch_openreg._faults import ERRORS
 from torch_openreg._testing import leaks, processes
 from torch_openreg._testing.marker import Settings, settings_of
 from torch_openreg_options import OPTIONS
@@ -21,12 +22,27 @@ from torch_openreg_options import OPTIONS
 _RUN = pytest.StashKey[int]()  # the number of the run, from 0, of a test that runs several times
 _BEFORE = pytest.StashKey[int]()  # _allocations() before the test
 _SETTINGS = pytest.StashKey[Settings]()
+_MISTAKE = pytest.StashKey[str]()  # what is wrong with the test's marker
 
 
 def _allocations() -> int:
     """The number of blocks that the devices' allocators have handed out so far."""
     stats = (openreg.memory_stats(index) for index in range(openreg.device_count()))
     return sum(each.get("allocation.all.allocated", 0) for each in stats)
+
+
+def _has_device() -> bool:
+    """Whether the tests have a device. Raises the error of a device that cannot start because a setting is wrong."""
+    if openreg.device_count():
+        return True
+    try:
+        openreg.init()
+    except Exception as error:
+        no_device = getattr(error, "error_code", None) == ERRORS["nodevice"]  # e.g. all are hidden
+        if no_device or "driver" in str(error):
+            return False
+        raise
+    return True
 
 
 class PerTestHooks:
@@ -53,7 +69,13 @@ class PerTestHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         for item in session.items:
-            item.stash[_SETTINGS] = settings_of(item)
+            try:
+                item.stash[_SETTINGS] = settings_of(item)
+            except pytest.UsageError as error:
+                if not hasattr(self._config, "workerinput"):
+                    raise
+                # pytest-xdist shows no usage error of a worker. So the test fails.
+                item.stash[_SETTINGS], item.stash[_MISTAKE] = Settings(), str(error)
         # In a fork server this replaces pytest's loop: it runs the tests that the user's pytest asks for.
         return processes.serve(session, self._run_in_child) if processes.is_server() else None
 
@@ -105,8 +127,12 @@ class PerTestHooks:
             item.ihook.pytest_report_teststatus(report=report, config=self._config)
         return subtests, reports
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    @pytest.hookimpl(wrapper=True, trylast=True)  # innermost: pytest's own wrappers must have begun if this one fails
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        if mistake := item.stash.get(_MISTAKE, ""):
+            pytest.fail(mistake, pytrace=False)
+        if not _has_device():
+            return (yield)
         execution = item.stash[_SETTINGS].execution
         if self._counts_device_tests:
             openreg.init()

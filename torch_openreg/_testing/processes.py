@@ -57,17 +57,22 @@ class ForkServer:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
         # A forked child of a process with threads may hang. OpenBLAS, which numpy loads, would start threads.
-        environment |= {FORK_SERVER: str(theirs.fileno()), "OPENBLAS_NUM_THREADS": "1"}
+        # With -s the tests write to our stdout and stderr. The server itself always writes to a file.
+        shown = [os.dup(1), os.dup(2)] if getattr(config.option, "capture", None) == "no" else []
+        passed = [theirs.fileno(), *shown]
+        environment |= {FORK_SERVER: ",".join(map(str, passed)), "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *_arguments(config)],
             cwd=config.invocation_params.dir,
             env=environment,
-            pass_fds=[theirs.fileno()],
+            pass_fds=passed,
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
         )
         theirs.close()
+        for each in shown:
+            os.close(each)
         self._connection = Connection(ours.detach())
 
     def run(self, item: pytest.Item, environment: dict[str, str], run: int) -> list[pytest.TestReport]:
@@ -106,13 +111,14 @@ def _failure(item: pytest.Item, text: str) -> pytest.TestReport:
 
 def serve(session: pytest.Session, run: Run) -> bool:
     """Runs, in the server, the tests that the user's pytest asks for. Ends the process when that pytest has ended."""
-    connection = Connection(int(os.environ.pop(FORK_SERVER)))
+    fd, *shown = map(int, os.environ.pop(FORK_SERVER).split(","))
+    connection = Connection(fd)
     items = {item.nodeid: item for item in session.items}
     if session.config.pluginmanager.hasplugin("tmpdir"):
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # once for all children
     gc.freeze()  # otherwise a collection in a child would write to every object, and copy all their pages
     for nodeid, environment, number in _requests(connection):
-        connection.send(_in_child(lambda: _run(items, nodeid, environment, number, run)))  # noqa: B023
+        connection.send(_in_child(lambda: _run(items, nodeid, environment, number, run), shown))  # noqa: B023
     os._exit(0)
 
 
@@ -169,12 +175,18 @@ def _read_warning(module: str, name: str, text: str, filename: str, line: int) -
     return warnings.WarningMessage(Warning(text), category, filename, line)
 
 
-def _in_child(function: Callable[[], Answer]) -> Answer:
-    """Calls the function in a forked child. Returns its result, or a description of how the child ended."""
+def _in_child(function: Callable[[], Answer], shown: list[int]) -> Answer:
+    """Calls the function in a forked child. Returns its result, or a description of how the child ended.
+
+    ``shown``: the file descriptors of the child's stdout and stderr; empty: those of this process.
+    """
     reader, writer = os.pipe()
+    sys.stdout.flush()
     child = os.fork()
     if child == 0:
         os.close(reader)
+        for target, each in enumerate(shown, start=1):
+            os.dup2(each, target)
         with os.fdopen(writer, "wb") as file:
             file.write(_pickled(function()))
         sys.stdout.flush()

@@ -9,9 +9,10 @@ A program of faults is a list, separated by semicolons, of ``[rankN@][deviceN@]P
 
 - ``rankN@`` limits the fault to the process whose variable RANK is N, and ``deviceN@`` to one device.
 - POINT is the kind of call: ``malloc`` (a tensor's memory is allocated), ``segment`` (the caching allocator asks the
-  device for memory), ``pinned`` (pinned memory is allocated), ``kernel``, ``copy``, ``memset``, ``stream`` and
-  ``event`` (they are created), ``ipc`` (memory of another process is opened), ``start`` (the device starts),
-  ``message`` (a collective, a send or a recv of torch.distributed), or ``*`` (every kernel, copy and memset).
+  device for memory), ``pinned`` (pinned memory is allocated), ``launch`` (a kernel is launched), ``kernel``, ``copy``,
+  ``memset`` (they run), ``stream`` and ``event`` (they are created), ``ipc`` (memory of another process is opened),
+  ``start`` (the device starts), ``message`` (a collective, a send or a recv of torch.distributed), or ``*`` (every
+  kernel, copy and memset runs).
 - WHICH selects calls, counted from the injection on: ``3`` (the third call), ``3-5``, ``3+`` (the third and all later
   calls), ``>64M`` (calls for more than 64 MiB), ``p0.1`` (each call with the probability 0.1; the part ``seed=7``
   before the fault chooses another sequence), ``*`` (all calls, the default).
@@ -68,7 +69,8 @@ class inject(contextlib.ContextDecorator):
     raises it. The end of the block warns with FaultWarning for each fault that never happened; the warning names the
     line that calls ``inject``.
 
-    Raises TypeError for a decorated generator function or ``async def``: its body runs after the call.
+    Raises TypeError for a decorated generator function or ``async def``, whose body runs after the call, and for a
+    decorated class, whose methods run after the call.
     """
 
     def __init__(self, program: str) -> None:
@@ -79,6 +81,11 @@ class inject(contextlib.ContextDecorator):
         self._place = _caller()
 
     def __call__(self, func: _Function) -> _Function:
+        if inspect.isclass(func):
+            raise TypeError(
+                f"inject() does not decorate the class {func.__qualname__}: a call only makes an object, and the "
+                "faults would be removed before its methods run. Decorate the methods."
+            )
         if inspect.iscoroutinefunction(func) or inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
             raise TypeError(
                 f"inject() does not decorate {func.__qualname__}(): a call only makes a generator or a coroutine, "

@@ -28,7 +28,7 @@ _current: _models.Model | None = None
 _restricting: _models.Model | None = None  # the model whose restrictions the operators have
 
 
-def device_model(name: str | None) -> None:
+def device_model(name: str | os.PathLike[str] | None) -> None:
     """Makes the devices of this process represent an accelerator.
 
     ``name`` is a model, such as ``"cuda-a100"``, or a file, such as ``"my.json"``. None removes the model, if it

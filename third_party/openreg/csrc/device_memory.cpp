@@ -417,6 +417,9 @@ orError_t orMemGetInfo(size_t* free, size_t* total) {
     if (free == nullptr || total == nullptr) {
       return fail(orErrorInvalidValue, "%s is NULL; pass the address of a size_t", free == nullptr ? "free" : "total");
     }
+    if (const orError_t error = checkLost(currentDevice()); error != orSuccess) {
+      return error;
+    }
     DeviceMemory& memory = deviceMemory(currentDevice());
     *total = memory.capacity();
     *free = memory.capacity() - memory.used();

@@ -90,6 +90,7 @@ orError_t recorded(const Outcome& outcome) {
 unsigned int faultKinds() {
   constexpr std::pair<orFaultPoint, orActivityKind> kKinds[] = {
       {orFaultAtKernel, orActivityKernel},
+      {orFaultAtLaunch, orActivityKernel},
       {orFaultAtCopy, orActivityCopy},
       {orFaultAtFill, orActivityFill},
       {orFaultAtAllocation, orActivityAllocation}};

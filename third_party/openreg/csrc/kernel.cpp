@@ -103,6 +103,10 @@ FaultyKernels& faulty() {
   scope->stream = stream.handle;
   scope->device = stream.device;
   if (scope->outer == nullptr && !isRunningHere()) { // otherwise it is part of a kernel that has passed its fault point
+    if (const orError_t error = checkFaults(orFaultAtLaunch, stream.device); error != orSuccess) {
+      end(scope);
+      return error;
+    }
     if (const auto work = FaultyWork::meet(orActivityKernel, stream.device, *kernel)) {
       if (work->error() != orSuccess) { // fail() has recorded it
         end(scope);

@@ -122,6 +122,10 @@ orError_t launch(const char* name, orStream_t stream, Work work, unsigned int fl
       error != orSuccess) {
     return error;
   }
+  if (orError_t error = work.kind == orActivityKernel ? checkFaults(orFaultAtLaunch, found->device) : orSuccess;
+      error != orSuccess) {
+    return error;
+  }
   work.call = currentCall();
   return openreg::launch(found, work, flags);
 }

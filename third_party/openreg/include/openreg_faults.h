@@ -27,8 +27,9 @@ typedef enum orFaultPoint {
   orFaultAtIpc = 256,          /* orIpcOpenMemHandle */
   orFaultAtStart = 512,        /* the simulator starts, or counts its devices before it starts */
   orFaultAtMessage = 1024,     /* a transfer to other processes begins: orRequestMessage */
+  orFaultAtLaunch = 2048,      /* a kernel is launched; a failure is that of the launching call, in every mode */
 } orFaultPoint;
-#define orFaultAnywhere 0x7FFu
+#define orFaultAnywhere 0xFFFu
 
 typedef enum orFaultAction {
   /* The call returns `error`. A queued kernel, copy or fill still runs; afterwards `error` is the failure of its
