@@ -73,8 +73,9 @@ def test_a_crash_and_a_hang_cost_one_check_each() -> None:
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
 from torch_conformance.runner import run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
 worker = '''
 import os, sys, time
 sys.stdin.readline(), print("{}", flush=True), sys.stdin.readline()
