@@ -135,6 +135,11 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
             'has no dtypes in an entry of refusals: the list "dtypes" is empty',
         ),
         (
+            '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "kernel": "k", '
+            '"when": {"mat2": ["bool"]}, "source": "me"}]}',
+            'has a "when" in an entry of refusals that is not written as {"argument": "reduce", "values": ["prod"]}',
+        ),
+        (
             '{"refusals": [{"operator": ["aten::mm"], "source": "me"}]}',
             "unknown word in an entry of refusals: 'operator'. Did you mean 'operators'?",
         ),
@@ -176,6 +181,11 @@ def test_an_unknown_operator_of_a_model_file_gives_the_closest_one(tmp_path: Pat
             "has the unknown argument of aten::mm: 'slef'. Did you mean 'self'? There are self, mat2.",
         ),
         (
+            "aten::mm",
+            {"when": {"argument": "mat", "values": ["bool"]}},
+            "has the unknown argument of aten::mm: 'mat'. Did you mean 'mat2'? There are self, mat2.",
+        ),
+        (
             "aten::linear",
             {"argument": "input"},
             "has refusals of 'aten::linear', which PyTorch composes of other operators for every device. Refuse the "
@@ -196,6 +206,40 @@ assert openreg.models.current() is None
 openreg.device_model("cuda-t4")
 """
     assert answer(code).startswith(f"ValueError: The device model {mine} {sentence}")
+
+
+def test_a_refusal_may_hold_for_some_values_of_another_argument(tmp_path: Path) -> None:
+    rows = [
+        {
+            "operators": ["aten::scatter_reduce.two"],
+            "argument": "self",
+            "dtypes": ["float32"],
+            "when": {"argument": "reduce", "values": ["prod"]},
+            "kernel": "k",
+            "source": "me",
+        },
+        {
+            "operators": ["aten::mm"],
+            "argument": "self",
+            "dtypes": ["float16"],
+            "when": {"argument": "mat2", "values": ["float16"]},
+            "message": "no",
+            "error": "ValueError",
+            "source": "me",
+        },
+    ]
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps({"refusals": rows}))
+    code = f"""{ERROR}
+x, index = torch.ones(2, device=d), torch.tensor([0, 1], device=d)
+print(error(lambda: x.scatter_reduce(0, index, x, "sum")), error(lambda: x.scatter_reduce(0, index, x, "prod")))
+h = torch.ones(2, 2, dtype=torch.half, device=d)
+print(error(lambda: h.float() @ h.float()), error(lambda: h @ h))
+"""
+    assert answer(code, str(mine)).splitlines() == [
+        "nothing NotImplementedError: \"k\" not implemented for 'Float'",
+        "nothing ValueError: no",
+    ]
 
 
 def test_a_model_is_named_by_a_text_or_a_path() -> None:
@@ -353,26 +397,31 @@ import json, sys, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, ".")
 from tests.device_models.cells import pin
-pin((8, 0))
+pin(openreg.get_device_capability())
 from torch.testing._internal.common_methods_invocations import op_db
-passed = []
+refusals = ("not implemented for", "Could not run", "is not supported", "only supported on CUDA", "not supported for",
+    "Cannot convert ScalarType")
+def is_refused(op, dtype):
+    def run():
+        for sample in op.sample_inputs("cpu", dtype):
+            moved = sample.transform(lambda value: value.to(d) if isinstance(value, torch.Tensor) else value)
+            op(moved.input, *moved.args, **moved.kwargs)
+    return any(words in error(run) for words in refusals)
+refused = {op.name for op in op_db if set(op.dtypes) - set(op.dtypesIfCUDA)}
+wrong = []
 for op in op_db:
-    for dtype in set(op.dtypes) - set(op.dtypesIfCUDA):
-        def run():
-            for sample in op.sample_inputs("cpu", dtype):
-                moved = sample.transform(lambda value: value.to(d) if isinstance(value, torch.Tensor) else value)
-                op(moved.input, *moved.args, **moved.kwargs)
-        how = error(run)
-        said = ("not implemented for", "Could not run", "is not supported", "only supported", "not supported for")
-        if not any(words in how for words in said):
-            passed.append([op.formatted_name, str(dtype), how[:90]])
-print(json.dumps(passed))
+    cpu, cuda = set(op.dtypes), set(op.dtypesIfCUDA)
+    wrong += [["passes", op.formatted_name, str(dtype)] for dtype in cpu - cuda if not is_refused(op, dtype)]
+    if op.name in refused:
+        wrong += [["is refused", op.formatted_name, str(dtype)] for dtype in cpu & cuda if is_refused(op, dtype)]
+print(json.dumps(wrong))
 """
 )
 
 
-def test_every_operator_and_dtype_that_only_the_cpu_supports_is_refused() -> None:
-    assert json.loads(answer(CELLS, "cuda-a100").splitlines()[-1]) == []
+@pytest.mark.parametrize("model", ["cuda-a100", "cuda-h100"])
+def test_operators_refuse_the_dtypes_that_only_the_cpu_has_and_accept_those_that_cuda_has_too(model: str) -> None:
+    assert json.loads(answer(CELLS, model).splitlines()[-1]) == []
 
 
 PINNED = """

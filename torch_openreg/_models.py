@@ -16,7 +16,7 @@ from torch_openreg._environment import device_type
 from torch_openreg._hints import did_you_mean
 
 FOLDER = os.path.join(os.path.dirname(__file__), "models")
-ERRORS = ("NotImplementedError", "RuntimeError", "TypeError")  # in the order of C++'s RefusalError
+ERRORS = ("NotImplementedError", "RuntimeError", "TypeError", "ValueError")  # in the order of C++'s RefusalError
 PROPERTIES = {  # the numbers of get_device_properties() that a model may set, with their units
     "name": "",
     "total_memory": "bytes",
@@ -59,7 +59,7 @@ _ENTRIES = {  # kind of entry -> the words that an entry must have, and the word
     "only_operators": (("operators", "message"), ()),
     "absent_dtypes": (("dtype", "error", "message"), ()),
     "missing_operators": (("operators", "message"), ()),
-    "refusals": (("operators", "argument", "dtypes"), ("kernel", "message", "error")),
+    "refusals": (("operators", "argument", "dtypes"), ("kernel", "message", "error", "when")),
 }
 _RESTRICTIONS = ("absent_dtypes", "missing_operators", "refusals")
 _KEYS = ("about", "like", "properties", "tf32", "alerts", "only_operators", *_RESTRICTIONS)
@@ -143,7 +143,8 @@ def find_for_this_torch(name: str | os.PathLike[str]) -> Model:
         for operator in each["operators"]:
             schema = torch._C._get_schema(*(operator.split(".") if "." in operator else (operator, "")))
             known = [argument.name for argument in schema.arguments]
-            _check_word(each["argument"], known, f"argument of {operator}:", str(name))
+            for word in (each["argument"], *([each["when"]["argument"]] if "when" in each else ())):
+                _check_word(word, known, f"argument of {operator}:", str(name))
             if _is_composed(operator):
                 raise ValueError(
                     f"The device model {name} has refusals of {operator!r}, which PyTorch composes of other operators "
@@ -279,6 +280,17 @@ def _check_entry(kind: str, entry: object, what: str, path: str) -> None:
     for word in ("message", "kernel", "argument"):
         if not isinstance(entry.get(word, ""), str):
             raise ValueError(f'The device model {path} has a "{word}" in {what} that is not a text.')
+    if (when := entry.get("when")) is not None and not (
+        isinstance(when, dict)
+        and set(when) == {"argument", "values"}
+        and isinstance(when["argument"], str)
+        and _is_list(when["values"])
+        and when["values"]
+    ):
+        raise ValueError(
+            f'The device model {path} has a "when" in {what} that is not written as '
+            '{"argument": "reduce", "values": ["prod"]}.'
+        )
     if "error" in entry:
         _check_word(entry["error"], ERRORS, f"error in {what}:", path)
     for dtype in (*entry.get("dtypes", ()), *([entry["dtype"]] if "dtype" in entry else ())):

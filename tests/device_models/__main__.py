@@ -115,6 +115,8 @@ KERNELS: tuple[tuple[str, str, list[str], str, str], ...] = (
         f"{CUDA}/ScatterGatherKernel.cu",
     ),
 )
+# Refusals that hold only if another argument has one of these values: by the name of the kernel.
+WHEN = {"cuda_scatter_gather_base_kernel_func": {"argument": "reduce", "values": ["prod", "mean", "amax", "amin"]}}
 
 # PyTorch's c10::DispatchKey error (aten/src/ATen/core/dispatch/OperatorEntry.cpp, reportError).
 NO_KERNEL = (
@@ -219,7 +221,8 @@ def cuda() -> dict[str, object]:
             else {"kernel": kernel}
         )
         operators = [f"aten::{name}" for name in operators.split()]
-        rows.append({"operators": operators, "argument": argument, "dtypes": dtypes, **text, "source": source})
+        when = {"when": WHEN[kernel]} if kernel in WHEN else {}
+        rows.append({"operators": operators, "argument": argument, "dtypes": dtypes, **when, **text, "source": source})
     return {
         "about": "What CUDA lacks and the CPU has. Made by `python -m tests.device_models`.",
         "properties": {"allocation_alignment": {"value": 512, "source": "c10/core/AllocatorConfig.h: kMinBlockSize"}},
@@ -262,9 +265,6 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
             "each of them |"
             for kind in ("accepts", "refuses")
         ),
-        "",
-        "Two differences are known. `cuda-h100` multiplies two matrices of float8_e5m2 (`torch._scaled_mm`), which",
-        "cuBLAS refuses. All models refuse `scatter_reduce` of bool with the reduction `sum`, which CUDA has.",
         "",
         f"## Cells that only the CPU has: {counts['cpu']}",
         "",

@@ -68,13 +68,17 @@ void set_device_model(const std::optional<py::dict>& numbers) {
   c10::openreg::set_block_alignment(alignment);
 }
 
-// Rows of (argument, dtypes, error, message).
-using Rows = std::vector<std::tuple<std::string, std::vector<at::ScalarType>, int, std::string>>;
+// (argument, dtypes, texts): a Condition.
+using When = std::tuple<std::string, std::vector<at::ScalarType>, std::vector<std::string>>;
+// Rows of (argument, dtypes, condition, error, message).
+using Rows = std::vector<std::tuple<std::string, std::vector<at::ScalarType>, When, int, std::string>>;
 
 void refuse(const std::string& op, const Rows& rows) {
   std::vector<at::openreg::Refusal> refusals;
-  for (const auto& [argument, dtypes, error, message] : rows) {
-    refusals.push_back({argument, dtypes, static_cast<at::openreg::RefusalError>(error), message});
+  for (const auto& [argument, dtypes, when, error, message] : rows) {
+    const auto& [other, its_dtypes, texts] = when;
+    refusals.push_back(
+        {argument, dtypes, {other, its_dtypes, texts}, static_cast<at::openreg::RefusalError>(error), message});
   }
   at::openreg::refuse(op, std::move(refusals));
 }

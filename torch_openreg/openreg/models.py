@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from typing import Any
 
 import torch
 from torch import _tensor_str
@@ -23,6 +24,8 @@ from torch_openreg import _C, _models
 from torch_openreg._environment import FORK_SERVER, device_type
 
 __all__ = ["current", "device_model", "rounds_to_tf32"]
+
+_When = tuple[str, list[torch.dtype], list[str]]  # Refusals.h, Condition: the argument, its dtypes, its texts
 
 _current: _models.Model | None = None
 _restricting: _models.Model | None = None  # the model whose restrictions the operators have
@@ -84,15 +87,17 @@ def _name_of(operator: str) -> str:
 def _restrict(model: _models.Model) -> None:
     if model.only_operators:
         _C._keep_only(model.only_operators["operators"], model.only_operators["message"])
-    rows: dict[str, list[tuple[str, list[torch.dtype], int, str]]] = defaultdict(list)
+    always: _When = ("", [], [])
+    rows: dict[str, list[tuple[str, list[torch.dtype], _When, int, str]]] = defaultdict(list)
     for each in model.missing_operators:
         for operator in each["operators"]:
-            rows[operator].append(("", [], 0, each["message"].replace("{operator}", operator)))
+            rows[operator].append(("", [], always, 0, each["message"].replace("{operator}", operator)))
     for each in model.refusals:
         message = each.get("message") or f"\"{each['kernel']}\" not implemented for '{{dtype}}'"
         row = (
             each["argument"],
             _dtypes(each["dtypes"]),
+            _when(each["when"]) if "when" in each else always,
             _models.ERRORS.index(each.get("error", _models.ERRORS[0])),
             message,
         )
@@ -101,7 +106,7 @@ def _restrict(model: _models.Model) -> None:
     for each in model.absent_dtypes:
         dtype, error = getattr(torch, each["dtype"]), _models.ERRORS.index(each["error"])
         _C._refuse_dtype(dtype, error, each["message"])
-        rows["aten::view.dtype"].append(("dtype", [dtype], error, each["message"]))  # makes no memory
+        rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))  # makes no memory
         if each["dtype"] == "float64":
             _print_in_float32()
     for operator, refusals in rows.items():
@@ -146,6 +151,12 @@ _TF32 = (
 
 def _dtypes(names: list[str]) -> list[torch.dtype]:
     return [getattr(torch, name) for name in names]
+
+
+def _when(condition: dict[str, Any]) -> _When:
+    values = condition["values"]
+    texts = [value for value in values if value not in _models.DTYPES]
+    return condition["argument"], _dtypes([value for value in values if value in _models.DTYPES]), texts
 
 
 def _obey_environment(restrict: bool = True) -> None:

@@ -59,11 +59,18 @@ void put_in_front(const c10::OperatorHandle& op, Args&&... args) {
 
 // ---- Refusing
 
+template <class T>
+bool contains(const std::vector<T>& values, const T& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+bool holds(const Condition& condition, const c10::IValue& value) {
+  return value.isString() ? contains(condition.texts, value.toStringRef())
+                          : value.isTensor() && contains(condition.dtypes, value.toTensor().scalar_type());
+}
+
 std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValue& value) {
-  const auto refuses = [&](ScalarType dtype) {
-    return refusal.dtypes.empty() ||
-           std::find(refusal.dtypes.begin(), refusal.dtypes.end(), dtype) != refusal.dtypes.end();
-  };
+  const auto refuses = [&](ScalarType dtype) { return refusal.dtypes.empty() || contains(refusal.dtypes, dtype); };
   std::optional<ScalarType> found;
   if (value.isInt()) {
     if (refuses(value.toScalarType())) {
@@ -88,6 +95,7 @@ std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValu
   }
   TORCH_CHECK_NOT_IMPLEMENTED(refusal.error != RefusalError::NotImplemented, message);
   TORCH_CHECK_TYPE(refusal.error != RefusalError::Type, message);
+  TORCH_CHECK_VALUE(refusal.error != RefusalError::Value, message);
   TORCH_CHECK(false, message);
 }
 
@@ -101,13 +109,17 @@ class Refusing final : public InFront {
   Refusing(const c10::OperatorHandle& op, std::vector<Refusal> refusals) : InFront(op) {
     for (Refusal& refusal : refusals) {
       const size_t index = refusal.argument.empty() ? 0 : index_of(op, refusal.argument);
-      refusals_.emplace_back(index, std::move(refusal));
+      const size_t other = refusal.when.argument.empty() ? 0 : index_of(op, refusal.when.argument);
+      refusals_.push_back({index, other, std::move(refusal)});
     }
   }
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const c10::IValue* arguments = stack->data() + stack->size() - op.schema().arguments().size();
-    for (const auto& [index, refusal] : refusals_) {
+    for (const auto& [index, other, refusal] : refusals_) {
+      if (!refusal.when.argument.empty() && !holds(refusal.when, arguments[other])) {
+        continue;
+      }
       if (refusal.argument.empty()) {
         raise(refusal, std::nullopt);
       }
@@ -119,7 +131,12 @@ class Refusing final : public InFront {
   }
 
  private:
-  std::vector<std::pair<size_t, Refusal>> refusals_;
+  struct Row {
+    size_t index; // of the argument
+    size_t other; // of the condition's argument
+    Refusal refusal;
+  };
+  std::vector<Row> refusals_;
 };
 
 // ---- A device with few operators
@@ -193,7 +210,7 @@ void refuse(const std::string& op, std::vector<Refusal> refusals) {
 std::atomic<bool> lacks_dtypes{false};
 
 void refuse_dtype(ScalarType dtype, RefusalError error, std::string message) {
-  absent_dtypes().push_back({"", {dtype}, error, std::move(message)});
+  absent_dtypes().push_back({.dtypes = {dtype}, .error = error, .message = std::move(message)});
   lacks_dtypes = true;
 }
 
@@ -218,7 +235,7 @@ void keep_only(const std::vector<std::string>& operators, const std::string& mes
       std::string sentence = message;
       constexpr std::string_view kOperator = "{operator}";
       sentence.replace(sentence.find(kOperator), kOperator.size(), text);
-      put_in_front<Refusing>(*op, std::vector<Refusal>{{"", {}, RefusalError::NotImplemented, sentence}});
+      put_in_front<Refusing>(*op, std::vector<Refusal>{{.message = sentence}});
     } else if (op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
       put_in_front<Composite>(*op);
     }

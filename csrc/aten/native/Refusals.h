@@ -16,11 +16,19 @@
 // So nothing is checked without a model, and a model costs its unrestricted operators nothing.
 namespace at::openreg {
 
-enum class RefusalError : uint8_t { NotImplemented, Runtime, Type };
+enum class RefusalError : uint8_t { NotImplemented, Runtime, Type, Value };
+
+// A condition on a second argument: it is a tensor of one of the dtypes, or one of the texts. No argument: no condition.
+struct Condition {
+  std::string argument;
+  std::vector<ScalarType> dtypes;
+  std::vector<std::string> texts;
+};
 
 struct Refusal {
   std::string argument;           // the name of a tensor, a list of tensors or a dtype; empty: all calls are refused
   std::vector<ScalarType> dtypes; // the dtypes of the argument that are refused; empty: all
+  Condition when;
   RefusalError error = RefusalError::NotImplemented;
   std::string message; // "{dtype}" is replaced by the dtype's name in PyTorch's messages, such as Half
 };
