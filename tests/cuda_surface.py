@@ -40,10 +40,6 @@ _GREEN = "a device has no multiprocessors to divide"
 _LIBRARY = "the kernels are the CPU's: no library of CUDA's is behind them"
 _RUNTIME = "the device library's C API is `openreg.h`; its errors arrive as `RuntimeError`, with the code's name"
 _SENSOR = "a simulated device has no sensors"
-_SHARE = (
-    "a share of time would cost each kernel of each program two looks at the clock; "
-    "`torch.profiler` and `python -m torch_openreg trace` tell how busy a stream was"
-)
 
 # The same for names that nothing stands in for -> why not
 ABSENT = {
@@ -74,12 +70,10 @@ ABSENT = {
     "is_current_stream_capturing": _GRAPH,
     "jiterator": "it compiles CUDA source at run time",
     "make_graphed_callables": _GRAPH,
-    "memory_usage": _SHARE,
     "nccl*": _COLLECTIVES,
     "power_draw": _SENSOR,
     "temperature": _SENSOR,
     "tunable*": _LIBRARY,
-    "utilization": _SHARE,
 }
 
 # Of these, what PyTorch 2.13 does not have yet.

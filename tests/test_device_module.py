@@ -404,6 +404,34 @@ def test_memory_stats_has_cudas_keys() -> None:
     assert openreg.memory_stats()["allocated_bytes.all.allocated"] == 0
 
 
+def test_utilization_is_the_time_of_kernels_and_memory_usage_also_that_of_copies() -> None:
+    x = torch.ones(1024, 1024, device=DEVICE_1)
+    y = x.clone()
+    assert (openreg.utilization(0), openreg.memory_usage(0)) == (0, 0)
+
+    def measure(work: Callable[[], object]) -> tuple[int, int]:
+        done = threading.Event()
+
+        def repeat() -> None:
+            while not done.is_set():
+                work()
+                openreg.synchronize(1)
+
+        thread = threading.Thread(target=repeat)
+        thread.start()
+        try:
+            assert openreg.utilization(0) == 0
+            return openreg.utilization(1), openreg.memory_usage(1)
+        finally:
+            done.set()
+            thread.join()
+
+    computing, using = measure(lambda: x @ x)
+    assert 0 < computing <= 100 and 0 < using <= 100
+    computing, using = measure(lambda: y.copy_(x))
+    assert computing == 0 and 0 < using <= 100
+
+
 # ---- Types and mixed precision ---------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "profiler/OpenRegUtilization.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 #include "runtime/memory/OpenRegHostAllocator.h"
@@ -24,6 +25,7 @@ using c10::openreg::device_allocator;
 using c10::openreg::RecordContext;
 using c10::openreg::TraceEntry;
 using torch::wrap_pybind_function;
+using torch::wrap_pybind_function_no_gil;
 
 namespace {
 
@@ -352,6 +354,12 @@ void add_memory(py::module_& module) {
              }));
   module.def("_set_memory_fraction", wrap_pybind_function([](double fraction, int device) {
                device_allocator()->set_memory_fraction(fraction, static_cast<c10::DeviceIndex>(device));
+             }));
+  module.def("_measure_utilization", wrap_pybind_function_no_gil([](int device, double seconds) {
+               const auto [compute, memory] = c10::openreg::measure_utilization(
+                   static_cast<c10::DeviceIndex>(device),
+                   std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
+               return std::make_pair(compute, memory);
              }));
   module.def("_more_memory_stats", wrap_pybind_function([](int device) {
                return more_memory_stats(static_cast<c10::DeviceIndex>(device));

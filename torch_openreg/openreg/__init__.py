@@ -241,6 +241,29 @@ def device_memory_used(device: DeviceLike | None = None) -> int:
     return total - free
 
 
+def utilization(device: DeviceLike | None = None) -> int:
+    """The percent of time in which a device runs kernels: 0 to 100. Default: the current device.
+
+    As ``torch.cuda.utilization``. The call takes 1/6 s, in which it watches the work of all threads of this process. It
+    does not wait for that work. NVML answers for the past sample period, which is between 1/6 s and 1 s long.
+    """
+    return _utilization(device)[0]
+
+
+def memory_usage(device: DeviceLike | None = None) -> int:
+    """The percent of time in which kernels, copies or fills read or write a device's memory: 0 to 100.
+
+    Default: the current device. As ``torch.cuda.memory_usage``. The call takes 1/6 s, as ``utilization`` does.
+    """
+    return _utilization(device)[1]
+
+
+def _utilization(device: DeviceLike | None) -> tuple[int, int]:
+    _lazy_init()
+    compute, memory = _C._measure_utilization(existing_device(device), 1 / 6)
+    return round(100 * compute), round(100 * memory)
+
+
 _HOMES = {name: submodule for submodule, names in _SUBMODULES.items() for name in names}
 
 __all__ = [
@@ -260,8 +283,10 @@ __all__ = [
     "is_bf16_supported",
     "is_initialized",
     "is_tf32_supported",
+    "memory_usage",
     "set_device",
     "synchronize",
+    "utilization",
     *(name for name in (*_HOMES, *_SUBMODULES) if not name.startswith("_")),
 ]
 

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <chrono>
+
+#include "runtime/OpenRegException.h"
+
+namespace c10::openreg {
+
+// Shares of a period, from 0 to 1. NVML's nvmlUtilization_t has the same two.
+struct Utilization {
+  double compute; // a kernel was running
+  double memory;  // a kernel, a copy or a fill was reading or writing device memory
+};
+
+// Watches a device for a period, and waits so long. The work of all threads of the process counts. It subscribes for
+// the period only, because a record of the past would cost every kernel of every program two looks at the clock.
+OPENREG_API Utilization measure_utilization(DeviceIndex device, std::chrono::nanoseconds period);
+
+} // namespace c10::openreg
