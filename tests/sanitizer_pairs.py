@@ -7,13 +7,25 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import io
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from comparison import DEVICE
-from openreg_c import HostFn, Kernel, Operand, OperandsFn, call, get_pointer, lib, malloc
+from openreg_c import (
+    DEVICE_TO_DEVICE,
+    HOST_TO_DEVICE,
+    HostFn,
+    Kernel,
+    Operand,
+    OperandsFn,
+    call,
+    get_pointer,
+    lib,
+    malloc,
+)
 
 from torch_openreg import openreg
 
@@ -272,6 +284,18 @@ def a_copy_between_devices_on_a_side_stream(fixed: bool) -> None:
     torch.accelerator.synchronize(1)
 
 
+@pair("race")
+def the_program_waits_for_the_wrong_device(fixed: bool) -> None:
+    x = ones(64)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        x.mul_(2)
+    openreg.synchronize(0 if fixed else 1)
+    x.sum()
+    torch.accelerator.synchronize()
+
+
 @pair("race", "https://github.com/ROCm/pytorch/issues/3194")
 def a_consumer_reads_what_the_transfer_stream_copies(fixed: bool) -> None:
     staged, buffer = pinned(256), ones(256)
@@ -524,6 +548,79 @@ def the_host_indexes_before_the_indices_have_arrived(fixed: bool) -> None:
     if fixed:
         current().synchronize()
     torch.arange(64)[indices]
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def numpy_reads_a_copy_that_does_not_block(fixed: bool) -> None:
+    on_host = ones(64).to("cpu", non_blocking=True)
+    if fixed:
+        current().synchronize()
+    on_host.numpy().sum()
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def a_list_is_made_of_a_copy_that_does_not_block(fixed: bool) -> None:
+    on_host = ones(64).to("cpu", non_blocking=True)
+    if fixed:
+        current().synchronize()
+    on_host.tolist()
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def a_checkpoint_is_saved_before_the_copy_has_ended(fixed: bool) -> None:
+    state = {"weight": ones(64).to("cpu", non_blocking=True)}
+    if fixed:
+        current().synchronize()
+    torch.save(state, io.BytesIO())
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def numpy_refills_a_staging_buffer(fixed: bool) -> None:
+    staging, x = pinned(64), ones(64)
+    batch = staging.numpy()
+    for step in range(2):
+        batch[:] = step
+        x.copy_(staging, non_blocking=True)
+        if fixed:
+            current().synchronize()
+
+
+@pair("race")
+def a_library_writes_the_half_of_a_buffer_that_is_being_copied(fixed: bool) -> None:
+    staging, x = pinned(64), ones(32)
+    x.copy_(staging[:32], non_blocking=True)
+    ctypes.memset(staging[32 if fixed else 0 :].data_ptr(), 1, 128)
+    torch.accelerator.synchronize()
+
+
+def upload(target: torch.Tensor, source: torch.Tensor) -> None:
+    """The copy of a library, which knows nothing of the tensor that owns the memory."""
+    stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
+    call("orMemcpyAsync", target.data_ptr(), source.data_ptr(), target.nbytes, HOST_TO_DEVICE, stream)
+
+
+@pair("race")
+def a_staging_buffer_is_freed_while_a_library_copies_it(fixed: bool) -> None:
+    x, staging = ones(64), pinned(64)
+    upload(x, staging)
+    if fixed:
+        current().synchronize()
+    del staging
+    pinned(64)  # may get the same memory
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def a_pinned_number_is_used_before_it_has_arrived(fixed: bool) -> None:
+    scale, x = ones(64).sum().to("cpu", non_blocking=True), ones(64)
+    if fixed:
+        current().synchronize()
+    x.mul_(scale)
+    scale.fill_(2)  # the operator has taken the value
     torch.accelerator.synchronize()
 
 
@@ -843,6 +940,38 @@ def a_kernel_writes_one_element_too_many(fixed: bool) -> None:
 
 
 @pair("memory")
+def a_kernel_writes_before_its_tensor(fixed: bool) -> None:
+    neighbours = [ones(32), ones(32)]
+    run_kernel("shift", neighbours[1], 1, first=0 if fixed else -1)
+
+
+@pair("memory")
+def a_kernel_is_given_a_size_that_was_rounded_up(fixed: bool) -> None:
+    x = ones(90)
+    run_kernel("zeroize", x if fixed else Rounded(x), 90)  # type: ignore[arg-type]
+
+
+class Rounded:
+    """What a library takes for a tensor: its address, and its size rounded up."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.data_ptr = tensor.data_ptr
+
+    def numel(self) -> int:
+        return 128
+
+
+@pair("memory")
+def a_copy_and_a_fill_are_longer_than_the_tensor(fixed: bool) -> None:
+    x, y = ones(90), ones(128)
+    size = 4 * (90 if fixed else 91)
+    stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
+    call("orMemcpyAsync", x.data_ptr(), y.data_ptr(), size, DEVICE_TO_DEVICE, stream)
+    call("orMemsetAsync", x.data_ptr(), 0, size, stream)
+    torch.accelerator.synchronize()
+
+
+@pair("memory")
 def a_kernel_that_tells_nothing_writes_past_the_end(fixed: bool) -> None:
     x = ones(32)
     run_kernel("custom", x, 32 if fixed else 33, tell=False)
@@ -938,6 +1067,14 @@ def pinned_buffers_that_nobody_drops(fixed: bool) -> None:
     buffer = pinned(64)
     if not fixed:
         kept.append(buffer)
+
+
+@pair("leak")
+def a_librarys_memory_that_nobody_frees(fixed: bool) -> None:
+    on_device, on_host = malloc(4096), get_pointer("orMallocHost", 4096)
+    if fixed:
+        call("orFree", on_device)
+        call("orFreeHost", on_host)
 
 
 @pair("leak")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import operator
 import os
 import re
 import signal
@@ -16,7 +17,8 @@ from pathlib import Path
 import pytest
 import torch
 from comparison import DEVICE
-from sanitizer_pairs import PAIRS, Pair, forget, new_stream, ones, pinned
+from openreg_work import Gate
+from sanitizer_pairs import PAIRS, Pair, current, forget, new_stream, ones, pinned
 
 from torch_openreg import openreg
 from torch_openreg.openreg import sanitizer
@@ -189,6 +191,48 @@ def test_host_memory_that_was_pinned_before_the_session_is_known() -> None:
         assert [report.kind for report in session.reports] == ([] if fixed else ["race"])
 
 
+def test_a_write_of_the_host_that_is_no_operator_is_reported_with_the_copy() -> None:
+    staging, x = pinned(64), ones(64)
+    with sanitizer.enable("race", mode="report") as session:
+        x.copy_(staging, non_blocking=True)
+        staging.numpy()[0] = 7
+        torch.accelerator.synchronize()
+        staging.numpy()[0] = 8
+    (report,) = session.reports
+    assert str(report).startswith(
+        "race: the host has overwritten pinned memory that memcpy may still be reading, before it waited for the "
+        f"default stream of {DEVICE}:0.\n"
+    )
+    assert [(each.operator, each.action, each.bytes) for each in report.accesses] == [
+        ("the host", "writes", 256),
+        ("memcpy", "reads", 256),
+    ]
+    assert report.accesses[1].site.startswith(f"{__file__}:")
+
+
+def test_a_copy_of_the_device_into_a_buffer_that_is_being_uploaded_is_no_write_of_the_host() -> None:
+    buffer, x, y = pinned(64), ones(64), torch.zeros(64, device=DEVICE)
+    with sanitizer.enable("race", mode="report") as session:
+        for _ in range(2):
+            buffer.copy_(x, non_blocking=True)
+            y.copy_(buffer, non_blocking=True)
+            x.add_(1)
+        torch.accelerator.synchronize()
+    assert [str(report) for report in session.reports] == []
+
+
+def test_the_methods_of_tensors_that_read_are_watched_only_during_a_session() -> None:
+    def methods() -> list[object]:
+        return [torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__reduce_ex__]
+
+    before, inherited = methods(), set(torch.Tensor.__dict__)
+    with sanitizer.enable("race"), sanitizer.enable("race", "init"):
+        assert all(map(operator.is_not, methods(), before))
+        assert torch.ones(2).numpy().tolist() == torch.ones(2).tolist() == [1, 1]
+    assert all(map(operator.is_, methods(), before))
+    assert set(torch.Tensor.__dict__) == inherited
+
+
 def test_a_leak_of_pinned_memory_names_its_line() -> None:
     with sanitizer.enable("leak", mode="report") as session:
         buffer = torch.empty(1000, pin_memory=True)
@@ -197,6 +241,17 @@ def test_a_leak_of_pinned_memory_names_its_line() -> None:
     assert report.startswith("leak: 4000 bytes of pinned memory in 1 blocks are still allocated.")
     line = inspect.currentframe().f_lineno - 4  # type: ignore[union-attr]
     assert f"at {__file__}:{line} in test_a_leak_of_pinned_memory_names_its_line" in report
+
+
+def test_an_index_behind_work_that_waits_for_this_thread_is_not_waited_for_without_end(mode: str) -> None:
+    stream = current().native_handle
+    with sanitizer.enable("init", mode="report") as session:
+        index = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+        with Gate(stream) if mode != "inline" else contextlib.nullcontext():
+            x = torch.empty(6, 4, device=DEVICE)
+            y = x[index]  # for all that is known, the row is written
+        y.sum()
+    assert [report.kind for report in session.reports] == (["init"] if mode == "inline" else [])
 
 
 def put_rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -217,24 +272,22 @@ MOVES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("move", list(MOVES))
-def test_rows_that_no_index_names_stay_unwritten(mode: str, move: str) -> None:
+def test_rows_that_no_index_names_stay_unwritten(move: str) -> None:
     for rows, expected in (([0, 2, 3, 5], ["init"]), ([0, 1, 2, 3, 4, 5], [])):
         with sanitizer.enable("init", mode="report") as session:
             x = torch.empty(6, 4, device=DEVICE)
             MOVES[move](x, torch.tensor(rows, device=DEVICE)).sum()
-        is_known = mode == "inline"  # the index of a queued operator is not known at its launch
-        assert [report.kind for report in session.reports] == (expected if is_known else [])
+        assert [report.kind for report in session.reports] == expected
 
 
-def test_a_reduction_without_the_first_operand_writes_the_rows_that_the_index_names(mode: str) -> None:
+def test_a_reduction_without_the_first_operand_writes_the_rows_that_the_index_names() -> None:
     for row, expected in ((0, []), (1, ["init"])):
         with sanitizer.enable("init", mode="report") as session:
             x = torch.empty(3, 4, device=DEVICE)
             index = torch.zeros(1, 4, dtype=torch.int64, device=DEVICE)
             x.scatter_reduce_(0, index, ones(1, 4), "mean", include_self=False)
             x[row].sum()
-        is_known = mode == "inline"
-        assert [report.kind for report in session.reports] == (expected if is_known else [])
+        assert [report.kind for report in session.reports] == expected
 
 
 def test_an_argument_that_a_helper_only_writes_is_not_reported() -> None:

@@ -12,6 +12,7 @@
 
 #include "Threads.h"
 #include "runtime/OpenRegException.h"
+#include "runtime/OpenRegKept.h"
 
 namespace c10d::openreg {
 namespace {
@@ -82,9 +83,12 @@ SharedEngine::Placement SharedEngine::make(Store& store, int rank, int size, std
   void* memory = nullptr;
   Introduction own{};
   own.process = getpid();
-  own.has_memory = size <= kMaxRanks &&
-                   orMalloc(&memory, sizeof(Mailbox) + size * (sizeof(Pipe) + pipe_bytes)) == orSuccess &&
-                   orIpcGetMemHandle(&own.memory, memory) == orSuccess;
+  {
+    const c10::openreg::MakesKept kept; // the group frees it
+    own.has_memory = size <= kMaxRanks &&
+                     orMalloc(&memory, sizeof(Mailbox) + size * (sizeof(Pipe) + pipe_bytes)) == orSuccess &&
+                     orIpcGetMemHandle(&own.memory, memory) == orSuccess;
+  }
   host_identity().copy(own.host, sizeof(own.host) - 1);
   tell("rank", &own, sizeof(own));
 

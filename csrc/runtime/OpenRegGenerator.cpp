@@ -1,6 +1,5 @@
 #include "OpenRegGenerator.h"
 
-#include <c10/util/ScopeExit.h>
 #include <openreg_activity.h>
 
 #include <cstring>
@@ -64,8 +63,7 @@ void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>&
       if (launch()) {
         orEvent_t& event = engine_->events[stream.device_index()];
         if (!event) {
-          makes_kept_handle = true;
-          const auto reset = c10::make_scope_exit([] { makes_kept_handle = false; });
+          const MakesKept kept;
           event = create_event(stream);
         }
         OPENREG_CHECK(orEventRecord(event, queue));

@@ -1,10 +1,25 @@
 #pragma once
 
-// Which handles (streams, events) live until the process ends.
+#include <utility>
+
+// Which handles (streams, events) and which memory of the device library this library keeps: until the process ends, or
+// in a cache. The check for what a program forgot to give back does not count them.
 namespace c10::openreg {
 
-// True while the calling thread makes a handle that this library keeps until the process ends. The check for handles
-// that a program forgot to destroy does not count such a handle.
-inline thread_local bool makes_kept_handle = false;
+inline thread_local bool makes_kept = false;
+
+// While an object of this class exists, the calling thread makes such handles and memory.
+class MakesKept {
+ public:
+  MakesKept() : outer_(std::exchange(makes_kept, true)) {}
+  ~MakesKept() {
+    makes_kept = outer_;
+  }
+  MakesKept(const MakesKept&) = delete;
+  MakesKept& operator=(const MakesKept&) = delete;
+
+ private:
+  const bool outer_;
+};
 
 } // namespace c10::openreg

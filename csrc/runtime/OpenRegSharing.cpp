@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "OpenRegKept.h"
 #include "OpenRegStorage.h"
 #include "OpenRegStream.h"
 #include "memory/OpenRegFreeMemoryCallback.h"
@@ -122,6 +123,7 @@ struct SlotTable {
 
   explicit SlotTable(DeviceIndex device) {
     const CurrentDevice current(device);
+    const MakesKept kept;
     OPENREG_CHECK(orMalloc(&address, kTableBytes));
     handle = memory_handle(address);
   }

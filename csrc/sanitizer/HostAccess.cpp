@@ -103,6 +103,20 @@ std::unique_ptr<at::ObserverContext> begin_custom(const at::RecordFunction& fn, 
   return call;
 }
 
+// An operator on device tensors takes the value of a 0-dim CPU tensor at its launch.
+void note_scalars(ArrayRef<const IValue> inputs, const OperatorName& name) {
+  for (const IValue& input : inputs) {
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      if (is_strided(tensor) && tensor.is_cpu() && tensor.dim() == 0 &&
+          !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+        if (const Operator op = operator_of(name); op.schema) {
+          note_host_access(op.name, tensor, false);
+        }
+      }
+    });
+  }
+}
+
 void end(const at::RecordFunction&, at::ObserverContext*) {} // the destructor of the context ends the call
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
@@ -119,6 +133,9 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   }
   const auto name = fn.operator_name();
   if (has_device) { // a copy between host and device is an activity of the device
+    if (has_host && name && name->name != "aten::copy_") {
+      note_scalars(inputs, *name);
+    }
     if (const char* const argument = name ? deciding_argument(name->name) : nullptr) {
       return begin_decided(fn, *name, argument);
     }

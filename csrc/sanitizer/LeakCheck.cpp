@@ -2,7 +2,6 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -39,9 +38,7 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
   }
   std::map<std::pair<std::string, Site>, size_t> counts;
   for (const auto& [object, handle] : handles) {
-    if (std::strcmp(handle.name, "orMallocHost") != 0) { // the cache of PyTorch's pinned allocator
-      ++counts[{handle.name, handle.site}];
-    }
+    ++counts[{handle.name, handle.site}];
   }
   for (const auto& [key, count] : counts) {
     Report report{.kind = Kind::Leak};

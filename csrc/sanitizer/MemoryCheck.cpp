@@ -51,6 +51,24 @@ Report make_overrun(const Block& block, const Access& kernel) {
   return report;
 }
 
+Report make_underrun(const Block& block, const Access& kernel) {
+  Report report = make_overrun(block, kernel);
+  report.problem = c10::str(kernel.name, " wrote before the beginning of a tensor's memory.");
+  report.remedy = "Compare the kernel's index with 0 before it writes.";
+  return report;
+}
+
+Report make_out_of_bounds(const Block& block, const Access& access) {
+  Report report = make_overrun(block, access);
+  report.problem = c10::str(
+      access.name,
+      access.writes() ? " writes " : " reads ",
+      access.extent.end - block.begin - block.size,
+      " bytes past the end of a tensor's memory.");
+  report.remedy = "Compare the size that the call gets with the size of the tensor.";
+  return report;
+}
+
 Report make_use_after_free(const Access& access, size_t size, Site allocated, Site freed) {
   Report report{.kind = Kind::Memory, .accesses = {access}, .block = size, .allocated = allocated};
   report.problem = c10::str(access.name, " uses memory that was given back.");

@@ -28,7 +28,12 @@ void fill_red_zone(const Extent& zone, orStream_t stream);
 // Whether the block's red zone still has its pattern. If it has not, restores the pattern.
 bool is_red_zone_whole(const Block& block);
 
+// The kernel has changed bytes behind the block.
 Report make_overrun(const Block& block, const Access& kernel);
+// The kernel has changed bytes before the block, which are behind another one.
+Report make_underrun(const Block& block, const Access& kernel);
+// A kernel, copy or fill begins, and its operand does not end within the block.
+Report make_out_of_bounds(const Block& block, const Access& access);
 Report make_use_after_free(const Access& access, size_t size, Site allocated, Site freed);
 
 } // namespace c10::openreg::sanitizer

@@ -8,8 +8,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "../aten/native/Arguments.h"
@@ -63,12 +65,24 @@ at::Tensor marks_of(const at::Tensor& tensor) {
   return marks;
 }
 
+// Waits until the stream's work has run, so that memory holds what the stream's next kernel reads. For the race check
+// this is no wait of the program. Gives up after a second and returns false: the stream may wait for something that the
+// calling thread does next.
+bool has_run(orStream_t stream) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  orError_t state = orErrorNotReady;
+  while ((state = orStreamQuery(stream)) == orErrorNotReady && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return state == orSuccess;
+}
+
 // The tensor's values, on the CPU. Not defined if they are not known: queued work may change them.
 at::Tensor values_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu()) {
     return tensor;
   }
-  if (!is_on_device(tensor) || !executes_inline()) {
+  if (!is_on_device(tensor) || !has_run(current_stream_handle(tensor.device().index()))) {
     return {};
   }
   void* const data = orGetKernelPointer(reinterpret_cast<void*>(address_of(tensor)));

@@ -83,12 +83,39 @@ void note_work(const orActivity& activity, bool tells_results, Actor actor, Site
   if (session->checks & kRace) {
     for (Access& access : accesses) {
       if (Block* const block = find_or_add_pinned(access)) {
+        if (block->device < 0 && !access.writes() && !may_be_written(*block, access.extent, session->clocks)) {
+          session->pinned_sources.add(access);
+        }
         keep_access(*block, std::move(access), session->clocks);
       }
     }
   }
   if (waits) {
     session->clocks.host_waits(actor);
+  }
+}
+
+// To be called with the lock held, when the host may know more than before.
+void check_pinned_sources() {
+  std::vector<Report> found;
+  session->pinned_sources.check_done(session->clocks, found);
+  add_new_reports(found);
+}
+
+// To be called with the lock held. `block`: the block where the access begins; null if there is none.
+void check_bounds(const Block* block, const Access& access, std::vector<Report>& found) {
+  if (!block) {
+    if (const auto* const freed = session->shadow.find_freed(access.extent.begin)) {
+      found.push_back(make_use_after_free(access, freed->size, freed->allocated, freed->freed));
+      return;
+    }
+    block = session->shadow.find_before(access.extent.begin);
+    if (!block || !block->has_red_zone || access.extent.begin >= red_zone_of(*block).end) {
+      return;
+    }
+  }
+  if (access.extent.end > block->begin + block->size) {
+    found.push_back(make_out_of_bounds(*block, access));
   }
 }
 
@@ -123,11 +150,12 @@ void begin_work(const orActivity& activity, bool tells_results) {
       const Block* const block = session->shadow.find(access.extent.begin);
       if (session->checks & kRace && block) {
         find_races(*block, access, session->clocks, found);
-      }
-      if (session->checks & kMemory && !block) {
-        if (const auto* const freed = session->shadow.find_freed(access.extent.begin)) {
-          found.push_back(make_use_after_free(access, freed->size, freed->allocated, freed->freed));
+        if (block->device < 0 && access.writes()) {
+          session->pinned_sources.check_overlapping(access.extent, found);
         }
+      }
+      if (session->checks & kMemory) {
+        check_bounds(block, access, found);
       }
     }
     const bool stops = session->raises && (has_pending() || !found.empty());
@@ -177,9 +205,13 @@ void allocate(const orActivity& activity) {
   }
   const Extent& extent = memory.front().extent;
   if (std::strcmp(activity.name, "orMalloc") == 0) { // the allocator tells the blocks of this memory itself
+    const Site site = makes_kept ? 0 : current_site();
     const std::lock_guard lock(session_mutex);
     if (session) {
       session->shadow.forget_freed(extent.begin, extent.run);
+      if (!makes_kept) {
+        session->handles[reinterpret_cast<const void*>(extent.begin)] = {activity.name, site};
+      }
     }
     return;
   }
@@ -195,9 +227,9 @@ void allocate(const orActivity& activity) {
   if (!session) {
     return;
   }
-  if (session->checks & kRace && activity.stream) {
+  if (session->checks & kRace) {
     std::vector<Report> found;
-    settle_early_frees(session->clocks.actor_of(activity.stream), found);
+    settle_early_frees(activity.stream ? session->clocks.actor_of(activity.stream) : kHost, found);
     add_new_reports(found);
   }
   Block& block = session->shadow.add(reinterpret_cast<const void*>(extent.begin), extent.run);
@@ -212,11 +244,16 @@ void allocate(const orActivity& activity) {
 }
 
 void free(const orActivity& activity) {
-  if (std::strcmp(activity.name, "orFree") == 0) {
+  const bool is_block = std::strcmp(activity.name, "orFree") != 0; // of an allocator
+  const Site site = is_block && red_zone.load(std::memory_order_relaxed) != 0 ? current_site() : 0;
+  const std::vector<Access>& memory = collect(activity);
+  if (!is_block) {
+    const std::lock_guard lock(session_mutex);
+    if (session && !memory.empty()) {
+      session->handles.erase(reinterpret_cast<const void*>(memory.front().extent.begin));
+    }
     return;
   }
-  const Site site = red_zone.load(std::memory_order_relaxed) != 0 ? current_site() : 0;
-  const std::vector<Access>& memory = collect(activity);
   std::vector<EarlyFree> early;
   {
     const std::lock_guard lock(session_mutex);
@@ -224,12 +261,21 @@ void free(const orActivity& activity) {
     if (!block) {
       return;
     }
-    if (session->checks & kRace && block->stream) {
+    const bool is_pinned = block->device < 0;
+    if (session->checks & kRace && is_pinned) {
+      std::vector<Report> found;
+      session->pinned_sources.check_overlapping(memory.front().extent, found);
+      add_new_reports(found);
+    }
+    if (session->checks & kRace && (block->stream || is_pinned)) {
       Access access{.verb = Access::Verb::Free, .name = "the last reference", .stream = block->stream};
-      access.actor = session->clocks.actor_of(block->stream);
+      access.actor = is_pinned ? kHost : session->clocks.actor_of(block->stream);
       access.device = block->device;
       access.extent = Extent(reinterpret_cast<const void*>(block->begin), block->size);
       for (Access& user : find_users(*block, access, session->clocks)) {
+        if (is_pinned && std::strncmp(user.name, "aten::", 6) == 0) {
+          continue; // a queued operator keeps its host operands until it has run
+        }
         early.push_back({access, std::move(user), block->size, block->site});
       }
     }
@@ -271,25 +317,33 @@ void synchronize(const orActivity& activity) {
     clocks.wait(clocks.actor_of(activity.stream), event);
   } else if (name == "orDeviceSynchronize") {
     clocks.host_waits_for_device(activity.device);
+    check_pinned_sources();
   } else if (event) { // orEventSynchronize, orNoteWait
     clocks.wait(kHost, event);
+    check_pinned_sources();
   } else if (activity.stream) { // orStreamSynchronize, orNoteWait, and copies that wait
     clocks.host_waits(clocks.actor_of(activity.stream));
+    check_pinned_sources();
   }
 }
 
 void note_handle(const orActivity& activity) {
-  const Site site = activity.phase == orActivityBegin ? current_site() : 0;
+  const bool is_new = activity.phase == orActivityBegin && !makes_kept;
+  const Site site = is_new ? current_site() : 0;
+  const std::vector<Access>& memory = collect(activity);
   const std::lock_guard lock(session_mutex);
   if (!session) {
     return;
   }
   if (activity.phase == orActivityBegin) {
-    if (makes_kept_handle) {
+    if (!is_new) {
       return;
     }
     session->handles[activity.object] = {activity.name, site};
     return;
+  }
+  if (!memory.empty()) { // pinned memory: other host memory may get its addresses
+    session->shadow.forget(memory.front().extent.begin, memory.front().extent.run);
   }
   session->handles.erase(activity.object);
   session->clocks.forget(static_cast<orEvent_t>(const_cast<void*>(activity.object)));

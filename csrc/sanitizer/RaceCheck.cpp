@@ -80,6 +80,12 @@ void keep_access(Block& block, Access access, const Clocks& clocks) {
   accesses.push_back(std::move(access));
 }
 
+bool may_be_written(const Block& block, const Extent& extent, const Clocks& clocks) {
+  return std::any_of(block.accesses.begin(), block.accesses.end(), [&](const Access& each) {
+    return each.writes() && !clocks.is_before(each.actor, each.time, kHost) && each.extent.overlaps(extent);
+  });
+}
+
 std::vector<Access> find_users(const Block& block, const Access& the_free, const Clocks& clocks) {
   std::vector<Access> users;
   for (const Access& each : block.accesses) {
@@ -94,6 +100,12 @@ std::vector<Access> find_users(const Block& block, const Access& the_free, const
 
 Report make_early_free(const Access& the_free, const Access& user, size_t size, Site allocated) {
   Report report{.kind = Kind::Race, .accesses = {the_free, user}, .block = size, .allocated = allocated};
+  if (the_free.device < 0) {
+    report.problem = c10::str(
+        "pinned memory is freed while ", user.name, " on ", who(user), " may still use it. The memory may be reused.");
+    report.remedy = c10::str("Keep the tensor until the host has waited for ", who(user), ".");
+    return report;
+  }
   report.problem = c10::str(
       "a tensor is freed while ",
       user.name,

@@ -21,6 +21,9 @@ void find_races(const Block& block, const Access& access, const Clocks& clocks, 
 // Keeps `access`, which happens now, for later comparisons.
 void keep_access(Block& block, Access access, const Clocks& clocks);
 
+// Whether a queued access may still write bytes of `extent`, as far as the host knows.
+bool may_be_written(const Block& block, const Extent& extent, const Clocks& clocks);
+
 // The block is freed: the next allocation on its stream may reuse it. Returns the accesses of other streams that are
 // not ordered before the free.
 std::vector<Access> find_users(const Block& block, const Access& the_free, const Clocks& clocks);

@@ -54,13 +54,19 @@ void end_watch(const orActivity& activity, Site site) {
     session->launches.erase(launch);
   }
   std::vector<Report> found;
-  const auto look = [&](Block& block) {
+  const auto is_damaged = [&](Block& block) {
     if (block.order > order) { // allocated after the launch, from the same memory: its pattern is not written yet
-      return;
+      return false;
     }
     block.is_armed |= block.stream == activity.stream;
-    if (block.has_red_zone && block.is_armed && !is_red_zone_whole(block)) {
-      kernel.extent = red_zone_of(block);
+    if (!block.has_red_zone || !block.is_armed || is_red_zone_whole(block)) {
+      return false;
+    }
+    kernel.extent = red_zone_of(block);
+    return true;
+  };
+  const auto look = [&](Block& block) {
+    if (is_damaged(block)) {
       found.push_back(make_overrun(block, kernel));
     }
   };
@@ -72,6 +78,13 @@ void end_watch(const orActivity& activity, Site site) {
   for (const uintptr_t address : mine.addresses) {
     if (Block* const block = session->shadow.find(address)) {
       look(*block);
+    }
+  }
+  for (const uintptr_t address : mine.addresses) {
+    const Block* const block = session->shadow.find(address);
+    Block* const before = block ? session->shadow.find_before(block->begin) : nullptr;
+    if (before && red_zone_of(*before).end == block->begin && is_damaged(*before)) {
+      found.push_back(make_underrun(*block, kernel));
     }
   }
   add_new_reports(found);

@@ -80,6 +80,7 @@ void stop() {
     const std::lock_guard lock(session_mutex);
     std::vector<Report> found;
     settle_early_frees(std::nullopt, found);
+    session->pinned_sources.check_all(found);
     add_new_reports(found);
     session->shadow = {};
     session->clocks = {};
@@ -155,6 +156,9 @@ void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
   access.site = site;
   access.name = name;
   find_races(*block, access, session->clocks, found);
+  if (writes) { // a race, if there is one, is in `found` already
+    session->pinned_sources.forget(access.extent);
+  }
   keep_access(*block, std::move(access), session->clocks);
   add_new_reports(found);
 }

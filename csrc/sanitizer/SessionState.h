@@ -10,6 +10,7 @@
 
 #include "../runtime/OpenRegMutex.h"
 #include "LeakCheck.h"
+#include "PinnedSources.h"
 #include "Shadow.h"
 
 // What the sanitizer knows while it runs, and the lock that guards it. Session.cpp starts and stops it, Observer.cpp
@@ -42,6 +43,7 @@ struct SessionState {
   std::set<std::tuple<Site, Site, const void*, const void*, Site>> known;
   std::map<const void*, Handle> handles;
   std::vector<EarlyFree> early_frees;
+  PinnedSources pinned_sources;
   std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
   uint64_t order = 0;                  // the number of allocations so far
 };

@@ -3,17 +3,21 @@
 namespace c10::openreg::sanitizer {
 
 Block& Shadow::add(const void* address, size_t size) {
-  last_ = nullptr;
   const auto begin = reinterpret_cast<uintptr_t>(address);
-  auto next = blocks_.lower_bound(begin);
-  while (next != blocks_.end() && next->first < begin + size) { // blocks that were freed without an activity
-    next = blocks_.erase(next);
-  }
-  forget_freed(begin, size);
-  Block& block = blocks_.emplace_hint(next, begin, Block{})->second;
+  forget(begin, size); // blocks that were freed without an activity
+  Block& block = blocks_[begin] = Block{};
   block.begin = begin;
   block.size = size;
   return block;
+}
+
+void Shadow::forget(uintptr_t begin, size_t size) {
+  last_ = nullptr;
+  auto next = blocks_.lower_bound(begin);
+  while (next != blocks_.end() && next->first < begin + size) {
+    next = blocks_.erase(next);
+  }
+  forget_freed(begin, size);
 }
 
 void Shadow::forget_freed(uintptr_t begin, size_t size) {
@@ -39,6 +43,11 @@ const Shadow::Freed* Shadow::find_freed(uintptr_t address) const {
     return nullptr;
   }
   return &std::prev(next)->second;
+}
+
+Block* Shadow::find_before(uintptr_t address) {
+  const auto next = blocks_.lower_bound(address);
+  return next == blocks_.begin() ? nullptr : &std::prev(next)->second;
 }
 
 Block* Shadow::find(uintptr_t address) {

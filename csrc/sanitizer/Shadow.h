@@ -32,12 +32,16 @@ class Shadow {
  public:
   // Adds a block that was allocated, and forgets the blocks that were at the same addresses.
   Block& add(const void* address, size_t size);
+  // Forgets all blocks in this range.
+  void forget(uintptr_t begin, size_t size);
   // Forgets the freed blocks in this range, because the memory was allocated again.
   void forget_freed(uintptr_t begin, size_t size);
   // Removes the block, and remembers that the line `freed` of the program freed it.
   void remove(const Block& block, Site freed);
   // The block that contains the address; null if there is none.
   Block* find(uintptr_t address);
+  // The block with the highest address below `address`; null if there is none.
+  Block* find_before(uintptr_t address);
   std::map<uintptr_t, Block>& blocks() {
     return blocks_;
   }

@@ -33,7 +33,9 @@ namespace {
 // Starts the device. After that, a forked child cannot use it.
 void init() {
   at::globalContext().lazyInitDevice(c10::DeviceType::PrivateUse1);
-  openreg::device_synchronize();
+  if (const orError_t state = orStreamQuery(nullptr); state != orErrorNotReady) { // starts the device without a wait
+    OPENREG_CHECK(state);
+  }
 }
 
 // Checks the index before the conversion, because Python's integers are wider than a DeviceIndex.

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -106,6 +107,14 @@ void raise(size_t finding) {
   throw thrown;
 }
 
+// The host is about to read the tensor in a way that is no operator. `name`: of the method that reads.
+void note_host_read(const at::Tensor& tensor, const std::string& name) {
+  static auto* const names = new std::set<std::string>(); // guarded by Python's interpreter lock
+  const char* const kept = names->insert(name).first->c_str();
+  const py::gil_scoped_release no_gil;
+  c10::openreg::sanitizer::note_host_access(kept, tensor, false);
+}
+
 void start(unsigned checks, bool raises) {
   c10::openreg::check_not_forked();
   c10::openreg::sanitizer::set_site_source({&take_line, &describe_line});
@@ -138,4 +147,5 @@ void add_sanitizer(py::module_& module) {
   module.def("_sanitizer_stop", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::stop));
   module.def("_sanitizer_look_for_leaks", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::look_for_leaks));
   module.def("_sanitizer_findings", &findings);
+  module.def("_sanitizer_note_host_read", &note_host_read);
 }

@@ -24,13 +24,15 @@ each test. The checks follow NVIDIA's compute-sanitizer and ``torch.cuda._saniti
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -121,8 +123,11 @@ class Session:
 
     def _run(self) -> None:
         _C._sanitizer_start(sum(_CHECKS[check] for check in self.checks), self.mode == "raise")
+        if "race" in self.checks:
+            _watch_readers()
 
     def _interrupt(self) -> None:
+        _unwatch_readers()
         _C._sanitizer_stop()
         self._earlier += _findings()
 
@@ -171,6 +176,37 @@ def disable() -> None:
     """Ends the session that ``enable`` began last. The effect is that of the end of its ``with`` block."""
     if _sessions:
         _sessions[-1].close()
+
+
+# Methods of a tensor that give the bytes of a CPU tensor to code that calls no operator. `__reduce_ex__` is for pickle
+# and torch.save.
+_READERS = ("numpy", "tolist", "__reduce_ex__")
+
+
+def _watch_readers() -> None:
+    """Makes the methods in _READERS tell the sanitizer what they read."""
+    for name in _READERS:
+        setattr(torch.Tensor, name, _telling(getattr(torch.Tensor, name)))
+
+
+def _unwatch_readers() -> None:
+    for name in _READERS:
+        if original := getattr(torch.Tensor.__dict__.get(name), "_original", None):
+            if original is getattr(torch._C.TensorBase, name, None):
+                delattr(torch.Tensor, name)  # it is inherited
+            else:
+                setattr(torch.Tensor, name, original)
+
+
+def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def tell(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if type(self) in (torch.Tensor, torch.nn.Parameter) and self.is_cpu:
+            _C._sanitizer_note_host_read(self, f"Tensor.{method.__name__}")
+        return method(self, *args, **kwargs)
+
+    tell._original = method  # type: ignore[attr-defined]
+    return tell
 
 
 def _findings(first: int = 0, settles: bool = True) -> list[Report]:

@@ -7,6 +7,7 @@
 
 #include <openreg_activity.h>
 
+#include "../OpenRegKept.h"
 #include "../OpenRegMutex.h"
 #include "../OpenRegStream.h"
 
@@ -60,6 +61,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
  private:
   void allocate_host_memory(size_t size, void** pointer) override {
     const Timer timer(stats_.timing_mutex_, stats_.host_alloc_time);
+    const MakesKept kept;
     OPENREG_CHECK(orMallocHost(pointer, size));
   }
 
@@ -144,6 +146,7 @@ struct OpenRegHostAllocator final : at::CachingHostAllocatorInterface<HostAlloca
   }
   bool record_event(void* pointer, void* context, Stream stream) override {
     check_not_forked();
+    orNoteUse(pointer, stream_handle(stream));
     return Base::record_event(pointer, context, stream);
   }
   void empty_cache() override {

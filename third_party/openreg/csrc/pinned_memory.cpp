@@ -125,7 +125,7 @@ orError_t orFreeHost(void* ptr) {
           "it",
           ptr);
     }
-    noteHandle(orActivityEnd, "orFreeHost", ptr);
+    noteHandle(orActivityEnd, "orFreeHost", ptr, node.mapped().size);
     const size_t reserved = roundUp(node.mapped().size, kPageSize);
     munmap(ptr, reserved);
     unchargeHostMemory(reserved);
