@@ -91,11 +91,12 @@ class _CudaEventBase(torch.Event):
         self._create(_C._get_device())
         return _C._event_ipc_handle(self)
 
-    def record(self, stream: torch.Stream) -> None:
+    def record(self, stream: torch.Stream) -> None:  # type: ignore[override] # torch.cuda.Event always passes a stream
         """Records the event: from now on it stands for this point of the stream."""
-        if self.event_id and self.device.index != stream.device_index:  # c10/cuda/CUDAEvent.h
+        own = self.device
+        if own is not None and own.index != stream.device_index:  # c10/cuda/CUDAEvent.h
             raise RuntimeError(
-                f"Event device {self.device.index} does not match recording stream's device {stream.device_index}."
+                f"Event device {own.index} does not match recording stream's device {stream.device_index}."
             )
         self._create(stream.device_index)
         super().record(stream)
