@@ -27,6 +27,8 @@ CXX_KEYWORDS = frozenset(
         throw true typedef typeid typename union unsigned using virtual void volatile wchar_t xor xor_eq""",
     )
 )
+# Macros of g++ on Linux, and of the C library, that are written in lower case.
+CXX_MACROS = frozenset({"errno", "linux", "unix"})
 # Names of CMake's own targets.
 CMAKE_TARGETS = frozenset({"all", "clean", "edit_cache", "help", "install", "package", "rebuild_cache", "test"})
 # Names of PrivateUse1 backends that vendors publish. If such a package is not installed, torch.device cannot tell.
@@ -74,6 +76,8 @@ def _check_spelling(name: str) -> None:
         raise BadName(f"{name!r} is a keyword of Python: `torch.{name}` could not be written.")
     if name in CXX_KEYWORDS:
         raise BadName(f"{name!r} is a keyword of C++: `namespace c10::{name}` could not be written.")
+    if name in CXX_MACROS:
+        raise BadName(f"{name!r} is a macro in C++ on Linux: `namespace c10::{name}` could not be written.")
     if name in CMAKE_TARGETS:
         raise BadName(f"{name!r} is the name of a target that CMake makes in each project.")
     if "openreg" in name or "occl" in name:

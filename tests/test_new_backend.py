@@ -208,6 +208,7 @@ def test_the_minimal_backend_is_small_and_says_where_the_hardware_comes_in() -> 
         ("lambda", "'lambda' is a keyword of Python: `torch.lambda` could not be written."),
         ("match", "'match' is a keyword of Python: "),
         ("register", "'register' is a keyword of C++: `namespace c10::register` could not be written."),
+        ("linux", "'linux' is a macro in C++ on Linux: `namespace c10::linux` could not be written."),
         ("my-chip", "'my-chip' cannot be the name of a module or of a C++ namespace: write my_chip."),
         ("Acme", "the names of PyTorch's devices are written in lower case: write acme."),
         ("npu2", "PyTorch reads 'npu2' in torch.device('npu2') up to the digit only: "),
