@@ -904,21 +904,28 @@ names: dict[str, bytes] = {}  # a report may tell of a kernel long after it has 
 
 
 def run_kernel(name: str, tensor: torch.Tensor, elements: int, tell: bool = True, first: int = 0) -> None:
-    """A kernel that writes ``elements`` float32 zeros to ``tensor``, from element ``first`` on. Waits for it."""
-    address = tensor.data_ptr()
+    """Runs a kernel that writes ``elements`` float32 zeros to ``tensor``, from element ``first`` on. Waits for it."""
+    kept = launch_kernel(name, tensor, elements, first, tell)
+    torch.accelerator.synchronize()
+    del kept
+
+
+def launch_kernel(name: str, tensor: torch.Tensor, elements: int, first: int = 0, tell: bool = True) -> object:
+    """As ``run_kernel``, but does not wait. The result must live until the kernel has run."""
+    address, size = tensor.data_ptr(), 4 * tensor.numel()
 
     def write(_: object) -> None:
         ctypes.memset(get_kernel_pointer(address) + 4 * first, 0, 4 * elements)
 
     def operands(_: object, visit: Callable[..., None], context: object) -> None:
-        operand = Operand(address, 4 * tensor.numel(), 0, None, None, 2)
+        operand = Operand(address, size, 0, None, None, 2)
         visit(ctypes.byref(operand), context)
 
     run, described = HostFn(write), OperandsFn(operands)
     kernel = Kernel(names.setdefault(name, name.encode()), described if tell else OperandsFn(0), None)
     stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
     call("orLaunchDescribed", stream, run, None, 0, ctypes.byref(kernel))
-    torch.accelerator.synchronize()
+    return run, described
 
 
 def get_kernel_pointer(address: int) -> int:
@@ -969,6 +976,13 @@ def a_copy_and_a_fill_are_longer_than_the_tensor(fixed: bool) -> None:
     call("orMemcpyAsync", x.data_ptr(), y.data_ptr(), size, DEVICE_TO_DEVICE, stream)
     call("orMemsetAsync", x.data_ptr(), 0, size, stream)
     torch.accelerator.synchronize()
+
+
+@pair("memory")
+def a_kernel_writes_past_the_end_of_a_tensor_that_is_gone_when_it_runs(fixed: bool) -> None:
+    kept = launch_kernel("custom", ones(32), 32 if fixed else 33)
+    torch.accelerator.synchronize()
+    del kept
 
 
 @pair("memory")

@@ -72,7 +72,19 @@ Block* find_or_add_pinned(const Access& access) {
 // To be called with the lock held. Work begins, and no finding stops it: keeps its accesses.
 void note_work(const orActivity& activity, bool tells_results, Actor actor, Site site, std::vector<Access>& accesses) {
   if (session->checks & kMemory && tells_results) {
-    session->launches[activity.correlation] = {site, session->order};
+    Launch& launch = session->launches[activity.correlation] = {site, session->order, {}};
+    for (const Access& access : accesses) {
+      if (const Block* const block = session->shadow.find(access.extent.begin); block && block->has_red_zone) {
+        launch.blocks.push_back(
+            {.begin = block->begin,
+             .size = block->size,
+             .stream = block->stream,
+             .device = block->device,
+             .site = block->site,
+             .order = block->order,
+             .has_red_zone = true});
+      }
+    }
   }
   if (session->checks & kInit && !activity.operands) {
     forget_unwritten(session->shadow);

@@ -48,9 +48,11 @@ void end_watch(const orActivity& activity, Site site) {
       .verb = Access::Verb::Write, .name = activity.name, .stream = activity.stream, .device = activity.device};
   kernel.site = site;
   uint64_t order = session->order;
+  std::vector<Block> launched_with;
   if (launch != session->launches.end()) {
     kernel.site = launch->second.site;
     order = launch->second.order;
+    launched_with = std::move(launch->second.blocks);
     session->launches.erase(launch);
   }
   std::vector<Report> found;
@@ -78,6 +80,13 @@ void end_watch(const orActivity& activity, Site site) {
   for (const uintptr_t address : mine.addresses) {
     if (Block* const block = session->shadow.find(address)) {
       look(*block);
+    }
+  }
+  for (Block& block : launched_with) {
+    const Block* const now = session->shadow.find(block.begin);
+    const bool is_freed = !now || now->order != block.order;
+    if (is_freed && block.stream == activity.stream) { // work of this stream that reuses the memory runs later
+      look(block);
     }
   }
   for (const uintptr_t address : mine.addresses) {

@@ -30,6 +30,8 @@ struct EarlyFree {
 struct Launch {
   Site site;
   uint64_t order; // the number of the last allocation before the launch
+  // The blocks with red zones of the kernel's operands, without their accesses. They may be freed before the kernel runs.
+  std::vector<Block> blocks;
 };
 
 struct SessionState {
