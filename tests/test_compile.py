@@ -1,4 +1,4 @@
-"""torch.compile on the device: results equal those of eager and the compiled CPU, and kernels report their operands."""
+"""torch.compile on the device: results equal those of eager mode and of the CPU; kernels report their operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from comparison import DEVICE, PRELUDE
 
 ROOT = Path(__file__).parent.parent
 IN_TURN = 600
-"""Seconds that a process may take: the C++ compiler takes some for each program."""
+"""The time limit of a process, in seconds. The C++ compiler alone takes seconds for each program."""
 
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
 MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
@@ -25,12 +25,12 @@ MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all processes of these tests keep what they compiled."""
+    """The folder in which all processes of these tests keep the code that they compiled."""
     return tmp_path_factory.mktemp("inductor")
 
 
 def runner(program: Path, head: str, **environment: str) -> Python:
-    """Runs a program, after ``head``, in a process of its own. ``program`` is the file to write it to."""
+    """A function that writes ``head`` and its argument to the file ``program`` and runs the file in a new process."""
 
     def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
         program.write_text(head + textwrap.dedent(code))
@@ -82,7 +82,7 @@ NAMES = [
     *("scatter_index_add", "in_place_through_views", "dropout", "input_mutation", "cpu_scalar", "custom_operator"),
     *("checkpointed_dropout", "two_devices", "streams_and_events"),
 ]
-"""Of the programs, which take minutes, those that differ most. `make compiled` runs all of them."""
+"""The programs that differ most from each other. Running all programs takes minutes: `make compiled` does so."""
 
 
 def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(cache: Path) -> None:
@@ -212,7 +212,7 @@ def test_the_failure_of_a_kernel_names_the_graph_and_the_kernel(python: Python) 
                     compiled(x, y)
                     torch.accelerator.synchronize()
                 except RuntimeError as error:
-                    print(mode, str(error).rpartition(", ")[2])  # the file of the check comes before
+                    print(mode, str(error).rpartition(", ")[2])  # the text before the comma names the file of the check
         print(compiled(x, y + 1).tolist())
     """
     assert output_of(python(code)).splitlines() == [
@@ -298,7 +298,7 @@ def test_the_value_of_a_pinned_cpu_scalar_is_read_at_the_call(python: Python, mo
         scale, x = torch.tensor(2.0).pin_memory(), torch.ones(1000, device=DEVICE)
         compiled(scale, x)
         torch.accelerator.synchronize()
-        with sanitizer.enable("race"):  # the host may overwrite the scalar at once
+        with sanitizer.enable("race"):  # no race: the call has read the scalar before it returns
             y = compiled(scale, x)
             scale.fill_(100)
             print(y.unique().tolist())
@@ -428,7 +428,7 @@ def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Py
                 x = torch.ones(1000, device=DEVICE, requires_grad=True)
                 y = torch.compile(lambda x: checkpoint(region, x, use_reentrant=False), backend=backend)(x)
                 y.sum().backward()
-                # y is 0 or 2 by the mask, and the gradient twice that by the same one
+                # The mask makes y 0 or 2. The gradient is 2 * y only if the backward draws the same mask again.
                 print(backend, 400 < int((y == 0).sum()) < 600, torch.equal(x.grad, 2 * y.detach()))
     """
     assert output_of(python(code)).splitlines() == ["aot_eager True True"] * 2 + ["inductor True True"] * 2

@@ -1,4 +1,4 @@
-"""The gallery of real bugs: each fails on the device with the sentence that its page quotes; repaired, it passes."""
+"""Each program of the gallery fails with the message that docs/test/gallery.md quotes. The repaired program passes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUGS = sorted(path for path in (ROOT / "examples" / "gallery").glob("*.py") if n
 
 
 def word(path: Path, name: str) -> str:
-    """What the docstring of a bug says after `name`."""
+    """The rest of the line that begins with `name` in the docstring of a bug; empty if there is no such line."""
     found = re.search(rf"^{name} (.+)$", path.read_text(), re.M)
     return found[1] if found else ""
 

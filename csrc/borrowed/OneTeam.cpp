@@ -7,7 +7,8 @@
 #include <cstdlib>
 #include <string_view>
 
-// Weak: the function is that of the OpenMP runtime that PyTorch has loaded. Without such a runtime it is null.
+// A weak symbol. The OpenMP runtime that PyTorch has loaded defines the function. Without such a runtime the function's
+// address is null.
 extern "C" [[gnu::weak]] int omp_pause_resource_all(int);
 
 namespace at::openreg {
@@ -38,17 +39,18 @@ void release_team() {
   }
 }
 
-thread_local bool is_observed = true; // its address also identifies the thread
+// Whether PyTorch's observers see the operators of this thread. The address of the variable identifies the thread.
+thread_local bool is_observed = true;
 
 void release_team_when_idle() {
-  constexpr unsigned int kMicroseconds = 1000; // making a team again takes about 50
+  constexpr unsigned int kMicroseconds = 1000; // making a new team takes about 50 us
   OPENREG_CHECK(orSetIdleCallback([](void*) { release_team(); }, nullptr, kMicroseconds));
 }
 
 } // namespace
 
 void run_backward_on_this_thread() {
-  thread_local c10::AutogradState* state = nullptr; // kept, because get_tls_state() is a call
+  thread_local c10::AutogradState* state = nullptr; // kept, because each get_tls_state() is a function call
   if (C10_UNLIKELY(!state)) {
     state = autograd_state();
   }
@@ -64,7 +66,8 @@ LaunchSettings::LaunchSettings()
       launched_at_(c10::openreg::launched_at()) {}
 
 void LaunchSettings::apply() const {
-  // For good, because the thread belongs to the device. Each call of enableRecordFunction() takes 400 ns.
+  // The device's thread switches its observers off once and never on again, because each call of enableRecordFunction()
+  // takes 400 ns.
   if (C10_UNLIKELY(is_observed) && launching_thread_ != &is_observed) {
     at::enableRecordFunction(false);
     is_observed = false;

@@ -1,4 +1,4 @@
-"""Hugging Face transformers, unchanged: models, generation, and Trainer, which takes its device from accelerate."""
+"""Tests of the unchanged library transformers: models, generation and Trainer. accelerate chooses Trainer's device."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def bert(dropout: float = 0.0) -> nn.Module:
 
 
 def sentences() -> list[dict[str, Tensor]]:
-    """Counting by threes, from anywhere: what a language model can learn."""
+    """Rows of tokens. Each token is its predecessor plus 3, modulo 64. A language model can learn this rule."""
     rows = (integers(64, 256, 1) + 3 * torch.arange(12)) % 64
     return [{"input_ids": row, "labels": row} for row in rows]
 
 
 def questions() -> list[dict[str, Any]]:
-    """Whether the first word is of the first half of the vocabulary: what a classifier can learn."""
+    """Rows of random tokens. The label says whether the first token is below 32. A classifier can learn this rule."""
     rows = integers(64, 256, 12)
     return [{"input_ids": row, "attention_mask": torch.ones(12), "labels": int(row[0] < 32)} for row in rows]
 
@@ -57,7 +57,7 @@ def arguments(folder: Path, **others: Any) -> Any:
 
 
 class Training:
-    """A run of Trainer as its documentation shows it, and what it leaves."""
+    """Trains with Trainer as its documentation shows, and keeps its losses, evaluation, predictions and model."""
 
     def __init__(self, device: str, model: nn.Module, data: list[Any], folder: Path, steps: int, **others: Any) -> None:
         resume = others.pop("resume_from_checkpoint", None)
@@ -98,13 +98,17 @@ def test_a_checkpoint_continues_the_run_to_the_same_end(tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint-4")
     continued = Training(DEVICE, gpt2(), sentences(), tmp_path, 8, resume_from_checkpoint=checkpoint)
     assert devices_of(continued.model) == {DEVICE_0} and len(whole.losses) == 8
-    assert continued.losses == whole.losses  # four from the checkpoint, four anew
+    assert continued.losses == whole.losses  # the checkpoint holds four losses; four more are computed
     assert_same(state_of(continued.model), {name: value.cpu() for name, value in state_of(whole.model).items()})
 
 
 @pytest.mark.parametrize(("make", "data"), MODELS.values(), ids=MODELS.keys())
 def test_with_dropout_training_converges_alike(make: Callable[[float], nn.Module], data: Any, tmp_path: Path) -> None:
-    """The orders of the CPU's random numbers differ: there one generator shuffles the data and drops units."""
+    """The losses differ, because the random numbers do.
+
+    On the CPU one generator draws the order of the data and the dropout masks. The device draws the dropout masks with
+    a generator of its own.
+    """
     here, there = (Training(device, make(0.1), data(), tmp_path, 40).losses for device in (DEVICE, "cpu"))
     assert here != there
     start, ends = there[0], [sum(losses[-8:]) / 8 for losses in (here, there)]

@@ -1,8 +1,8 @@
 """``torch-openreg trace FILE``: says in words what a trace of ``torch.profiler`` shows.
 
-``export_chrome_trace`` or ``tensorboard_trace_handler`` wrote the file, on this device or on CUDA. To see the trace,
-open the file at https://ui.perfetto.dev or chrome://tracing. This command prints how busy the streams were, the gaps,
-the waits, the copies and the kernels.
+The file comes from ``export_chrome_trace`` or ``tensorboard_trace_handler``, after a run on this device or on CUDA. To
+see the trace, open the file at https://ui.perfetto.dev or chrome://tracing. This command prints how busy the streams
+were, the gaps, the waits, the copies and the kernels.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ KERNEL, COPY, FILL = "kernel", "gpu_memcpy", "gpu_memset"
 ON_DEVICE = (KERNEL, COPY, FILL)
 RUNTIME = ("privateuse1_runtime", "cuda_runtime", "cuda_driver")
 ON_HOST = ("cpu_op", "user_annotation", "python_function", *RUNTIME)
-# Calls in which the host waits for the device. orKernelBegin is among them: a kernel that runs on the thread of its
-# operator, because it cannot be queued, waits for the work that is queued on its stream.
+# Calls in which the host waits for the device. orKernelBegin is among them: a kernel that cannot be queued runs on the
+# thread that called the operator, and first waits for the queued work of its stream.
 WAITS = (
     "orDeviceSynchronize",
     "orEventSynchronize",
@@ -43,7 +43,7 @@ GAPS = 5
 
 
 class Event(NamedTuple):
-    """One event with a length. Times are in microseconds."""
+    """One event with a duration. Times are in microseconds."""
 
     category: str
     name: str
@@ -110,12 +110,12 @@ class Trace:
             self.lanes[event.process, event.thread].append(event)
 
     def operator_of(self, event: Event) -> str:
-        """The operator that started an event of the device, or called a function of the device."""
+        """The name of the operator that started ``event``: work of the device, or a call of the device library."""
         operator = self.operators.get(event.arguments.get("External id"))
         return operator.name if operator else "no operator"
 
     def thread_of(self, event: Event) -> list[Event]:
-        """The host's events on the thread that started an event of the device."""
+        """All host events of the thread that started ``event``, which is work of the device. Empty if unknown."""
         origin = self.calls.get(event.arguments.get("correlation")) or self.operators.get(
             event.arguments.get("External id")
         )
@@ -123,7 +123,7 @@ class Trace:
 
 
 def union(events: Iterable[Event]) -> list[tuple[float, float]]:
-    """The times in which at least one of the events ran. The events are in the order of their begin."""
+    """The intervals in which at least one event ran. ``events`` must be sorted by their begin."""
     intervals: list[tuple[float, float]] = []
     for event in events:
         if intervals and event.begin <= intervals[-1][1]:
@@ -134,9 +134,10 @@ def union(events: Iterable[Event]) -> list[tuple[float, float]]:
 
 
 def activity(events: list[Event], begin: float, end: float) -> list[tuple[str, float]]:
-    """What a thread did from ``begin`` to ``end``: the time of each name without nested events, the longest first.
+    """What a thread did from ``begin`` to ``end``: names of events with their times, the longest time first.
 
-    ``events`` are the thread's events in the order of their begin.
+    The time of an event does not include the events nested in it. Time outside of all events has the name
+    "no operator". ``events`` must be the events of one thread, sorted by their begin.
     """
     times: dict[str, float] = defaultdict(float)
     enclosing: list[Event] = []
@@ -275,7 +276,7 @@ def describe(summary: dict[str, Any]) -> str:
     if summary["execution"] == "inline":
         lines.append("Execution was inline: kernels ran on the threads that called them, and were not queued.")
     if not summary["streams"]:
-        lines.append("The device did nothing in it, or the profiler did not record the device.")
+        lines.append("The device did nothing during the trace, or the profiler did not record the device.")
     for lane in summary["streams"]:
         share = 100 * lane["busy"] / summary["duration"] if summary["duration"] else 0.0
         lines.append(
@@ -322,7 +323,7 @@ def describe(summary: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="torch-openreg trace", description=__doc__.partition("\n")[0])
-    parser.add_argument("file", type=Path, help="what export_chrome_trace() wrote, .json or .json.gz")
+    parser.add_argument("file", type=Path, help="the file that export_chrome_trace() wrote, .json or .json.gz")
     parser.add_argument("--json", action="store_true", help="print the same as JSON; times in microseconds")
     arguments = parser.parse_args(argv)
     try:

@@ -56,9 +56,9 @@ void check_iterator(ArrayRef<Operand> operands, std::optional<int> scalars) {
   }
 }
 
-// ---- The rules, named in device_rules.yaml, which says where CUDA's source has them
+// ---- The rules. device_rules.yaml lists the operators of each rule and the place in CUDA's source that defines it
 
-// All tensors must be on one device. PyTorch's generated wrapper makes this check, for the outputs first.
+// All tensors must be on one device. This is the check of PyTorch's generated wrapper, which visits the outputs first.
 void one_device(const DeviceRule& rule, ArrayRef<Operand> seen) {
   std::optional<Device> common;
   for (const bool outputs : {true, false}) {
@@ -80,7 +80,8 @@ void no_scalar(const DeviceRule& rule, ArrayRef<Operand> seen) {
   check_iterator(operands(seen, rule.argument), std::nullopt);
 }
 
-// CUDA's kernel moves the argument to the device of the others.
+// CUDA's kernel moves `rule.argument` to the device of the other operands. The argument is therefore not checked,
+// unless the first of the other operands is on the CPU.
 void moved_argument(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Operands rest = operands(seen, rule.argument);
   check_iterator(rest.front().tensor->device().is_cpu() ? operands(seen) : rest, std::nullopt);
@@ -112,7 +113,8 @@ void no_further_scalar(const DeviceRule&, ArrayRef<Operand> seen) {
   check_iterator(operands(seen), 0);
 }
 
-// CUDA's kernel makes a TensorIterator of all tensors except the weight, and then one of its result and the weight.
+// CUDA's kernel makes two TensorIterators: first one of all tensors except the weight, then one of the result and the
+// weight.
 void scalar_weight(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Operands weighted = operands(seen, rule.argument);
   check_iterator(weighted, std::nullopt);
@@ -139,7 +141,8 @@ void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   check_iterator(rest, std::nullopt);
 }
 
-// x[indices]: indices on the CPU are moved to x's device, and so is a 0-dim value that is put there.
+// x[indices] and x[indices] = value. CUDA moves two kinds of operands to x's device: indices on the CPU, and a 0-dim
+// value.
 void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Device indexed = seen.front().tensor->device();
   Operands rest;

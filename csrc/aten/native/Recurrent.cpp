@@ -24,9 +24,9 @@ std::vector<Tensor> gates_of(const Tensor& gates, int64_t count) {
       gates.dim() == 2 && gates.size(1) % count == 0,
       "Expected ",
       count,
-      " gates, a tensor of 2 dimensions with a multiple of ",
+      " gates in a tensor of 2 dimensions whose number of columns is a multiple of ",
       count,
-      " columns, but got a tensor of sizes ",
+      ", but got a tensor of sizes ",
       gates.sizes());
   return gates.unsafe_chunk(count, 1);
 }

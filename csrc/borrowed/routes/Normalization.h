@@ -8,7 +8,7 @@ namespace at::openreg {
 
 using BatchNormResults = std::tuple<Tensor, Tensor, Tensor>; // the output, the mean, 1 / the standard deviation
 
-// Replaces the empty statistics in `results`.
+// Replaces the empty statistics in `results` with the running mean and 1 / sqrt(running variance + eps).
 BatchNormResults with_saved_statistics(
     BatchNormResults&& results, const Tensor& running_mean, const Tensor& running_var, double eps);
 

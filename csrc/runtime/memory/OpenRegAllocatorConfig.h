@@ -9,9 +9,10 @@
 // and the sizes that follow from it.
 //
 // PyTorch parses and keeps the settings that all accelerators share
-// (c10::CachingAllocator::AcceleratorAllocatorConfig); the allocator reads a setting there each time when it needs the
-// value. The device has no settings of its own. It accepts those of CUDA's allocator, reads its own environment
-// variable, and warns of settings that have no effect on it.
+// (c10::CachingAllocator::AcceleratorAllocatorConfig); the allocator reads a setting there whenever it needs the value.
+// The device adds no settings. It also accepts the settings that only CUDA's allocator has, but only
+// per_process_memory_fraction has an effect here. The device warns about expandable_segments, and about a `backend`
+// other than `native`.
 namespace c10::openreg {
 
 using c10::CachingAllocator::kMinBlockSize;
@@ -21,20 +22,21 @@ using c10::CachingAllocator::kSmallSize;
 // is unknown or out of range.
 void read_allocator_settings();
 
-// The fraction of a device's memory that the process may reserve from the start of the device
-// (per_process_memory_fraction).
+// The fraction of each device's memory that the process may reserve (per_process_memory_fraction). The allocator sets
+// this limit when it starts; set_memory_fraction() changes the limit later.
 double memory_fraction_at_start();
 
 // Sets the alignment of blocks in bytes: 512, as with CUDA's allocator, or another power of two up to 1 MiB. Must be
 // called before the device starts. Throws ValueError for any other number.
 OPENREG_API void set_block_alignment(size_t bytes);
 
-// The size of the block for a request of `size` bytes: a multiple of the alignment. With roundup_power2_divisions the
-// size is first rounded up to the next step between two powers of two.
+// The size of the block for a request of `size` bytes: a multiple of the alignment. If roundup_power2_divisions is n,
+// the range from one power of two to the next has n equal steps, and the size is first rounded up to a step.
 size_t round_size(size_t size);
 
-// The size of a new segment in which a block of `size` bytes fits. With red zones, a large block gets a segment of its
-// own that ends with it, so that the device can leave a guard behind it (OpenRegRedZone.h).
+// The size of a new segment in which a block of `size` bytes fits. With red zones, a large block fills a segment of its
+// own. The device then leaves a guard, inaccessible addresses, behind every segment (orSetGuardSize), so the guard lies
+// directly behind the block.
 inline size_t get_allocation_size(bool is_small, size_t size) {
   using namespace c10::CachingAllocator;
   if (C10_UNLIKELY(!is_small && red_zone.load(std::memory_order_relaxed) != 0)) {
@@ -45,7 +47,7 @@ inline size_t get_allocation_size(bool is_small, size_t size) {
                                  : (size + kRoundLarge - 1) / kRoundLarge * kRoundLarge;
 }
 
-// Whether max_split_size_mb forbids to split a block of this size.
+// Whether max_split_size_mb forbids splitting a block of this size.
 inline bool is_oversize(size_t size) {
   return size > kSmallSize && size >= c10::CachingAllocator::AcceleratorAllocatorConfig::max_split_size();
 }
