@@ -1,4 +1,4 @@
-"""Execution of openreg.h: which thread runs what, the execution modes, and what orExecutionChaos makes show."""
+"""Execution of openreg.h: which thread runs what, the execution modes, and which bugs orExecutionChaos shows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_copies_and_host_functions_overlap_kernels(
         launch_host(other, lambda: seen.append(1))
         synchronize(other)
         assert seen == [1]
-        launch(other, lambda: seen.append(2))  # but there is one thread for kernels
+        launch(other, lambda: seen.append(2))  # this waits: one thread runs all kernels, and the gate keeps it busy
         assert is_pending(other)
         time.sleep(0.01)
         assert seen == [1]
@@ -119,7 +119,7 @@ def test_the_stream_of_highest_priority_comes_first(
     assert seen == sorted(priorities)
 
 
-# In a process of its own: the callback is the process's, and PyTorch has had one since the first launch.
+# In a process of its own: a process has one idle callback, and torch_openreg has set that of pytest's process.
 @pytest.mark.parametrize("mode", [ASYNC, CHAOS], ids=["async", "chaos"])
 def test_the_idle_callback_is_called_on_the_compute_thread_when_it_has_nothing_to_do(mode: int) -> None:
     code = f"""
@@ -141,11 +141,11 @@ def test_the_idle_callback_is_called_on_the_compute_thread_when_it_has_nothing_t
         with Gate(None, launch):
             launch(None, lambda: None)
             time.sleep(0.01)
-            assert len(calls) == expected - 1  # it is busy, however long
+            assert len(calls) == expected - 1  # no call while the thread is busy, however long that takes
         synchronize(None)
         assert called.wait(60)
         time.sleep(0.01)
-        assert calls == ["openreg compute"] * expected  # once
+        assert calls == ["openreg compute"] * expected  # one call for each time that the thread becomes idle
     call("orSetIdleCallback", HostFn(), None, 0)
     launch(None, lambda: None)
     synchronize(None)
@@ -187,7 +187,7 @@ def test_threads_start_with_the_first_work_and_cost_nothing_at_rest() -> None:
     ]
 
 
-@pytest.mark.parametrize("pause", [0, 0.0001, 0.002])  # at once, while the thread naps, when it sleeps
+@pytest.mark.parametrize("pause", [0, 0.0001, 0.002])  # launch at once, while the thread naps, while it sleeps
 @pytest.mark.parametrize("launch_with", [launch, launch_host])
 def test_work_that_nobody_waits_for_runs_though_its_thread_was_idle(
     queueing_mode: str, stream: int, launch_with: Callable[..., None], pause: float
@@ -307,7 +307,8 @@ def test_chaos_shows_a_host_that_reads_before_the_copy_has_retired(
             seen.add(ctypes.string_at(pinned_memory, 5))
         assert ctypes.string_at(pinned_memory, 5) == b"right"
     assert b"\xff\xff\xff\xff\xff" in seen
-    assert b"stale" not in seen  # what a test with a destination of zeros would take for right
+    # A reader never finds the old bytes. If those happened to be right, a program that reads too early would pass.
+    assert b"stale" not in seen
 
 
 def test_chaos_shows_a_missing_wait_between_streams(stream: int, other: int, device_memory: int) -> None:
@@ -363,8 +364,8 @@ def test_pinned_memory_that_pending_work_still_reads_keeps_its_bytes_until_then(
     for _ in range(50):
         upload(memory, b"contents")
         ctypes.memmove(pinned, b"original", 8)
-        call("orMemcpyAsync", kept, pinned, 8, DEFAULT, stream)  # reads it, later
-        call("orMemcpyAsync", pinned, memory, 8, DEFAULT, stream)  # writes it, after that
+        call("orMemcpyAsync", kept, pinned, 8, DEFAULT, stream)  # reads `pinned` later
+        call("orMemcpyAsync", pinned, memory, 8, DEFAULT, stream)  # writes `pinned` after that read
         call("orStreamSynchronize", stream)
         host = ctypes.create_string_buffer(8)
         call("orMemcpy", host, kept, 8, DEFAULT)

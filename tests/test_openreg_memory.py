@@ -1,4 +1,4 @@
-"""Memory of openreg.h: allocations, the two addresses of their bytes, and what a pointer is."""
+"""Memory of openreg.h: allocations, the two addresses of their bytes, and what orPointerGetAttributes says."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_capacity_survives_fragmentation() -> None:
         blocks = [malloc(4096) for _ in range(256)]
         for block in blocks[::2]:
             call("orFree", block)
-        large = malloc(128 * 4096)  # no hole holds it: the window is larger than the capacity
+        large = malloc(128 * 4096)  # no hole is large enough, but the device window is larger than the capacity
         print(memory_info()[0], large not in blocks)
     """
     assert output_of(code, OPENREG_DEVICE_MEMORY="1M") == "0 True"
@@ -120,7 +120,7 @@ def test_what_the_host_cannot_back_is_refused_not_killed_later() -> None:
         r"still be touched\. Free memory, or set OPENREG_DEVICE_MEMORY to what the host can back",
         message,
     )
-    # Not by many requests of which each alone could be backed, either.
+    # Many requests together are refused too, although the host could back each of them alone.
     name, _ = error_of("while True: malloc(1 << 30)", **variables)
     assert name == "orErrorMemoryAllocation"
     assert output_of(f"try: malloc(8 << 40)\nexcept OpenRegError: print(malloc({MIB}) != 0)", **variables) == "True"

@@ -1,4 +1,4 @@
-"""The pytest plugin: options, fixtures and markers that change how each test runs, or what it fails for."""
+"""The pytest plugin: options, fixtures and markers that change how a test runs, or add a reason to fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture(autouse=True)
 def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
-    """Without what this test run itself was given."""
+    """Removes the settings of this test run from the environment, so that the inner pytest runs as for a user."""
     for name in ("TORCH_OPENREG_AS", "OPENREG_DEVICE_COUNT", "OPENREG_EXECUTION", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     pytester.syspathinsert()
@@ -183,7 +183,7 @@ def test_runs_without_chaos_are_a_usage_error(pytester: pytest.Pytester) -> None
 WAITS = """
 @pytest.mark.openreg(no_sync=True)
 def test_explicit():
-    torch.accelerator.synchronize()  # as with torch.cuda.set_sync_debug_mode
+    torch.accelerator.synchronize()  # an explicit wait is allowed, as with torch.cuda.set_sync_debug_mode
 @pytest.mark.openreg(no_sync=True)
 def test_step():
     loss = torch.ones(2, device="openreg").sum()
@@ -321,7 +321,7 @@ here = os.getpid()
 def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     source = MARKERS.replace("here = os.getpid()", "import sys\nhere = os.getpid()")
     result = run(pytester, source, "--openreg", *workers)
-    # The module's `here` of a forked child is its server's.
+    # A forked child has the module of its server. So `here` in a child is the process id of the server.
     result.assert_outcomes(passed=7)
 
 
@@ -369,7 +369,7 @@ class TestCase(unittest.TestCase):
 )
 def test_a_subtest_that_fails_is_reported_once(pytester: pytest.Pytester, mark: str, options: tuple[str, ...]) -> None:
     result = run(pytester, PARTS.format(mark=mark), *options)
-    # Sent from another process, the number of a subtest becomes a text, as with xdist.
+    # A report from another process has the number of the subtest as a text, '1', as with xdist. So quotes are removed.
     assert [re.sub(r"'|\S+\.py::| - .*", "", line) for line in result.outlines if re.match("(SUB)?FAILED", line)] == [
         "SUBFAILED(part=1) test_function",
         "FAILED test_function",
@@ -516,7 +516,7 @@ def test_it(n): assert torch.ones(n, device="openreg").sum().item() == n
 """
     result = run(pytester, source)
     result.assert_outcomes(passed=100)
-    assert result.duration < 60  # once the import of torch, and a fork each
+    assert result.duration < 60  # torch is imported once, and each test costs one fork
 
 
 def test_a_model_may_be_an_option(pytester: pytest.Pytester) -> None:
@@ -627,7 +627,7 @@ def test_checkpoint(tmp_path):
     weights = [torch.ones(10, device="openreg"), torch.zeros(10, device="openreg")]
     save(weights, tmp_path / "model.pt")
     try: save(weights, tmp_path / "model.pt")
-    except RuntimeError: pass  # the next run begins with the checkpoint before
+    except RuntimeError: pass  # the next run would begin with the previous checkpoint
     assert len(torch.load(tmp_path / "model.pt", map_location="cpu")) == 2
 """
 HALF = """with open(path, "wb") as file:
@@ -661,21 +661,21 @@ LOADER = """
 def test_loader():
     host = torch.empty(1 << 16, pin_memory=True)
     batches = []
-    for value in range(64):  # half of the copies start late
+    for value in range(64):  # in the mode chaos, about half of the copies start late
         host.fill_(value)
         batches.append(host.to("openreg", non_blocking=True))
         {wait}
     assert [batch[-1].item() for batch in batches] == list(range(64))
 """
 EARLY = "pass"
-LATER = "torch.accelerator.synchronize()  # only then may the buffer change"
+LATER = "torch.accelerator.synchronize()  # the buffer may change only after this call"
 
 
 @pytest.mark.parametrize(
     ("source", "bug", "repaired", "option"),
     [
         (TRAINING, UNHANDLED, HANDLED, "--openreg-faults=malloc:>1000K=oom"),  # a batch has 1 MiB
-        (CHECKPOINT, HALF, WHOLE, "--openreg-faults=copy:4+=lost"),  # the second one of the second checkpoint
+        (CHECKPOINT, HALF, WHOLE, "--openreg-faults=copy:4+=lost"),  # from the second copy of the second checkpoint on
         (LOADER, EARLY, LATER, "--openreg-execution=chaos"),
     ],
     ids=["unhandled out of memory", "half a checkpoint", "pinned buffer reused too early"],

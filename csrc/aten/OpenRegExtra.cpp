@@ -10,8 +10,9 @@
 namespace at::openreg {
 namespace {
 
-// Operators that PyTorch calls on an accelerator. The CPU has no kernel for them, or its kernel gives other numbers or
-// is slower.
+// Operators whose CPU kernel this device cannot use or should not use. The fused cells have no CPU kernel. The CPU
+// kernel of native_dropout gives other numbers than dropout() on the CPU, which does not call that kernel. zero_ is
+// faster as a memset if the tensor is small.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", _thnn_fused_lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);
@@ -61,9 +62,9 @@ TORCH_LIBRARY_IMPL(openreg, FuncTorchBatched, m) {
 // LITERALINCLUDE END: CUSTOM OPERATOR VMAP
 
 // LITERALINCLUDE START: CUSTOM OPERATOR EXISTING NAMESPACE
-// An operator in a namespace that another library owns, here PyTorch's. With the prefix in its name, the operator does
-// not collide with one that a later version of PyTorch adds. Its kernel calls operators that have derivatives. So the
-// new operator needs no other registration: forward, backward, meta, autocast and vmap follow from those operators.
+// Adds an operator to a namespace that another library owns: `aten` belongs to PyTorch. The prefix `openreg_` prevents
+// a collision with an operator that a later version of PyTorch adds. The kernel only calls other operators of PyTorch.
+// So it needs no other registration: backward, meta, autocast and vmap work because they work for those operators.
 TORCH_LIBRARY_FRAGMENT(aten, m) {
   m.def("openreg_hypotenuse(Tensor self, Tensor other) -> Tensor", openreg_hypotenuse);
 }

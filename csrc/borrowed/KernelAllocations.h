@@ -9,13 +9,13 @@
 // allocator by one that can also hand out device memory.
 namespace c10::openreg {
 
-// While an object of this class lives, the calling thread's CPU allocations come from `device`: the outputs and
-// temporaries of a kernel that runs on the device are the device's memory, counted and limited as such. With index -1
-// the CPU allocates as usual.
+// While an object of this class lives, the calling thread's CPU allocations come from `device`. So the outputs and
+// temporaries of a kernel that runs on the device count as device memory, and the device's capacity limits them. If
+// `device` is -1, the CPU allocates as usual.
 //
-// `only_writes`: the kernel writes its arguments only (in-place, out=), so all its allocations are temporaries. CUDA's
-// kernel keeps most of these in registers. Therefore a temporary for which the device has no room is host memory, and
-// no error.
+// `only_writes`: all results of the kernel are arguments (in-place, out=), so all its allocations are temporaries.
+// CUDA's kernel keeps most such temporaries in registers, and needs no memory for them. Therefore a temporary that does
+// not fit on the device is allocated on the host, and is no error.
 class OPENREG_API KernelAllocations {
  public:
   explicit KernelAllocations(DeviceIndex device, bool only_writes = false);
@@ -31,13 +31,13 @@ class OPENREG_API KernelAllocations {
 // Memory for a result of a kernel that runs later.
 struct ReservedMemory {
   StorageImpl* storage; // a CPU twin
-  size_t position;      // how many allocations of the same size the kernel makes before that of the result
+  size_t position;      // how many allocations of the same size the kernel makes before it allocates the result
 };
 
-// While an object of this class lives, the allocations at the reserved positions get the reserved memory, and all
-// others are temporaries. The class serves queued kernels, whose results got device memory at the launch. A queued
-// kernel must not take memory that the allocator counts as free: kernels that were queued before the free may still use
-// that memory.
+// While an object of this class lives, an allocation at a reserved position gets the reserved memory. Every other
+// allocation is a temporary. The class serves queued kernels: their results got device memory at the launch. A queued
+// kernel must not take memory that the allocator counts as free, because kernels that were queued before the memory was
+// freed may still use it.
 class OPENREG_API ReservedAllocations {
  public:
   explicit ReservedAllocations(ArrayRef<ReservedMemory> reserved);

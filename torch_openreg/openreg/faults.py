@@ -3,24 +3,25 @@
 ::
 
     with torch.openreg.faults.inject("malloc:3=oom"):
-        train()  # its third tensor on the device gets "out of memory"
+        train()  # the allocation of its third tensor on the device raises torch.OutOfMemoryError
 
 A program of faults is a list, separated by semicolons, of ``[rankN@][deviceN@]POINT[:WHICH]EFFECT``:
 
 - ``rankN@`` limits the fault to the process whose variable RANK is N, and ``deviceN@`` to one device.
 - POINT is the kind of call: ``malloc`` (a tensor's memory is allocated), ``segment`` (the caching allocator asks the
-  device for memory), ``pinned`` (pinned memory is allocated), ``launch`` (a kernel is launched), ``kernel``, ``copy``,
-  ``memset`` (they run), ``stream`` and ``event`` (they are created), ``ipc`` (memory of another process is opened),
-  ``start`` (the device starts), ``message`` (a collective, a send or a recv of torch.distributed), or ``*`` (every
-  kernel, copy and memset runs).
+  device for memory), ``pinned`` (pinned memory is allocated), ``launch`` (a kernel is launched), ``kernel`` (a kernel
+  runs), ``copy`` (a copy runs), ``memset`` (a memset runs), ``*`` (a kernel, a copy or a memset runs), ``stream`` (a
+  stream is created), ``event`` (an event is created), ``ipc`` (memory of another process is opened), ``start`` (the
+  device starts), or ``message`` (a collective, a send or a recv of torch.distributed).
 - WHICH selects calls, counted from the injection on: ``3`` (the third call), ``3-5``, ``3+`` (the third and all later
   calls), ``>64M`` (calls for more than 64 MiB), ``p0.1`` (each call with the probability 0.1; the part ``seed=7``
   before the fault chooses another sequence), ``*`` (all calls, the default).
 - EFFECT is what happens. The errors are ``=oom``, ``=illegal`` (an illegal memory access), ``=assert``, ``=failure``,
-  ``=ecc``, ``=busy``, ``=driver``, ``=nodevice``. With ``!`` the error stays for the process, as CUDA's sticky errors
-  do. ``=lost``: every later call for that device fails, until the fault is removed. ``=flip``: one copied bit is
-  wrong. ``=drop``: a message is never sent, and its sender is not told. ``=kill``: the process ends with SIGKILL.
-  ``~2ms``: the call is late by this time. ``x2.5``: the call is slower by this factor.
+  ``=ecc``, ``=busy``, ``=driver``, ``=nodevice``. With a ``!``, as in ``=illegal!``, every later call of the process
+  fails too, as after a sticky error of CUDA. ``=lost``: every later call for that device fails, until the fault is
+  removed. ``=flip``: one copied bit is wrong. ``=drop``: a message is never sent, and its sender is not told.
+  ``=kill``: the process ends with SIGKILL. ``~2ms``: the call begins 2 ms late. ``x2.5``: the call takes 2.5 times as
+  long.
 
 A queued kernel or copy fails as on CUDA: a later call that waits for it raises the error. ``OPENREG_FAULTS`` injects
 faults for the whole process. In a program with one thread, the same faults happen in every run.
@@ -53,7 +54,7 @@ class FaultWarning(UserWarning):
 
 
 class Count(NamedTuple):
-    """The counts of a fault: its ``text``, the calls that matched (``seen``), the calls that it changed (``fired``)."""
+    """How many calls matched the fault with this ``text`` (``seen``), and how many calls it changed (``fired``)."""
 
     text: str
     seen: int
@@ -63,11 +64,11 @@ class Count(NamedTuple):
 class inject(contextlib.ContextDecorator):
     """Injects the faults of ``program`` until the end of a block, or during each call of a decorated function.
 
-    The calls of all threads count, and can get a fault. Raises ValueError for a program that cannot be read; the
-    message names the closest words. The end of the block waits for all devices, so that the faults of queued work
-    happen in the block. If a fault made queued work fail and no call has raised this failure, the end of the block
-    raises it. The end of the block warns with FaultWarning for each fault that never happened; the warning names the
-    line that calls ``inject``.
+    The calls of all threads are counted, and a fault can change any of them. Raises ValueError for a program that
+    cannot be read; the message names the closest words. The end of the block waits for all devices, so that the
+    faults of queued work happen in the block. If a fault made queued work fail and no call has raised this failure,
+    the end of the block raises it. The end of the block warns with FaultWarning for each fault that never happened;
+    the warning names the line that calls ``inject``.
 
     Raises TypeError for a decorated generator function or ``async def``, whose body runs after the call, and for a
     decorated class, whose methods run after the call.
@@ -100,7 +101,10 @@ class inject(contextlib.ContextDecorator):
 
     @property
     def counts(self) -> list[Count]:
-        """A Count for each fault, in the order of the program. After the block: those at its end. Does not wait."""
+        """A Count for each fault, in the order of the program. Does not wait for queued work.
+
+        The counts do not change after the end of the block.
+        """
         if self._handles and not _C._isInBadFork():
             faults = zip(self._faults, self._handles, strict=True)
             self._counts = [Count(fault.text, *_C._count_fault(handle)) for fault, handle in faults]
@@ -127,7 +131,7 @@ class inject(contextlib.ContextDecorator):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        if _C._isInBadFork():  # a child that was forked in the block has no device, and the faults are its parent's
+        if _C._isInBadFork():  # a child forked in the block: it has no device, and the faults belong to its parent
             self._handles.clear()
             return
         failure = self._wait()
@@ -145,7 +149,11 @@ class inject(contextlib.ContextDecorator):
                 warnings.warn_explicit(text, FaultWarning, *self._place)
 
     def _wait(self) -> BaseException | None:
-        """Waits for all devices. Returns a failure that no call has raised, except that of a device that stays lost."""
+        """Waits for all devices. Returns the first failure that no call has raised yet.
+
+        Returns None if a fault of the program is ``=lost`` or has a ``!``. Every wait fails after such a fault, so a
+        failed wait says nothing new.
+        """
         if not (torch.accelerator.is_available() and _is_started()):
             return None
         first: BaseException | None = None
@@ -158,7 +166,7 @@ class inject(contextlib.ContextDecorator):
 
 
 def _caller() -> tuple[str, int, str]:
-    """The file, the line and the module of the innermost call that is not of this package or its pytest plugin."""
+    """The file, the line and the module of the innermost caller outside of this package and its pytest plugin."""
     frame = sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__")).startswith("torch_openreg"):
         frame = frame.f_back

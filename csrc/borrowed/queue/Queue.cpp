@@ -14,8 +14,9 @@
 namespace at::openreg {
 namespace {
 
-// Returns false if the meta kernel throws or warns (an output would be resized). Such a call is not queued, because the
-// CPU kernel would warn on the device's thread, where no program catches the warning.
+// Returns false if the meta kernel throws or warns (for example, that an output is resized). Such a call is not queued:
+// the CPU kernel runs on the calling thread, and throws or warns there. No program catches a warning of the device's
+// thread.
 bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   struct Refusal final : c10::WarningHandler {
     void process(const c10::Warning& warning) override {
@@ -40,7 +41,7 @@ const bool registered = [] {
 } // namespace
 
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack) {
-  const QueueRule rule = queue_rule_of(op); // a copy: the table may grow below
+  const QueueRule rule = queue_rule_of(op); // a copy: a nested call may add a rule, and the table then moves all rules
   if (rule.results == QueueRule::Results::Unknown || device < 0 ||
       (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && alerts(op))) {
     return false;
@@ -81,7 +82,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel));
   size_t written = 0;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (schema.returns()[i].alias_info()) { // the result is the next argument that is written
+    if (schema.returns()[i].alias_info()) { // this result is an argument: the next one that `op` writes
       while (!(arguments[written].alias_info() && arguments[written].alias_info()->isWrite())) {
         ++written;
       }
@@ -89,7 +90,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
       continue;
     }
     Tensor meta = std::move(results[i]).toTensor();
-    if (!meta.defined()) { // a gradient that is not asked for
+    if (!meta.defined()) { // a gradient that the caller did not ask for
       kernel->add_result();
       results[i] = std::move(meta);
       continue;

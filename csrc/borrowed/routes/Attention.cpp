@@ -13,15 +13,16 @@
 namespace at::openreg {
 namespace {
 
-// `tensor` with the strides of at::empty_like(like), which PyTorch's meta kernels promise to compiled programs.
+// Returns `tensor` with the strides of at::empty_like(like). PyTorch's meta kernels give these strides, and a compiled
+// program relies on them.
 Tensor with_strides_of(const Tensor& tensor, const Tensor& like) {
   return tensor.strides() == like.strides() ? tensor : at::empty_like(like, tensor.options()).copy_(tensor);
 }
 
 bool can_compute(const sdp::sdp_params& params) {
   const Tensor& query = params.query;
-  // The conditions of the CPU's flash kernel (sdp_utils_cpp.cpp), in its order. The kernel computes no gradient of the
-  // mask.
+  // The conditions of the CPU's flash kernel, in the order of PyTorch's sdp_utils_cpp.cpp. The last condition is there
+  // because the kernel computes no gradient of the mask.
   const std::array kTypes{kFloat, kDouble, kBFloat16, kHalf};
   return sdp::check_nested_tensor(params, false) && sdp::check_for_dropout(params, false) &&
          sdp::check_tensor_shapes(params, false) &&
@@ -65,8 +66,9 @@ _scaled_dot_product_fused_attention_overrideable(
   TORCH_CHECK(!return_debug_mask, "return_debug_mask is not supported by the openreg device.");
   auto [out, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
-  // The strides and devices are those of PyTorch's meta kernel, on which compiled programs rely. The seed and the
-  // offset of the generator serve kernels with dropout: this kernel has no dropout, so nobody reads them.
+  // The results have the strides and devices that PyTorch's meta kernel gives, because compiled programs rely on both.
+  // The two empty results are the seed and the offset of the generator. Only a kernel with dropout needs them, and
+  // this kernel has no dropout.
   const TensorOptions unused = query.options().dtype(kLong);
   return {
       with_strides_of(out, query),
