@@ -44,7 +44,7 @@ def measure_copies(device: str, effort: Effort) -> Iterator[Row]:
 
 
 def measure_allocation(device: str, effort: Effort) -> Iterator[Row]:
-    """`torch.empty` and its free against the CPU's time for 1 KB. Then fills of 64 MB: used memory, and new memory."""
+    """Allocating and freeing, against the CPU's time for 1 KB. Then filling 64 MB of used memory, and of new memory."""
 
     def side(size: int, place: str, statement: str = "empty(size, dtype=kind, device=device)") -> Side:
         names = {"empty": torch.empty, "size": size, "kind": torch.uint8, "device": torch.device(place)}
