@@ -23,7 +23,7 @@ from benchmarks.report import Row, print_table, ratio
 
 
 class Benchmark:
-    """The options of a run, and a method for each section, which measures it with a number of threads."""
+    """The options of a run, and the methods that measure the sections with a given number of threads."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.device: str = args.device
@@ -39,7 +39,7 @@ class Benchmark:
         execution: str = "inline",
         path: str = "",
     ) -> Any:
-        """The result of a job, which a new process runs. ``path``: a folder in which it also finds distributions."""
+        """The result of a job that a new process runs. ``path``: a folder with more distributions for that process."""
         command = [sys.executable, "-m", "benchmarks.worker", job, "--device", device or self.device]
         command += ["--threads", str(threads)] + ["--quick"] * self.quick
         environment = {
@@ -48,13 +48,13 @@ class Benchmark:
             "OPENREG_EXECUTION": execution,
             "PYTHONPATH": os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")])),
         }
-        # Where `-m benchmarks.worker` finds this package.
+        # The folder in which `-m benchmarks.worker` finds this package.
         folder = Path(__file__).parents[1]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder, check=True)
         return json.loads(done.stdout)
 
     def interleaved(self, job: str, threads: int) -> list[Row]:
-        """A job that measures both devices in one process, by turns."""
+        """The rows of a job that measures both devices in one process, by turns."""
         return [Row(**row) for row in self.worker(job, threads)]
 
     def training(self, threads: int, execution: str = "inline") -> list[Row]:
@@ -98,7 +98,10 @@ class Benchmark:
         return rows
 
     def imports(self, threads: int) -> list[Row]:
-        """The time of `import torch` here, and where many distributions are installed, because each is looked at."""
+        """How much longer `import torch` takes with the package, here and with many more installed distributions.
+
+        `import torch` looks at each installed distribution.
+        """
         more = 100
         with tempfile.TemporaryDirectory() as folder:
             for number in range(more):
@@ -131,7 +134,7 @@ class Benchmark:
 
 
 class Section(NamedTuple):
-    """`reference`: the name of the ratios' divisor. `each`: measured for each number of threads, or only the most."""
+    """`reference`: the name of the ratios' divisor. `each`: False if only the largest number of threads is measured."""
 
     title: str
     reference: str

@@ -15,7 +15,7 @@ STEPS = ("MLP", "transformer", "tiny MLP", "convolution, 64 MB activations")
 
 
 def measure(device: str, quick: bool) -> dict[str, float]:
-    """Seconds by name. The cache is empty. ``quick``: only one model, because each model is compiled."""
+    """Seconds by name, with an empty cache of compiled code. ``quick``: only one model, to save compilations."""
     from torch._inductor.utils import fresh_cache
 
     with tempfile.TemporaryDirectory() as folder, fresh_cache(dir=folder):
@@ -31,7 +31,7 @@ def measure(device: str, quick: bool) -> dict[str, float]:
 
 
 def seconds_a_call(device: str) -> float:
-    """The seconds of one call of a C++ kernel, by the Python code of its graph."""
+    """The seconds of one call of a C++ kernel from Python, as the generated code of a graph calls it."""
     from torch._inductor.codecache import PyCodeCache
 
     x, result = torch.ones(16, device=device), torch.empty(16, device=device)

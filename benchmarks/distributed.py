@@ -33,7 +33,7 @@ def _operations(device: torch.device, size: int, group: Any) -> dict[str, Callab
     right, left = (dist.get_rank() + 1) % world, (dist.get_rank() - 1) % world
 
     def ping_pong() -> None:
-        """Ranks 0 and 1: there and back."""
+        """Rank 0 sends to rank 1, and rank 1 sends back. Other ranks do nothing."""
         if dist.get_rank() == 0:
             dist.send(x, 1, group=group)
             dist.recv(x, 1, group=group)
@@ -76,7 +76,7 @@ def _measure(rank: int, world: int, port: int, results: Any, hosts: int, operato
         for operator in operators or kinds["cpu"]:
             times: dict[str, list[float]] = {kind: [] for kind in kinds}
             for repeat in range(REPEATS[name] + 3):
-                for kind, operations in kinds.items():  # by turns, so that other load of the machine affects all
+                for kind, operations in kinds.items():  # by turns, so that other load of the machine slows all
                     dist.barrier(device_ids=[0])
                     begin = time.perf_counter()
                     operations[operator]()
@@ -109,7 +109,10 @@ def _grow(rank: int, world: int, port: int, results: Any) -> None:
 
 
 def _train(rank: int, world: int, port: int, results: Any) -> None:
-    """Steps of DDP, with a batch of the same size on every rank, beside what they consist of."""
+    """Measures a step of DDP, and its two parts alone: the computation, and the all_reduce of the gradients.
+
+    Every rank has a batch of the same size.
+    """
     _enter(rank, world, port)
     device = torch.device("openreg", rank % torch.accelerator.device_count())
     torch.accelerator.set_device_index(device.index)
@@ -132,7 +135,7 @@ def _train(rank: int, world: int, port: int, results: Any) -> None:
 
     parts: dict[str, Callable[[], None]] = {"step": step, "compute": compute, "communicate": communicate}
     times: dict[str, list[float]] = {name: [] for name in parts}
-    openreg.execution_mode("async")  # a collective overlaps with kernels only where the host does not wait for it
+    openreg.execution_mode("async")  # a collective overlaps with kernels only if the host does not wait for it
     for repeat in range(23):
         for name, part in parts.items():
             model.zero_grad()
@@ -151,7 +154,7 @@ def _train(rank: int, world: int, port: int, results: Any) -> None:
 def _descriptors() -> list[str]:
     links = []
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the folder's own
+        with contextlib.suppress(OSError):  # the folder's own descriptor, closed since
             links.append(os.readlink(f"/proc/self/fd/{name}"))
     return links
 

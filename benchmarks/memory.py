@@ -19,10 +19,10 @@ KB, MB = 1 << 10, 1 << 20
 def measure_copies(device: str, effort: Effort) -> Iterator[Row]:
     """Blocking copies between host and device against C's memcpy, and at 4 KB against the CPU's own `copy_`.
 
-    At 4 KB both times are mostly that of PyTorch's call, which memcpy does not need.
+    At 4 KB both times are mostly the cost of calling a PyTorch operator. memcpy does not have this cost.
     """
     for label, size in (("4 KB", 4 * KB), ("1 MB", MB), ("256 MB", 256 * MB)):
-        # Written once before, so that the first access to a page is not timed.
+        # The tensors are written once before, so that the first access to a page is not timed.
         host, other = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
         pinned = host.clone() if device == "cpu" else host.pin_memory()
         there, peer = (torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2))
@@ -44,7 +44,7 @@ def measure_copies(device: str, effort: Effort) -> Iterator[Row]:
 
 
 def measure_allocation(device: str, effort: Effort) -> Iterator[Row]:
-    """`torch.empty` and its free against the CPU's time for 1 KB; filling 64 MB of memory, used before and new."""
+    """Allocating and freeing, against the CPU's time for 1 KB. Then filling 64 MB of used memory, and of new memory."""
 
     def side(size: int, place: str, statement: str = "empty(size, dtype=kind, device=device)") -> Side:
         names = {"empty": torch.empty, "size": size, "kind": torch.uint8, "device": torch.device(place)}

@@ -108,7 +108,7 @@ SIZES = {
 
 
 def operands(size: str, device: str) -> dict[str, Any]:
-    """The names in the statements. The values are the same on every device, all between 0.5 and 1.5."""
+    """The names in the statements, with their values. Random values are from 0.5 to 1.5, and equal on all devices."""
     shapes = SIZES[size]
     elements = shapes["elements"]
     assert isinstance(elements, int)

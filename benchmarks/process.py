@@ -35,7 +35,7 @@ def cpu_forward_around_training(device: str, effort: Effort) -> tuple[float, flo
 
 
 def idle(device: str, seconds: float) -> dict[str, float]:
-    """The threads of the process after its first operators and after training, and the CPU time of the idle process.
+    """The number of threads after the first operators and after training, and the CPU time of the idle process.
 
     The CPU time is in milliseconds for each second.
     """

@@ -1,6 +1,7 @@
 """The targets of the benchmark, in one table, so that a tighter target is one changed number.
 
-A ratio is at most the device's time divided by the reference's time. Other units are in the name.
+A target is the largest value that meets it. Most targets are ratios: the device's time divided by the reference's time.
+The name of any other target ends with its unit.
 """
 
 OPERATOR_MEDIAN = {"16": {"elementwise": 0.92, "all": 1.0}, "1M": {"all": 1.02}}
@@ -14,7 +15,7 @@ ALLOCATION = 1.0
 ALLOCATE_FILL_FREE = 0.12
 COLD_FILL = 1.0
 EVENT_RECORD_US = 1.0
-# The additional time of a launch on a stream for the host, compared with running a kernel of 16 elements itself.
+# How much longer the host takes to queue a kernel of 16 elements on a stream than to run the kernel itself.
 LAUNCH_US = 3.0
 SYNCHRONIZE_US = 1.0
 IMPORT_MS = 15.0

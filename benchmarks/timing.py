@@ -59,7 +59,7 @@ def alternate(sides: Sequence[Side], effort: Effort) -> tuple[float, float]:
         took = reference.seconds(number)
     times: tuple[list[float], list[float]] = ([], [])
     for turn in range(effort.turns):
-        # The first side changes, because it finds the caches as the other side has left them.
+        # The sides take turns at being first, because the first side finds the caches as the other side has left them.
         for side in (0, 1) if turn % 2 else (1, 0):
             times[side].append(sides[side].seconds(number))
     return statistics.median(times[0]), statistics.median(times[1])

@@ -221,7 +221,7 @@ def main(arguments: list[str] | None = None) -> int:
         last = missing and f"There is no device of the type {options.device!r} in this environment: {missing}"
         run(waiting, settings, on_result, jobs=options.jobs, timeout=options.timeout)
     except WorkerDied as died:
-        # Every check would have this result, after as many seconds. --resume does not keep it.
+        # Every check would give this result, and would take as long. The file of --resume does not get the result.
         last = f"No check was run, because the first use of the device {died}"
         records |= {name: {"name": name, "result": died.args[0], "detail": died.args[1]} for name in waiting}
     except KeyboardInterrupt:

@@ -30,7 +30,7 @@ def _ints(device: Any, limit: int, *size: int) -> Tensor:
 
 
 def _call(operator: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Make:
-    """Calls ``operator`` with 8 ones, 4096 indices below 8, and 4096 numbers, so many numbers go to each place."""
+    """Calls ``operator`` with 8 ones, 4096 indices below 8, and 4096 numbers. About 512 numbers go to each place."""
 
     def make(device: str) -> Program:
         index, values = _ints(device, 8, 4096), _floats(device, 4096)

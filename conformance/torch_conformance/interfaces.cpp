@@ -127,7 +127,8 @@ int64_t stubs_enabled() {
   return answer([] { return torch::profiler::impl::privateuse1Stubs()->enabled(); });
 }
 
-// For how many devices onEachDevice() calls its argument, in the order of their indices, while the device is current.
+// The number of devices for which onEachDevice() calls its argument in the order of the indices, with that device as
+// the current device.
 int64_t stubs_devices() {
   return answer([] {
     int64_t devices = 0;

@@ -96,7 +96,10 @@ def _call(op: Any, places: Iterable[str], device: str, dtype: torch.dtype) -> st
 
 
 def _outcomes(name: str, device: str) -> dict[str, str] | None:
-    """The error, or the empty string, for each placement of the tensors; None if no call of ``name`` works."""
+    """The error, or the empty string, for each placement of the tensors.
+
+    None if ``name`` has fewer than two tensors, or if no call of it works with all tensors on one device.
+    """
     base, _, overload = name.partition(".")
     try:
         op = getattr(getattr(torch.ops.aten, base), overload or "default")

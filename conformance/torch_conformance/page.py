@@ -89,7 +89,7 @@ def _row(check: dict[str, Any]) -> str:
 
 
 def page(summary: dict[str, Any]) -> str:
-    """The whole page. Of a level with more than 2,000 checks, only the bad ones are listed."""
+    """The whole page. If a level has more than 2,000 checks, only its bad checks are listed."""
     parts = []
     for level in summary["levels"]:
         here = [check for check in summary["checks"] if check["level"] == level["level"]]

@@ -45,7 +45,7 @@ class NotOffered(Exception):
     """The backend does not have an optional ability that a check needs. The message names the ability."""
 
 
-# How error messages say that the device has no kernel for an operator or a dtype.
+# The phrases with which error messages say that the device has no kernel for an operator or a dtype.
 _ABSENT = re.compile(
     r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
 )

@@ -15,7 +15,7 @@ from .registry import LEVELS, all_checks, level_of
 from .runner import BAD, RESULTS, Record
 
 VERSION = "0.1.0"
-_IN_FULL = 12  # the text explains so many failures; of the others it gives only the names
+_IN_FULL = 12  # the text explains this number of failures, and gives only the names of the others
 
 # What a case of a sweep proves, why it matters, where PyTorch defines it, and the chapter: a case has no docstring.
 _SWEPT = {
@@ -137,7 +137,7 @@ def read_baseline(path: Path) -> dict[str, str]:
 
 
 def counted(checks: int) -> str:
-    """The beginning of a sentence about so many checks."""
+    """The beginning of a sentence about a number of checks, such as "3 checks are"."""
     return f"{checks or 'No'} check{'s are' if checks > 1 else ' is'}"
 
 

@@ -73,7 +73,7 @@ class Worker:
             raise WorkerDied("crashed", self._last_words()) from None
         end = time.monotonic() + timeout
         while not select.select([self._process.stdout], [], [], 1)[0]:
-            if self._process.poll() is not None:  # and a process that a check has forked holds the pipe
+            if self._process.poll() is not None:  # a process that it forked may hold the pipe open
                 raise WorkerDied("crashed", self._last_words())
             if time.monotonic() > end:
                 self.stop()
@@ -102,7 +102,7 @@ class Worker:
 
 
 def ask_once(settings: Record, request: Record, **environment: str) -> Any:
-    """The answer of a new worker to one request. Raises WorkerDied if there is none."""
+    """The answer of a new worker to one request. Raises WorkerDied if the worker gives none."""
     worker = Worker(settings, **environment)
     try:
         return worker.ask(request, 300)
@@ -190,8 +190,8 @@ def run(
 class Results:
     """A file of records, with one JSON object on each line. Each result is appended when it arrives.
 
-    A later run with the same header continues the file. Raises ValueError for a file with another header, whose results
-    may have taken hours, and for a file that is not made of JSON lines.
+    A later run with the same header continues the file. A file with another header raises ValueError and is kept,
+    because its results may have taken hours. A file that is not made of JSON lines raises ValueError, too.
     """
 
     def __init__(self, path: Path, header: Record) -> None:

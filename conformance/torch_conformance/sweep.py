@@ -248,7 +248,7 @@ def _compare(actual: Any, expected: Any, device: str, values: bool = True, **tol
     assert len(got) == len(wanted), f"{len(got)} tensors, the CPU gives {len(wanted)}"
     for a, e in zip(got, wanted, strict=True):
         if e.numel() == 0 and values:
-            continue  # the CPU gives no elements for a result that nothing needs, such as the statistics of a norm
+            continue  # the CPU leaves a result empty that nothing needs, such as the statistics of a norm
         assert a.shape == e.shape, f"shape {tuple(a.shape)}, the CPU's {tuple(e.shape)}"
         assert a.dtype == e.dtype, f"dtype {a.dtype}, the CPU's {e.dtype}"
         assert e.device.type != "cpu" or torch.device(device).type in (a.device.type, "cpu"), f"a result on {a.device}"

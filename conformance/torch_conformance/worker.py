@@ -23,7 +23,7 @@ def _message(error: BaseException) -> str:
 
 
 def _first_lines(error: BaseException | None) -> str:
-    """The first line of an error and of each cause. PyTorch's error about a backend does not repeat the backend's."""
+    """The first line of an error and of each cause, because PyTorch's error does not repeat the backend's error."""
     found = []
     while error is not None:
         found.append(_message(error).splitlines()[0])

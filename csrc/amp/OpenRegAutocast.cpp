@@ -52,8 +52,8 @@ void register_lists(torch::Library& m) {
 }
 // LITERALINCLUDE END: AMP LISTS
 
-// Registered when the device starts, and not by TORCH_LIBRARY_IMPL at `import torch`. The registration takes 3 ms, and
-// only device tensors need it.
+// These kernels are registered when the device starts, and not by TORCH_LIBRARY_IMPL at `import torch`. The
+// registration takes 3 ms, and only device tensors need it.
 const bool at_start = [] {
   c10::openreg::on_start([] {
     using torch::Library;

@@ -16,8 +16,9 @@ thread_local DeviceIndex computing_device = kHost;
 thread_local bool only_writes = false;
 thread_local ReservedAllocations* reserved = nullptr;
 
-// Is PyTorch's CPU allocator from the first kernel on. Kernels also call raw_allocate() and raw_deallocate(). The
-// latter gets only an address, so the deleter finds out from the address whether it frees host memory or device memory.
+// PyTorch's CPU allocator is this class from the first kernel on. Kernels also call raw_allocate() and
+// raw_deallocate(). raw_deallocate() gets only an address, so the deleter finds out from the address whether it frees
+// host memory or device memory.
 class CpuAllocator : public c10::Allocator {
  public:
   DataPtr allocate(size_t size) override {

@@ -15,8 +15,8 @@
 //
 // Rule: for type promotion, TensorIterator makes converted temporaries only on the CPU. On other devices it expects
 // kernels that convert while they read. So a call takes the route of CpuKernel.h in these cases: the operands have
-// several dtypes, their dtype is computed in another dtype, or the call is unusual, such as one with a CPU tensor that
-// is no Python number.
+// several dtypes, the operator computes them in another dtype, or the call is unusual, such as a call with a CPU tensor
+// that is no Python number.
 namespace at::openreg {
 
 // LITERALINCLUDE START: STRUCTURED BODY

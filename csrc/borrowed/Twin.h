@@ -7,13 +7,13 @@
 
 #include "../runtime/OpenRegStorage.h"
 
-// The storage class of device tensors while PyTorch's CPU kernels compute on their memory.
+// The storage class of device tensors, as long as the backend borrows PyTorch's CPU kernels.
 //
 // Rule: tensors carry addresses of the device window, which the host cannot touch, and kernels need the kernel window.
 // A storage therefore keeps a *twin*: a CPU storage over the same bytes through the kernel window. The twin is made at
 // first use and kept. It does not own the bytes. A queued kernel may use the twin after the storage is gone, because
 // freed memory is reused in stream order. Storages that PyTorch's own factories make (at::detail::empty_generic) are
-// plain ones, and get a twin for each use.
+// plain StorageImpls, and get a new twin for each use.
 namespace c10::openreg {
 
 // Whether `storage` shares its memory until it is written.

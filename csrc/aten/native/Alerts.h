@@ -16,8 +16,8 @@ namespace at::openreg {
 // The operators in the table, with their overloads: "aten::cumsum.out".
 const std::vector<std::string>& alerting_operators();
 
-// Sets whether the operators raise at all. By default they raise. A device model whose accelerator does not raise
-// switches it off.
+// Sets whether the operators raise at all. By default they raise. A device model calls set_alerts(false) if its
+// accelerator does not raise.
 OPENREG_API void set_alerts(bool raised);
 
 // Whether `op` may raise in a deterministic program. Such an operator is not queued, so that its call raises the error.

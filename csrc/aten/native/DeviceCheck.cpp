@@ -8,7 +8,8 @@ namespace at::openreg {
 
 void DeviceCheck::check_mixed() const {
   traits_.rule.check(traits_.rule, operands_);
-  for (const Operand& each : operands_) { // accepted on another device: CUDA would wait for the operand's value
+  // The rule has accepted the mix. CUDA would now wait for the value of an operand on another device.
+  for (const Operand& each : operands_) {
     if (is_elsewhere(each)) {
       OPENREG_CHECK(orStreamSynchronize(c10::openreg::current_stream_handle(each.tensor->device().index())));
     }

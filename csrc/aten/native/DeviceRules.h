@@ -6,7 +6,7 @@
 #include <string>
 
 // Which mixes of devices an operator accepts among its tensors. The rules are CUDA's, and the errors are PyTorch's. A
-// program that passes here must pass on CUDA, and a program that CUDA refuses must be refused here.
+// program that passes here must pass on CUDA, and a program that passes on CUDA must pass here.
 namespace at::openreg {
 
 // A tensor among an operator's arguments.

@@ -20,8 +20,8 @@ enum class FallbackMode : uint8_t { Silent, Warn, Error };
 
 struct FallbackPolicy {
   FallbackMode mode = FallbackMode::Silent;
-  // Glob patterns such as "aten::sort.stable", "sort" or "_foreach_*". An operator that matches one causes no warning
-  // and no error.
+  // Glob patterns such as "aten::sort.stable", "sort" or "_foreach_*". An operator that matches a pattern causes no
+  // warning and no error.
   std::vector<std::string> allowed;
 };
 

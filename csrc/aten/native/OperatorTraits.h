@@ -37,7 +37,7 @@ bool is_written(const OperatorTraits& traits, const c10::Argument& argument, boo
 // schema.
 const OperatorTraits& traits_of(const c10::FunctionSchema& schema);
 
-// Calls `fn` with the traits of every operator that was asked for.
+// Calls `fn` with the traits of every operator for which traits_of() was called.
 void for_each_traits(const std::function<void(const OperatorTraits&)>& fn);
 
 // ---- The same for an operator that is known at compile time, such as at::_ops::add_Tensor

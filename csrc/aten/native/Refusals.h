@@ -18,7 +18,8 @@ namespace at::openreg {
 
 enum class RefusalError : uint8_t { NotImplemented, Runtime, Type, Value };
 
-// A condition on a second argument: it is a tensor of one of the dtypes, or one of the texts. No argument: no condition.
+// A condition on a second argument. It holds for a tensor of one of the dtypes, and for a string that is one of the
+// texts. If `argument` is empty, there is no condition.
 struct Condition {
   std::string argument;
   std::vector<ScalarType> dtypes;

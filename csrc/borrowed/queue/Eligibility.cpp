@@ -39,7 +39,7 @@ QueueRule find_rule(const c10::OperatorHandle& op) {
 }
 // LITERALINCLUDE END: QUEUE ELIGIBILITY
 
-// The rules, by schema. Only PyTorch's own operators have one, and their schemas exist until the process ends.
+// The rules, by schema. Only PyTorch's own operators have a rule, and their schemas exist until the process ends.
 thread_local constinit c10::openreg::ThreadOwned<ska::flat_hash_map<const c10::FunctionSchema*, QueueRule>> known_rules;
 
 } // namespace

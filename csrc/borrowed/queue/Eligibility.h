@@ -4,7 +4,7 @@
 
 #include <limits>
 
-// Which operators can be queued: those whose results are known without running them.
+// Which operators can be queued: those whose result tensors can be made before the kernel runs.
 namespace at::openreg {
 
 struct QueueRule {

@@ -197,7 +197,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
 
 Tensor dot(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.dim() == 1 && other.dim() == 1 && self.sizes() == other.sizes() && self.dtype() == other.dtype());
-  TORCH_CHECK(!self.is_conj() && !other.is_conj()); // gives a result that is lazily conjugated
+  TORCH_CHECK(!self.is_conj() && !other.is_conj()); // the kernel would return a lazily conjugated result
   return contiguous({}, self.scalar_type());
 }
 
