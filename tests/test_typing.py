@@ -45,7 +45,7 @@ def test_a_type_checker_knows_the_types_of_a_users_script(shared_environment: En
         lines.append(statement)
         expected.append(f"script.py:{len(lines)}: error: {error}")
     (tmp_path / "script.py").write_text("\n".join(lines) + "\n")
-    # The modules of torch and of this package are followed, and what a user's settings find in them is not reported.
+    # mypy reads the modules of torch and of this package, but reports no errors that --strict finds in them.
     options = ["--strict", "--follow-imports=silent", "--no-error-summary"]
     command = [sys.executable, "-m", "mypy", "--python-executable", shared_environment.python, *options, "script.py"]
     result = run(command, tmp_path, {})
