@@ -183,7 +183,7 @@ def test_a_small_backend_has_its_name_everywhere(kind: str, old: str, tmp_path: 
     assert (result.returncode, result.stderr) == (0, ""), result.stderr
     folder = tmp_path / "project"
     there = {path.relative_to(folder).as_posix() for path in files(folder)}
-    package = "src/torch_acme" if kind == "minimal" else "torch_acme"  # a package without C++ runs where it lies
+    package = "src/torch_acme" if kind == "minimal" else "torch_acme"  # a package without C++ needs no installation
     assert {"LICENSE", "UPSTREAM.md", "README.md", "pyproject.toml", f"{package}/__init__.py"} <= there
     for path in files(folder):
         assert old not in (path.read_text() + path.as_posix()).lower(), path

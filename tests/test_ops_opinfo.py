@@ -1,7 +1,7 @@
 """PyTorch's test databases on the device and on the CPU: operators and modules, forward and backward, optimizers, and
 what the databases leave out.
 
-The cases run in worker processes (see `sweep`), float32, or another dtype for operators without float32.
+The cases run in worker processes (see `sweep`). Their dtype is float32, or another for operators without float32.
 """
 
 from __future__ import annotations

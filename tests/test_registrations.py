@@ -1,4 +1,4 @@
-"""Every kind of registration, a section each: what is registered, and that it does what its kind is for.
+"""Each kind of registration has a section, which tests what is registered, and that it has the effect of its kind.
 
 A test here fails when the registration is removed: it looks at PyTorch's dispatch table, and at the behaviour.
 """

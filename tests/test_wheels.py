@@ -1,4 +1,4 @@
-"""The wheels of a release (release/wheels.py): several builds in one wheel, of which the loader takes the right one."""
+"""The wheels of a release (release/wheels.py): a wheel has several builds, and the loader takes one of them."""
 
 from __future__ import annotations
 
