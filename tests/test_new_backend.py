@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 from new_backend import archive, naming, parts, writing  # noqa: E402
 
-# A name that begins with a vowel, and one that does not and has two parts.
+# One name begins with a vowel. The other does not, and has two parts.
 NAMES = ("acme", "bolt_chip")
 ACKNOWLEDGEMENT = {
     "LICENSE": ["Copyright (c) 2026, torch_openreg developers"],
@@ -183,7 +183,7 @@ def test_a_small_backend_has_its_name_everywhere(kind: str, old: str, tmp_path: 
     assert (result.returncode, result.stderr) == (0, ""), result.stderr
     folder = tmp_path / "project"
     there = {path.relative_to(folder).as_posix() for path in files(folder)}
-    package = "src/torch_acme" if kind == "minimal" else "torch_acme"  # a package without C++ runs where it lies
+    package = "src/torch_acme" if kind == "minimal" else "torch_acme"  # a package without C++ needs no installation
     assert {"LICENSE", "UPSTREAM.md", "README.md", "pyproject.toml", f"{package}/__init__.py"} <= there
     for path in files(folder):
         assert old not in (path.read_text() + path.as_posix()).lower(), path
@@ -235,7 +235,7 @@ def test_a_name_that_cannot_be_taken_is_refused_with_the_reason(name: str, sente
 
 
 def test_pytorch_reads_no_digit_in_the_name_of_a_device() -> None:
-    # Why npu2 is refused: this is PyTorch's own limit.
+    # Because of this limit of PyTorch, the command refuses the name npu2.
     program = "import torch; torch.utils.rename_privateuse1_backend('npu2'); torch.device('npu2')"
     environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     result = subprocess.run(
@@ -254,7 +254,7 @@ def test_a_package_of_that_name_that_is_installed_is_refused(tmp_path: Path, mon
 
 
 def test_a_name_that_the_sources_use_for_something_else_is_refused(tmp_path: Path) -> None:
-    # "Openreg" in "OpenRegGuard" becomes "Device": PyTorch's DeviceGuard.
+    # "OpenRegGuard" would become "DeviceGuard", which is the name of a class of PyTorch.
     with pytest.raises(naming.BadName, match="^the sources use .*DeviceGuard.* for something else"):
         naming.full_table("device", ["OpenRegGuard DeviceGuard"])
 

@@ -1,7 +1,8 @@
 """Modules of torch.nn: outputs, gradients of inputs and parameters, and buffers are the CPU's.
 
-A module computes on the device what the same module with the same parameters computes on the CPU, bit for bit; the few
-for which the CPU takes a kernel the device does not (fused in another order) say so and are compared within tolerance.
+A module computes on the device, bit for bit, what the same module with the same parameters computes on the CPU. For
+some modules the CPU has a fused kernel, which adds in another order and which the device does not take. Their cases say
+``exact=False``, and their results are compared within tolerance.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ CASES: dict[str, Case] = {
         lambda: nn.Sequential(nn.Unfold(2, stride=2), nn.Fold((6, 6), 2, stride=2)), vectors(2, 3, 6, 6)
     ),
     # Recurrent
-    # (For a CPU input PyTorch multiplies the whole sequence by the input weights at once.)
+    # (Not exact: for a CPU input PyTorch multiplies the whole sequence by the input weights at once.)
     "RNN": Case(lambda: nn.RNN(5, 7, 2), vectors(4, 3, 5), exact=False),
     "RNN relu": Case(lambda: nn.RNN(5, 7, nonlinearity="relu", batch_first=True), vectors(3, 4, 5), exact=False),
     "LSTM": Case(lambda: nn.LSTM(5, 7, 2, bidirectional=True), vectors(4, 3, 5), exact=False),

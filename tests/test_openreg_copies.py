@@ -141,7 +141,7 @@ def test_overlapping_copies_are_right(device_memory: int) -> None:
 
 
 def test_memset_fills_device_and_pinned_memory_only(device_memory: int, pinned_memory: int, stream: int) -> None:
-    call("orMemset", device_memory, 0x1FF, PAGE)  # of the value only the low byte counts, as in CUDA
+    call("orMemset", device_memory, 0x1FF, PAGE)  # only the low byte of the value counts, as in CUDA
     assert download(device_memory, PAGE + 1) == b"\xff" * PAGE + b"\0"
     call("orMemsetAsync", pinned_memory + 1, 7, 3, stream)
     call("orStreamSynchronize", stream)

@@ -45,7 +45,7 @@ def test_device_properties_describe_the_device() -> None:
     call("orGetDeviceProperties", ctypes.byref(properties), 0)
     assert properties.name == b"OpenReg simulated accelerator"
     assert properties.totalGlobalMem == memory_info()[1]
-    # An A100's: CUDA's programming guide, technical specifications for compute capability 8.0.
+    # The numbers of an A100: CUDA's programming guide, technical specifications for compute capability 8.0.
     assert (properties.major, properties.minor, properties.multiProcessorCount) == (8, 0, 108)
     assert (properties.warpSize, properties.maxThreadsPerBlock) == (32, 1024)
     assert (properties.maxThreadsPerMultiProcessor, properties.regsPerMultiprocessor) == (2048, 65536)

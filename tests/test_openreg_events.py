@@ -84,7 +84,7 @@ def test_a_wait_is_for_the_record_at_the_time_of_the_call(mode: str, stream: int
     record(event, stream)
     with Gate(stream):
         wait_event(other, event)
-        record(event, stream)  # pending, and none of the other stream's business
+        record(event, stream)  # pending, but the other stream does not wait for this record
         seen: list[int] = []
         launch(other, lambda: seen.append(1))
         synchronize(other)

@@ -208,7 +208,7 @@ def test_bad_arguments_are_refused(shared: tuple[int, bytes]) -> None:
     assert download(pointer, 6) == b"parent"
 
 
-# What a handle holds: third_party/openreg/csrc/ipc.cpp.
+# The content of a handle: the struct IpcHandle in third_party/openreg/csrc/ipc.h.
 HANDLE = struct.Struct("<8siiQQQ")
 
 
@@ -266,7 +266,7 @@ def test_a_forged_or_damaged_handle_opens_nothing(shared: tuple[int, bytes], tmp
 
 
 def test_nobody_can_change_the_size_of_shared_memory(shared: tuple[int, bytes]) -> None:
-    """What is mapped and then cut ends the process that reads it with SIGBUS."""
+    """If mapped memory were cut, SIGBUS would end the process that reads it."""
     _, process, fd, *_ = HANDLE.unpack_from(shared[1])
     with open(f"/proc/{process}/fd/{fd}", "r+b") as memory:
         for size in (0, 4 * MIB):
@@ -307,7 +307,7 @@ def test_a_forked_child_can_neither_make_nor_open_a_handle(shared: tuple[int, by
 
 
 def test_memory_is_moved_while_other_threads_write_to_it() -> None:
-    # Python's faulthandler, which pytest enables, must not take a writer that is held up for a crash.
+    # A writer that is held gets SIGSEGV. Python's faulthandler, which pytest enables, must not report a crash.
     assert faulthandler.is_enabled()
     size, part = 32 * MIB, 8 * MIB
     pointer = malloc(size)
@@ -350,7 +350,7 @@ def test_the_address_space_of_a_device_holds_as_much_again_from_other_processes(
     except OpenRegError as error:
         print(error.name, error.message)
     """
-    # The window is rounded up to 2 MiB: one for the process's own, one for others'.
+    # The device has addresses for twice its capacity: 1 MiB for the process's own memory, 1 MiB for that of others.
     assert output_of(child, OPENREG_DEVICE_MEMORY="1M") == (
         "orErrorMemoryAllocation orIpcOpenMemHandle: no address space is left on device 0 to map 1.00 MiB of another "
         "process. Call orIpcCloseMemHandle or orFree, or set OPENREG_DEVICE_MEMORY higher"

@@ -342,8 +342,8 @@ def test_a_forked_child_can_end_the_parents_kernel_and_begin_none() -> None:
 # ---- wait callbacks
 
 
-# In a process of its own, because the callbacks belong to the process, and torch_openreg has set callbacks here that
-# release Python's interpreter lock.
+# This test runs in a process of its own: the callbacks belong to the process, and torch_openreg has set callbacks here
+# that release Python's interpreter lock.
 @MODES
 def test_a_wait_calls_before_and_then_after_with_its_token(mode: int) -> None:
     code = f"""

@@ -233,7 +233,7 @@ def test_a_failure_is_reported_once_by_the_next_call_that_waits(
     call(launch_name, stream, FAILS, None, *(0,) * (launch_name == "orLaunch"))
     launch(stream, lambda: seen.append(1))
     record(event, stream)
-    while is_pending(stream):  # asking reports nothing
+    while is_pending(stream):  # a query reports no failure
         time.sleep(0.001)
     call("orEventQuery", event)
     synchronize(other)

@@ -245,7 +245,7 @@ def test_work_launched_by_work_of_the_same_stream_runs_after_it(mode: str, strea
 
     launch(stream, outer)
     synchronize(stream)
-    synchronize(stream)  # a stream is done when what its work launched is: that was queued later
+    synchronize(stream)  # the first call does not wait for work that is queued after it
     assert seen == [1, 2]
 
 
@@ -371,7 +371,7 @@ def test_work_may_call_what_need_not_wait(mode: str, stream: int, other: int) ->
     def function() -> None:
         pointer = malloc(8)
         call("orStreamSynchronize", other)
-        call("orStreamSynchronize", stream)  # but for this function there is nothing
+        call("orStreamSynchronize", stream)  # the stream has no other work than this function
         call("orDeviceSynchronize")
         call("orFree", pointer)
         seen.append("done")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 def check(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Runs `function` on copies of its arguments on the device and on the CPU: results, or errors, agree."""
+    """Runs `function` on the device and on the CPU, with copies of its arguments, and compares results or errors."""
     on_device, on_cpu = place(arguments, DEVICE), place(arguments, "cpu")
     torch.manual_seed(0)
     try:
@@ -71,7 +71,7 @@ def test_binary(function: Callable[..., Any], size: int) -> None:
 @pytest.mark.parametrize("size", SIZES[1:])
 @pytest.mark.parametrize("function", REDUCTIONS, ids=lambda f: f.__name__)
 def test_reduction(function: Callable[..., Any], size: int) -> None:
-    # logsumexp wants a dimension; a negative zero and a NaN pass through the others.
+    # Every function gets a dimension, because logsumexp requires one.
     check(lambda t: function(t, dim=0), randn(size))
 
 
@@ -443,7 +443,7 @@ def test_recurrent(kind: type[torch.nn.Module], mode: Callable[[], Any]) -> None
     with mode():
         expected = module(x)
         actual = module.to(DEVICE)(x.to(DEVICE))
-    # The CPU computes some of them fused with another order of additions.
+    # The CPU computes some of these modules with fused kernels, which add in another order.
     torch.testing.assert_close(torch.utils._pytree.tree_map(lambda t: t.cpu(), actual), expected)
 
 
@@ -461,7 +461,7 @@ def test_a_recurrent_cell_in_half_precision_computes_in_single_as_cudas(
         return [t.detach().cpu().double() for t in (output, given.grad)]
 
     actual, on_cpu, exact = run(DEVICE, dtype), run("cpu", dtype), run("cpu", torch.float64)
-    # The CPU rounds after every operation.
+    # The CPU rounds after every operation, so its results are less exact.
     for a, c, e in zip(actual, on_cpu, exact, strict=True):
         assert (a - e).square().mean() < (c - e).square().mean()
 
@@ -555,7 +555,7 @@ def test_operators_from_several_threads() -> None:
 
 
 def test_a_zero_tensor_that_has_no_memory() -> None:
-    # What forward-mode differentiation and some backward formulas use for a gradient that is zero everywhere.
+    # Forward-mode differentiation and some backward formulas use such a tensor for a gradient that is zero everywhere.
     zero = torch._efficientzerotensor((3,), device=DEVICE)
     assert zero._is_zerotensor()
     x = torch.arange(3.0, device=DEVICE)

@@ -1,7 +1,7 @@
 """PyTorch's test databases on the device and on the CPU: operators and modules, forward and backward, optimizers, and
 what the databases leave out.
 
-The cases run in worker processes (see `sweep`), float32, or another dtype for operators without float32.
+The cases run in worker processes (see `sweep`). Their dtype is float32, or another for operators without float32.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_every_listed_exception_is_still_needed(records: list[runner.Record]) ->
 
 # ---- The harness itself ------------------------------------------------------------------------------------------
 
-# Speaks the workers' protocol; a case's name says what becomes of the process.
+# A program that speaks the protocol of the sweep's workers. The name of a case says what happens to the process.
 TOY_WORKER = """
 import ctypes, json, os, sys, time
 settings = json.loads(input())

@@ -78,7 +78,7 @@ def test_a_source_distribution_holds_the_sources_and_leaves_the_pytorch_open(tmp
         information = archive.extractfile(f"{top}/PKG-INFO")
         assert information is not None
         metadata = message_from_bytes(information.read())
-    # The index names it after the version: a build from it must have the same one.
+    # The file name carries the version. A build from this source distribution has the same version.
     assert path.name == f"torch_openreg-{metadata['Version']}.tar.gz"
     assert "Requires-Dist" in metadata.get_all("Dynamic", [])
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
@@ -156,7 +156,7 @@ def test_the_libraries_carry_no_path_of_the_machine_that_built_them(installed: E
 
 
 def test_thread_local_state_fits_what_glibc_keeps_for_libraries_that_are_opened_later(installed: Environment) -> None:
-    """512 bytes for all together (glibc.rtld.optional_static_tls). Otherwise each access is a call that takes 5 ns."""
+    """All such libraries share 512 bytes (glibc.rtld.optional_static_tls). Beyond them, an access is a call of 5 ns."""
     library = installed.package / "lib"
     bindings = list(library.glob("libtorch*_bindings.so"))
     assert bindings

@@ -200,7 +200,7 @@ def test_the_host_is_shown_where_it_waits(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_waits_for_the_queue_shows_the_wait_before_it(tmp_path: Path) -> None:
-    # The count of its results is known only when it has run, so that it runs on this thread.
+    # nonzero runs on this thread: how many results it has is known only when it has run, so it cannot be queued.
     def program() -> None:
         x = torch.ones(800, 800, device=DEVICE)  # takes longer than any delay of this thread
         for _ in range(10):
@@ -354,7 +354,7 @@ def test_threads_that_end_and_begin_are_recorded(tmp_path: Path) -> None:
 
 
 def test_a_call_on_another_thread_counts_no_work_again(tmp_path: Path) -> None:
-    # The call has no operator. PyTorch puts such a call into the operator that the main thread is in at that moment.
+    # The calls of the thread have no operator. PyTorch puts such calls into the operator that the main thread is in.
     import threading
 
     from openreg_c import call, get_pointer
@@ -617,8 +617,9 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-# Two kernels on stream 0 of device 0 with 60 us between, in which the host is 10 us in aten::slow, 30 in a call that
-# waits within it, and 16 outside of operators; a copy of 4000 bytes on stream 3 of device 1.
+# Two kernels on stream 0 of device 0 with 60 us between them. In these 60 us the host is 30 us in a call that waits
+# within aten::slow, 10 us in the rest of aten::slow, 4 us in aten::two, and 16 us outside of operators. And a copy of
+# 4000 bytes on stream 3 of device 1.
 MADE_UP: list[dict[str, Any]] = [
     {"ph": "X", "cat": "cpu_op", "name": "aten::one", "pid": 9, "tid": 9, "ts": 0, "dur": 10,
      "args": {"External id": 1}},
@@ -728,7 +729,7 @@ def test_the_command_reads_what_the_profiler_wrote(tmp_path: Path) -> None:
         (gzip.compress(b"[]")[:-9], "EOFError('Compressed file ended before the end-of-stream marker was reached')"),
         (json.dumps([{**MADE_UP[0], "args": 3}]).encode(), "TypeError('args is no object: 3')"),
     ],
-    # Not the contents: gzip writes the time of day, and each worker of a test run must collect the same names.
+    # Names instead of the contents: gzip writes the time of day, but all workers of a test run must collect the same.
     ids=["no-events", "a-list-of-numbers", "events-that-are-a-number", "a-cut-gzip", "arguments-that-are-a-number"],
 )
 def test_the_command_says_what_it_cannot_read(content: bytes, problem: str, tmp_path: Path) -> None:

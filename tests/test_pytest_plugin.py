@@ -30,7 +30,7 @@ OPTIONS = ("--openreg-as=cuda", "--openreg-device-count=3")
 
 @pytest.fixture(autouse=True)
 def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
-    """Without what this test run itself was given."""
+    """Removes the settings of this test run, so that the inner test run starts as a user's does."""
     for name in ("TORCH_OPENREG_AS", "OPENREG_DEVICE_COUNT", "OPENREG_EXECUTION", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     pytester.syspathinsert()  # and PYTHONPATH, for child processes

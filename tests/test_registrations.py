@@ -1,4 +1,4 @@
-"""Every kind of registration, a section each: what is registered, and that it does what its kind is for.
+"""Each kind of registration has a section, which tests what is registered, and that it has the effect of its kind.
 
 A test here fails when the registration is removed: it looks at PyTorch's dispatch table, and at the behaviour.
 """
@@ -24,7 +24,7 @@ from torch import Tensor
 
 
 def agree(function: Callable[..., Any], *arguments: Any) -> None:
-    """`function` of copies of the arguments, on the device and on the CPU: results and arguments are the same after."""
+    """Calls `function` on the device and on the CPU, and compares the results and the arguments afterwards."""
     on_device, on_cpu = place(arguments, DEVICE), place(arguments, "cpu")
     assert_same(function(*on_device), function(*on_cpu))
     assert_same([t for t in on_device if isinstance(t, Tensor)], [t for t in on_cpu if isinstance(t, Tensor)])
@@ -33,7 +33,7 @@ def agree(function: Callable[..., Any], *arguments: Any) -> None:
 # ---- Structured kernels over stubs ---------------------------------------------------------------------------------
 
 
-# One function for all devices, over a stub: they have a section of their own.
+# For these operators PyTorch has one function for all devices, over a stub. They have a section of their own.
 SHARED = ["abs.out", "fill_.Scalar", "masked_fill_.Scalar", "relu", "relu_", "where.self"]
 STRUCTURED = [name for name in operators_of("OpenRegStructured") if name.removeprefix("aten::") not in SHARED]
 
@@ -44,7 +44,7 @@ def test_the_structured_operators_are_registered() -> None:
 
 
 def operand_sets(count: int, writes_first: bool) -> Iterator[tuple[str, list[Tensor]]]:
-    """Operands for a call with `count` tensors, of which the first may be written: of all the layouts there are."""
+    """Operands for a call with `count` tensors, in each kind of layout. `writes_first`: the first one is written."""
 
     def make(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:
         return [positive(*shape, dtype=dtype, seed=seed) for seed in range(count)]
@@ -72,7 +72,7 @@ def operand_sets(count: int, writes_first: bool) -> Iterator[tuple[str, list[Ten
 
 
 def outcome(operator: torch._ops.OpOverload, tensors: list[Tensor]) -> Any:
-    """What a call gives, or the sentence with which it is refused."""
+    """The result of a call, or the sentence with which the call is refused."""
     try:
         return call(operator, tensors)
     except (RuntimeError, NotImplementedError) as error:
@@ -96,7 +96,7 @@ def test_a_structured_kernel_computes_what_the_cpu_computes(name: str) -> None:
 
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_a_stub_computes_4m_elements_on_two_threads(name: str) -> None:
-    # Where the work is split between threads: a kernel that took addresses from anywhere but the iterator would show.
+    # The threads share the work. A kernel that takes addresses from anywhere but the iterator gives wrong results.
     operator = overload(name)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -233,7 +233,7 @@ def test_shared_kernels_promote_and_refuse_as_on_the_cpu() -> None:
 
 
 def test_a_default_is_overridden() -> None:
-    # The composite kernel is there, for all other devices.
+    # PyTorch's composite kernel is still registered, for all other devices.
     found = registrations("aten::abs")
     assert (found["PrivateUse1"], found["CompositeExplicitAutograd"][:8]) == ("OpenRegOverrides", "Register")
     agree(lambda x: torch.autograd.grad(x.abs().sum(), x)[0], torch.tensor([-1.0, 0.0, 2.0], requires_grad=True))

@@ -87,7 +87,7 @@ def test_what_is_compiled_once_for_every_face_has_no_name_that_a_face_changes() 
     listed = re.findall(r"set\((?:BORROWED_)?ON_EVERY_FACE(.*?)\)", cmake, re.S)
     files = [ROOT / "csrc" / file for file in re.findall(r"[\w/]+\.cpp", "".join(listed))]
     assert len(files) > 10
-    for file in files:  # with the headers that they include: the loop reads what it appends
+    for file in files:  # and the headers that they include: the loop also reads what it appends
         text = file.read_text()
         assert names.rename(text, file.name) == text
         files += headers_of(file)

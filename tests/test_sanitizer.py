@@ -142,7 +142,7 @@ def test_by_default_a_finding_stops_the_work_that_it_is_about() -> None:
             x.mul_(3)
         assert caught.value.report.kind == "race"
         torch.accelerator.synchronize()
-    assert x.tolist() == [2, 2, 2, 2]  # the second one has not run
+    assert x.tolist() == [2, 2, 2, 2]  # mul_(3) has not run
 
 
 def test_every_finding_stops_its_work_even_if_its_line_was_reported_before() -> None:
@@ -249,7 +249,7 @@ def test_an_index_behind_work_that_waits_for_this_thread_is_not_waited_for_witho
         index = torch.zeros(1, dtype=torch.int64, device=DEVICE)
         with Gate(stream) if mode != "inline" else contextlib.nullcontext():
             x = torch.empty(6, 4, device=DEVICE)
-            y = x[index]  # for all that is known, the row is written
+            y = x[index]  # async, chaos: the index is not known in time, so the row counts as written
         y.sum()
     assert [report.kind for report in session.reports] == (["init"] if mode == "inline" else [])
 

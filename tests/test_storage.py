@@ -53,7 +53,7 @@ def test_resize_keeps_the_bytes_that_fit(size: int) -> None:
 
 
 def test_a_tensor_sees_its_storage_resized_to_nothing_and_back() -> None:
-    # What FSDP does between layers.
+    # FSDP does this between layers.
     a = torch.arange(4.0, device=DEVICE)
     a.untyped_storage().resize_(0)
     assert a.untyped_storage().nbytes() == 0

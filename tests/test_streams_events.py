@@ -25,7 +25,7 @@ def busy(stream: torch.Stream | None = None) -> torch.Tensor:
 
 
 def is_current(stream: torch.Stream) -> bool:
-    """A torch.cuda.Stream equals no torch.Stream, not even of its own queue (torch/cuda/streams.py, Stream.__eq__)."""
+    """A torch.cuda.Stream equals no torch.Stream, not even that of its queue (torch/cuda/streams.py, Stream.__eq__)."""
     current = MODULE.current_stream()
     return (current.device, current.stream_id) == (stream.device, stream.stream_id)
 

@@ -12,10 +12,10 @@ from stub_operators import DOCUMENT, document, registered, stubs, users
 
 def test_every_stub_that_is_filled_may_be_and_is_used() -> None:
     verdicts = {stub.name: stub.verdict for stub in stubs()}
-    filled = registered() - {"_fused_sdp_choice_stub"}  # no kernel: it answers which one attention takes
+    filled = registered() - {"_fused_sdp_choice_stub"}  # computes nothing: it says which kernel attention takes
     assert len(filled) >= 65
     assert {verdicts[name] for name in filled} == {"its type allows it"}
-    used = users()  # with an error that names the device, which users() looks for
+    used = users()  # users() empties each stub, and finds the operators that then fail
     assert used["add_stub"] == ["add.Tensor", "add.out", "add_.Tensor", "sub.Tensor", "sub.out", "sub_.Tensor"]
     assert [name for name in sorted(filled) if not used[name]] == []
 

@@ -45,7 +45,7 @@ def test_a_type_checker_knows_the_types_of_a_users_script(shared_environment: En
         lines.append(statement)
         expected.append(f"script.py:{len(lines)}: error: {error}")
     (tmp_path / "script.py").write_text("\n".join(lines) + "\n")
-    # The modules of torch and of this package are followed, and what a user's settings find in them is not reported.
+    # mypy reads the modules of torch and of this package, but reports no errors that --strict finds in them.
     options = ["--strict", "--follow-imports=silent", "--no-error-summary"]
     command = [sys.executable, "-m", "mypy", "--python-executable", shared_environment.python, *options, "script.py"]
     result = run(command, tmp_path, {})
@@ -69,6 +69,6 @@ def test_python_and_type_checkers_find_a_name_in_the_same_submodule() -> None:
 def test_a_name_that_a_submodule_gives_to_the_device_is_in_its_own_list() -> None:
     for submodule, names in _names.SUBMODULES.items():
         owned = importlib.import_module(f"torch_openreg.openreg.{submodule}").__all__
-        # amp and models have names that are reached through them only; the others give all that they have.
+        # Some names of amp and models are in the submodule only. The other submodules give all names to the device.
         wanted = [name for name in owned if name in names] if submodule in ("amp", "models") else owned
         assert not names or tuple(wanted) == names, submodule

@@ -11,7 +11,7 @@ from torch import Tensor
 
 View = Callable[[Tensor], object]
 
-# Of a 4 x 6 float32 tensor.
+# Views of a 4 x 6 float32 tensor.
 VIEWS: dict[str, View] = {
     "index": lambda t: t[1],
     "slice": lambda t: t[1:3, ::2],
@@ -162,7 +162,7 @@ def test_set_data_and_swap() -> None:
 
 
 def test_data_of_a_cpu_tensor_may_become_one_of_the_device() -> None:
-    # What Module.to does with torch.__future__.set_overwrite_module_params_on_conversion(False).
+    # Module.to does this after torch.__future__.set_overwrite_module_params_on_conversion(False).
     parameter = torch.nn.Parameter(torch.arange(3.0))
     parameter.data = parameter.data.to(DEVICE)
     assert_same(parameter, torch.nn.Parameter(torch.arange(3.0)))

@@ -1,4 +1,4 @@
-"""The wheels of a release (release/wheels.py): several builds in one wheel, of which the loader takes the right one."""
+"""The wheels of a release (release/wheels.py): a wheel has several builds, and the loader takes one of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if sys.version_info >= (3, 11):
 
 
 def as_in_a_wheel(environment: Environment, minor: str) -> Path:
-    """Moves what was built into the folder that it has in a wheel; returns that folder."""
+    """Moves the built files into the folder that a wheel has for them, and returns that folder."""
     folder = environment.package / f"torch{minor}"
     folder.mkdir()
     for name in ("_build_info.py", "_C.so", "_C_cuda.so", "lib", "include", "share"):
@@ -83,7 +83,7 @@ def test_a_build_of_a_wheel_that_lost_a_library_says_so(environment: Environment
 
 
 def pair(folder: Path, minor: str, python_file: str = "shared = 1\n", date: tuple[int, ...] = (2020, 1, 1)) -> Path:
-    """The wheel of a pair, as small as it can be."""
+    """The smallest possible wheel of one pair of PyTorch and Python."""
     major, number = minor.split(".")
     path = folder / f"torch_openreg-0.1.0-cp311-cp311-linux_x86_64-{minor}.whl"
     info = "torch_openreg-0.1.0.dist-info"
@@ -182,7 +182,7 @@ def test_no_path_of_the_checkout_gets_into_a_library(tmp_path: Path) -> None:
 
 
 def test_no_library_needs_the_condition_variable_of_gcc_12(environment: Environment) -> None:
-    """std::condition_variable::wait() is GLIBCXX_3.4.30 there, and would be all that needs so new a libstdc++."""
+    """From GCC 12 on, std::condition_variable::wait() needs GLIBCXX_3.4.30. Nothing else needs so new a libstdc++."""
     libraries = [path for path in environment.package.rglob("*.so") if b"GLIBCXX_3.4.30" in path.read_bytes()]
     assert libraries == []
 
@@ -230,7 +230,7 @@ def test_continuous_integration_tests_every_pair() -> None:
 
 
 def test_publishing_holds_no_secret() -> None:
-    """A trusted publisher: the index believes the workflow's identity, and only the job that publishes has one."""
+    """Trusted publishing: the index checks the workflow's identity, which only the job that publishes has."""
     workflow = workflows()["release.yml"]
     publish = workflow["jobs"]["publish"]
     assert workflow["permissions"] == {"contents": "read"}

@@ -44,7 +44,7 @@ def symbols(files: Iterable[Path]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    """libtorch_openreg.so without the folder. Only linked, where the project was built before."""
+    """libtorch_openreg.so without the folder. If the project was built before, this only links."""
     if not (BUILD / "CMakeCache.txt").exists():
         run_tool(*build_tool("cmake"), "-G", "Ninja", "-S", ROOT, "-B", BUILD, *DEFINITIONS)
     run_tool(*build_tool("cmake"), "--build", BUILD, "--target", TARGET)
@@ -63,7 +63,7 @@ def backend(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
 
 @pytest.fixture(scope="module")
 def kernels(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library of a vendor's first kernels, linked to the reduced library, which must have all that it calls."""
+    """The library of a vendor's first kernels. The reduced library must define all functions that it calls."""
     built = tmp_path_factory.mktemp("kernels") / "kernels.so"
     folders = [*include_paths(), str(ROOT / "csrc"), str(ROOT / "third_party" / "openreg" / "include")]
     torch_libraries = Path(torch.__file__).parent / "lib"

@@ -1,4 +1,4 @@
-"""The rules of a chrome trace that ``torch.profiler`` wrote, as a list of what breaks them.
+"""Checks the rules of a chrome trace that ``torch.profiler`` wrote: violations() lists what breaks them.
 
 The format: "Trace Event Format" of Chromium's catapult. Times are microseconds with three decimals.
 """
@@ -26,15 +26,16 @@ NEEDED = {
     "i": ("name", "ts", "pid", "tid", "s"),
 }
 ROUNDING = 0.002  # a begin and a length are each cut to a nanosecond
-# PyTorch and the plugin each measure how the processor's counter relates to the time of day. What an operator started
-# is put within the operator. A call outside of operators may lie beside the Python functions around it.
+# PyTorch and the plugin each measure how the processor's counter relates to the time of day, so their times differ a
+# little. The plugin moves the calls of an operator into the operator. A call outside of operators is not moved. It may
+# end up to CLOCKS microseconds after the Python function that made the call.
 CLOCKS = 10.0
 
 Event = dict[str, Any]
 
 
 class Trace:
-    """The entries of a trace file by kind; ``end`` of an event is its ``ts`` and its ``dur``."""
+    """The entries of a trace file by kind; ``end`` of an event is ``ts`` plus ``dur``."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.content = content
@@ -72,7 +73,7 @@ def describe(event: Event) -> str:
 
 
 def violations(trace: Trace, *, all_linked: bool = True) -> list[str]:
-    """What is wrong; empty: nothing. ``all_linked``: each kernel was started by an operator of the trace."""
+    """The violations of the rules. ``all_linked``: an operator of the trace must have started each piece of work."""
     return [
         *_fields(trace),
         *_arrows(trace),
@@ -140,7 +141,7 @@ def _nesting(trace: Trace) -> Iterator[str]:
     def is_timed_by_the_plugin(event: Event) -> bool:
         return event["cat"] == RUNTIME and event["args"].get("External id") not in trace.operators
 
-    # A range of the user begins within its function __enter__ and ends within __exit__, on every device.
+    # A range of the user begins within its function __enter__ and ends within __exit__: the two do not nest.
     without_functions = [each for each in trace.host if each["cat"] != "python_function"]
     without_ranges = [each for each in trace.host if each["cat"] != "user_annotation"]
     for row in (without_functions, without_ranges, trace.ranges):

@@ -1,4 +1,5 @@
-// The kernels of a small backend, in a library of their own: what a linear network, its loss, its backward and SGD call.
+// The kernels of a small backend, in a library of their own: all that a linear network, its loss, its backward and SGD
+// need.
 // They are float32 loops, and each passes the one door of the device (runtime/OpenRegKernel.h).
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
@@ -56,7 +57,7 @@ void for_each_element(const std::array<Tensor, count>& given, const Body& body) 
   std::vector<int64_t> index(sizes.size(), 0);
   for (int64_t element = 0; element < given[0].numel(); ++element) {
     body(addresses);
-    for (int64_t dim = static_cast<int64_t>(sizes.size()) - 1; dim >= 0; --dim) { // as an odometer
+    for (int64_t dim = static_cast<int64_t>(sizes.size()) - 1; dim >= 0; --dim) { // counts up, as an odometer does
       const bool wraps = ++index[dim] == sizes[dim];
       for (size_t i = 0; i < count; ++i) {
         const int64_t step = operands[i].stride(dim) * static_cast<int64_t>(operands[i].element_size());
@@ -171,7 +172,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
   return own::addmm(zero, a, b, 1, 1);
 }
 
-// What copy_ cannot do as a block of bytes: elements of one dtype, on one device, in another order.
+// The copies that copy_ cannot make as one block of bytes: one dtype and one device, but another order of the elements.
 void copy(Tensor& self, const Tensor& source, bool) {
   TORCH_CHECK(self.device() == source.device() && self.dtype() == source.dtype(), "only rearranges");
   compute("copy_", {self, source}, [&] {

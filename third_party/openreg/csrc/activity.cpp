@@ -15,8 +15,8 @@
 unsigned int orObservedKinds = 0;
 
 // Subscribers form a list. They are never deleted, because a thread may be walking through the list at any time. A
-// subscriber that has left is used again: a program that profiles every step subscribes without end, and each activity
-// walks the list.
+// subscriber that has left is used again. Otherwise the list, which each activity walks, would grow with every step
+// that a program profiles.
 struct orSubscriber {
   // Threads read `fn` and `userData` after they have increased `running` and seen `subscribed`. They are written only
   // while `subscribed` is false and `running` is 0.
@@ -32,7 +32,7 @@ namespace openreg {
 namespace {
 
 std::atomic<orSubscriber*> first{nullptr};
-std::mutex subscriptions; // guards changes of the list; a leaf. A forked child is refused before.
+std::mutex subscriptions; // guards changes of the list; a leaf. A forked child is refused before it takes this lock.
 std::atomic<uint64_t> lastId{0};
 
 void tell(const orActivity& activity) {
@@ -66,7 +66,7 @@ orActivity describe(orActivityKind kind, orActivityPhase phase, int device, orSt
   return activity;
 }
 
-// For an activity that happens within a call of the host.
+// Tells the subscribers of an activity that happens within a call of the host.
 void tellWithin(orActivity activity) {
   activity.id = ++lastId;
   activity.correlation = currentCall();

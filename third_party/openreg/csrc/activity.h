@@ -45,8 +45,8 @@ inline orError_t checkLaunch(int device, orStream_t stream, const orKernel& what
   return orIsObserved(orActivityLaunch) ? tellLaunch(device, stream, what) : orSuccess;
 }
 
-// Whether a subscriber stopped the kernel whose begin this thread has just told: the error that fail() has recorded, or
-// orSuccess.
+// To be called after a begin or a launch was told. Returns the error that fail() has recorded if a subscriber stopped
+// the work, else orSuccess.
 orError_t takeStop();
 
 // Tells the subscribers that the function `name` makes `object` (orActivityBegin) or destroys it (orActivityEnd).

@@ -21,7 +21,7 @@ size_t chaosChoice(size_t count);
 void chaosPause();
 
 // To be called when work is queued. Fills pinned memory that the work will write and not read with 0xFF bytes at once.
-// A host that reads the memory too early then does not find the old contents, which may be the ones that it expects.
+// A host that reads the memory too early then does not find the old contents, which may happen to be right.
 // Pinned memory that pending work may still use is left alone here. (A copy poisons its destination once more when it
 // starts; a kernel does not.)
 //

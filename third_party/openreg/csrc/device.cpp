@@ -12,7 +12,8 @@ namespace {
 
 thread_local int current = 0;
 
-// For the functions that need the list of devices but not the simulator. They work in a forked child too.
+// Returns an error if no device is visible. The functions that call it need the list of devices but not the
+// simulator. They work in a forked child too.
 orError_t requireAnyDevice() {
   if (!environment().error.empty()) {
     return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());

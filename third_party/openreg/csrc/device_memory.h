@@ -43,7 +43,7 @@ class DeviceMemory {
   // The allocation that contains `address`.
   std::optional<Allocation> find(uintptr_t address);
   // For a signal handler: allocates no memory, and gives up if the lock is not free for long. False if it gave up.
-  // `orGuard`: also the allocation that has `address` in its guard.
+  // `orGuard`: also finds an allocation if `address` is in the guard behind it.
   bool tryFind(uintptr_t address, std::optional<Allocation>& found, bool orGuard = false);
 
   size_t capacity() const {

@@ -40,8 +40,8 @@ StreamPtr takeReady(EngineState& engine) {
   return stream;
 }
 
-// kNap: how long one nap takes, which is how late a thread may notice a launch that nobody waits for. kNapping: how
-// long an idle thread naps before it sleeps.
+// kNap: the length of one nap. If nobody waits for a launch, a thread may notice the launch late by one nap. kNapping:
+// how long an idle thread naps before it sleeps.
 constexpr std::chrono::microseconds kNap{50};
 constexpr std::chrono::microseconds kNapping{1000};
 

@@ -28,7 +28,7 @@ thread_local constinit LastError last{};
 thread_local constinit ErrorDetails* lastDetails = nullptr;
 
 // The calling thread's ErrorDetails, deleted when the thread ends. If a call fails in the destructor of another
-// thread_local after that, they are made again.
+// thread_local after that, the details are made again.
 ErrorDetails& details() {
   static thread_local const struct AtThreadExit {
     ~AtThreadExit() {

@@ -23,7 +23,8 @@ orError_t failVerbatim(orError_t code, const char* sentence);
 // Keeps the exception behind the orErrorLaunchFailure that is about to be returned, for orRethrowLaunchFailure().
 void setLaunchFailure(std::exception_ptr exception);
 
-// Restores the calling thread's last failure at its end: a subscriber's own calls are not the program's.
+// Keeps the calling thread's last failure and restores it at the end of the scope, in which a subscriber makes calls of
+// its own. The program must not see the failures of those calls.
 class KeptError {
  public:
   KeptError();

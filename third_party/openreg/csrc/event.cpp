@@ -72,7 +72,7 @@ std::shared_ptr<Event> resolveRecorded(orEvent_t event) {
 constexpr char kMagic[8] = "ipcEvnt";
 constexpr IpcKind kEvent{kMagic, "orIpcGetEventHandle", "event", "use the event here"};
 
-// Makes an event of the current device on the page of the descriptor, which it owns.
+// Makes an event of the current device on the page of `fd`, and takes ownership of `fd`.
 orError_t createShared(orEvent_t* event, int fd, const char* call) {
   std::shared_ptr<SharedEvent> shared = fd >= 0 ? SharedEvent::map(fd) : nullptr;
   if (!shared) {

@@ -110,7 +110,8 @@ orError_t chargeHostMemory(size_t bytes) {
   static const std::vector<Cgroup>* const cgroups = new std::vector<Cgroup>(findCgroups());
 
   // Memory that was granted and not touched yet appears in no file. How much of the resident memory belongs to the
-  // device is not known either. The calculation assumes all of it, and so grants too much rather than too little.
+  // device is not known either. The calculation assumes that all of it does, and so grants too much rather than too
+  // little.
   const size_t untouched = before - std::min(before, residentBytes());
   const size_t needed = bytes + untouched;
   size_t available = hostAvailable();

@@ -4,15 +4,15 @@
 
 #include "openreg.h"
 
-// Whether the host has the memory that device memory and pinned memory need.
+// Checks whether the host has the memory that device memory and pinned memory need.
 namespace openreg {
 
-// To be called before `bytes` of device or pinned memory are granted; it counts them.
+// To be called before `bytes` of device or pinned memory are granted. Adds them to the count of granted bytes.
 //
 // Linux commits memory when it is first touched. If the host then has none left, the OOM killer ends a process. So this
 // function checks beforehand whether the host and the cgroup can back all memory that was granted. If they cannot, it
 // returns orErrorMemoryAllocation with a message that names the limit, and counts nothing. The check is a forecast and
-// no guarantee. It reads files, so it happens only once for a certain number of granted bytes.
+// no guarantee. Because it reads files, it happens only once for a certain number of granted bytes.
 orError_t chargeHostMemory(size_t bytes);
 void unchargeHostMemory(size_t bytes);
 

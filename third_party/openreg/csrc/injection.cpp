@@ -27,7 +27,9 @@ std::atomic<unsigned int> faultPoints{0};
 
 namespace {
 
-std::mutex mutex; // guards the faults; a leaf. A forked child never takes it, because it has no device that could fail
+// Guards the faults. A thread that holds it takes no other lock than that of the subscribers (activity.cpp). A forked
+// child never takes it, because the child has no device that could fail.
+std::mutex mutex;
 std::vector<std::unique_ptr<orInjectedFault>> faults;
 
 constexpr int kEveryDevice = -2; // a value of orInjectedFault::lost

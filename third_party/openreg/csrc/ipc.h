@@ -12,14 +12,14 @@ namespace openreg {
 // through /proc.
 //
 // Rule: a handle comes from outside and is not trusted. Before the descriptor is opened, /proc must say that it is a
-// memfd of this library. The inode must be that of the handle: otherwise it is other memory. The size must be that of
+// memfd of this library. The inode must be that of the handle: otherwise it is another memfd. The size must be that of
 // the handle, and the seals promise that it never changes: if memory shrank while it is mapped, SIGBUS would end the
 // reader.
 struct IpcHandle {
   char magic[8];
   int32_t process;
   int32_t fd;
-  uint64_t size; // the bytes that orMalloc was asked for; of an event, the bytes of its page
+  uint64_t size; // memory: the bytes that orMalloc was asked for; event: the bytes of its page
   uint64_t device, inode;
 };
 // LITERALINCLUDE END: IPC HANDLE

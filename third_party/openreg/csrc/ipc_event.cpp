@@ -34,7 +34,7 @@ namespace openreg {
 constexpr size_t kRecords = 128;
 
 struct SharedPage {
-  struct Slot {                    // of the records whose numbers have the same remainder
+  struct Slot {                    // shared by the records whose numbers have the same remainder
     std::atomic<uint64_t> reached; // the highest number that was reached
     std::atomic<int32_t> process;  // which process made the last of these records
   };
@@ -62,7 +62,7 @@ SharedEvent::~SharedEvent() {
 uint64_t SharedEvent::record() {
   uint64_t last = page_->last;
   do {
-    page_->slots[(last + 1) % kRecords].process = getpid(); // first: other processes look for it at a new number
+    page_->slots[(last + 1) % kRecords].process = getpid(); // before the number, with which others look for it
   } while (!page_->last.compare_exchange_weak(last, last + 1));
   return last + 1;
 }

@@ -28,7 +28,7 @@ class SharedEvent {
   // Numbers a record of this process.
   uint64_t record();
 
-  // The device has reached the record.
+  // Notes that the device has reached the record.
   void reach(uint64_t number);
 
   // The number of the last record; 0: there is none.
