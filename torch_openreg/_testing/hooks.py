@@ -58,7 +58,7 @@ class PerTestHooks:
         self._seed = int(option.openreg_seed or 0)
         self._runs = int(option.openreg_chaos_runs or 1)
         self._server: processes.ForkServer | None = None
-        self._run_of_child: int | None = None  # in a child of the fork server: which run of its test it is
+        self._run_of_child: int | None = None  # in a child of the fork server: the number of the test's run
         self._reports: list[pytest.TestReport] = []
         self._subtests: list[pytest.TestReport] | None = None  # while a test runs: the reports of its subtests
         self._ran: set[str] = set()

@@ -109,7 +109,7 @@ void set_fallback_policy(int mode, std::vector<std::string> allowed) {
   at::openreg::set_fallback_policy({static_cast<at::openreg::FallbackMode>(mode), std::move(allowed)});
 }
 
-// The innermost line of Python that does not belong to PyTorch: "train.py:12 in step".
+// The innermost line of Python that does not belong to PyTorch, or else the innermost line: "train.py:12 in step".
 std::string python_line() {
   const py::gil_scoped_acquire gil;
   const auto is_torchs = [](const std::string& file) { return file.find("/torch/") != std::string::npos; };

@@ -34,7 +34,7 @@ bool claimForLaunch(Locked& locked, const StreamPtr& stream, bool noWait) {
     return hasRoom && !wouldWait;
   }
   if (!hasRoom) {
-    // For half of the items, so that not every launch costs a change of thread.
+    // Waits until half of the items are done, so that not every launch costs a change of thread.
     waitFor(locked, *stream, stream->submitted - kMaxPending / 2);
   }
   claimBetweenKernels(locked, stream);
