@@ -115,7 +115,7 @@ class PerTestHooks:
     def _run_here(
         self, item: pytest.Item, nextitem: pytest.Item | None, run: int
     ) -> tuple[list[pytest.TestReport], list[pytest.TestReport]]:
-        """Runs a test once in this process. Returns the reports of its subtests, which pytest has got, and its own."""
+        """Runs a test once in this process. Returns its subtests' reports, which pytest has got, and its own."""
         item.stash[_RUN] = run
         if run > 0:
             item._initrequest()  # type: ignore[attr-defined]  # so that fixtures are made anew

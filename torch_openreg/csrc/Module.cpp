@@ -167,7 +167,7 @@ void add_device_properties(py::module_& module) {
   const auto name = [](const orDeviceProp& p) { return std::string(p.name); };
   py::class_<orDeviceProp>(module, "_OpenRegDeviceProperties")
       .def_property_readonly("name", name)
-      .def_property_readonly("gcnArchName", name) // of ROCm; in a build with CUDA, PyTorch stores the name there
+      .def_property_readonly("gcnArchName", name) // a property of ROCm; with CUDA, PyTorch stores the name there
       .def_readonly("uuid", &orDeviceProp::uuid)
       .def_readonly("major", &orDeviceProp::major)
       .def_readonly("minor", &orDeviceProp::minor)

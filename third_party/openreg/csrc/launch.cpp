@@ -103,7 +103,7 @@ orError_t launch(const StreamPtr& stream, Work work, unsigned int flags) {
     return orSuccess;
   }
   if (thisThread.tells) {
-    work.kind = 0; // a subscriber starts the work, so no subscriber is told of it, also when it runs later
+    work.kind = 0; // a subscriber starts the work, so no subscriber is told of it, even if it runs later
   }
   if (isChaos()) {
     work.hostMemory = noteHostMemory(work);

@@ -15,9 +15,9 @@
  *   - It waits for nothing, unless its entry says so. Inside a function that a stream runs (see Launches), a call that
  *     would have to wait for queued work returns orErrorNotPermitted and does nothing: the queued work may itself be
  *     waiting for that function.
- *   - The first call that needs a device starts the simulator: it reads the environment and maps the memory. These
- *     calls do not start it: orGetApiVersion, the error functions, and orGetDeviceCount, orSetDevice and orGetDevice,
- *     which read the environment but map no memory.
+ *   - The first call that needs a device starts the simulator: it reads the environment and maps the memory. Calls that
+ *     need no device do not start it, such as orGetApiVersion and the error functions. Neither do orGetDeviceCount,
+ *     orSetDevice and orGetDevice, which read the environment but map no memory.
  *   - In a child that was forked after the start, every function that needs a device returns
  *     orErrorInitializationError. orFree, orFreeHost, orHostUnregister, orIpcCloseMemHandle, orStreamDestroy and
  *     orEventDestroy return orSuccess there and do nothing. orIsInBadFork() tells whether the process is such a child.
