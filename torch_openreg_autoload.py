@@ -74,7 +74,7 @@ def _load_last() -> None:
     """Loads the backend after PyTorch has called the last entry point.
 
     PrivateUse1 has one owner. A backend that finds another owner raises or aborts within `import torch`, so this
-    backend lets the others go first. After the last entry point, PyTorch calls _init_logs(); the load happens just
+    backend is loaded after the others. After the last entry point, PyTorch calls _init_logs(); the load happens just
     before.
     """
     from torch import _logging

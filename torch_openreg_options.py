@@ -1,7 +1,7 @@
 """The options of ``torch-openreg run`` and of the pytest plugin. Each option sets one environment variable.
 
-This is a separate module that imports nothing: an import of torch_openreg would import torch, and some of the variables
-must be set before that.
+This is a separate module that does not import torch_openreg: that would import torch, and some of the variables must be
+set before torch is imported.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def _settings(options: object) -> dict[str, str]:
 
 
 def _by_whom() -> str:
-    """ "by NAME (FILE) ", the importer of torch; "" if it cannot be found.
+    """Returns "by NAME (FILE) " for the module that imported torch; "" if that module cannot be found.
 
     Python lists modules in the order in which their imports ended. So the importer is the first module after torch that
     has an attribute of torch, or else the program itself, whose import has not ended.

@@ -1,4 +1,4 @@
-"""Random operators of ``torch.distributed.tensor``: shards draw different numbers, and the ranks stay together.
+"""Random operators of ``torch.distributed.tensor``: shards draw different numbers, ranks keep equal generators.
 
 PyTorch's tracker gives every shard a part of one sequence, by the offset of a Philox generator. The generator of this
 device is a Mersenne twister, which cannot skip numbers. So here a shard draws from a seed of its own. A device whose

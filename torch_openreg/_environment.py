@@ -113,7 +113,7 @@ VARIABLES: tuple[Variable, ...] = (
 )
 
 # The variables that are checked at import. The device checks its own variables when it starts, and a process group
-# when it is made, because a program may set these variables until then.
+# checks its own when it is made, because a program may set these variables until then.
 _AT_IMPORT = tuple(
     variable
     for variable in VARIABLES

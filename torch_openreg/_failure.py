@@ -45,7 +45,7 @@ def describe_owner(name: str) -> str:
     elif module is not None and package not in ("torch", "builtins"):
         names = set(packages_distributions().get(package, []))
     else:
-        # The backend gave PyTorch no module of its own, so it is one of the backends that are loaded.
+        # The backend gave PyTorch no module of its own. So it may be any of the backends that are loaded.
         names = {d.name for p, d in backends.items() if d and p in sys.modules and p != "torch_openreg_autoload"}
     installed = " or ".join(f"{name} {version(name)}" for name in sorted(names))
     return f"{name!r} (from {installed})" if installed else repr(name)

@@ -1,8 +1,8 @@
 """Loads the backend, in named phases. If a phase fails, the exception is kept, and never raised into ``import torch``.
 
 Rules:
-  - This module imports no module that torch has not imported already, because `import torch` becomes slower for every
-    program.
+  - This module imports no module that torch has not imported already: each further module would make `import torch`
+    slower for every program.
   - All checks that need no library run before a library is opened. A library for another
     PyTorch version, or a second owner of PrivateUse1, ends in an abort that no Python code can catch.
   - load() may be called twice, from two threads, and within the `import torch` that it started itself.
@@ -354,7 +354,7 @@ class _Submodules:
 
 
 class _WhenImported:
-    """Finder that calls ``then(module)`` after the import of ``name``, which `import torch` does not import."""
+    """Finder that calls ``then(module)`` after the import of ``name``, or now if ``name`` is imported already."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name, self._then = name, then

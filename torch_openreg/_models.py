@@ -44,7 +44,7 @@ _FLAGS = ("is_integrated", "is_multi_gpu_board", "peer_access")
 _RANGES = {
     "total_memory": (1 << 20, 1 << 44),
     "device_count": (1, 64),
-}  # as OPENREG_DEVICE_MEMORY and _COUNT
+}  # the ranges of OPENREG_DEVICE_MEMORY and OPENREG_DEVICE_COUNT
 _ANY_NUMBER = (0, 2**31 - 1)
 _LONGEST_NAME = 63  # bytes: the name in orDeviceProp
 DTYPES = (
@@ -102,7 +102,7 @@ class Model:
 
 
 def names() -> list[str]:
-    """The names of the models in this package. A file with an underscore at the begin is a part of other models."""
+    """The names of the models in this package. A file whose name begins with "_" is a part of other models."""
     return sorted(file[:-5] for file in os.listdir(FOLDER) if file.endswith(".json") and not file.startswith("_"))
 
 
@@ -163,7 +163,7 @@ def _is_composed(operator: str) -> bool:
 
 
 def _read(path: str, name: str, readers: tuple[str, ...] = ()) -> Model:
-    """The model of a file. ``readers`` are the files whose ``like`` led to this one."""
+    """The model of a file. ``readers`` are the files whose ``like`` led to this file."""
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file, object_pairs_hook=_without_repetitions)

@@ -1,4 +1,4 @@
-"""Converts sizes of memory as people write them. Imports no torch: OPENREG_FAULTS is read before torch is imported."""
+"""Converts sizes of memory as people write them. Needs no torch, as ``_faults``, which uses this module."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ def describe(point: EntryPoint) -> Backend:
 
 
 def guilty(run: Run, backends: Sequence[Backend]) -> Backend | None:
-    """The backend that the run loaded last: the run with all backends ended in it."""
+    """The backend that ``run`` loaded last, in which the run ended; None if it loaded none."""
     name = run.facts("load").get("backend")
     return next((backend for backend in backends if backend.name == name), None)
 

@@ -86,7 +86,7 @@ class Probe:
 
 
 class Watched:
-    """An entry point that tells the probe when it is loaded and called, and what that changed."""
+    """An entry point that tells the probe when it is loaded and called, and what the load and the call changed."""
 
     def __init__(self, point: importlib.metadata.EntryPoint, probe: Probe) -> None:
         self.point = point

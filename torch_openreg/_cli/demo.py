@@ -172,8 +172,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--epochs", type=positive, default=20, metavar="N", help="default: %(default)s")
     parser.add_argument("--device", default="openreg", help="the device to compare with the CPU (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
-    # On so small a network a second thread gains little. It costs a factor of eight if another program needs its
-    # processor, because at every parallel region the first thread then waits until the second one is scheduled again.
+    # On such a small network a second thread gains little. If another program needs the second thread's processor, the
+    # training is eight times as slow, because the first thread waits for the second one at every parallel region.
     parser.add_argument(
         "--threads", type=positive, default=1, metavar="N", help="compute threads (default: %(default)s)"
     )

@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _sources(stack: ExitStack) -> Path:
-    """The folder of the sources: the checkout, or a temporary one, which ``stack`` removes."""
+    """The folder of the sources: the checkout, or a temporary folder that ``stack`` removes."""
     package = Path(torch_openreg.__file__).parent
     if (package.parent / "new_backend" / "writing.py").exists():
         return package.parent

@@ -61,7 +61,7 @@ def evaluate(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.
 
 
 def devices_of(tensors: Iterable[torch.Tensor | None]) -> list[str]:
-    """Where tensors are; `none` stands for a missing one (a parameter without gradient)."""
+    """The devices of the tensors; `none` stands for a missing tensor, such as a gradient that does not exist."""
     return sorted({"none" if tensor is None else str(tensor.device) for tensor in tensors})
 
 
@@ -92,7 +92,7 @@ def main() -> None:
     train_x, train_y, test_x, test_y = (data[key].to(device) for key in ("train_x", "train_y", "test_x", "test_y"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     criterion = nn.CrossEntropyLoss()
-    # A generator of its own: the order of the images is the same on every device.
+    # The order has its own generator, on the CPU, so it is the same on every device.
     order = torch.Generator().manual_seed(args.seed)
 
     for epoch in range(1, args.epochs + 1):

@@ -1,4 +1,4 @@
-"""Copies to and from several devices: the functions of torch/csrc/cuda/python_comm.cpp, as comm.cpp without NCCL.
+"""Copies to and from several devices: python_comm.cpp and comm.cpp of torch/csrc/cuda, without NCCL.
 
 The messages are those of comm.cpp. No function waits for a device: streams order these copies as they order any copy.
 """

@@ -111,7 +111,7 @@ def _dlpack(self: torch.Tensor, **options: Any) -> Any:
 
 
 class _CudaArrayInterface(property):
-    """Raises AttributeError, so that hasattr() is False and libraries treat the tensor as they treat one of the CPU."""
+    """Raises AttributeError, so that hasattr() is False and libraries treat the tensor as they treat a CPU tensor."""
 
     def __get__(self, tensor: Any, owner: type | None = None) -> Any:
         if tensor is not None and tensor.is_cuda and not tensor.is_sparse:

@@ -194,7 +194,7 @@ REPLACED = (
     (ir, "get_device_type", _device_type),
     # As on the CPU, a variance is computed in two steps: then LayerNorm gives the same numbers.
     (lowering, "use_two_step_variance", _as_on_cpu),
-    # As on the CPU, a division by a constant is no multiplication by its reciprocal.
+    # As on the CPU, a division by a constant does not become a multiplication by its reciprocal.
     (lowering, "div_prim", _div_prim),
     # As on the CPU, several threads add with ATen's kernel: atomic additions are slower, and their order varies.
     (lowering, "use_scatter_fallback", _scatter_as_on_cpu),
@@ -204,13 +204,13 @@ REPLACED = (
     # A list operator in place may write the result of device tensors into a CPU tensor. Inductor would make a kernel on
     # the CPU, which cannot access the memory of the device.
     (cpp.CppScheduling, "define_kernel", _without_device_memory),
-    # Device guards, which also set the stream.
+    # The generated code gets device guards, which also set the stream.
     (scheduler, "device_need_guard", _or_ours),
     # As on the CPU, independent loops are not combined in one kernel, and two matrix products are not fused: these
     # kernels are Triton's.
     (scheduler.Scheduler, "speedup_by_combo_kernel", _no_combination),
     (b2b_gemm, "is_b2b_gemm_good_on", _no_two_products),
-    # As on the CPU, whether loops are fused is not decided by the time of Triton's kernels.
+    # As on the CPU, loops are fused without a measurement: inductor would measure Triton's kernels.
     (scheduler.Scheduler, "speedup_by_fusion", _fused_as_on_cpu),
     # As on the CPU, max-autotune tries templates in C++ for matrix products. It tries them, and ATen's kernels, with
     # tensors on the CPU: a template that is not launched takes host addresses.

@@ -58,7 +58,7 @@ class PerTestHooks:
         self._seed = int(option.openreg_seed or 0)
         self._runs = int(option.openreg_chaos_runs or 1)
         self._server: processes.ForkServer | None = None
-        self._run_of_child: int | None = None  # in a child of the fork server: which run of its test it is
+        self._run_of_child: int | None = None  # in a child of the fork server: the number of the test's run
         self._reports: list[pytest.TestReport] = []
         self._subtests: list[pytest.TestReport] | None = None  # while a test runs: the reports of its subtests
         self._ran: set[str] = set()
@@ -115,7 +115,7 @@ class PerTestHooks:
     def _run_here(
         self, item: pytest.Item, nextitem: pytest.Item | None, run: int
     ) -> tuple[list[pytest.TestReport], list[pytest.TestReport]]:
-        """Runs a test once in this process. Returns the reports of its subtests, which pytest has got, and its own."""
+        """Runs a test once in this process. Returns its subtests' reports, which pytest has got, and its own."""
         item.stash[_RUN] = run
         if run > 0:
             item._initrequest()  # type: ignore[attr-defined]  # so that fixtures are made anew

@@ -42,7 +42,7 @@ def _arguments(config: pytest.Config) -> list[str]:
     if config.pluginmanager.hasplugin("xdist"):
         arguments.append("-n0")
     if config.pluginmanager.hasplugin("tmpdir"):
-        # pytest empties the folder of --basetemp, so the server has a folder of its own in that of the user's pytest.
+        # pytest empties the folder of --basetemp. So the server has its own folder, inside that of the user's pytest.
         base = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         arguments.append(f"--basetemp={base / 'own_process'}")
     return arguments

@@ -128,7 +128,7 @@ std::shared_ptr<c10::GatheredContext> gather_with_cpp() {
   return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, /*cpp=*/true);
 }
 
-// For which events a stack trace is recorded.
+// The events for which a stack trace is recorded.
 RecordContext parse_context(const std::optional<std::string>& context) {
   if (!context) {
     return RecordContext::NEVER;
@@ -158,7 +158,7 @@ void record_memory_history(
     options.emplace();
     options->gather = stacks == "all" ? gather_with_cpp : gather;
     options->when = parse_context(context);
-    // "state": the stack traces of blocks in use, and (as CUDA's) no history but its last entry.
+    // "state": the stack traces of blocks in use, and (as in CUDA) only the last entry of the history.
     options->max_entries = *enabled == "all" ? max_entries : 1;
     for (const std::string& action : skip_actions) {
       options->skipped.push_back(c10::CachingDeviceAllocator::parseTraceEntryAction(action));

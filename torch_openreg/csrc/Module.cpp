@@ -109,7 +109,7 @@ void set_fallback_policy(int mode, std::vector<std::string> allowed) {
   at::openreg::set_fallback_policy({static_cast<at::openreg::FallbackMode>(mode), std::move(allowed)});
 }
 
-// The innermost line of Python that does not belong to PyTorch: "train.py:12 in step".
+// The innermost line of Python that does not belong to PyTorch, or else the innermost line: "train.py:12 in step".
 std::string python_line() {
   const py::gil_scoped_acquire gil;
   const auto is_torchs = [](const std::string& file) { return file.find("/torch/") != std::string::npos; };
@@ -167,7 +167,7 @@ void add_device_properties(py::module_& module) {
   const auto name = [](const orDeviceProp& p) { return std::string(p.name); };
   py::class_<orDeviceProp>(module, "_OpenRegDeviceProperties")
       .def_property_readonly("name", name)
-      .def_property_readonly("gcnArchName", name) // of ROCm; in a build with CUDA, PyTorch stores the name there
+      .def_property_readonly("gcnArchName", name) // a property of ROCm; with CUDA, PyTorch stores the name there
       .def_readonly("uuid", &orDeviceProp::uuid)
       .def_readonly("major", &orDeviceProp::major)
       .def_readonly("minor", &orDeviceProp::minor)

@@ -32,7 +32,8 @@ struct HashLine {
   }
 };
 
-// Python's interpreter lock guards it. Lines keeps each code object that was seen, so its address identifies it.
+// Guarded by Python's interpreter lock. Lines keeps every code object that it has seen, so the address identifies the
+// object.
 struct Lines {
   std::unordered_map<PyCodeObject*, bool> is_library;
   std::unordered_map<Line, Site, HashLine> known;
@@ -107,7 +108,7 @@ void raise(size_t finding) {
   throw thrown;
 }
 
-// The host is about to read the tensor in a way that is no operator. `name`: of the method that reads.
+// The host is about to read the tensor in a way that is no operator. `name`: the name of the method.
 void note_host_read(const at::Tensor& tensor, const std::string& name) {
   static auto* const names = new std::set<std::string>(); // guarded by Python's interpreter lock
   const char* const kept = names->insert(name).first->c_str();

@@ -94,7 +94,7 @@ def is_initialized() -> bool:
 
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
-if device_type == "cuda":  # PyTorch starts its devices by the functions of torch.cuda, which know what is queued there
+if device_type == "cuda":  # PyTorch starts the device through torch.cuda, where calls may be queued
     init, _lazy_init, _lazy_call = torch.cuda.init, torch.cuda._lazy_init, torch.cuda._lazy_call
     is_initialized = torch.cuda.is_initialized
     DeferredOpenRegCallError = torch.cuda.DeferredCudaCallError  # type: ignore[assignment, misc]

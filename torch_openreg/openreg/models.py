@@ -106,7 +106,7 @@ def _restrict(model: _models.Model) -> None:
     for each in model.absent_dtypes:
         dtype, error = getattr(torch, each["dtype"]), _models.ERRORS.index(each["error"])
         _C._refuse_dtype(dtype, error, each["message"])
-        rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))  # makes no memory
+        rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))  # allocates nothing
         if each["dtype"] == "float64":
             _print_in_float32()
     for operator, refusals in rows.items():

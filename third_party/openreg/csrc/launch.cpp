@@ -34,7 +34,7 @@ bool claimForLaunch(Locked& locked, const StreamPtr& stream, bool noWait) {
     return hasRoom && !wouldWait;
   }
   if (!hasRoom) {
-    // For half of the items, so that not every launch costs a change of thread.
+    // Waits until half of the items are done, so that not every launch costs a change of thread.
     waitFor(locked, *stream, stream->submitted - kMaxPending / 2);
   }
   claimBetweenKernels(locked, stream);
@@ -103,7 +103,7 @@ orError_t launch(const StreamPtr& stream, Work work, unsigned int flags) {
     return orSuccess;
   }
   if (thisThread.tells) {
-    work.kind = 0; // a subscriber starts the work, so no subscriber is told of it, also when it runs later
+    work.kind = 0; // a subscriber starts the work, so no subscriber is told of it, even if it runs later
   }
   if (isChaos()) {
     work.hostMemory = noteHostMemory(work);

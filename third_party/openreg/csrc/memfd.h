@@ -4,10 +4,10 @@
 
 #include <cstddef>
 
-// Files without a name (memfd): what backs device memory that another process, or the host, maps as well.
+// Files without a name (memfd). Such a file holds device memory that another process, or the host, also maps.
 namespace openreg {
 
-// How /proc shows the descriptor of such a file, and the seals that all of them have: their size is fixed.
+// How /proc shows the descriptor of such a file. The seals of every such file: they fix its size.
 constexpr char kMemfdLink[] = "/memfd:openreg (deleted)";
 constexpr int kMemfdSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 

@@ -61,8 +61,8 @@ orError_t allocate(size_t size, void** ptr) {
   return orSuccess;
 }
 
-// Waits for the work that may use the memory, and takes the entry that begins at `ptr` out of the map. Returns an empty
-// node if there is no such entry of orHostRegister (`registered`) or of orMallocHost.
+// Waits for the work that may use the memory. Then moves the entry that begins at `ptr` from the map to `node`.
+// `registered`: orHostRegister made the entry; otherwise orMallocHost. `node` stays empty if there is no such entry.
 orError_t remove(const void* ptr, bool registered, AllocationMap<PinnedAllocation>::node_type& node) {
   if (orError_t error = waitForAllDevices(); error != orSuccess) {
     return error;

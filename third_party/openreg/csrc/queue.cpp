@@ -54,7 +54,7 @@ void complete(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& r
   });
 }
 
-// Removes items from the queue of a stream of which nothing runs, until an item must run or must wait for another
+// Removes items from the queue of a stream that runs nothing now, until an item must run or must wait for another
 // stream. Adds the streams that waited for the removed items to `released`.
 void moveOnAlone(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>& released) {
   if (stream->hostKernel) {

@@ -53,7 +53,7 @@ orError_t launchAndWait(const std::shared_ptr<Stream>& stream, const Work& work)
 // Records the event: sets its mark to this point of the stream.
 void record(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream);
 
-// A copy of an event's mark; whether it is reached, and the time of that.
+// A copy of an event's mark, whether the device has reached the mark, and the time when it did.
 struct EventState {
   Mark mark;
   bool reached;

@@ -59,7 +59,7 @@ struct IdleCallback {
 };
 
 // The first failure of a stream since the last report. It keeps the stream alive, because the device still reports the
-// failure when the stream was destroyed.
+// failure after the stream was destroyed.
 struct Failure {
   StreamPtr stream;
   std::exception_ptr exception;
@@ -138,13 +138,13 @@ class Locked {
 
 // ---- wait.cpp: threads of the host that wait ------------------------------------------------------------------------
 
-// Records that the calling thread may not wait, because a stream runs the function that it is in. Returns the code.
+// Records that the calling thread may not wait, because it is in a function that a stream runs. Returns the code.
 orError_t notPermitted();
 
 // Waits until the stream has completed `count` items. orErrorNotPermitted where the thread may not wait.
 orError_t waitFor(Locked& locked, Stream& stream, uint64_t count);
 
-// Waits for what has been submitted to the streams of one device; without `device`, to the streams of all devices.
+// Waits for the work that was submitted to the streams of one device; without `device`, of all devices.
 orError_t waitForDevice(Locked& locked, std::optional<int> device);
 
 // ---- failure.cpp: failures of queued work ---------------------------------------------------------------------------
@@ -181,7 +181,7 @@ bool hasTurnHere(const Stream& stream);
 
 // Call the functions of orSetWaitCallbacks() before and after a wait. To be called without the lock.
 void* beforeWait();
-void afterWait(void* token); // CPython may end the thread in it
+void afterWait(void* token); // CPython may end the thread in this call
 
 // A time limit that is never reached. The reason for it: with GCC 12, condition_variable::wait() needs a symbol that
 // older systems do not have, and wait_for() is compiled into its caller.
@@ -216,7 +216,7 @@ void setBusy(const StreamPtr& stream, bool busy);
 // Notes that the device reaches a record of the event now. `number`: that of the record, see Event::number.
 void reach(Event& event, uint64_t number);
 
-// Removes items from the queue of a claimed stream of which no work runs, until an item must run or wait. Does the same
+// Removes items from the queue of a claimed stream that runs no work now, until an item must run or wait. Does the same
 // for the streams that waited for the removed items.
 void moveOn(Locked& locked, const StreamPtr& stream);
 

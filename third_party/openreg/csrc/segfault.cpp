@@ -157,9 +157,9 @@ void passOn(const struct sigaction& next, int signal, siginfo_t* info, void* con
   if (info->si_code <= 0 && next.sa_handler == SIG_IGN) {
     return; // raise() or kill() sent the signal, so it can be ignored
   }
-  // The default action, or SIG_IGN for a fault, which Linux treats alike. The action follows when this function
-  // returns: either the access faults again, or the signal that is raised below, which is blocked until then, is
-  // delivered.
+  // `next` is the default action, or SIG_IGN for a fault: Linux treats both alike. The action follows when the handler
+  // returns. Then either the access faults again, or the signal that is raised below is delivered: it is blocked only
+  // while the handler runs.
   sigaction(SIGSEGV, &next, nullptr);
   if (info->si_code <= 0) {
     raise(signal);

@@ -77,10 +77,10 @@ struct Stream {
   bool busy = false;       // whether the turn is `scheduled`; if it is not, the queue is empty
   bool hostKernel = false; // while busy: a kernel on a thread of the host has the turn
   int kernelsWaiting = 0;  // how many threads of the host wait with a kernel for the turn
-  int turnWaiters = 0;     // how many threads sleep: these, and those whose launches wait for kernels
+  int turnWaiters = 0;     // how many threads sleep: those of kernelsWaiting, and launches that wait for kernels
   size_t activeIndex = 0;  // while busy: the index in Scheduler::active
   std::vector<std::pair<uint64_t, std::shared_ptr<Stream>>>
-      blocked;                                                // streams that wait for a mark here, with its count
+      blocked;                                                // streams that wait for a mark of this one, and its count
   std::condition_variable progress;                           // wakes the host threads that wait for this stream
   uint64_t progressAt = std::numeric_limits<uint64_t>::max(); // the smallest count that one of them waits for
 };

@@ -106,7 +106,7 @@ bool decommit(uintptr_t devAddress, size_t size, bool shared) {
     return false;
   }
   // May fail if another hole would exceed vm.max_map_count. That does no harm: the pages are gone, and the range can be
-  // used again. Only a kernel that uses the memory after the free is not noticed.
+  // used again. But a kernel that uses the memory after the free is then not noticed.
   mprotect(pointer(kernelAddress), size, PROT_NONE);
   return true;
 }

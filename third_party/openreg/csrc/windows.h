@@ -80,11 +80,11 @@ void forgetWindows();
 // Makes a page-aligned range of a device accessible to kernels. The message of a failure names the system's limits.
 orError_t commit(uintptr_t devAddress, size_t size);
 
-// The opposite: gives the pages back, and makes the range inaccessible. `shared`: whether mapShared() was called for
+// Undoes commit(): gives the pages back, and makes the range inaccessible. `shared`: whether mapShared() was called for
 // the range. Returns false if the system refused; then the range must not be used again.
 bool decommit(uintptr_t devAddress, size_t size, bool shared);
 
-// Makes the file `fd` back a range for kernels. The bytes that backed the range before are lost.
+// Maps the file `fd` into a range of the kernel window. The bytes that were there before are lost.
 bool mapShared(uintptr_t devAddress, size_t size, int fd);
 
 // Makes the device window of a range accessible to the host, or inaccessible. The file `fd` backs the range.

@@ -15,9 +15,9 @@
  *   - It waits for nothing, unless its entry says so. Inside a function that a stream runs (see Launches), a call that
  *     would have to wait for queued work returns orErrorNotPermitted and does nothing: the queued work may itself be
  *     waiting for that function.
- *   - The first call that needs a device starts the simulator: it reads the environment and maps the memory. These
- *     calls do not start it: orGetApiVersion, the error functions, and orGetDeviceCount, orSetDevice and orGetDevice,
- *     which read the environment but map no memory.
+ *   - The first call that needs a device starts the simulator: it reads the environment and maps the memory. Calls that
+ *     need no device do not start it, such as orGetApiVersion and the error functions. Neither do orGetDeviceCount,
+ *     orSetDevice and orGetDevice, which read the environment but map no memory.
  *   - In a child that was forked after the start, every function that needs a device returns
  *     orErrorInitializationError. orFree, orFreeHost, orHostUnregister, orIpcCloseMemHandle, orStreamDestroy and
  *     orEventDestroy return orSuccess there and do nothing. orIsInBadFork() tells whether the process is such a child.
@@ -196,7 +196,7 @@ typedef struct orPointerAttributes {
  * Each device has two windows of addresses, at a constant distance from each other. The addresses that orMalloc returns
  * lie in the *device window*, which is mapped PROT_NONE. A host that dereferences such an address gets SIGSEGV. A
  * sentence on stderr then says which allocation of which device the host touched, and what to do instead; after that
- * the SIGSEGV handler runs that was installed before. Kernels reach the same bytes through the *kernel window*.
+ * the handler of SIGSEGV that was installed before runs. Kernels reach the same bytes through the *kernel window*.
  * orGetKernelPointer() translates an address; no other code may assume the distance.
  *
  * orMalloc: `size` 0 gives NULL and orSuccess. The address is a multiple of 4096, and of 2 MiB if `size` is at least 2
@@ -214,8 +214,8 @@ OPENREG_EXPORT orError_t orFree(void* devPtr);
  * Leaves `bytes` of inaccessible addresses, a *guard*, behind every later allocation of this process. A kernel that
  * goes past the end of an allocation faults there, and a sentence on stderr names the kernel and the allocation.
  * `bytes` is rounded up to a multiple of 4096. 0, the default: no guards. A guard uses addresses, not memory; an
- * allocation for which no addresses are left gets no guard. CUDA has no such function; a program for CUDA can leave
- * such addresses with cuMemAddressReserve and cuMemMap.
+ * allocation for which no addresses are left gets no guard. CUDA has no such function; a program for CUDA can make
+ * guards with cuMemAddressReserve and cuMemMap.
  */
 OPENREG_EXPORT orError_t orSetGuardSize(size_t bytes);
 
@@ -357,13 +357,13 @@ OPENREG_EXPORT orError_t orSetIdleCallback(orHostFn_t fn, void* userData, unsign
 /* A stream runs its work in the order of the calls. It belongs to the device that was current when it was made. NULL is
  * the default stream of the current device.
  *
- * Every function that takes a stream or an event returns orErrorInvalidResourceHandle if it does not exist: it was
- * destroyed, or the value never was a handle. */
+ * Every function that takes a stream or an event returns orErrorInvalidResourceHandle if the stream or event does not
+ * exist: it was destroyed, or the value never was a handle. */
 typedef struct orStream* orStream_t;
 typedef struct orEvent* orEvent_t;
 
-/* The default stream of a device, as a handle. The handle means this device, whichever device is current (NULL does
- * not). A default stream is never destroyed. orErrorInvalidDevice if the device does not exist. */
+/* The default stream of a device, as a handle. The handle means this device, whichever device is current (NULL means
+ * the current device). A default stream is never destroyed. orErrorInvalidDevice if the device does not exist. */
 OPENREG_EXPORT orError_t orDeviceGetDefaultStream(orStream_t* stream, int device);
 
 /* Makes a stream of the current device, of priority 0 or of the given one. A priority outside of
@@ -409,7 +409,7 @@ OPENREG_EXPORT orError_t orMemsetAsync(void* devPtr, int value, size_t size, orS
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
 
-/* Makes an event of the current device; orEventCreate makes it without timing. Other flags than the two are
+/* Makes an event of the current device; orEventCreate makes it without timing. Flags other than the two below are
  * orErrorInvalidValue. */
 OPENREG_EXPORT orError_t orEventCreate(orEvent_t* event);
 OPENREG_EXPORT orError_t orEventCreateWithFlags(orEvent_t* event, unsigned int flags);
@@ -495,9 +495,9 @@ typedef struct orKernelScope {
  * begun. In orExecutionInline it never returns such a failure. */
 OPENREG_EXPORT orError_t orKernelBegin(orKernelScope* scope, orStream_t stream, const orKernel* kernel);
 
-/* Ends the kernel. The same thread calls it, even if the kernel failed; kernels of a thread end in the reverse order of
- * their begin. `failed`: an exception left the kernel. `operands` is called once more, and may now name memory that was
- * not known when the kernel began: its results. */
+/* Ends the kernel. To be called on the thread of orKernelBegin, even if the kernel failed; kernels of a thread end in
+ * the reverse order of their begin. `failed`: an exception left the kernel. `operands` is called once more, and may now
+ * name memory that was not known when the kernel began: its results. */
 OPENREG_EXPORT void orKernelEnd(orKernelScope* scope, bool failed);
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
@@ -540,7 +540,7 @@ OPENREG_EXPORT orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void
 /*
  * Queues work that a library does on its own threads, such as a network transfer.
  *
- * When the stream comes to the work, `fn(userData, completion)` is called in the way of a host function. `fn` starts
+ * When the stream comes to the work, `fn(userData, completion)` is called as a host function is called. `fn` starts
  * the work and returns. The stream goes on when any thread calls orCompletionSignal(completion), which may be before
  * `fn` has returned. Other host functions and the work of other streams run meanwhile. In orExecutionInline the launch
  * returns as soon as `fn` has returned, and later launches on the stream are queued until the completion.

@@ -27,8 +27,8 @@ typedef enum orActivityKind {
   orActivityCall = 32,            /* on the calling thread: a function launches, copies, fills, records, or allocates */
   orActivitySynchronization = 64, /* on the calling thread: a function waits for the device, or makes a stream wait */
   /* On the calling thread, in the order of the program: a kernel, copy or fill is about to be queued. The name and the
-   * operands are those of the work. A kernel of orKernelBegin has no such activity, because its orActivityKernel comes
-   * on the calling thread already. */
+   * operands are those of the work. A kernel of orKernelBegin has no such activity, because its orActivityKernel is
+   * told on the calling thread already. */
   orActivityLaunch = 128,
   orActivityHandle = 256, /* an event, a stream, pinned or opened memory is made (begin) or destroyed (end) */
   orActivityUse = 512,    /* a block is used on `stream` too: orNoteUse */

@@ -2,7 +2,7 @@
  * openreg_faults: makes calls of the device fail on purpose. A test lets an allocation fail, delays a copy, or loses a
  * device, and looks at what the program does then.
  *
- * A fault waits at one or more points. Every call of the device passes its point, in every execution mode. Without a
+ * A fault is set at one or more points. Each call of the device passes the point of its kind, in every mode. Without a
  * fault the points cost nothing: those of kernels, copies, fills and allocations are the activities of
  * openreg_activity.h.
  */
@@ -24,7 +24,7 @@ typedef enum orFaultPoint {
   orFaultAtFill = 32,          /* orMemset or orMemsetAsync begins to run */
   orFaultAtStream = 64,        /* a stream is made */
   orFaultAtEvent = 128,        /* an event is made */
-  orFaultAtIpc = 256,          /* orIpcOpenMemHandle */
+  orFaultAtIpc = 256,          /* orIpcOpenMemHandle, orIpcOpenEventHandle */
   orFaultAtStart = 512,        /* the simulator starts, or counts its devices before it starts */
   orFaultAtMessage = 1024,     /* a transfer to other processes begins: orRequestMessage */
   orFaultAtLaunch = 2048,      /* a kernel is launched; a failure is that of the launching call, in every mode */
@@ -53,7 +53,7 @@ typedef struct orFault {
   int device;           /* -1: any device */
   uint64_t first, last; /* the range of matching calls that the fault changes, counted from 1 */
   size_t minSize;       /* bytes; a smaller call does not match. Kernels, streams and events have size 0 */
-  double probability;   /* that such a call is changed; 1: always. Depends on `seed` and the call's number only */
+  double probability;   /* that a matching call is changed; 1: always. Depends on `seed` and the call's number only */
   uint64_t seed;        /* of `probability`, and of the bit that is inverted */
   orFaultAction action;
   orError_t error;

@@ -17,7 +17,7 @@ typedef struct orIpcEventHandle {
 } orIpcEventHandle_t;
 
 /* Makes an event of the current device that other processes can open. It has no timing: `flags` is
- * orEventDisableTiming. Every function for events takes it, in each of the processes:
+ * orEventDisableTiming. Every function for events accepts such an event, in each of the processes:
  *   - All processes may record it. A wait, in any process, is for the last record of all processes.
  *   - Later work of a stream, and calls that wait for the stream, then also wait for the other process.
  *   - If the process that recorded it ends before its device reached the record, the wait ends. The waiting call, or
