@@ -166,8 +166,9 @@ class device_of(device):
 def get_device_properties(device: DeviceLike | None = None) -> _OpenRegDeviceProperties:
     """The properties of a device. Default: the current device. As ``torch.cuda.get_device_properties``.
 
-    ``name`` and ``total_memory`` (in bytes) are the device's own. The other numbers, such as ``multi_processor_count``,
-    ``major`` and ``minor``, are those of the GPU that the device represents. Starts the device.
+    With a device model, the properties are those of the model. Without a model, ``name`` and ``total_memory`` (in
+    bytes) are the device's own, and the other numbers, such as ``multi_processor_count``, ``major`` and ``minor``, are
+    those of an NVIDIA A100. Starts the device.
     """
     _lazy_init()
     return _C._get_device_properties(existing_device(device))
