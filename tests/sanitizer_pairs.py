@@ -620,7 +620,7 @@ def a_pinned_number_is_used_before_it_has_arrived(fixed: bool) -> None:
     if fixed:
         current().synchronize()
     x.mul_(scale)
-    scale.fill_(2)  # no race: the operator has already read the value
+    scale.fill_(2)  # the operator has already read the value
     torch.accelerator.synchronize()
 
 

@@ -317,7 +317,7 @@ class Writer:
         self._draw.shuffle(order)
         size = t.size(dim) if t.dim() else 1
         start = self._draw.randrange(size + 1)
-        # The elements of memory from the first one to the last one. Memory beyond them may not be initialised.
+        # The elements of memory from the first element to the last one: memory beyond them may not be initialised.
         span = t.numel() and 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
         expression = self._draw.choice([
             f"{x}.transpose({dim}, {other})",

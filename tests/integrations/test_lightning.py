@@ -1,4 +1,4 @@
-"""PyTorch Lightning: its trainer knows four accelerators by name and takes any other as a class."""
+"""PyTorch Lightning: its trainer knows four accelerators by name and takes any other as an object."""
 
 from __future__ import annotations
 
