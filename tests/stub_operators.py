@@ -1,9 +1,9 @@
 """Which operators compute through a stub, and which stubs a backend may fill with the CPU's kernel.
 
 `python tests/stub_operators.py`, or `make stubs`, writes docs/stub-operators.md; tests/test_stub_operators.py
-checks it. The facts come from the installed PyTorch. Its headers declare the stubs.
-For a stub that this backend fills, the script empties the stub's slot in libtorch_cpu.so and calls operators: those
-that fail use the stub. For any other stub, the page gives the operator that the stub is named after.
+checks it. The facts come from the installed PyTorch. Its headers declare the stubs. For a stub that this backend fills,
+the script empties the stub's slot in libtorch_cpu.so and calls operators: those that fail use the stub. For any other
+stub, the page gives the operator that the stub is named after.
 """
 
 from __future__ import annotations
