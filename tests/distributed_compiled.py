@@ -1,4 +1,4 @@
-"""What each rank does in tests/test_distributed_compiled.py: compiled collectives beside the CPU's, over gloo."""
+"""What each rank does in tests/test_distributed_compiled.py: compares compiled collectives with gloo's on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-group: Any = dist.group  # whose attribute WORLD is the group of all ranks, once there is one
+group: Any = dist.group  # after init_process_group(), its attribute WORLD is the group of all ranks
 
 
 def reductions(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from distributed_collectives import device, rank, size
 
 
 def error_of(function: Callable[[], Any]) -> str:
-    """The first line of the error that `function` raises, at the latest when the device has been waited for."""
+    """The first line of the error that `function`, or the wait for the device after it, raises; or "no error"."""
     try:
         function()
         torch.accelerator.synchronize()
@@ -31,7 +31,7 @@ def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def mismatched(what: str) -> str:
-    """What this rank hears; then the group works on."""
+    """The error that this rank gets from a mismatched call. Checks that the group still works after it."""
     group = dist.new_group(range(size()))
     last = rank() == size() - 1
 
@@ -52,7 +52,7 @@ def mismatched(what: str) -> str:
             dist.send(ones(sent), 1, group=group)
         elif rank() == 1:
             heard = error_of(lambda: dist.recv(ones(shape, dtype=dtype), 0, group=group))
-            dist.recv(ones(sent), 0, group=group)  # the message after it is whole
+            dist.recv(ones(sent), 0, group=group)  # the next message arrives whole
             if heard != "no error":
                 raise RuntimeError(heard)
 
@@ -92,7 +92,7 @@ def mismatched(what: str) -> str:
 
 
 def unheard_failure_of_an_async_collective() -> str:
-    """Nobody waits for the work: the failure belongs to the stream that was current."""
+    """Nobody waits for the work, so the next wait for the stream that was current raises the failure."""
     group = dist.new_group(range(size()))
 
     def run() -> None:
@@ -111,7 +111,7 @@ def item_raises_the_failure() -> str:
         return error_of(lambda: dist.all_reduce(x, group=group))
     dist.all_reduce(x, group=group)  # queued
     heard = error_of(lambda: x.sum().item())
-    assert error_of(lambda: x.sum().item()) == "no error"  # once
+    assert error_of(lambda: x.sum().item()) == "no error"  # the failure is raised only once
     return heard
 
 
@@ -131,7 +131,7 @@ def ddp_failure_is_heard() -> str:
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=2))
     model = DistributedDataParallel(torch.nn.Linear(4, 4).to(device()), process_group=group)
     if rank() == size() - 1:
-        time.sleep(4)  # it does not take part in the gradients
+        time.sleep(4)  # this rank does not take part in the reduction of the gradients
         return "absent"
 
     def step() -> None:
@@ -157,7 +157,7 @@ def collective_without_the_last(seconds: float, numel: int = 2) -> tuple[str, fl
 
 
 def sum_under_faults(program: str, seconds: float) -> tuple[str, float]:
-    """What this rank hears of an all_reduce, and the seconds that it took."""
+    """The error of an all_reduce on this rank, or "no error", and the seconds that the call took."""
     from torch_openreg.openreg.faults import inject
 
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=seconds))
@@ -172,7 +172,7 @@ def sum_under_faults(program: str, seconds: float) -> tuple[str, float]:
 
 
 def message_with_the_last(kind: str, seconds: float) -> tuple[str, float]:
-    """What this rank hears of a message that the last rank does not take or send, and after how many seconds."""
+    """The error of a message that the last rank does not receive or send, and the seconds until it is raised here."""
     dist.group.WORLD.set_timeout(datetime.timedelta(seconds=seconds))  # type: ignore[union-attr]
     last = size() - 1
     functions: dict[str, Callable[[], Any]] = {
@@ -186,7 +186,7 @@ def message_with_the_last(kind: str, seconds: float) -> tuple[str, float]:
 
 
 def die_during_a_message() -> None:
-    """The message, too long for the time that is left, is on its way to rank 0."""
+    """This rank is killed while a message, too long to have arrived by then, is on its way to rank 0."""
     work = dist.isend(ones(32_000_000), 0)
     del work
     die()
@@ -222,7 +222,7 @@ def abort_of_a_message() -> tuple[str, float]:
 
 
 def die_during_a_collective(seconds: float = 0.0) -> None:
-    """The data, too much for the time that is left, is on its way to the others."""
+    """This rank is killed while the data, too much to have arrived by then, is on its way to the others."""
     work = dist.all_reduce(ones(32_000_000), async_op=True)
     del work
     time.sleep(seconds)
@@ -253,7 +253,7 @@ def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
 
 
 def failures_end_with_the_group(port: int, end: str) -> tuple[list[str], str]:
-    """Two collectives are under way without the last rank. The program hears of one, and goes on without the group."""
+    """Two collectives fail without the last rank. The program gets one error, ends the group and goes on."""
     first, second = (dist.all_reduce(ones(2), async_op=True) for _ in range(2))
     assert first is not None
     heard = [error_of(first.wait)]
@@ -324,7 +324,7 @@ def fork() -> int:
 
 
 def detail() -> tuple[str, str]:
-    """TORCH_DISTRIBUTED_DEBUG=DETAIL"""
+    """A collective and a mismatched one, in processes with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     x = ones(2)
     dist.all_reduce(x)
     return str(x.tolist()), error_of(lambda: dist.all_reduce(ones(2 + rank())))

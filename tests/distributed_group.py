@@ -1,4 +1,4 @@
-"""Ranks for tests of torch.distributed: processes that run one function after the other, so most tests start none."""
+"""Ranks for tests of torch.distributed: processes that serve many tests and run one function after the other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _serve(rank: int, size: int, port: int, backend: str | None, environment: di
 
 
 class Group:
-    """`size` ranks in a process group of `backend`; "none": no group. They count as ranks of `hosts` hosts."""
+    """`size` ranks, in a process group unless `backend` is "none". They count as ranks of `hosts` hosts."""
 
     def __init__(
         self, size: int, backend: str | None = None, environment: dict[str, str] | None = None, hosts: int = 1

@@ -1,9 +1,9 @@
-"""Random sequences of collectives on the device against the same sequences on gloo and CPU tensors, bit for bit.
+"""Compares random sequences of collectives on the device, bit for bit, with the same sequences over gloo on the CPU.
 
     python -m tests.distributed_sequences --sequences 2000 --ranks 3
 
-Every rank draws the same sequence from its seed: operators, sizes, types, groups, streams, and when an asynchronous
-collective is waited for. Values are small integers, so that the order of a summation does not show.
+The seed of a sequence gives every rank the same operators, sizes, types, groups and streams, and the moments at which
+it waits for asynchronous collectives. Values are small integers, so that the order of a summation changes no result.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ _players: list[Player] = []
 
 
 def play(first: int, count: int) -> int:
-    """What each rank does: `count` sequences. Returns how many results it compared."""
+    """Plays `count` sequences on this rank. Returns the number of results that it compared."""
     if not _players:
         everybody = list(range(dist.get_world_size()))
         subsets = [everybody, everybody[:2], everybody[1:], everybody[::2]]

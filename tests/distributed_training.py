@@ -1,4 +1,4 @@
-"""What each rank does in tests/test_distributed_training.py: PyTorch's parallel APIs beside training on one device."""
+"""What each rank does in tests/test_distributed_training.py: compares parallel training with training on one device."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def sync_batch_norm() -> None:
 
 
 def join() -> None:
-    """Ranks with different numbers of batches: the model has the gradients of those who still have some."""
+    """Ranks with different numbers of batches: a step uses the gradients of the ranks that still have batches."""
     from torch.distributed.algorithms.join import Join
 
     model = DistributedDataParallel(make_model())

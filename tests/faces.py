@@ -1,4 +1,4 @@
-"""Which face the device shows in a process: chosen in its environment, before torch is imported."""
+"""The face that the device has in a process. The environment of the process chooses it before torch is imported."""
 
 from __future__ import annotations
 

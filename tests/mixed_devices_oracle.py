@@ -2,7 +2,7 @@
 
 Run in a process without any backend, in which the meta device stands for an accelerator: the checks of TensorIterator
 and of structured kernels are in their meta functions, which are the same for CUDA and for the meta device. Python's
-meta registrations, which would replace them, are left out.
+meta registrations, which would replace these functions, are left out.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def cpp_compiler() -> str:
 
 
 def compile_program(compiler: str, folder: Path, source: str) -> Path:
-    """A C++ program with the library."""
+    """Compiles a C++ program, links it with the library, and returns its path."""
     (folder / "program.cpp").write_text(source)
     program = folder / "program"
     library = library_path()
@@ -76,7 +76,7 @@ def compile_program(compiler: str, folder: Path, source: str) -> Path:
 
 
 def run_program(program: Path, **variables: str) -> str:
-    """What the program printed on stdout and stderr; it must have succeeded. Its environment is that of run_python."""
+    """What the program printed on stdout and stderr; it must have succeeded. Its only switches are `variables`."""
     result = subprocess.run(
         [program],
         env=environment_without_switches() | variables,

@@ -74,7 +74,7 @@ class Gate:
 
 
 class Waiter:
-    """A call on a thread of its own, with the current device of this one."""
+    """A call on a thread of its own, with the current device of the thread that makes the object."""
 
     def __init__(self, name: str, *arguments: Any) -> None:
         self._error: BaseException | None = None
@@ -91,7 +91,7 @@ class Waiter:
         self._thread.start()
 
     def waits(self) -> bool:
-        """Whether it has not returned, after a time in which it would have."""
+        """Whether the call still waits, after a time in which it would otherwise have returned."""
         self._thread.join(0.03)
         return self._thread.is_alive()
 

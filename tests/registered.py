@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def registrations(operator: str) -> dict[str, str]:
-    """The kernels that were registered for an operator: dispatch key -> source file, with "boxed" if it is."""
+    """The kernels that were registered for an operator: dispatch key -> source file, and "boxed" for a boxed kernel."""
     found = {}
     for line in torch._C._dispatch_dump(operator).splitlines():
         match = re.match(r"(\w+)(?:\[alias\])?: registered at \S*?(\w+)\.\w+:\d+(?: as [\w ]+)? :: (.*)", line)
@@ -58,10 +58,10 @@ def call(operator: torch._ops.OpOverload, tensors: list[Tensor], **others: Any) 
 
 
 def tensor_arguments(operator: torch._ops.OpOverload) -> int:
-    """How many tensors an operator takes, the outputs it writes among them."""
+    """The number of tensors that an operator takes, including the outputs that it writes."""
     return sum("Tensor" in str(a.type) for a in operator._schema.arguments)
 
 
 def positive(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    """Between 0.25 and 1: where every function of the list has a value."""
+    """Random numbers between 0.25 and 1, where every function that is tested with them has a value."""
     return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 0.75 + 0.25).to(dtype)

@@ -1,6 +1,6 @@
-"""Pairs of a bug and its repaired twin, for the sanitizer: each is one function, and ``fixed`` says which one runs.
+"""Pairs of a bug and its repair, for the sanitizer. A pair is one function, and ``fixed`` says which of the two runs.
 
-Where a bug is reduced from a public one of a real project, ``link`` says which.
+If a bug is reduced from a public bug of a real project, ``link`` is the address of that bug.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Body = Callable[[bool], None]
 
 
 class Pair(NamedTuple):
-    kind: str  # the check that names the cause
+    kind: str  # the check of the sanitizer that finds the bug
     body: Body
     link: str
 
@@ -598,7 +598,7 @@ def a_library_writes_the_half_of_a_buffer_that_is_being_copied(fixed: bool) -> N
 
 
 def upload(target: torch.Tensor, source: torch.Tensor) -> None:
-    """The copy of a library, which knows nothing of the tensor that owns the memory."""
+    """Copies as a library does, which knows nothing of the tensor that owns the memory."""
     stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
     call("orMemcpyAsync", target.data_ptr(), source.data_ptr(), target.nbytes, HOST_TO_DEVICE, stream)
 
@@ -620,7 +620,7 @@ def a_pinned_number_is_used_before_it_has_arrived(fixed: bool) -> None:
     if fixed:
         current().synchronize()
     x.mul_(scale)
-    scale.fill_(2)  # the operator has taken the value
+    scale.fill_(2)  # the operator has already read the value
     torch.accelerator.synchronize()
 
 
@@ -900,7 +900,7 @@ def padded_positions_of_an_output_stay_unwritten(fixed: bool) -> None:
 # ---- memory: kernels of one's own ------------------------------------------------------------------------------------
 
 
-names: dict[str, bytes] = {}  # a report may tell of a kernel long after it has ended
+names: dict[str, bytes] = {}  # keeps the names: a report may name a kernel long after it has ended
 
 
 def run_kernel(name: str, tensor: torch.Tensor, elements: int, tell: bool = True, first: int = 0) -> None:
@@ -959,7 +959,7 @@ def a_kernel_is_given_a_size_that_was_rounded_up(fixed: bool) -> None:
 
 
 class Rounded:
-    """What a library takes for a tensor: its address, and its size rounded up."""
+    """A tensor as a library describes it: its address, and its size rounded up."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.data_ptr = tensor.data_ptr
@@ -1005,7 +1005,7 @@ def a_kernel_uses_a_tensor_that_is_gone(fixed: bool) -> None:
 
 
 class Gone:
-    """What a library keeps of a tensor when it keeps no reference."""
+    """The address and the size of a tensor, kept by a library that keeps no reference to the tensor."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._address, self._count = tensor.data_ptr(), tensor.numel()
@@ -1099,7 +1099,7 @@ def an_event_that_nobody_destroys(fixed: bool) -> None:
 
 
 def forget() -> None:
-    """What the pairs of leaks keep."""
+    """Drops what the pairs of leaks keep."""
     kept.clear()
     gc.collect()
     openreg.synchronize()

@@ -1,9 +1,9 @@
 """Which operators compute through a stub, and which stubs a backend may fill with the CPU's kernel.
 
 `python tests/stub_operators.py`, or `make stubs`, writes docs/stub-operators.md; tests/test_stub_operators.py
-checks it. Facts come from the installed PyTorch: the stubs from its headers; the operators that use one by taking
-the backend's kernel out of its slot, in libtorch_cpu.so, and calling them; where a slot is empty anyway, by its
-name.
+checks it. The facts come from the installed PyTorch. Its headers declare the stubs. For a stub that this backend fills,
+the script empties the stub's slot in libtorch_cpu.so and calls operators: those that fail use the stub. For any other
+stub, the page gives the operator that the stub is named after.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADERS = Path(torch.__file__).parent / "include" / "ATen" / "native"
 # The pointer of DispatchStubImpl (ATen/native/DispatchStub.h) that holds the kernel, in a build of torch without XPU.
 PRIVATEUSE1_SLOT = 6
 
-# Stubs that take an iterator, whose CPU kernels do not stop there.
+# Stubs whose CPU kernels take an iterator, and then ask its tensors for their addresses again.
 READ_THE_TENSORS_AGAIN = {
     "and_stub", "argmax_stub", "argmin_stub", "max_values_stub", "mean_stub", "min_values_stub", "nansum_stub",
     "norm_stub", "or_stub", "prod_stub", "std_var_stub", "sum_stub", "xor_sum_stub",
@@ -41,7 +41,7 @@ class Stub(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether the CPU's kernel can run on the device below a stub of the device's own."""
+        """Whether this backend may fill the stub with the CPU's kernel, or why not."""
         if "Generator" in self.kernel:
             return "no: takes a generator"
         if not re.match(r"void\s*\(\*\)\(\s*(at::)?TensorIterator(Base)?\s*&", self.kernel):
@@ -104,7 +104,7 @@ def operands(operator: torch._ops.OpOverload) -> list[torch.Tensor]:
 
 
 def lacks_a_kernel(operator: torch._ops.OpOverload, tensors: list[torch.Tensor]) -> bool:
-    """Whether a call of it finds an empty slot."""
+    """Whether a call of the operator finds an empty slot."""
     for rounding in (None, "floor", "trunc") if operator.name() == "aten::div.Tensor_mode" else (None,):
         try:
             call(operator, tensors, rounding_mode=rounding)

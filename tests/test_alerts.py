@@ -153,7 +153,7 @@ RAISES: dict[str, dict[str, Program]] = {
         "quantized_resize_cpu_": lambda: torch.quantize_per_tensor(randn(4), 0.1, 0, torch.qint8).resize_(2),
     },
 }
-# What the docstring does not name, and CUDA's source does.
+# Kernels that the docstring does not name, but CUDA's source does.
 RAISES_TOO: dict[str, Program] = {
     "kthvalue CUDA": lambda: torch.kthvalue(randn(4), 1),
     "median CUDA with indices output": lambda: torch.nanmedian(randn(3, 4), 1),
@@ -162,7 +162,7 @@ RAISES_TOO: dict[str, Program] = {
     "cumsum_cuda_kernel": lambda: torch.cumsum(ints(1, 2), 0, out=randn(2)),
     "_histc_cuda with floating point input": lambda: torch.histc(randn(4), out=randn(100)),
 }
-# The same operators where CUDA's kernel is deterministic, or has a deterministic form.
+# Calls of the same operators for which CUDA's kernel is deterministic, or has a deterministic form.
 STAYS_SILENT: dict[str, Program] = {
     "NLLLoss, no reduction": lambda: F.nll_loss(randn(1, 3, 2, 2), ints(0, 1, 2, 0).view(1, 2, 2), reduction="none"),
     "NLLLoss of rows": lambda: F.nll_loss(randn(2, 3), ints(0, 1)),
@@ -179,7 +179,7 @@ STAYS_SILENT: dict[str, Program] = {
     "nearest": interpolate("nearest", 1, 2, 3),
     "bilinear": interpolate("bilinear", 1, 2, 3, 3),
     "trilinear": interpolate("trilinear", 1, 2, 3, 3, 3),
-    # In the docstring's list of what becomes deterministic
+    # From here on: the docstring's list of operators that become deterministic.
     "Conv2d": backward(lambda x: F.conv2d(x, randn(2, 2, 3, 3)), 1, 2, 5, 5),
     "ConvTranspose2d": backward(lambda x: F.conv_transpose2d(x, randn(2, 2, 3, 3)), 1, 2, 5, 5),
     "ReplicationPad2d": backward(nn.ReplicationPad2d(1), 2, 3, 4, 4),

@@ -103,7 +103,7 @@ def test_autocast_of_the_device_leaves_cpu_tensors_alone_and_the_other_way_round
 
 @pytest.mark.only_on("openreg", reason="CUDA's lists are PyTorch's own")
 def test_every_operator_that_cuda_casts_is_cast() -> None:
-    openreg.init()  # registers them
+    openreg.init()  # registers the casts
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
 
     def cast_by(key: str) -> set[str]:

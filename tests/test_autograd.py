@@ -135,7 +135,7 @@ def test_module_hooks() -> None:
 
 
 class Cube(torch.autograd.Function):
-    """x ** 3, with what backward saw."""
+    """x ** 3. Keeps the devices that were current in backward."""
 
     devices: ClassVar[list[torch.device]] = []
 

@@ -21,7 +21,7 @@ from conftest import Environment, at_once, run
 USE = "x = torch.ones(2, device='openreg'); print((x + x).cpu().tolist())"
 USED = "[2.0, 2.0]\n"
 
-# Every kind of first use; prints what they raise, which is to be the same.
+# Tries every kind of first use and prints the errors, each once: all of them must be the same.
 FIRST_USE = """
 import io, torch
 assert torch.ones(2).sum().item() == 2
@@ -70,7 +70,7 @@ NO_LIBRARY_OPEN = "assert '.so' not in open('/proc/self/maps').read().partition(
 
 
 def first_use(environment: Environment, code: str = FIRST_USE, **variables: str) -> tuple[str, str]:
-    """What every first use says, and its cause."""
+    """The message and the cause of the error that every first use raises."""
     message, cause = environment.run(code, **variables).removesuffix("\n").split(" | ")
     return message, cause
 
@@ -162,7 +162,7 @@ def test_an_editable_install_is_loaded_without_a_build(tmp_path: Path) -> None:
     hook = importlib.util.find_spec("_editable_skbc_torch_openreg")
     if hook is None or hook.origin is None:
         pytest.skip("torch_openreg is not an editable install here: `make test` makes one")
-    # Where the sources are newer than what was built from them, and there is no compiler, a build would fail.
+    # If the sources are newer than the build, building at import would fail: PATH has no compiler.
     result = run(
         [sys.executable, "-c", f"import torch; {USE}"], tmp_path, {"PATH": "", "SKBUILD_EDITABLE_VERBOSE": "1"}
     )
@@ -400,7 +400,7 @@ def test_no_phase_is_without_a_test_of_its_failure() -> None:
         "register_distributed",
     ]
     # LEFT OUT OF A NEW BACKEND START: the face cuda
-    # Its own failures are in test_cuda_face_start.py.
+    # test_cuda_face_start.py tests the failures of this face.
     assert [phase.__name__ for phase in _loader.PHASES["cuda"]] == [
         *("check_platform", "check_environment", "check_build", "check_cuda", "check_libraries"),
         *("open_libraries", "attach_cuda", "attach_compiler", "attach_dtensor"),
@@ -567,7 +567,7 @@ def test_of_two_installed_owners_the_other_one_has_the_device(
 def test_an_owner_that_was_imported_by_hand_is_found(with_owner: Environment) -> None:
     codes = (
         f"import torch, torch_owner; torch_owner._autoload(); import torch_openreg\n{OTHER}",
-        # One that gives PyTorch neither a name nor a module.
+        # This owner gives PyTorch neither a name nor a module.
         f"import torch; torch.ops.load_library('{with_owner.site_packages}/libtorch_owner.so'); import torch_openreg",
     )
     assert at_once(
@@ -617,7 +617,7 @@ def test_import_torch_imports_only_our_modules_and_starts_no_thread_and_no_devic
 def test_the_installed_distributions_are_looked_through_once(
     environment: Environment, tmp_path: Path, first: str
 ) -> None:
-    """By PyTorch. It reads the metadata of every one of them, which takes milliseconds."""
+    """Only PyTorch looks: it reads the metadata of every distribution, which takes milliseconds."""
     plugins.install(environment, "torch_fine")
     # The folder that is searched first is loaded first.
     for path in environment.site_packages.glob(f"{first}*"):
@@ -646,7 +646,7 @@ def test_a_taken_attribute_is_not_replaced(shared_environment: Environment) -> N
 
 
 def test_a_build_does_not_load_an_older_build(environment: Environment) -> None:
-    """All that a build runs in Python: it must work where the installed one aborts, so it cannot import torch."""
+    """Runs all Python code of a build. That works even if the installed package aborts, so it may not import torch."""
     (environment.package / "__init__.py").write_text("raise SystemExit('the older build was loaded')\n")
     root = Path(__file__).parents[1]
     code = f"""

@@ -1,4 +1,4 @@
-"""The device's own description of a tensor's memory (c10::BackendMeta): who has it, who has none, saved and loaded."""
+"""The device's own description of a tensor's memory (c10::BackendMeta): which tensors have it, and how it is saved."""
 
 from __future__ import annotations
 

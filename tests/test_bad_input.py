@@ -52,7 +52,7 @@ def got(argument: str, on: str, others: str) -> str:
 
 
 def found(first: str, second: str) -> str:
-    """The sentence with which CUDA's elementwise operators refuse it."""
+    """The sentence with which CUDA's elementwise operators refuse tensors of two devices, as a pattern."""
     return f"^Expected all tensors to be on the same device, but found at least two devices, {first} and {second}!$"
 
 

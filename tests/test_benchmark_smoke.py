@@ -55,7 +55,7 @@ def test_the_list_of_operators_is_the_fixed_one() -> None:
 def allocated(operator: operators.Operator, device: str) -> int:
     """The bytes that an operator on 1M elements allocates, on any device."""
     names = operators.operands("1M", device)
-    exec(operator.statement, dict(names))  # what is allocated once
+    exec(operator.statement, dict(names))  # a first call, because some memory is allocated only once
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         exec(operator.statement, dict(names))
     events = profile.profiler.kineto_results.events()
@@ -66,9 +66,9 @@ def allocated(operator: operators.Operator, device: str) -> int:
     "operator", [o for group in operators.OPERATORS.values() for o in group if o.grows], ids=lambda o: o.name
 )
 def test_an_operator_allocates_what_it_allocates_on_the_cpu(operator: operators.Operator) -> None:
-    # The device's attention gives contiguous sums, as its meta kernel says, and copies the CPU's kernel's for that.
+    # The device's attention returns a contiguous logsumexp, as its meta kernel says, so it copies the CPU kernel's one.
     copied = 4 * operators.operands("1M", "cpu")["query"][..., 0].numel() if operator.name == "attention" else 0
-    # The device's allocations are rounded to 512 bytes; the operands have a million and more.
+    # The device's allocations are rounded up to 512 bytes. The operands have a million bytes and more.
     assert abs(allocated(operator, "openreg") - copied - allocated(operator, "cpu")) < 4096
 
 

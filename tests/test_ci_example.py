@@ -1,9 +1,9 @@
 """examples/ci/github-actions.yml does what docs/test/index.md says: its steps are run, on a project with planted bugs.
 
 Every `run:` step is executed as it is written, by the shell that GitHub uses, in an environment without torch_openreg.
-Two things are not done again. `pip install` finds what this environment already has, torch among them. And the
-repository that the job builds from is a stand-in: its "build" hands out this environment's package as a wheel, since
-the same command on the real sources takes minutes and is tested in test_package.py.
+Two things differ from GitHub. `pip install` finds the packages that this environment already has, torch among them. And
+the repository that the job builds from is a stand-in: its "build" hands out this environment's package as a wheel,
+since the same command on the real sources takes minutes and is tested in test_package.py.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Machine:
     def run_job(
         self, project: Path, only: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> list[tuple[str, str]]:
-        """Runs the steps, or those named, until one fails: (name, output) of each that ran. A failed one says so.
+        """Runs all steps, or those in ``only``, until one fails. Returns (name, output) of each step that ran.
 
-        ``env`` is added to the job's own.
+        The name of a step that failed begins with "FAILED: ". ``env`` is added to the job's own variables.
         """
         context = {f"vars.{name}": "" for name in ("TORCH_INDEX",)}
         context |= {f"matrix.{name}": value for name, value in self.matrix.items()}
@@ -162,7 +162,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a git repository from which the pinned revision builds, and what came later does not."""
+    """The address of a git repository from which the pinned revision builds, and a later revision does not."""
     folder = tmp_path_factory.mktemp("repository")
     wheel = make_wheel(tmp_path_factory.mktemp("wheel"))
     shutil.copy(wheel, folder)
@@ -186,7 +186,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the step with actions/checkout leaves."""
+    """The folder that the step with actions/checkout leaves."""
     return Path(shutil.copytree(EXAMPLE / "sample_project", tmp_path_factory.mktemp("workspace") / "project"))
 
 
@@ -279,7 +279,7 @@ class Bug:
 
 
 MIXED = "RuntimeError: Expected all tensors to be on the same device, but "
-# What the program has -> what somebody wrote instead. All of it passes on the CPU.
+# A bug replaces a line of the program by a wrong one. With all bugs, the tests still pass on the CPU.
 BUGS = {
     "a tensor left on the CPU": Bug(
         "torch.arange(x.shape[-1], device=x.device)",

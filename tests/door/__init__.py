@@ -1,1 +1,1 @@
-"""Whether every operator passes the device's one door to kernels: `python -m tests.door --mode async`."""
+"""Checks that every operator passes the device's one door to kernels: `python -m tests.door --mode async`."""

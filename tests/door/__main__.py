@@ -38,7 +38,7 @@ def shares_memory(result: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
 
 
 def computes(result: object, inputs: list[torch.Tensor]) -> bool:
-    """Whether the call made a tensor on the device that is no view of its arguments, or a number out of them."""
+    """Whether the call made a tensor on the device that is no view of its arguments, or computed a number from them."""
 
     def on_device(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         return [t for t in tensors if t.device.type == DEVICE and t.numel() > 0]
@@ -92,7 +92,7 @@ def run(mode: str, names: list[str]) -> dict[str, object]:
                 continue
             calls += 1
             kernels += count
-            # empty and its like give memory that nobody wrote
+            # empty() and similar functions return unwritten memory
             if not count and computes(result, inputs) and "empty" not in name:
                 wrong.append("it computes, and no kernel was told")
             if wrong:

@@ -1,7 +1,8 @@
 """Watches one call through the device's public C API (openreg_activity.h). Compares all device memory before and after.
 
-What the call changed must have been told: a byte of memory that is in use, before the call or after it, by an operand
-that is written; a byte of a block that the call took and gave back, by the block's allocation.
+An activity must have told of each byte that the call changed. A byte that is in use before or after the call must lie
+in an operand that a kernel, a copy or a fill writes. A byte of a block that the call took and gave back may lie in the
+block's allocation instead.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _changed(before: dict[int, np.ndarray], after: dict[int, np.ndarray]) -> np.
 
 def _blocks_in_use() -> Ranges:
     return Ranges(
-        (block["address"], block["address"] + block["requested_size"])  # the rest was perhaps a temporary's before
+        (block["address"], block["address"] + block["requested_size"])  # the rest may hold an older tensor
         for segment in openreg.memory_snapshot()
         for block in segment["blocks"]
         if block["state"] == "active_allocated"
@@ -71,7 +72,7 @@ def _blocks_in_use() -> Ranges:
 
 def watch(fn: Callable[[], Any], stream: int) -> tuple[Any, int, list[str]]:
     """Calls `fn`, and returns its result, the number of kernels, copies and fills that it ran, and what went wrong."""
-    gc.disable()  # nothing goes between what is looked at before and the call
+    gc.disable()  # a garbage collection would free tensors after `before` is read
     try:
         openreg.synchronize()
         before = _contents()

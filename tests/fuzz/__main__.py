@@ -44,7 +44,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 class Replayer:
-    """Runs programs in a worker, and replaces it when one crashes it."""
+    """Runs programs in a worker process. Starts a new worker after a program has crashed the old one or hung in it."""
 
     def __init__(self, settings: runner.Record, timeout: float) -> None:
         self._settings, self._timeout = settings, timeout
@@ -82,11 +82,11 @@ def shrink(lines: Sequence[str], fails: Callable[[list[str]], bool]) -> list[str
 
 
 def reproduce(failure: runner.Record, settings: runner.Record, timeout: float) -> tuple[list[str], str]:
-    """The shortest program that fails as `failure` did, and in what it differs."""
+    """The program of `failure`, shrunk as far as it still fails in the same way, and the text of its difference."""
     replayer = Replayer(settings, timeout)
     try:
         lines = failure.get("lines")
-        if lines is None:  # it died with the worker; what it was depends on the CPU only
+        if lines is None:  # lost in the worker's crash; the CPU alone can write the program again
             lines = replayer.ask({"case": failure, "device": "cpu"}).get("lines", [])
         found = {"detail": failure["detail"]}
 
@@ -116,12 +116,12 @@ def fuzz(
     execution: str | None = None,
     setup: str = "",
 ) -> list[runner.Record]:
-    """Runs `programs` programs from number `first` on and prints what fails, shrunk. The records of all that ran."""
+    """Runs `programs` programs from number `first` on and prints the failing ones, shrunk. Returns all records."""
     execution = execution or os.environ.get("OPENREG_EXECUTION", "inline")
     settings = {"device": device, "steps": steps, "execution": execution, "setup": setup}
     print(f"seed {seed}: programs {first} to {first + programs - 1} on {device}, {execution}", flush=True)
     cases = [
-        # What the runner calls a case's name.
+        # The first four entries are the parts of a case's name in the runner.
         {"suite": "fuzz", "name": str(number), "dtype": str(seed), "variant": "", "seed": seed, "number": number,
          "seed_of_program": seed * 1_000_003 + number}
         for number in range(first, first + programs)

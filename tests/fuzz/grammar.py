@@ -1,5 +1,5 @@
 # ruff: noqa: SIM905 (a list of words reads better in lines)
-"""Writes random programs, a line at a time, from the shapes and dtypes of what there is on the CPU by then."""
+"""Writes random programs, one line at a time, to fit the shapes and dtypes of the tensors made so far on the CPU."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _database() -> list[tuple[str, Any]]:
 
 
 class Writer:
-    """Chooses the next line of a program from `names`, the CPU's world. Disturbs no generator of `device`."""
+    """Writes the next line of a program for `names`, its namespace on the CPU. Draws from no generator of `device`."""
 
     def __init__(self, draw: random.Random, names: dict[str, Any], device: str) -> None:
         self._draw = draw
@@ -124,8 +124,8 @@ class Writer:
         return [name for name in self._names if name[0] == "c" and name[1:].isdigit()]
 
     def _pick(self, suits: Callable[[Tensor], bool] = lambda tensor: True) -> str:
-        """A tensor, late ones more often, none so large that its square is too large to compare. Raises LookupError if
-        none suits."""
+        """The name of a tensor that `suits`, more often a recent one. Leaves out large tensors, because their outer
+        products would be too large to compare. Raises LookupError if there is none."""
         found = self._tensors(lambda t: t.numel() <= 4096 and suits(t))
         if not found:
             raise LookupError
@@ -317,7 +317,7 @@ class Writer:
         self._draw.shuffle(order)
         size = t.size(dim) if t.dim() else 1
         start = self._draw.randrange(size + 1)
-        # From the first element to the last one: what lies beyond may not be initialised.
+        # The elements of memory from the first element to the last one: memory beyond them may not be initialised.
         span = t.numel() and 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
         expression = self._draw.choice([
             f"{x}.transpose({dim}, {other})",
@@ -456,7 +456,7 @@ class Writer:
         channels = shape[-2] if len(shape) > 1 else shape[0]
         image = f"{x}.reshape(1, 1, -1, {shape[-1]})"
         seed = self._draw.randrange(100)
-        # Of bytes, PyTorch's kernel reads beyond the input where a dimension of one element has another stride than 1.
+        # For uint8, PyTorch's kernel reads beyond the input if a dimension of size 1 has another stride than 1.
         mode = "nearest" if dtype == torch.uint8 else "bilinear"
         expression = self._draw.choice([
             f"F.layer_norm({x}, {tuple(shape[-1:])})",
@@ -475,7 +475,7 @@ class Writer:
             f"F.interpolate({image}, scale_factor=2, mode='{mode}')",
             f"F.pad({x}, (1, 2))",
             f"F.pad({image}, (1, 1), mode='reflect')",
-            f"F.mse_loss({x}, {x} + 1).clone()",  # on the CPU its storage keeps the room of the differences
+            f"F.mse_loss({x}, {x} + 1).clone()",  # on the CPU its storage is as large as the differences
             f"F.cross_entropy({x}, {x}.softmax(-1))",
             f"F.scaled_dot_product_attention({image}, {image}, {image})",
             f"F.scaled_dot_product_attention({image}, {image}, {image}, is_causal=True)",
@@ -538,7 +538,7 @@ class Writer:
         return f"{self._new()} = {expression}"
 
     def several(self) -> str:
-        """An operator with several results, named as one."""
+        """An operator with several results under one name."""
         x = self._pick()
         dim = self._dim(x)
         expression = self._draw.choice([
@@ -561,7 +561,7 @@ class Writer:
         return f"{self._new()} = {expression}"
 
     def database(self) -> str:
-        """A call from PyTorch's operator database, with tensors that there are where they fit."""
+        """A call from PyTorch's operator database. Tensors of the program replace those of the sample if they fit."""
         name, op = self._draw.choice(_database())
         dtype = self._draw.choice(sorted(op.supported_dtypes("cpu"), key=str))
         try:

@@ -1,8 +1,8 @@
 """Runs a program, a list of lines of Python, on the CPU and on the device, and compares everything that it names.
 
-A line is executed in both worlds, each a namespace with its own `DEVICE`. If it raises, it must raise the same in both,
-or, where the device runs behind, when it is next waited for; a program goes on after that, so that any of its lines can
-be left out.
+A line is executed in both worlds. A world is a namespace with its own `DEVICE`. If the line raises an error, it must
+raise the same error in both worlds. A device with a queue may raise the error only when the program next waits for it.
+A program goes on after an error, so that `shrink` can leave out any line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 
-# What a program may call besides torch. Printed with a reproducer.
+# A program may call this function besides torch. A reproducer contains its source.
 def make(shape, dtype, seed, device):  # type: ignore[no-untyped-def]
     """A tensor of small numbers, the same on every device."""
     draw = torch.Generator().manual_seed(seed)
@@ -41,10 +41,10 @@ def _raised(action: Callable[[], Any]) -> str | None:
     try:
         action()
     except Exception as error:
-        # Of work that was queued, the device says which operator raised.
+        # For queued work, the device adds the name of the operator that raised.
         text = re.sub(r" \(raised by aten::[^()]*\)$", "", sentence(error))
-        # PyTorch's indexing makes a tensor of a number itself for the CPU, through double (scalar_tensor_static), and
-        # asks every other device to fill one.
+        # For the CPU, PyTorch's indexing itself makes a tensor of a number, through double (scalar_tensor_static). For
+        # every other device it fills a tensor, so the message names another type.
         return re.sub(r"(value cannot be converted to type )[\w:]+( without overflow)", r"\1T\2", text)
     return None
 
@@ -61,11 +61,11 @@ class World:
         self.names["make"] = lambda shape, dtype, seed: make(shape, dtype, seed, self.device)
 
     def execute(self, code: Any) -> str | None:
-        """The sentence of what a line raises, or None."""
+        """Runs a line. Returns the type and message of the error that it raises, or None."""
         return _raised(lambda: exec(code, self.names))
 
     def wait(self) -> str | None:
-        """Waits until all work is done. The sentence of what some of it has raised, or None."""
+        """Waits until all work is done. Returns the type and message of an error that the work has raised, or None."""
         if self.device == "cpu":
             return None
         return _raised(torch.get_device_module(self.device).synchronize)
@@ -118,7 +118,7 @@ def _compare_value(name: str, actual: Any, expected: Any, device: str, values: b
     for a, e in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
         if isinstance(e, Tensor) and isinstance(a, Tensor):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # .grad of what is not a leaf
+                warnings.simplefilter("ignore")  # .grad of a tensor that is not a leaf warns
                 _compare_tensor(name, a, e, device, values)
         elif not (a == e or (a != a and e != e)):
             raise Difference(f"{name} is {a!r}, the CPU's {e!r}")
@@ -137,7 +137,7 @@ class Run:
 
     device: str
     seed: int
-    # A queue that runs behind would be waited for after every line.
+    # Compares values at the end only. A comparison after every line would wait for the device's queue each time.
     values_at_end: bool = False
 
     def __post_init__(self) -> None:
@@ -146,11 +146,11 @@ class Run:
         torch.manual_seed(self.seed)
 
     def step(self, line: str) -> str | None:
-        """Executes a line in both worlds and compares them. The sentence of what it raises in both, or None."""
+        """Executes a line in both worlds and compares them. Returns the error that it raises in both, or None."""
         self.lines.append(line)
         code = compile(line, f"<line {len(self.lines)}>", "exec")
         expected, actual = self.cpu.execute(code), self.other.execute(code)
-        if expected is not None and actual != expected:  # the device may say it when it is waited for
+        if expected is not None and actual != expected:  # the device may raise it in a wait
             actual = self.other.wait() or actual
             self._forget_unfinished()
         if expected != actual:
@@ -162,14 +162,14 @@ class Run:
         return expected
 
     def _forget(self, name: str) -> None:
-        """An output that may have been resized and then not written."""
+        """Removes a tensor, the output of a call that raised: it may have been resized and then not written."""
         output = self.cpu.names.get(name)
         for each in [each for each, value in self.cpu.results() if value is output]:
             del self.cpu.names[each], self.other.names[each]
 
     def _forget_unfinished(self) -> None:
-        """What a line has named or written on the device that raised there when it had returned. With what was written
-        goes whatever has a history, which may have saved it."""
+        """Removes what a line has named or written on the device, for a line that raised there after it had returned.
+        If it has written a tensor, everything with a history of autograd goes too: it may have saved that tensor."""
         for name in [name for name, _ in self.other.results() if name not in self.cpu.names]:
             del self.other.names[name]
         written = {name for name, value in self.cpu.results() if self._differs(name, value)}
@@ -207,7 +207,7 @@ def run(lines: list[str], device: str, seed: int = 0, values_at_end: bool = Fals
                 program.step(line)
             program.finish()
         finally:
-            program.other.wait()  # what it raises is not the next program's
+            program.other.wait()  # an error of this program must not reach the next one
 
 
 def script(lines: list[str], device: str, seed: int, execution: str = "inline") -> str:

@@ -1,6 +1,7 @@
-"""A worker process of the fuzzer: takes requests and answers them, JSON objects on a line, as `sweep.worker`.
+"""A worker process of the fuzzer: reads requests and writes answers, one JSON object a line, like `sweep.worker`.
 
-Writes and runs the program of a number, or runs the lines of one. A difference is answered, a crash ends the process.
+A request gives the number of a program to write and run, or the lines of a program to run. The answer says whether the
+results differ. A crash ends the process.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ def _values_at_end(settings: dict[str, Any]) -> bool:
 
 
 def write_and_run(case: dict[str, Any], settings: dict[str, Any], device: str) -> dict[str, Any]:
-    """The lines of program number `case["number"]`, and in what the device differed, if it did.
+    """Writes and runs program number `case["number"]`. Returns its lines, and the difference if there is one.
 
-    Depends on the CPU's results only, so that a program that crashes the device can be written with `device` "cpu"."""
+    The lines depend on the CPU's results only. A program that crashes the device can be written with `device` "cpu"."""
     from fuzz import grammar, programs
 
     seed = case["seed"] * 1_000_003 + case["number"]
@@ -33,7 +34,7 @@ def write_and_run(case: dict[str, Any], settings: dict[str, Any], device: str) -
             raised += program.step(writer.line()) is not None
         program.finish()
     except programs.Difference as difference:
-        program.other.wait()  # what it raises is not the next program's
+        program.other.wait()  # an error of this program must not reach the next one
         return {"status": "different", "detail": str(difference), "lines": program.lines}
     return {"status": "same", "detail": "", "lines": program.lines, "raised": raised}
 

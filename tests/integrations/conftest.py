@@ -14,7 +14,7 @@ REASON = "needs the extra `integrations`: pip install 'torch_openreg[integration
 
 @pytest.fixture(autouse=True, scope="package")
 def factories_of_the_default_device() -> None:
-    """PyTorch lists its factories once, at the first use of a default device: not while a library has replaced some."""
+    """PyTorch lists its factories at the first use of a default device: here, before a library replaces any of them."""
     from torch.utils._device import _device_constructors
 
     _device_constructors()
@@ -22,7 +22,7 @@ def factories_of_the_default_device() -> None:
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
-    """The models are so small that a team of threads costs more than it does, tenfold on a busy machine."""
+    """The models are so small that several threads are slower than one, ten times slower on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -33,8 +33,8 @@ def one_thread() -> Iterator[None]:
 def accelerate_on(device: str, **environment: str) -> Iterator[None]:
     """Makes ``device`` the one that accelerate and transformers.Trainer choose.
 
-    accelerate knows some devices by name and takes the CPU where it finds none of them; the environment variable is its
-    way to name another. It keeps its choice for the process, which a test must take back.
+    accelerate knows some devices by name, and takes the CPU if it finds none of them. Its environment variable names
+    another device. accelerate keeps its choice for the process, so this function resets the choice at its end.
     """
     from accelerate.state import AcceleratorState
 

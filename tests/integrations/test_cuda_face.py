@@ -1,4 +1,4 @@
-"""Programs that say "cuda", unchanged, with TORCH_OPENREG_AS=cuda: each in a process of its own, and beside the CPU."""
+"""Unchanged programs for "cuda", with TORCH_OPENREG_AS=cuda. Each has its own process, and the CPU is the reference."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ losses, devices, dtypes, count = train(16)
 expected = train(16, use_cpu=True)
 print(devices, dtypes, count, losses == expected[0], expected[1], losses[-1] < losses[0])
 """
-    # The lines before it are Trainer's own.
+    # Trainer prints the lines before the last one.
     result = cuda(tmp_path, program, "transformers", "accelerate")[-1]
     assert result == "{'cuda:0'} {torch.float32} 1 True {'cpu'} True"
 

@@ -1,4 +1,4 @@
-"""PyTorch Lightning: its trainer knows four accelerators by name and takes any other as a class."""
+"""PyTorch Lightning: its trainer knows four accelerators by name and takes any other as an object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 # LITERALINCLUDE START: LIGHTNING ACCELERATOR
 class AnyAccelerator(pl.accelerators.Accelerator):
-    """PyTorch's accelerator, whichever it is. Lightning's own classes differ from it in the names only."""
+    """PyTorch's accelerator, whichever it is. Lightning's own classes differ from this one in the names only."""
 
     def setup_device(self, device: torch.device) -> None:
         torch.accelerator.set_device_index(device)
@@ -108,7 +108,7 @@ def test_the_trainer_does_what_it_does_on_the_cpu(tmp_path: Path) -> None:
     assert network.places == {(DEVICE_1, torch.float32)} and len(network.losses) == 16
     assert network.losses == expected.losses
     assert here.callback_metrics == there.callback_metrics and here.callback_metrics.keys() == {"loss", "validation"}
-    assert_same(state_of(network), state_of(expected), device="cpu")  # where Lightning leaves the model
+    assert_same(state_of(network), state_of(expected), device="cpu")  # Lightning leaves the model on the CPU
 
     here.save_checkpoint(tmp_path / "checkpoint")
     loaded = Network.load_from_checkpoint(tmp_path / "checkpoint", map_location=DEVICE)

@@ -1,1 +1,1 @@
-"""What a backend can do with only the minimal set of operators, and what breaks when one of them is taken out."""
+"""Tries out what a backend can do with the minimal set of operators, and what breaks without one of them."""

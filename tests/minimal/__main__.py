@@ -1,7 +1,7 @@
 """Writes docs/minimal-operators.md: `python -m tests.minimal`, or `make minimal`.
 
-For each row of the table a process loads the backend without it (filter.c), and tries out what it can do
-(abilities.py).
+For each row of the table, a process loads the backend without that row (filter.c) and tries out what the backend can
+still do (abilities.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PYTORCHS = (
     "fallback",
 )
 
-# What this project has besides (csrc/aten/OpenRegMinimal.cpp).
+# The rows that this project adds (csrc/aten/OpenRegMinimal.cpp).
 ADDED = (
     "copy_",
     "set_",
@@ -84,7 +84,7 @@ for line in sys.stdin:
 
 
 class Backends:
-    """A process that has imported PyTorch and, for each set of rows, forks one that loads the backend."""
+    """A process that has imported PyTorch. For each set of rows it forks a child, which loads the backend."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +100,7 @@ class Backends:
                 stderr=subprocess.DEVNULL,
                 text=True,
             )
-            self.inabilities(())  # it has started: the library may go
+            self.inabilities(())  # an answer: the process has loaded the library, whose file may go
 
     def inabilities(self, rows: Sequence[str]) -> dict[str, str]:
         """What a backend with only `rows` cannot do: ability -> the error, or "crash"."""
@@ -114,7 +114,7 @@ class Backends:
 
 
 def document() -> str:
-    """The page, from what was just tried out."""
+    """Tries out all sets of rows, and returns the text of the page."""
     backends = Backends()
     rows = PYTORCHS + ADDED
     kernels = [row for row in rows if row != "fallback"]

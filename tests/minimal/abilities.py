@@ -1,4 +1,4 @@
-"""What a user expects of a device: small programs that check their results. Each is a line of the table."""
+"""What a user expects of a device: small programs that check their results. The page calls them by their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABILITIES: dict[str, Callable[[str], object]] = {}
 
 
 def ability(name: str) -> Callable[[Callable[[str], object]], None]:
-    """Adds a program: called with the device's name, it raises if the device cannot do it."""
+    """Adds a program. It gets the device's name, and raises if the device cannot do what `name` says."""
 
     def add(program: Callable[[str], object]) -> None:
         ABILITIES[name] = program
@@ -290,7 +290,7 @@ def _try_out(names: list[str], rows: str, write_end: int) -> None:
 
 
 def run(rows: str) -> str:
-    """Runs every program in a fork that loads the backend with these rows; after a crash another one goes on.
+    """Runs the programs in a forked child that loads the backend with these rows. After a crash a new child goes on.
 
     Returns what failed, as JSON: name -> the error, or "crash".
     """

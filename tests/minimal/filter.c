@@ -1,7 +1,7 @@
 /*
- * Takes rows out of the backend's registrations, for `python -m tests.minimal`: preloaded, it stands between
- * libtorch_openreg.so and the two functions of libtorch_cpu.so with which torch::Library registers a kernel. So a
- * backend with fewer kernels can be tried out without building one, and the product knows nothing of it.
+ * Takes rows out of the backend's registrations, for `python -m tests.minimal`. The library of this file is preloaded
+ * and stands between libtorch_openreg.so and the two functions of libtorch_cpu.so with which torch::Library registers a
+ * kernel. A backend with fewer kernels can thus be tried out without a build, and the backend does not know the filter.
  *
  * OPENREG_ROWS names the operators that may be registered, separated by commas; "fallback" lets the fallbacks through.
  */
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the call came from the backend and its name is not in the list. */
+/* Whether the call came from the backend and `name` is not in the list. */
 static int removed(const char* name, const void* caller) {
   const char* rows = getenv("OPENREG_ROWS");
   Dl_info library;

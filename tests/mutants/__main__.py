@@ -5,7 +5,7 @@
 
 A mutant is caught if a check that passes on the unmutated device does not pass on the mutant. A mutant that no check
 catches is tried with the backend's own test for it (`table.OWN_TESTS`). Results are kept in the folder build/mutants,
-in results.jsonl and repeats.jsonl, and a later run goes on from them; --fresh forgets them. --table FILE writes the
+in results.jsonl and repeats.jsonl, and a later run goes on from them; --fresh deletes them. --table FILE writes the
 page of the book.
 """
 
@@ -27,7 +27,7 @@ from typing import Any
 from . import build, table
 
 KIT = table.ROOT / "conformance"
-# Where work is queued, a missing wait shows; where it is not, some errors are raised elsewhere.
+# A missing wait shows only in a mode that queues work. In the mode inline, some errors are raised in other places.
 MODES = {
     "async": {"OPENREG_EXECUTION": "async"},
     "inline": {"OPENREG_EXECUTION": "inline"},
@@ -72,7 +72,7 @@ NAMED = {"index_Tensor": "__getitem__", "_index_put_impl": "index_put", "embeddi
 
 
 def cases_of(row: str, names: list[str]) -> list[str]:
-    """The cases of the database that call the operator of a row: of the longest name with which the row begins."""
+    """The cases of the database for the operator of a row: those of the longest name with which the row begins."""
     row = row.replace(".", "_").removesuffix("_stub")
     row = next((new + row[len(old) :] for old, new in NAMED.items() if row.startswith(old)), row)
     row = row.lstrip("_").removeprefix("native_").rstrip("_") + "_"
@@ -90,7 +90,7 @@ def cases_of(row: str, names: list[str]) -> list[str]:
     return [name for name in best if name.split("/")[3] == dtype][:24]
 
 
-# Checks that start a Python process, or several: slow, so they come last, as does the sample of the sweeps.
+# Slow checks, which start Python processes, and the sample of the sweeps. Only mutants of variables run them all.
 SLOW = ("loads/autoload/*", "loads/exit/*", "processes/*", "operators/op/*", "operators/module/*",
         "trains/optimizer/*", "memory/limits/the_shared_settings_are_read")  # fmt: skip
 
@@ -150,10 +150,10 @@ class Judge:
         """Runs the checks until one catches the mutant."""
         names = names_of(mutant, mode, self._python)
         while True:
-            # The sweeps say of an operator without a kernel that it is not offered.
+            # For an operator without a kernel, the sweeps answer that it is not offered. That catches the mutant.
             answer = self._run(mutant.name, mode, names, insist=mutant.kind not in ("row", "stub"))
             caught = answer["caught"]
-            # A sweep that is not of the baseline counts if it passes on the unmutated device.
+            # A case of the sweeps, which the baseline may lack, counts only if it passes on the unmutated device.
             if not (caught and caught.startswith(("operators/op/", "operators/devices/", "trains/optimizer/"))):
                 return answer
             if not self._run("", mode, [caught], insist=False)["caught"]:
@@ -180,7 +180,7 @@ class Judge:
         return result.returncode == 0
 
     def judge(self, mutant: table.Mutant) -> dict[str, Any]:
-        """The kit where work is queued, the kit where it is not, the backend's own test. Rows need no queue."""
+        """Runs the kit in async, then in inline, then the backend's own test. Rows, stubs and rules need no async."""
         modes = ["async", "inline"] if mutant.kind not in ("row", "stub", "rule") else ["inline"]
         answer: dict[str, Any] = {"caught": None}
         if mutant.within:

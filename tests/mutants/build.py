@@ -1,7 +1,7 @@
 """Builds the backend once with all its mutants in it, and installs it into an environment of its own.
 
-Only the changed files are compiled, by the commands of the build folder of the installed package; all else is taken
-from there. The result lies in build/mutants and is no part of any release.
+Only the changed files are compiled, with the commands of the installed package's build folder. All other objects are
+those of that folder. The result lies in build/mutants and is no part of any release.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The mutants of the backend: each is one change, chosen at run time by BACKEND_MUTANT=name.
 
-The changes are data. `sources()` gives the changed text of every file that has one; the sources themselves know nothing
-of mutants. Systematic: each virtual override of the guard, the hooks, the allocators, the generator and the profiler's
-stubs gives the base's answer or a plausible wrong one; each ordering primitive does nothing; each row of a table of
-registrations, stubs, rules or alerts is left out; each environment variable is ignored.
+The changes are data. `sources()` gives the text of every file with a change; the sources themselves know nothing of
+mutants. The changes are systematic: each virtual override of the guard, the hooks, the allocators, the generator and
+the profiler's stubs gives the base's answer or a plausible wrong one; each ordering primitive does nothing; each row of
+a table of registrations, stubs, rules or alerts is left out; each environment variable is ignored.
 
-A table of many rows has one place, in the function that reads or registers a row (`TABLES`). The names of its mutants
-are read from the sources.
+A table of many rows is changed in one place, in the function that reads or registers a row (`TABLES`). The names of
+these mutants are read from the sources.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEVICE = "third_party/openreg/csrc/"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: where the mutant is on, ``code`` runs right after ``after``; or ``find`` becomes ``code``."""
+    """One change. Either ``code`` follows the text ``after``, and runs if the mutant is on, or it replaces ``find``."""
 
     name: str
     kind: str
@@ -36,9 +36,9 @@ class Mutant:
     after: str = ""
     find: str = ""
     code: str = ""
-    # The checks that are run first: where one would look for the mutant.
+    # The checks that are run first, because they are the likeliest to find the mutant.
     first: str = "*"
-    # The checks that could see the mutant at all. A variable that no check sets is the same set or ignored.
+    # The checks that could find the mutant at all. If no check sets a variable, none can find that it is ignored.
     within: str = "*"
 
 
@@ -69,7 +69,7 @@ namespace {
 #line 1 "{file}"
 """
 
-# Override -> what it does instead. The text is that between the function's braces.
+# Override -> the code that the mutant runs instead, at the begin of the function.
 GUARD = {
     "Device OpenRegGuardImpl::exchangeDevice(Device device) const {": "return device_at(current_device());",
     "Device OpenRegGuardImpl::getDevice() const {": "return device_at(0);",
@@ -278,7 +278,7 @@ REPLACED = (
     ),
 )  # fmt: skip
 
-# The checks that could see a variable ignored: PyTorch's variables, and the one that the modes of the runs set.
+# Variable -> the checks that could find that it is ignored. Only PyTorch's variables and that of the mode have some.
 CHECKS_OF_VARIABLE = {"PYTORCH_ALLOC_CONF": "memory/limits/*", "TORCH_DEVICE_BACKEND_AUTOLOAD": "loads/*",
                       "OPENREG_EXECUTION": "streams/waiting/*"}  # fmt: skip
 
@@ -388,7 +388,7 @@ def _rows() -> Iterator[Mutant]:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the sources, of which every row has a mutant, and the one place that leaves a row out."""
+    """A table of the sources that has a mutant for every row, and the one place where a row is left out."""
 
     prefix: str  # of the mutants' names
     kind: str
@@ -396,7 +396,7 @@ class Table:
     find: str
     code: str
     rows: Callable[[], list[str]]
-    first: str  # may have {name}, that of the row
+    first: str  # may contain {name}, the name of the row
     within: str = "*"
 
 
@@ -450,7 +450,7 @@ TABLES = (
     Table("stub.", "stub", _STRUCTURED, "  static void fill() {",
           '  static void fill() {\n    if (mutant_of("stub.", name.text)) return;',
           lambda: _operators_of(_STRUCTURED, r"STUB\((\w+)\)(?!>)")[1:], "operators/*"),
-    # What an operator without a row follows; or, if that is the rule of its row, what is left without that default.
+    # The mutant has the rule of an operator without a row. If that is one_scalar, and the row says so too: one_device.
     Table("rule.", "rule", "csrc/aten/native/DeviceRules.cpp", "  if (known != std::end(kRules)) {",
           """  if (known != std::end(kRules) && mutant_of("rule.", name.c_str())) {
     const bool unchecked = is_listed(kUncheckedOperators, name) && known->check != &one_scalar;
@@ -461,7 +461,7 @@ TABLES = (
           """    for (const Alert& alert : kAlerts) {
       if (mutant_of("alert.", std::string(alert.operators).substr(0, std::strcspn(alert.operators, " ")).c_str())) continue;""",
           _alerts, "operators/deterministic/{name}", "operators/deterministic/*"),
-    # Where the row of an operator is left out, the boxed fallback does not stand in for it: a vendor has no such fallback.
+    # If the row of an operator is left out, the boxed fallback refuses the operator: a vendor has no such fallback.
     Table("row.", "row", "csrc/aten/native/FallbackPolicy.cpp", "void note_fallback(const OperatorTraits& op) {",
           """void note_fallback(const OperatorTraits& op) {
   TORCH_CHECK_NOT_IMPLEMENTED(!mutant_of("row.", op.name.c_str()), "Could not run '", op.name,
@@ -476,7 +476,7 @@ def _of_tables() -> Iterator[Mutant]:
             yield Mutant(table.prefix + name, table.kind, table.file, first=first, within=table.within)
 
 
-# A variable that C++ reads with std::getenv is ignored there. Another is taken from the process before it is read.
+# If C++ reads a variable with std::getenv, the mutant ignores it there. Any other variable is removed at process start.
 def _environment() -> Iterator[Mutant]:
     spec = importlib.util.spec_from_file_location("_openreg_environment", ROOT / "torch_openreg/_environment.py")
     assert spec and spec.loader
@@ -514,7 +514,7 @@ def mutants() -> list[Mutant]:
 
 
 def sources() -> dict[str, str]:
-    """The changed text of each file that has a mutant, by its path. Raises ValueError if a place is not found once."""
+    """The changed text of each file with a mutant, by its path. Raises ValueError unless each place is found once."""
     changed: dict[str, str] = {}
     for change in (*(m for m in mutants() if m.after or m.find), *TABLES):
         name = change.name if isinstance(change, Mutant) else change.prefix

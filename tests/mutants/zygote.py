@@ -1,11 +1,11 @@
 """A process that has imported torch, but no backend, and tries each mutant in a forked child.
 
 `import torch` takes most of the time of a check. A child loads the backend with its mutant on, and runs checks until
-one does not pass. Standard input has a request a line, {"mutant", "mode", "environment", "names"}; standard output an
-answer a line. Checks that start processes of their own inherit the mutant through the environment.
+one does not pass. Standard input has a request a line, {"mutant", "mode", "environment", "names", "insist"};
+standard output has an answer a line. Checks that start processes of their own pass on the mutant in the environment.
 
-A check that is not offered any more catches the mutant too, against a baseline. If "insist" is set, the child looks on
-for a check that fails.
+A check that is not offered any more catches the mutant too, because the baseline says that it passed. If the request
+sets "insist", the child goes on to look for a check that fails.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def child(request: dict[str, Any], answers: int) -> None:
     torch._import_device_backends()
     lost: dict[str, Any] = {"caught": None}
     for name in request["names"]:
-        answer({"caught": name, "result": "crashed"})  # what is known if this is the last word
+        answer({"caught": name, "result": "crashed"})  # the answer if the child dies in this check
         signal.alarm(SECONDS)
         result = run_check(name, "openreg")
         if result["result"] == "not offered":  # some checks decline because the machine was busy
@@ -55,7 +55,7 @@ def child(request: dict[str, Any], answers: int) -> None:
 
 
 def attempt(request: dict[str, Any]) -> dict[str, Any]:
-    """What the child said last; how it died is the result."""
+    """The last answer of the child. If the alarm ended the child, the result is "hung"."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -87,7 +87,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     all_checks()
-    # What the sweeps read is read once.
+    # The data of the sweeps is read once, here, and every child inherits it.
     sweep.names("quick")
     mixes.oracle()
     for line in sys.stdin:

@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 def install(environment: Environment, name: str, folder: Path | None = None, copy_of: str | None = None) -> None:
     """Installs ``name``, version 1.0, into the environment's site-packages or another folder.
 
-    ``copy_of``: the distribution of this folder that it is a renamed copy of.
+    ``copy_of``: a distribution of this folder, if ``name`` is a renamed copy of it.
     """
     source, target = HERE / (copy_of or name), folder or environment.site_packages
     target.mkdir(exist_ok=True)

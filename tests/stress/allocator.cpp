@@ -5,7 +5,7 @@
 //     stress_allocator [--seconds 10] [--seed N] [--mode inline|async|chaos|switching] [--threads 8]
 //
 // The seed decides what each thread does; it is printed, and chosen at random if it is not given. Exit status 0: every
-// value was right, memory ran out only where it should, all of it was given back.
+// value was right, memory ran out only where it should, all memory was given back.
 
 #include <ATen/core/CachingHostAllocator.h>
 
@@ -21,7 +21,7 @@ using c10::openreg::device_allocator;
 using c10::openreg::stream_handle;
 
 constexpr size_t kMaxBuffers = 10;
-constexpr size_t kMaxWords = size_t{1} << 20; // of a device of 48 MiB: 8 threads run out of it
+constexpr size_t kMaxWords = size_t{1} << 20; // 4 MiB of the 48 MiB of a device: 8 threads run out of memory
 
 at::HostAllocator* host_allocator() {
   return at::getHostAllocator(c10::DeviceType::PrivateUse1);
@@ -45,7 +45,7 @@ std::atomic<uint64_t> outOfMemory{0};
 
 class Worker : Choices<Stream, Buffer> {
  public:
-  // Every other one has a memory pool of its own.
+  // Every second worker has a memory pool of its own.
   Worker(uint64_t seed, bool switchesModes) : Choices(seed, switchesModes), pool_(0, seed % 2 == 0 ? seed + 1 : 0) {
     for (int i = 0; i < kStreamsPerThread; ++i) {
       streams_.push_back(c10::openreg::stream_from_pool(i % kDevices, -static_cast<int>(below(4))));
@@ -85,7 +85,7 @@ class Worker : Choices<Stream, Buffer> {
   }
 
  private:
-  // ---- using buffers: in the order of the uses before, and announced to the allocators
+  // ---- using buffers: each use waits for the uses before it, and is announced to the allocators
 
   static void begin(const Buffer& buffer, Stream stream) {
     for (orEvent_t event : buffer.used) {
@@ -109,7 +109,7 @@ class Worker : Choices<Stream, Buffer> {
       return release();
     }
     Buffer buffer{static_cast<int>(below(kDevices + 1)) - 1, std::nullopt, {}, 0, random32(), {}};
-    buffer.words = 1 + below(size_t{1} << below(21)); // every size is as likely
+    buffer.words = 1 + below(size_t{1} << below(21)); // all orders of magnitude are equally likely
     const size_t bytes = std::min(buffer.words, kMaxWords) * sizeof(uint32_t);
     if (buffer.device < 0) {
       buffer.words = std::min(buffer.words, kMaxWords / 16);
@@ -122,7 +122,7 @@ class Worker : Choices<Stream, Buffer> {
           c10::openreg::create_event(c10::openreg::default_stream(static_cast<c10::DeviceIndex>(device)));
     }
     const Stream stream = buffer.home && below(4) != 0 ? *buffer.home : anyStream();
-    if (buffer.home && stream != *buffer.home) { // what used the memory before ran on its home stream
+    if (buffer.home && stream != *buffer.home) { // the earlier uses of the memory ran on its home stream
       const orEvent_t ready = buffer.used[buffer.device];
       OPENREG_CHECK(orEventRecord(ready, stream_handle(*buffer.home)));
       OPENREG_CHECK(orStreamWaitEvent(stream_handle(stream), ready, 0));
@@ -162,7 +162,7 @@ class Worker : Choices<Stream, Buffer> {
     return buffer.home.has_value();
   }
 
-  // Without waiting for the work that uses it: that is the allocators' business.
+  // Frees a buffer without waiting for the work that uses it: the allocators must keep its memory until then.
   void release() {
     const Buffer gone = takeOut(anyBuffer());
     for (orEvent_t event : gone.used) {
@@ -192,7 +192,7 @@ class Worker : Choices<Stream, Buffer> {
     to.value = step(from.value);
   }
 
-  // What a kernel takes for itself while it runs: nobody else has it, on whatever thread.
+  // Launches a kernel that allocates temporaries while it runs. No other kernel may have their memory at that time.
   void useTemporaries() {
     const auto use = [](size_t words, uint32_t value) {
       const c10::DataPtr one = device_allocator()->allocate_temporary(words * sizeof(uint32_t));
@@ -209,7 +209,7 @@ class Worker : Choices<Stream, Buffer> {
     OPENREG_CHECK(orLaunchKernel(stream_handle(anyStream()), use, below(kMaxWords) + kMaxWords / 4, random32()));
   }
 
-  // Between any two of the two devices and pinned memory.
+  // Copies between two buffers, each on one of the two devices or in pinned memory.
   void copy() {
     Buffer& to = anyBuffer();
     const Buffer& from = anyBuffer();
@@ -256,7 +256,7 @@ class Worker : Choices<Stream, Buffer> {
     }
   }
 
-  // What other threads do to the allocator meanwhile.
+  // Manages the allocators while other threads use them.
   void manage() {
     const auto device = static_cast<c10::DeviceIndex>(below(kDevices));
     switch (below(8)) {
@@ -332,8 +332,8 @@ void checkNothingIsLeft(const std::vector<size_t>& before) {
 int main(int argc, char** argv) {
   const Options options = start(argc, argv, "48M"); // small enough to run out of
 
-  // PyTorch's own libraries are not instrumented: what they make at its first use is made before there are threads, or
-  // ThreadSanitizer would not see the order.
+  // PyTorch's own libraries are not instrumented, so ThreadSanitizer cannot see how they order their first uses. What
+  // they make at a first use is therefore made here, before there are threads.
   std::vector<size_t> before;
   for (c10::DeviceIndex device = 0; device < kDevices; ++device) {
     device_allocator()->getDeviceStats(device);

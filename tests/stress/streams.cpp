@@ -125,12 +125,12 @@ class Worker : Choices<OwnStream, Buffer> {
     return stream;
   }
 
-  // A kernel that this thread computes, now and then with one on another stream within it.
+  // Computes a kernel on this thread, now and then with a second kernel inside it, often on another stream.
   void onThisThread(orStream_t stream, const std::function<void()>& compute) {
     const orKernel kernel{"on this thread", nullptr, nullptr};
     orKernelScope scope;
     while (const orError_t error = orKernelBegin(&scope, stream, &kernel)) {
-      CHECK_WAIT(error); // of earlier work; the kernel has not begun
+      CHECK_WAIT(error); // the error of earlier work; the kernel has not begun
     }
     if (below(4) == 0 && stream != sharedStream) {
       onThisThread(sharedStream == nullptr || below(2) == 0 ? anyStream().handle : stream, [] {});
@@ -163,7 +163,7 @@ class Worker : Choices<OwnStream, Buffer> {
           die("a device gave more memory than it has");
         }
       }
-      if (orMalloc(&data, bytes) == orErrorMemoryAllocation) { // the capacity is small: it happens
+      if (orMalloc(&data, bytes) == orErrorMemoryAllocation) { // this happens, because the capacity is small
         return buffers_.empty() ? void() : release();
       }
     } else {
@@ -316,7 +316,7 @@ class Worker : Choices<OwnStream, Buffer> {
     }
   }
 
-  // What is queued still runs.
+  // Destroys a stream and makes a new one. The work that is queued on the old stream still runs.
   void replaceStream() {
     OwnStream& stream = anyStream();
     CHECK(orStreamDestroy(stream.handle));

@@ -1,4 +1,4 @@
-"""The sweep: what ships inside PyTorch's own test databases, run on the device and on the CPU and compared.
+"""The sweep runs PyTorch's test databases, and entries of its own, on the device and on the CPU, and compares both.
 
 ``python -m tests.sweep --help`` says what can be selected. ``runner`` drives worker processes and attributes crashes,
 ``worker`` runs cases one at a time, ``checks`` says what a case computes, ``report`` counts and prints.

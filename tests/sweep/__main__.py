@@ -59,7 +59,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[runner.Record], None]]:
-    """A bar on a terminal; elsewhere a line every tenth part."""
+    """Shows a bar on a terminal; elsewhere prints a line after each tenth of the cases."""
     bad, done = 0, 0
     columns = (TextColumn("{task.fields[bad]} not agreeing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)

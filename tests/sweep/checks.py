@@ -24,7 +24,7 @@ RAISES, BITWISE, TOLERANCE, PRECISION, DIFFERENT, ERROR = SEVERITY = (
     "raises", "bitwise", "tolerance", "precision", "different", "error",
 )  # fmt: skip
 
-# Importing one takes seconds.
+# Suite -> its module, which is imported at its first use, because the import takes seconds.
 MODULES = {
     "op": "operators",
     "module": "modules",
@@ -48,7 +48,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def list_cases(suites: list[str], dtypes: list[str], variants: list[str]) -> list[dict[str, str]]:
-    """Every case of the given suites, dtypes and variants: those that an entry has on the CPU. "default" is float32,
+    """Every case of the given suites, dtypes and variants that an entry has on the CPU. "default" is float32, else
     int64, or the first dtype that an entry has; "all" is every dtype that the CPU supports."""
     cases = []
     for suite_name in suites:
@@ -83,8 +83,8 @@ def _outline(result: Any) -> str:
 
 
 def _as_precise(actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether a result is about as far from the one in float64 as the CPU's is, which is how PyTorch holds compiled
-    programs against eager ones (torch._dynamo.utils.same)."""
+    """Whether a result is about as near to the result in float64 as the CPU's result is. PyTorch compares compiled
+    programs with eager ones in the same way (torch._dynamo.utils.same)."""
 
     def distance(tensor: torch.Tensor) -> torch.Tensor:
         return (tensor.double() - exact).square().mean().sqrt()
@@ -94,9 +94,9 @@ def _as_precise(actual: torch.Tensor, expected: torch.Tensor, exact: torch.Tenso
 
 
 def compare(actual: Any, expected: Any, device: str, lenient: Sequence[str] = (), exact: Any = None) -> tuple[str, str]:
-    """How a result agrees with the CPU's, and the first thing in which it does not. `lenient` names what is not
-    compared: "values", "strides", "sharing" of memory, or results that are "empty" on the CPU. `exact` is the result in
-    float64, to hold both against."""
+    """How a result agrees with the CPU's, and the first difference. `lenient` names what is not compared: "values",
+    "strides", "sharing" of memory, or results that are "empty" on the CPU. `exact` is the result in float64, with which
+    both results are compared if they are not close to each other."""
     actual_leaves, actual_spec = tree_flatten(actual)
     expected_leaves, expected_spec = tree_flatten(expected)
     exact_leaves = expected_leaves if exact is None else leaves(exact)
@@ -158,7 +158,7 @@ def run_case(case: dict[str, Any], device: str, verbose: bool = False) -> dict[s
     worst, first_detail = "skipped", "no samples"
     with _quiet():
         torch.manual_seed(0)
-        # All at once: _run_sample seeds again, and samples must not all start from one state.
+        # All samples are made first. _run_sample seeds the generators, so later samples would have the same numbers.
         try:
             samples = list(enumerate(variant.samples(entry, dtype)))
         except Exception as error:
@@ -175,7 +175,7 @@ def run_case(case: dict[str, Any], device: str, verbose: bool = False) -> dict[s
 def _run_sample(
     entry: Any, variant: Variant, sample: Sample, device: str, lenient: Sequence[str], verbose: bool
 ) -> tuple[str, str]:
-    # A factory called without a device: only the default device can say where.
+    # False for a factory that is called without a device: the default device then decides.
     placed = any(
         isinstance(leaf, (torch.Tensor, torch.device, torch.nn.Module)) or (isinstance(leaf, str) and leaf == "cpu")
         for leaf in leaves(sample.arguments())

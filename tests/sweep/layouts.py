@@ -295,7 +295,7 @@ def _recurrent(kind: type[nn.RNNBase], packed: bool, **options: Any) -> Callable
     return run
 
 
-# PyTorch's order of additions is another one on an accelerator, which shows in half precision.
+# On an accelerator PyTorch adds in another order than on the CPU. In half precision the results would differ.
 _EXACT_ENOUGH = (torch.float32, torch.float64)
 for _rnn, _packed, _bidirectional, _layers, _batch_first, _bias in itertools.product(
     (nn.RNN, nn.LSTM, nn.GRU), (False, True), (False, True), (1, 2), (False, True), (False, True)

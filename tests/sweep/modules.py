@@ -101,7 +101,7 @@ _Samples = Callable[[ModuleInfo, torch.dtype], Iterator[Sample]]
 
 SUITE = Suite(
     entries={info.name: info for info in module_db},
-    # The database names those that CUDA and the CPU have in common; these two the CPU's modules have as well.
+    # The database names the dtypes that CUDA and the CPU have in common. The CPU's modules take these two as well.
     dtypes=lambda info: {*info.dtypes, torch.float16, torch.bfloat16},
     variants={
         "forward": Variant("the module without gradients; its state", always, _samples, _forward),

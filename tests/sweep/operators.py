@@ -83,7 +83,7 @@ def _out(op: OpInfo, sample: Sample) -> Any:
         if isinstance(returned, str):
             results[name] = returned  # what an operator has written before it raises is not defined
         else:
-            # Others are given once in a process.
+            # PyTorch gives the other warnings only once in a process.
             resized = [str(w.message) for w in caught if str(w.message).startswith("An output with one or more")]
             results[name] = (out, resized)
     return results

@@ -1,4 +1,4 @@
-"""Counts results, holds them against the list of exceptions, and prints the table. Knows nothing of PyTorch."""
+"""Counts results, compares them with the list of exceptions, and prints the table. Does not use PyTorch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:  # pytest brings it along
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
-# "raises": the CPU raises, and the device the same.
+# "raises": the device raises the same error as the CPU.
 AGREES = ("bitwise", "raises")
 # "tolerance": within torch.testing.assert_close; "precision": as close to the result in float64 as the CPU's is.
 COLUMNS = (*AGREES, "tolerance", "precision", "different", "error", "crash", "hang", "skipped")
@@ -45,9 +45,9 @@ class Exception_:
 
 
 def load_exceptions(device: str, path: Path = EXCEPTIONS) -> list[Exception_]:
-    """The entries of the exceptions file for a device: all that name no other one.
+    """The entries of the exceptions file for a device: all entries that name no other device.
 
-    Raises ValueError for one without a reason or with an unknown status.
+    Raises ValueError for an entry without a reason or with an unknown status.
     """
     entries = tomllib.loads(path.read_text()).get("exception", [])
     for entry in entries:
@@ -65,7 +65,7 @@ def load_exceptions(device: str, path: Path = EXCEPTIONS) -> list[Exception_]:
 
 
 def apply_exceptions(cases: list[Record], exceptions: list[Exception_]) -> None:
-    """Tells the workers what of a case is not compared, and which may be as precise as the CPU instead of close."""
+    """Tells the workers which parts of a case they do not compare, and if the CPU's precision is enough for a case."""
     for exception in exceptions:
         if exception.allow in (*PARTS, "precision"):
             for case in filter(exception.covers, cases):
@@ -82,7 +82,7 @@ def unlisted(records: list[Record], exceptions: list[Exception_]) -> list[Record
 
 
 def stale(records: list[Record], exceptions: list[Exception_]) -> list[str]:
-    """The patterns of exceptions, of those whose cases were run, that no result needs any more."""
+    """The patterns that no result needs any more, although their cases were run. Those that allow a part stay."""
     result = []
     for exception in exceptions:
         for pattern in exception.cases:
@@ -120,7 +120,7 @@ def _table(records: list[Record], title: str, category: Callable[[Record], str])
 
 
 def _exceptions(records: list[Record], exceptions: list[Exception_]) -> Table:
-    """The exceptions that were needed: what they allow, why, and the cases that did not agree, or not in every part."""
+    """The exceptions that were needed: what they allow, why, and their cases."""
     table = Table(title="listed exceptions", show_lines=True)
     for column in ("allowed", "cases", "of", "why"):
         table.add_column(column, justify="right" if column == "cases" else "left")
@@ -137,8 +137,7 @@ def _exceptions(records: list[Record], exceptions: list[Exception_]) -> Table:
 
 def show(records: list[Record], exceptions: list[Exception_]) -> None:
     """Prints the numbers of cases by category and status, of samples by status, the exceptions, and why cases were
-    skipped.
-    What does not apply, as the in-place form of an operator that has none, is not a case."""
+    skipped. A variant that does not apply, such as the in-place form of an operator without one, is not a case."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(_table(records, "by suite and variant", lambda record: f"{record['suite']} {record['variant']}"))
     console.print(_table(records, "by dtype", lambda record: record["dtype"]))

@@ -32,7 +32,7 @@ class Sample:
         return Sample(input, args, kwargs, self.process, device)
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Sample:
-        """The same with every strided tensor replaced by `function(tensor)`, with its `requires_grad`."""
+        """A copy in which `function(tensor)` replaces every strided tensor. `requires_grad` stays as it is."""
 
         def change(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided:
@@ -55,8 +55,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to exercise an entry of a suite: run once with each sample on the CPU and once with it on the device, it
-    must return the same, or raise the same."""
+    """One way to run an entry of a suite. `run` gets each sample once on the CPU and once on the device. It must return
+    the same on both, or raise the same."""
 
     help: str
     applies: Callable[[Any, torch.dtype], bool]
@@ -83,7 +83,7 @@ _NAMES = (
     (r"\b(?:torch\.)?(?:openreg|cuda)\.(\w+Tensor)\b", r"torch.\1"),
     (r"\b(?:CPU|CUDA|openreg)(\w+)Type\b", r"torch.\1Tensor"),
     (r"\b(openreg|cuda)(:\d+)?\b", "cpu"),
-    (r", device='cpu'", ""),  # a printed tensor says it of an accelerator only
+    (r", device='cpu'", ""),  # a printed tensor names its device only if it is an accelerator
     (r"PrivateUse1|OPENREG|CUDA|openreg", "CPU"),
     (r"ScaledDotProduct(FusedAttentionOverrideable|FlashAttentionForCpu)", "ScaledDotProductAttention"),
     (r"_scaled_dot_product_(fused_attention_overrideable|flash_attention_for_cpu)", "_scaled_dot_product_attention"),
@@ -120,7 +120,7 @@ def cotangent(output: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def differentiate(outputs: list[Any], inputs: list[Any], create_graph: bool = False) -> list[Any]:
-    """The gradients of those outputs that require one with respect to those inputs that do."""
+    """The gradients of the outputs that require a gradient with respect to the inputs that require one."""
     outputs = [t for t in outputs if isinstance(t, torch.Tensor) and t.requires_grad]
     inputs = [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
     if not outputs or not inputs:
@@ -131,7 +131,7 @@ def differentiate(outputs: list[Any], inputs: list[Any], create_graph: bool = Fa
 
 
 def forward_and_backward(function: Callable[..., Any], sample: Sample) -> Any:
-    """Outputs and gradients: with a gradient required, some operators take another kernel than without."""
+    """Outputs and gradients. If a gradient is required, some operators take another kernel for the outputs too."""
     outputs = leaves(sample.process(sample.call(function)))
     return outputs, differentiate(outputs, leaves(sample.arguments()))
 

@@ -12,13 +12,13 @@ import sys
 
 
 def start(device: str) -> str:
-    """Starts the device, and makes the process one of many. PyTorch's version."""
+    """Starts the device, and sets up the process as one of many. Returns PyTorch's version."""
     import torch
 
     # The runner has a worker for every core; samples are small.
     torch.set_num_threads(1)
-    # torch.manual_seed() queues a call for every accelerator that is not there, with the traceback, and keeps it: two
-    # thirds of the time of a sweep.
+    # torch.manual_seed() queues and keeps a call, with its traceback, for every accelerator that is absent. That would
+    # take two thirds of the time of a sweep.
     for absent in (torch.cuda, torch.xpu, torch.mtia):
         if absent.__name__ != f"torch.{torch.device(device).type}":
             absent.manual_seed_all = lambda seed: None

@@ -1,4 +1,4 @@
-"""As CUDA does it: no device is available, and asking for one says why."""
+"""A backend without a driver, which does as CUDA: no device is available, and the initialisation says why."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Prints, and closes what it prints to. The middle looks like what the doctor reads."""
+"""Prints bytes that are no text, and closes its outputs. Some lines look like the records that the doctor reads."""
 
 import os
 

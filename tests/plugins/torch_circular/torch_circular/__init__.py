@@ -1,4 +1,4 @@
-"""Imports torch, which calls _autoload, which is not there yet if this package was imported first."""
+"""Imports torch, which calls _autoload. If this package is imported before torch, _autoload does not exist yet."""
 
 import torch
 

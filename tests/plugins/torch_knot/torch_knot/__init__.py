@@ -1,4 +1,4 @@
-"""Needs its operators, which need it."""
+"""Imports the module of its operators, which imports this package."""
 
 from torch_knot import ops
 
