@@ -69,7 +69,7 @@ struct InnerProduct<Op, Tensor(const Tensor&, const Tensor&)> {
   }
 };
 
-// As on CUDA, randperm(0) draws no number, and so accepts a generator and an out= of any devices.
+// As on CUDA, randperm(0) draws no number. So the generator and the out= tensor may be of any device.
 template <class Op, class Schema>
 struct Permutation;
 
