@@ -17,7 +17,7 @@
 //
 // Rule: start() returns at once. `done` is called exactly once, on any thread: with nullptr when the outputs are
 // complete and the inputs may change, or with the failure. If start() waited, it would delay the host functions of all
-// other streams. Two ranks would hang if the first transfer of each rank waits for the second transfer of the other.
+// other streams. Two ranks would hang if the first transfer of each rank waited for the second transfer of the other.
 namespace c10d::openreg {
 
 struct Reduction {

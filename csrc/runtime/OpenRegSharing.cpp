@@ -383,7 +383,7 @@ Storage open_storage(const SharedStorage& shared) {
   auto impl = storage_over(
       shared.size,
       DataPtr(address, received.release(), [](void* context) { delete static_cast<Received*>(context); }, device));
-  impl->set_received_cuda(true); // despite its name: share_storage() refuses a storage with this flag
+  impl->set_received_cuda(true); // share_storage() refuses a storage with this flag, whatever its device
   return Storage(std::move(impl));
 }
 
