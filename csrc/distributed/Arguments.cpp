@@ -85,7 +85,7 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
     case ReduceOp::AVG:
       TORCH_CHECK_TYPE(!is_bool, "Cannot use ReduceOp.AVG with Boolean inputs");
       result.reduction.op = ReduceOp::SUM;
-      // As NCCL: floating types are divided before the sum, which then cannot overflow, and integers after it.
+      // As in NCCL: floating types are divided before the sum, which then cannot overflow; integers after the sum.
       if (at::isFloatingType(result.dtype)) {
         result.reduction.factor = 1.0 / size;
       } else {

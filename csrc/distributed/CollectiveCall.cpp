@@ -113,8 +113,8 @@ void ProcessGroupOCCL::Call::note(const Request& request, const std::exception_p
   }
 }
 
-// Errors of memory and mismatches are complete sentences. An error of gloo speaks of a connection only, so this
-// function adds the collective.
+// If a rank is out of memory, or the calls of two ranks do not match, the error already says everything. An error of
+// gloo names only a connection, so this function adds the description of the collective.
 std::exception_ptr ProcessGroupOCCL::Call::explain(const Request& request, const std::exception_ptr& exception) const {
   try {
     std::rethrow_exception(exception);

@@ -12,12 +12,12 @@
 
 // LITERALINCLUDE START: ENGINE
 // An engine moves the bytes between ranks. ProcessGroupOCCL turns each call of torch.distributed into a Request, and
-// gives it to an engine when the communication stream comes to it. The engine does not know the streams. Of PyTorch it
-// uses only tensors.
+// gives the Request to an engine when the communication stream reaches it. The engine knows nothing about streams. It
+// gets the data as CPU tensors.
 //
 // Rule: start() returns at once. `done` is called exactly once, on any thread: with nullptr when the outputs are
 // complete and the inputs may change, or with the failure. If start() waited, it would delay the host functions of all
-// other streams, and two ranks that each wait for the second transfer of the other would hang.
+// other streams. Two ranks would hang if the first transfer of each rank waited for the second transfer of the other.
 namespace c10d::openreg {
 
 struct Reduction {

@@ -148,7 +148,7 @@ void GlooEngine::give_up() {
   if (hosts_.own) {
     hosts_.own->give_up();
   }
-  c10::intrusive_ptr<Backend> leaders; // the group's end closes the connections; ProcessGroupGloo::abort() does nothing
+  c10::intrusive_ptr<Backend> leaders; // its destructor closes the connections; ProcessGroupGloo::abort() does nothing
   const std::lock_guard lock(mutex_);
   leaders = std::move(hosts_.leaders);
 }
@@ -233,7 +233,7 @@ void GlooEngine::reduce(Request& request, const Deadline& deadline) {
   if (rank_ != request.root) {
     return send_message(request, input, request.root, tag, deadline);
   }
-  // In the order of the ranks, so that repeated runs give the same bits.
+  // The data is combined in the order of the ranks, so that repeated runs give the same bits.
   at::Tensor result;
   std::exception_ptr failure;
   for (int from = 0; from < size_; ++from) {

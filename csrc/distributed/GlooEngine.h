@@ -23,8 +23,8 @@
 // that finds a mismatch receives the data all the same; otherwise the sender would wait until its timeout.
 //
 // If several ranks run on one host and others elsewhere, a large all_reduce has three steps: the ranks of each host
-// reduce through shared memory, the first ranks of the hosts reduce through gloo, and give the result to their hosts.
-// So each host sends the data once.
+// reduce through shared memory, the first ranks of all hosts reduce through gloo, and each first rank gives the result
+// to the other ranks of its host. So each host sends the data once.
 // LITERALINCLUDE END: GLOO RULES
 namespace c10d::openreg {
 

@@ -47,7 +47,7 @@ Header make_header(const Request& request) {
 Header make_header(const Request& request, const Header& sent) {
   Header own = make_header(request);
   if (request.verb == Verb::recv) {
-    own.type = OpType::RECV; // also of recv from any rank
+    own.type = OpType::RECV; // also for a recv from any rank
     own.sequence = sent.sequence;
   }
   return own;

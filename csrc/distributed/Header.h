@@ -57,8 +57,9 @@ bool fits(const Header& own, const Header& sent, uint64_t room);
 
 [[noreturn]] void throw_mismatch(int rank, const Header& own, int other_rank, const Header& other);
 
-// What a rank sends first in a collective of SharedEngine, and in a collective of GlooEngine in which every rank waits
-// for all others: the header, how many bytes the rank sends to each rank, and how many bytes it expects from each.
+// The plan of a rank for one collective: the header, how many bytes the rank sends to each rank, and how many bytes it
+// expects from each rank. A rank gives its plan to the others no later than its first data. GlooEngine uses plans only
+// in collectives in which every rank waits for all others; SharedEngine uses plans in all collectives.
 // Except in a broadcast, every rank reads the plans of all ranks, so all ranks take the same decisions.
 struct Plan {
   Header header;

@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-// What lies in the memory that the ranks of one host share.
+// The objects in the memory that the ranks of one host share.
 namespace c10d::openreg {
 
-// A number for which other processes wait. It only grows.
+// A number that only grows. Other processes can wait until it changes.
 struct Counter {
   alignas(64) std::atomic<uint32_t> value{0};
   std::atomic<uint32_t> sleepers{0};

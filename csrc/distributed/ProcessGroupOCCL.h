@@ -159,7 +159,8 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   c10::intrusive_ptr<Work> barrier(const BarrierOptions& options) override;
 
  private:
-  // By key: requests that run one after the other. The chains of one call run at the same time.
+  // A chain is a list of requests that run one after the other. Each chain has a key, which is the key of its stream.
+  // The chains of one call run at the same time.
   using Chains = std::map<std::string, std::vector<std::shared_ptr<Request>>>;
   struct Call;  // CollectiveCall.h
   struct Chain; // CollectiveCall.h

@@ -6,7 +6,7 @@
 #include "runtime/OpenRegStream.h"
 
 // The timer of DistributedDataParallel: the times when the device reaches the parts of a training step. If a device
-// type has no timer, DDP cannot be constructed when its statistics are on.
+// type has no timer, the statistics of DDP have no times.
 namespace c10d::openreg {
 namespace {
 
@@ -44,7 +44,7 @@ class ReducerTimer final : public c10d::Timer {
 
  private:
   const c10::Device device_;
-  std::array<orEvent_t, 5> events_{}; // by Event
+  std::array<orEvent_t, 5> events_{}; // one for each Event
 };
 
 C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::DeviceType::PrivateUse1, ReducerTimer)

@@ -50,7 +50,7 @@ class SharedEngine::Collective {
   char* half(int rank, uint32_t stage) const {
     return engine_.mailboxes_[rank]->halves[stage % 2];
   }
-  // How many of `bytes` are in the chunk.
+  // Returns how many bytes of chunk `index` hold data, if the data has `bytes` bytes in all.
   size_t part(uint64_t bytes, size_t index) const {
     return std::min<uint64_t>(chunk_, bytes - std::min<uint64_t>(bytes, index * chunk_));
   }
@@ -76,7 +76,7 @@ class SharedEngine::Collective {
   const Deadline& deadline_;
   const Plan own_;
   std::vector<Plan> plans_;
-  const bool per_rank_ = request_.inputs.size() > 1; // whether each receiver gets other data
+  const bool per_rank_ = request_.inputs.size() > 1; // whether each receiver gets data of its own
   const size_t chunk_ = (per_rank_ ? kHalf / engine_.size_ : kHalf) / 64 * 64;
 };
 
@@ -86,9 +86,9 @@ void SharedEngine::Collective::run() {
   std::exception_ptr refusal;
   for (size_t index = 0; index < stages; ++index) {
     const uint32_t stage = ++engine_.stage_;
-    wait_until_others_have_taken(stage - 2); // when this half was used before
+    wait_until_others_have_taken(stage - 2); // the stage that used this half before
     if (index == 0) {
-      wait_until_others_have_taken(stage - 1); // there is only one place for the plan, not two
+      wait_until_others_have_taken(stage - 1); // the mailbox has one place for the plan, and not two
       write_plan(own_, own.plan);
     }
     write_inputs(index, stage);
@@ -160,8 +160,8 @@ size_t SharedEngine::Collective::read_plans() {
   return std::max<size_t>(1, (longest + chunk_ - 1) / chunk_);
 }
 
-// Whether a rank that finds a mismatch goes on all the same. The root of a broadcast cannot see the mismatch, and waits
-// until each rank has taken each part.
+// Whether this rank must take part in all stages even if it finds a mismatch. This is so in a broadcast: the root
+// cannot see the mismatch, and waits until each rank has taken each part.
 bool SharedEngine::Collective::others_wait_for_this_rank() const {
   if (request_.verb != Verb::broadcast) {
     return false;
@@ -179,8 +179,8 @@ void SharedEngine::Collective::copy_outputs(size_t index, uint32_t stage) {
   }
 }
 
-// In the order of the ranks. Only the last step writes the output: the output may share memory with the input, which
-// earlier steps still read.
+// Combines the data in the order of the ranks. Only the last step writes the output: the output may share memory with
+// the input, which earlier steps still read.
 void SharedEngine::Collective::reduce_output(size_t index, uint32_t stage) {
   engine_.sums_.resize(kHalf);
   char* const sums = engine_.sums_.data();

@@ -249,7 +249,7 @@ void SharedEngine::run(Request& request) {
       run_collective(request, Deadline(request.timeout));
     }
   } catch (const Refusal&) {
-    throw; // All ranks find a mismatch in the same stage, so their counters agree. After an abort nobody counts.
+    throw; // All ranks find a mismatch in the same stage, so their counters agree. abort() calls give_up() itself.
   } catch (...) {
     give_up();
     throw;

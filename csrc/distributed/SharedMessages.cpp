@@ -51,7 +51,7 @@ void SharedEngine::receive(Request& request) {
   request.source = from;
 }
 
-// A quarter of the pipe at a time, so that the other rank works meanwhile.
+// Writes at most a quarter of the pipe at a time, so that the other rank can read meanwhile.
 void SharedEngine::write(int to, const void* data, size_t bytes, const Deadline& deadline) {
   Pipe& leaving = pipe(rank_, to);
   for (size_t done = 0; done < bytes;) {
@@ -66,7 +66,7 @@ void SharedEngine::write(int to, const void* data, size_t bytes, const Deadline&
   }
 }
 
-// Throws the bytes away if `data` is null.
+// Reads the bytes into `data`. If `data` is null, throws the bytes away.
 void SharedEngine::read(int from, void* data, size_t bytes, const Deadline& deadline) {
   Pipe& arriving = pipe(from, rank_);
   for (size_t done = 0; done < bytes;) {

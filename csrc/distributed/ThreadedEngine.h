@@ -6,7 +6,7 @@
 
 namespace c10d::openreg {
 
-// The time when a request gives up.
+// The time at which a request fails with a timeout.
 class Deadline {
  public:
   explicit Deadline(std::chrono::milliseconds timeout) : end_(std::chrono::steady_clock::now() + timeout) {}

@@ -112,7 +112,7 @@ void raise_on_stream(orStream_t stream, std::shared_ptr<WorkState> state) {
     }
   };
   if (orLaunchHostFunc(stream, raise, kept) != orSuccess) {
-    delete kept; // no thread could be started; then no other work runs either
+    delete kept; // the device could not start a thread, so it runs no other work either
   }
 }
 

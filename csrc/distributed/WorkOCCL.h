@@ -26,7 +26,7 @@ namespace c10d::openreg {
 // may raise them, because the next work on those streams has nothing to do with the group.
 class RaisedFailures final {
  public:
-  // Whether a stream may raise the failure.
+  // Returns whether a stream may raise the failure: true until end() is called. If true, keeps the failure for end().
   bool may_raise(const std::exception_ptr& failure);
   // The group ends. Streams no longer raise its failures. Returns those that no call has reported yet.
   std::vector<std::exception_ptr> end();

@@ -34,8 +34,8 @@ struct ThreadRecords {
   std::vector<ActivityRecord> open; // activities that have begun and not ended: each is within the previous one
   std::vector<ActivityRecord> records;
   // Work that ends on another thread than it began on (orLaunchDeferred). stop_recording() joins both parts.
-  std::vector<ActivityRecord> left; // have not ended here, but the activity around them has
-  std::vector<End> ends;            // of activities that did not begin here
+  std::vector<ActivityRecord> left; // activities that have not ended on this thread, but an activity around them has
+  std::vector<End> ends;            // the ends of activities that did not begin on this thread
   std::vector<uint64_t> operations;
   std::vector<uint64_t> ranges;
   std::vector<std::pair<uint64_t, uint64_t>> outer_ranges;
@@ -112,7 +112,7 @@ void record_activity(const orActivity* activity, void*) {
     return;
   }
   while (!mine.open.empty() && mine.open.back().id > activity->id) {
-    mine.left.push_back(mine.open.back()); // ends on another thread, or never: its thread ended within it
+    mine.left.push_back(mine.open.back()); // this activity ends on another thread, or never ends
     mine.open.pop_back();
   }
   if (!mine.open.empty() && mine.open.back().id == activity->id) {

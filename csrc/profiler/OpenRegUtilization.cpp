@@ -39,7 +39,7 @@ void note(const orActivity* activity, void* data) {
     watch.running[activity->id] = {now, now, activity->kind == orActivityKernel};
   } else if (activity->phase == orActivityEnd) {
     const auto known = watch.running.extract(activity->id);
-    // An activity whose begin was not told began before the watch.
+    // An activity without a known begin has begun before the watch.
     watch.ended.push_back({known ? known.mapped().begin : watch.start, now, activity->kind == orActivityKernel});
   }
 }

@@ -13,8 +13,8 @@ struct Utilization {
   double memory;  // a kernel, a copy or a fill was reading or writing device memory
 };
 
-// Watches a device for a period, and waits so long. The work of all threads of the process counts. It subscribes for
-// the period only, because a record of the past would cost every kernel of every program two looks at the clock.
+// Watches a device for a period, and returns when the period is over. The work of all threads of the process counts.
+// The function subscribes for the period only: a permanent subscriber would read the clock twice for every kernel.
 OPENREG_API Utilization measure_utilization(DeviceIndex device, std::chrono::nanoseconds period);
 
 } // namespace c10::openreg

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-// The line of the program, for calls of the device library that are made under a lock of this library. The device
+// The line of the program that is reported for calls which this library makes under one of its locks. The device
 // library tells its subscribers of each call. One subscriber, the sanitizer, then asks Python for the line of the
 // program. By the rule of locks (OpenRegMutex.h), no thread waits for Python's interpreter under a lock. So the line is
 // taken before the lock, or it is not known.

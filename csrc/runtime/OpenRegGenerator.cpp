@@ -160,7 +160,7 @@ c10::DeviceType OpenRegGeneratorImpl::device_type() {
 }
 
 const at::Generator& default_generator(DeviceIndex device) {
-  // All at once, so that torch.manual_seed() also seeds devices that are not used yet.
+  // Makes the generators of all devices at once, so that torch.manual_seed() also seeds devices that are not used yet.
   static const auto* generators = [] {
     auto* all = new std::vector<at::Generator>;
     for (DeviceIndex i = 0; i < device_count(); ++i) {

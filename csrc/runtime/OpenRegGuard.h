@@ -44,7 +44,7 @@ struct OpenRegGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 // LITERALINCLUDE END: GUARD
 
 // Gives the handle to an event of PyTorch that has none, because it was never recorded. The event then owns the handle,
-// and belongs to `device`. PyTorch has no function for it: it asks for a handle at the first record.
+// and belongs to `device`. PyTorch has no such function: at the first record() it asks the backend for a handle.
 OPENREG_API void set_handle(c10::Event& event, orEvent_t handle, DeviceIndex device);
 
 } // namespace c10::openreg

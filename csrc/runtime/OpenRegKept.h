@@ -2,13 +2,13 @@
 
 #include <utility>
 
-// Which handles (streams, events) and which memory of the device library this library keeps: until the process ends, or
-// in a cache. The check for what a program forgot to give back does not count them.
+// Marks the handles (streams, events) and the memory of the device library that this library keeps until the process
+// ends, or in a cache. The leak check of the sanitizer does not count them.
 namespace c10::openreg {
 
 inline thread_local bool makes_kept = false;
 
-// While an object of this class exists, the calling thread makes such handles and memory.
+// While an object of this class exists, all handles and memory that the calling thread makes are marked.
 class MakesKept {
  public:
   MakesKept() : outer_(std::exchange(makes_kept, true)) {}

@@ -13,11 +13,11 @@ struct TensorImpl;
 }
 
 // LITERALINCLUDE START: KERNEL RULES
-// The door that every kernel passes. A kernel that computes on the calling thread is one Kernel; a kernel that is
-// launched (orLaunchDescribed) passes the same door of the device when its turn comes.
+// The door that every kernel passes. A kernel that computes on the calling thread makes one object of the class Kernel.
+// A kernel that is launched (orLaunchDescribed) passes the same door of the device when its turn comes.
 //
-// Rule: device memory is read and written in a Kernel, in a launch, or by one of the device's own copies. Profilers and
-// sanitizers do not see any other access, and it is not ordered with the work of other threads.
+// Rule: device memory is read and written while a Kernel lives, in a launch, or by one of the device's own copies.
+// Profilers and sanitizers do not see any other access, and no other access is ordered with the work of other threads.
 // LITERALINCLUDE END: KERNEL RULES
 namespace c10::openreg {
 

@@ -222,7 +222,7 @@ void release_sent(void* context) {
 
 // ---- the receiver
 
-// Throws the type of exception with which the device library refuses a handle.
+// Throws unless `is_right`. The exception has the type with which the device library refuses a handle.
 template <class... Args>
 void check_handle(bool is_right, const Args&... sentence) {
   if (C10_UNLIKELY(!is_right)) {
@@ -319,7 +319,7 @@ struct Received {
         " bytes at ",
         shared.offset,
         ".");
-    slot.take(opened_by_this_process()); // last: what throws before this leaves the message as it was
+    slot.take(opened_by_this_process()); // last: if a check above throws, the message stays unopened
   }
 
   ~Received() {
@@ -383,7 +383,7 @@ Storage open_storage(const SharedStorage& shared) {
   auto impl = storage_over(
       shared.size,
       DataPtr(address, received.release(), [](void* context) { delete static_cast<Received*>(context); }, device));
-  impl->set_received_cuda(true); // the flag's name; share_storage() asks for it
+  impl->set_received_cuda(true); // share_storage() refuses a storage with this flag, whatever its device
   return Storage(std::move(impl));
 }
 

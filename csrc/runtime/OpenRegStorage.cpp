@@ -51,7 +51,7 @@ void resize_storage(StorageImpl* storage, size_t size) {
 }
 
 void check_missing_memory(const TensorImpl& tensor, const char* kernel) {
-  const bool never_had_any = // a FakeTensor's component, or zeros that are known without memory
+  const bool never_had_any = // the storage inside a FakeTensor, or zeros that need no memory
       !tensor.storage().device().is_privateuseone() || tensor.key_set().has(DispatchKey::ZeroTensor);
   if (tensor.numel() > 0 && !never_had_any) {
     const std::string call =

@@ -12,7 +12,7 @@
 namespace c10::openreg {
 
 // LITERALINCLUDE START: STORAGE FACTORY
-// Makes a storage of `size` bytes over `data`. A resizable storage has the allocator that gives it other memory.
+// Makes a storage of `size` bytes over `data`. `allocator` gives a resizable storage its new memory.
 using StorageFactory = intrusive_ptr<StorageImpl> (*)(size_t size, DataPtr data, Allocator* allocator, bool resizable);
 
 // Replaces the factory of plain StorageImpls. Must be called while the library loads.

@@ -41,7 +41,7 @@ Operator find_operator(const OperatorName& name) {
 
 Operator operator_of(const OperatorName& name) {
   static auto* const known = new std::unordered_map<OperatorName, Operator>();
-  static ForkSafeMutex mutex; // below it only the lock of PyTorch's registry
+  static ForkSafeMutex mutex; // while it is held, only the lock of PyTorch's registry is taken
   const std::lock_guard lock(mutex);
   const auto [found, is_new] = known->try_emplace(name);
   if (is_new) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // Accesses of the host to pinned memory, which are no activities of the device. PyTorch's RecordFunction tells of the
-// operators on CPU tensors. Of the other accesses, the methods of tensors that read (numpy(), tolist()) call
+// operators on CPU tensors. Other accesses are not operators: the methods of tensors that read (numpy(), tolist()) call
 // note_host_access() themselves, and PinnedSources.h finds writes.
 namespace c10::openreg::sanitizer {
 

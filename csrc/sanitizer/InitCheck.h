@@ -12,10 +12,9 @@
 // The init check: a kernel reads bytes that nobody has written since their block was allocated.
 //
 // Rules: a copy of such bytes is no error, and makes its destination unwritten too, element by element (as Valgrind's
-// memcheck does). A copy to pageable host memory is a read, because the host's bytes have no such state. The bytes that
-// an operator reads of an operand may be only a part of it, or may depend on data. Such operators are in the table in
-// InitCheck.cpp. The table says which of their operands (indices, masks) are read completely; their other operands are
-// not checked.
+// memcheck does). A copy to pageable host memory is a read, because the host's bytes have no such state. Some operators
+// read only a part of an operand, and the part may depend on data. Such operators are in the table in InitCheck.cpp.
+// The table says which of their operands (indices, masks) are read completely; their other operands are not checked.
 // LITERALINCLUDE END: INIT RULES
 namespace c10::openreg::sanitizer {
 
@@ -43,7 +42,7 @@ struct MovedElements {
   SmallVector<int64_t, 4> strides;   // in elements; used if the operator makes a new result
   std::vector<bool> unwritten;       // the elements in the order of their indices; empty: all count as written
   SmallVector<uintptr_t, 2> indices; // the addresses of the indices and masks, which are read completely
-  // The elements are not known, but the operator adds to its first operand: what is unwritten there stays unwritten.
+  // True: the elements are not known, but the operator adds to its first operand. So unwritten elements stay unwritten.
   bool keeps_first = false;
 };
 

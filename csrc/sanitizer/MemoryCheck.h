@@ -8,8 +8,8 @@
 // LITERALINCLUDE START: MEMORY RULES
 // The memory check: a kernel writes past the end of a block, or uses a block that was freed.
 //
-// Rules: the bytes behind every block belong to no tensor (OpenRegRedZone.h) and hold a pattern. When a kernel ends
-// that may have changed the pattern, the pattern is compared. Behind a block of more than 1 MiB there is a guard
+// Rules: the bytes behind every block belong to no tensor (OpenRegRedZone.h) and hold a pattern. When a kernel that may
+// have changed the pattern ends, the pattern is compared. Behind a block of more than 1 MiB there is a guard
 // (orSetGuardSize) too: a kernel that reads or writes there faults. Other accesses further away are not found.
 // LITERALINCLUDE END: MEMORY RULES
 namespace c10::openreg::sanitizer {
@@ -30,7 +30,7 @@ bool is_red_zone_whole(const Block& block);
 
 // The kernel has changed bytes behind the block.
 Report make_overrun(const Block& block, const Access& kernel);
-// The kernel has changed bytes before the block, which are behind another one.
+// The kernel has changed bytes before the block. These bytes are the red zone of another block.
 Report make_underrun(const Block& block, const Access& kernel);
 // A kernel, copy or fill begins, and its operand does not end within the block.
 Report make_out_of_bounds(const Block& block, const Access& access);

@@ -39,8 +39,9 @@ const Block* find_unwritten(uintptr_t address) {
   return block && !block->unwritten.empty() ? block : nullptr;
 }
 
-// A CPU tensor of booleans: whether each element of the tensor is unwritten. It has the tensor's layout, so that the
-// operator's result has the layout of the real one. Not defined if the answer would take long.
+// Returns a CPU tensor of booleans, which say for each element of `tensor` whether it is unwritten. The booleans have
+// the strides of `tensor`, so that the operator's result has the strides of the real result. The result is not defined
+// if the answer would take long.
 at::Tensor marks_of(const at::Tensor& tensor) {
   at::Tensor marks = tensor.is_non_overlapping_and_dense()
                          ? at::empty_strided(tensor.sizes(), tensor.strides(), at::kBool)
@@ -77,7 +78,7 @@ bool has_run(orStream_t stream) {
   return state == orSuccess;
 }
 
-// The tensor's values, on the CPU. Not defined if they are not known: queued work may change them.
+// Returns the tensor's values, as a CPU tensor. The result is not defined if queued work may still change the values.
 at::Tensor values_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu()) {
     return tensor;
@@ -93,7 +94,7 @@ bool holds_values(std::string_view argument) {
   return argument == "indices" || argument == "index" || argument == "mask" || argument == "condition";
 }
 
-// What the argument is for the operator on booleans; nullopt if it is not known.
+// Returns the argument that replaces `value` when the operator runs on booleans; nullopt if it is not known.
 std::optional<IValue> replace(const IValue& value, const Argument& argument) {
   const auto replace_tensor = [&](const at::Tensor& tensor) {
     return holds_values(argument.name()) ? values_of(tensor) : marks_of(tensor);
@@ -127,7 +128,7 @@ std::optional<IValue> replace(const IValue& value, const Argument& argument) {
     }
     return list;
   }
-  if (argument.name() == "reduce") { // unwritten if any of the elements is; add and amax are this for booleans
+  if (argument.name() == "reduce") { // both add and amax give true if any element is true (unwritten)
     const auto reduce = value.toStringView();
     return IValue(reduce == "add" || reduce == "multiply" ? "add" : "amax");
   }

@@ -14,8 +14,8 @@ namespace c10::openreg::sanitizer {
 bool is_strided(const at::Tensor& tensor);
 
 // To be called when an operator with moves_elements() begins. Sets exchange_moved_elements() until the result is
-// destroyed. Returns null if no operand has unwritten elements. The elements are not known if the operator is queued,
-// because its indices are not known then, or if the answer would take long.
+// destroyed. Returns null if no operand has unwritten elements. The elements are not known if queued work that may
+// change the indices has not run within a second, or if the answer would take long.
 std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const OperatorName& name);
 
 } // namespace c10::openreg::sanitizer

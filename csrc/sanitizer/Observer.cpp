@@ -69,7 +69,7 @@ Block* find_or_add_pinned(const Access& access) {
                                                                 : nullptr;
 }
 
-// To be called with the lock held. Work begins, and no finding stops it: keeps its accesses.
+// To be called with the lock held. Keeps the accesses of work that begins and that no finding stops.
 void note_work(const orActivity& activity, bool tells_results, Actor actor, Site site, std::vector<Access>& accesses) {
   if (session->checks & kMemory && tells_results) {
     Launch& launch = session->launches[activity.correlation] = {site, session->order, {}};
@@ -216,7 +216,7 @@ void allocate(const orActivity& activity) {
     return;
   }
   const Extent& extent = memory.front().extent;
-  if (std::strcmp(activity.name, "orMalloc") == 0) { // the allocator tells the blocks of this memory itself
+  if (std::strcmp(activity.name, "orMalloc") == 0) { // the allocator reports the blocks of this memory itself
     const Site site = makes_kept ? 0 : current_site();
     const std::lock_guard lock(session_mutex);
     if (session) {
@@ -256,7 +256,7 @@ void allocate(const orActivity& activity) {
 }
 
 void free(const orActivity& activity) {
-  const bool is_block = std::strcmp(activity.name, "orFree") != 0; // of an allocator
+  const bool is_block = std::strcmp(activity.name, "orFree") != 0; // an allocator's block; false: memory of orMalloc()
   const Site site = is_block && red_zone.load(std::memory_order_relaxed) != 0 ? current_site() : 0;
   const std::vector<Access>& memory = collect(activity);
   if (!is_block) {

@@ -4,9 +4,9 @@
 
 #include "Report.h"
 
-// The pinned memory that queued copies read, and a checksum of its bytes for each copy. The host may change these bytes
-// when it has waited for the copy. Many writes of the host are no operators (NumPy, C code), so nobody tells them. But
-// the checksum tells: if it differs when the host has waited, the host wrote too early.
+// The pinned memory that queued copies read, and a checksum of its bytes for each copy. The host must not change these
+// bytes before it has waited for the copy. Many writes of the host are no operators (NumPy, C code), so nothing reports
+// them. The checksum finds them: if it has changed when the host has waited, the host wrote too early.
 //
 // Rule: a checksum is compared before the next write that is ordered after the copy.
 namespace c10::openreg::sanitizer {

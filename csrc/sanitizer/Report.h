@@ -8,8 +8,8 @@
 #include "Extent.h"
 #include "Site.h"
 
-// What a check has found. It is made of numbers while the sanitizer's lock is held. The words are made later, without
-// the lock, because they may need Python.
+// The findings of the checks. A Report is made of numbers while the sanitizer's lock is held. Its text is made later,
+// without the lock, because the text may need Python.
 namespace c10::openreg::sanitizer {
 
 enum class Kind { Race, Init, Memory, Leak };

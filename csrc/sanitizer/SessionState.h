@@ -13,8 +13,8 @@
 #include "PinnedSources.h"
 #include "Shadow.h"
 
-// What the sanitizer knows while it runs, and the lock that guards it. Session.cpp starts and stops it, Observer.cpp
-// and RedZoneWatch.cpp change it as the device tells what happens.
+// The state of a session of the sanitizer, and the lock that guards the state. Session.cpp starts and stops sessions.
+// Observer.cpp and RedZoneWatch.cpp change the state when the device reports an activity.
 namespace c10::openreg::sanitizer {
 
 // A free of memory that another stream may use. It is a race unless the block's stream waits for `user` before it
@@ -30,7 +30,7 @@ struct EarlyFree {
 struct Launch {
   Site site;
   uint64_t order; // the number of the last allocation before the launch
-  // The blocks with red zones of the kernel's operands, without their accesses. They may be freed before the kernel runs.
+  // Copies of the operands' blocks that have red zones, without accesses. A block may be freed before the kernel runs.
   std::vector<Block> blocks;
 };
 

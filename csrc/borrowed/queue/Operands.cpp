@@ -14,7 +14,7 @@
 namespace at::openreg {
 namespace {
 
-constexpr size_t kFew = 16; // up to so many operands, each is compared with every other
+constexpr size_t kFew = 16; // each of the first 16 operands is compared with all operands before it
 
 // Meta kernels ask for the size of a storage, to see whether a result must grow, and for its identity, to see whether
 // operands overlap. So each operand has a storage of its own.
@@ -34,11 +34,11 @@ c10::intrusive_ptr<c10::StorageImpl> meta_storage(size_t operand) {
   return (*storages)[std::min(operand, kFew)];
 }
 
-// Meta tensors that are used again: to make one takes longer than most meta kernels.
+// Meta tensors that later calls use again, because making a new tensor takes longer than most meta kernels.
 thread_local constinit c10::openreg::ThreadOwned<std::vector<Tensor>> kept_metas;
 
-// A tensor of the meta device like `like`, for an operand by its number. Valid until the thread's next call with that
-// number.
+// Returns a meta tensor with the shape and dtype of `like`, for operand number `operand`. The thread's next call with
+// the same number may change this tensor.
 Tensor meta_operand(size_t operand, const TensorImpl& like) {
   if (kept_metas->size() <= operand) {
     kept_metas->resize(operand + 1);
@@ -64,7 +64,7 @@ bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Te
   TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (operands_.size() < kFew) {
     for (Operand& known : operands_) {
-      if (known.device == impl) { // one tensor for both arguments: the kernel must see that they are the same
+      if (known.device == impl) { // both arguments are one tensor: the kernel must get one alias for both
         known.is_written |= is_written;
         known.is_repeated = true;
         meta = new_reference(known.meta);
@@ -117,7 +117,7 @@ bool QueuedOperands::add_list(const c10::List<T>& tensors, bool is_written) {
       }
     }();
     if (!std::is_same_v<T, Tensor> && isIntegralType(tensor.scalar_type(), true) && tensor.element_size() == 1) {
-      return false; // a mask among the indices: the number of chosen elements is not known
+      return false; // one index is a mask: the number of elements that it chooses is not known
     }
     Tensor its_meta, its_cpu;
     if (!add(tensor, is_written, its_meta, its_cpu)) {

@@ -62,7 +62,7 @@ void QueuedKernel::run() {
 
 QueuedKernel::Misplaced QueuedKernel::compute() {
   // Guess: the result is the kernel's first allocation of that size. If the guess was wrong, `positions` keeps the
-  // right one for the next call.
+  // right position for the next call.
   auto& positions = (*known_positions)[&op_.schema()];
   positions.resize(reserved_.size());
   c10::SmallVector<c10::openreg::ReservedMemory, 2> memory;
@@ -87,8 +87,8 @@ QueuedKernel::Misplaced QueuedKernel::compute() {
 }
 
 bool QueuedKernel::is_at_reserved_address(const Reserved& wanted, const Tensor& result) const {
-  // Nobody asked for this result. The kernel may compute it all the same: oneDNN computes the gradients of a weight and
-  // of a bias together.
+  // The caller did not ask for this result. The kernel may compute it all the same: oneDNN computes the gradients of a
+  // weight and of a bias together.
   if (!wanted.memory) {
     return true;
   }

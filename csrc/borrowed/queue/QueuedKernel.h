@@ -8,8 +8,8 @@
 #include "../../aten/native/OperatorTraits.h"
 #include "../OneTeam.h"
 
-// A CPU kernel that is queued on a stream, with what it needs when it runs: its operands, the memory of its results,
-// and the settings of the thread that launched it.
+// A CPU kernel that is queued on a stream. It keeps the operands, the memory of the results, and the settings of the
+// thread that launched it, until the kernel runs.
 namespace at::openreg {
 
 // Memory that a result got at the launch.

@@ -10,8 +10,9 @@ struct sdp_params;
 // kernel.
 namespace at::openreg {
 
-// The kernel that scaled_dot_product_attention calls. This is the overrideable one, if the program has not switched it
-// off and it can compute the operands. Otherwise it is the composite one.
+// Chooses the kernel that scaled_dot_product_attention calls, and returns its SDPBackend: overrideable, if the program
+// has not switched this kernel off and it supports the operands; otherwise math, the composite kernel. Throws if the
+// program has switched math off, too.
 int64_t _fused_sdp_choice(
     const Tensor& query,
     const Tensor& key,
@@ -22,8 +23,8 @@ int64_t _fused_sdp_choice(
     std::optional<double> scale,
     bool enable_gqa);
 
-// Whether the program has left the fused kernel switched on for such operands, and the error if no kernel that is
-// switched on can compute them. The answers are in AttentionChoice.cpp.
+// The first function returns whether the fused kernel is switched on for such operands. The second one returns the
+// message of the error if no kernel that is switched on supports the operands. Both are in AttentionChoice.cpp.
 bool fused_attention_is_enabled(const sdp::sdp_params& params);
 const char* attention_refusal();
 

@@ -2,8 +2,8 @@
 
 #include "Attention.h"
 
-// When scaled_dot_product_attention may use the device's fused kernel: if the program has not switched off the kernels
-// of backends (SDPBackend.OVERRIDEABLE).
+// The condition under which scaled_dot_product_attention may use the device's fused kernel: the program has not
+// switched off the kernels of backends (SDPBackend.OVERRIDEABLE).
 namespace at::openreg {
 
 bool fused_attention_is_enabled(const sdp::sdp_params&) {

@@ -45,7 +45,7 @@ Tensor convolution_overrideable(
   add_argument(scope, input, schema.arguments()[0]);
   add_argument(scope, weight, schema.arguments()[1]);
   add_argument(scope, bias, schema.arguments()[2]);
-  if (C10_UNLIKELY(!c10::openreg::executes_inline())) { // as InlineOrQueued, but another operator is queued
+  if (C10_UNLIKELY(!c10::openreg::executes_inline())) { // as InlineOrQueued, but queues aten::convolution
     scope.check_devices();
     return Boxed<at::_ops::convolution, &run_boxed>::call(
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);

@@ -53,7 +53,7 @@ void cpu_kernels(torch::Library& m) {
 }
 
 // PyTorch calls dot and vdot with zeros that have no memory too (torch._efficientzerotensor, a tangent of forward-mode
-// differentiation), and the result is such a zero (ATen/ZeroTensorFallback.cpp, native/Blas.cpp). For such operands the
+// differentiation). The result is then a zero without memory (ATen/ZeroTensorFallback.cpp, native/Blas.cpp), and the
 // CPU's kernel is called only for its checks and the dtype of its result.
 template <class Op, class Schema>
 struct InnerProduct;
@@ -69,7 +69,7 @@ struct InnerProduct<Op, Tensor(const Tensor&, const Tensor&)> {
   }
 };
 
-// As on CUDA, randperm(0) draws no number, and so accepts a generator and an out= of any devices.
+// As on CUDA, randperm(0) draws no number. So the generator and the out= tensor may be of any device.
 template <class Op, class Schema>
 struct Permutation;
 

@@ -11,7 +11,7 @@ namespace at::openreg {
 template <class Op>
 Tensor softmax(const Tensor& self, int64_t dim, bool half_to_float);
 
-// Op is the backward of one of them.
+// Op is at::_ops::_softmax_backward_data or at::_ops::_log_softmax_backward_data.
 template <class Op>
 Tensor softmax_backward(const Tensor& grad_output, const Tensor& output, int64_t dim, ScalarType input_dtype);
 

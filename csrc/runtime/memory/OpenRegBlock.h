@@ -33,7 +33,7 @@ struct Block {
   Block(char* address, size_t size, DeviceIndex device, BlockPool* pool)
       : address(address), size(size), device(device), pool(pool) {}
 
-  // The size that the statistics count. It has no red zone, so they are the same with and without the sanitizer.
+  // The size that the statistics count. It leaves out the red zone, so the sanitizer does not change the statistics.
   size_t counted_size() const {
     return size - red_zone;
   }

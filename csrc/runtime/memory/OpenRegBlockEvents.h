@@ -28,7 +28,7 @@ class BlockEvents {
     events_.emplace_back(event, block);
   }
 
-  // Removes the events that have passed, and returns the blocks that wait for no other. Such a block keeps an
+  // Removes the events that have passed, and returns the blocks that wait for no other event. Such a block keeps an
   // event_count of 1, so that no neighbour merges with it; the caller sets the count to 0 when the block may be reused.
   std::vector<Block*> take_finished();
 

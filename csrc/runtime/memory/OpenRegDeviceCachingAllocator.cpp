@@ -110,8 +110,8 @@ C10_ALWAYS_INLINE void DeviceCachingAllocator::alloc_found_block(const AllocPara
 }
 
 // Called when no cached block fits: makes a segment. If the device has no memory for the segment, gives cached memory
-// back, step by step, and tries again. At last takes a cached block of a MemPool with use_on_oom. If nothing helped,
-// throws torch.OutOfMemoryError if the request is required, and otherwise returns false.
+// back, step by step, and tries again. If this fails too, takes a free block of a MemPool with use_on_oom. If there is
+// none, throws torch.OutOfMemoryError if the request is required, and otherwise returns false.
 C10_NOINLINE bool DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>& lock, AllocParams& params) {
   if (AcceleratorAllocatorConfig::garbage_collection_threshold() > 0) {
     garbage_collect_cached_blocks(lock, params.context);
@@ -128,7 +128,7 @@ C10_NOINLINE bool DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>&
     found = alloc_block(params);
   }
   if (!found && try_mempool_fallback(params)) {
-    return true; // a cached block, which is poisoned already
+    return true; // this is a cached block, which holds poison already
   }
   if (!found && params.required) {
     throw_out_of_memory(lock, params);

@@ -16,8 +16,8 @@ class DevicePools {
     temporaries_.of_temporaries = true;
   }
 
-  // The pool that a request of the current stream `stream` is served from: that of a MemPool whose filter takes the
-  // stream, else that of everybody.
+  // The pool that serves a request of the current stream `stream`: a pool of the MemPool whose filter accepts the
+  // stream. If there is no such MemPool, a shared pool.
   BlockPool& get_pool(size_t size, Stream stream) {
     return pool_of(C10_LIKELY(routes_.empty()) ? shared_ : route(stream), stream.id(), size);
   }
@@ -46,11 +46,12 @@ class DevicePools {
 
   // ---- lists of pools
 
-  // The large pools from which everybody allocates.
+  // The large shared pools: those that belong to no MemPool.
   std::vector<BlockPool*> large_pools();
 
-  // The pools whose free segments may go back to the device. `id` {0, 0}: those of everybody, and those of MemPools
-  // that nobody uses any more. Another `id`: those of this MemPool, if nobody uses it any more.
+  // The pools whose free segments may go back to the device. `id` {0, 0}: the shared pools, the pools of temporaries,
+  // and the pools of MemPools that nobody uses any more. Another `id`: the pools of this MemPool, if nobody uses it any
+  // more.
   std::vector<BlockPool*> releasable_pools(MempoolId_t id);
 
  private:

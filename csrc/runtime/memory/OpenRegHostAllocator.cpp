@@ -132,8 +132,9 @@ RecordedBlocks& recorded_blocks() {
 
 void release(void* context);
 
-// A forked child may read pinned memory and free it. There PyTorch's allocator must not be called: another thread of
-// the parent may have held its locks at the fork, and it would record events on a device that the child does not have.
+// A forked child may read pinned memory and free it. PyTorch's allocator must not be called in the child: another
+// thread of the parent may have held the allocator's locks at the fork, and the allocator would record events on a
+// device that the child does not have.
 struct OpenRegHostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl, &release> {
   using Base = at::CachingHostAllocatorInterface<HostAllocatorImpl, &release>;
 

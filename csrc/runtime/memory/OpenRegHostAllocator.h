@@ -6,7 +6,7 @@
 
 #include "../OpenRegException.h"
 
-// Where pinned memory was allocated. PyTorch's host allocator keeps no history of its own.
+// Records where pinned memory was allocated, because PyTorch's host allocator keeps no history of its own.
 namespace c10::openreg {
 
 struct PinnedBlock {
@@ -15,8 +15,8 @@ struct PinnedBlock {
   std::shared_ptr<GatheredContext> context;
 };
 
-// From here on, a stack trace is kept for each new block of pinned memory, as long as the block is in use. Null: for
-// none.
+// From this call on, `gather` makes a stack trace for each new block of pinned memory. The trace is kept as long as the
+// block is in use. Null: new blocks get no stack trace.
 OPENREG_API void record_pinned_memory(CachingDeviceAllocator::CreateContextFn gather);
 
 // The blocks in use that have a stack trace.

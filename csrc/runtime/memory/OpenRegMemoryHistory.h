@@ -10,7 +10,8 @@
 
 #include "../OpenRegException.h"
 
-// What the allocator of one device did, and from where: torch.openreg.memory._snapshot() shows it.
+// The history of the allocator of one device: what the allocator did, and which lines of the program caused it.
+// torch.openreg.memory._snapshot() shows the history.
 //
 // Rule: gather() is called before the allocator's lock is taken, and record() while it is held. A stack trace needs
 // Python's GIL, and a thread that holds the GIL may be waiting for the lock.
@@ -63,7 +64,7 @@ class MemoryHistory {
     }
   }
 
-  // Oldest first. Their times are microseconds of Unix time, which follow from `to_nanoseconds`.
+  // The recorded entries, oldest first. Their times are microseconds of Unix time, computed with `to_nanoseconds`.
   std::vector<TraceEntry> entries(const std::function<time_t(approx_time_t)>& to_nanoseconds) const;
 
  private:

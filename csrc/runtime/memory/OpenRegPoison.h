@@ -2,7 +2,7 @@
 
 #include "OpenRegBlock.h"
 
-// OPENREG_POISON: memory that is new or free holds NaN, so that a program that reads memory before it writes shows it.
+// OPENREG_POISON: memory that is new or free holds NaN. A program that reads memory before it writes to it gets NaN.
 namespace c10::openreg {
 
 bool poison_is_on();

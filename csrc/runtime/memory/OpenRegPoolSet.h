@@ -12,8 +12,8 @@ struct StreamPools {
       : large(stream, false, owner, stats, blocks), small(stream, true, owner, stats, blocks) {}
 };
 
-// The pools of all streams of one device from which the same requests are served: those of everybody, or those of one
-// torch.openreg.MemPool (CUDA's PrivatePool).
+// A set of pools, for all streams of one device, that serves the same requests: the shared pools, the pools of one
+// torch.openreg.MemPool (CUDA's PrivatePool), or the pools of temporaries.
 struct PoolSet {
   MempoolId_t id{0, 0};    // {0, 0}: not a MemPool's
   int use_count = 0;       // of a MemPool: 1 for the object, and 1 for each begin_allocate_to_pool() that has not ended
