@@ -61,7 +61,7 @@ def evaluate(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.
 
 
 def devices_of(tensors: Iterable[torch.Tensor | None]) -> list[str]:
-    """Where tensors are; `none` stands for a missing one (a parameter without gradient)."""
+    """The devices that the tensors are on; `none` stands for a missing tensor (a parameter has no gradient)."""
     return sorted({"none" if tensor is None else str(tensor.device) for tensor in tensors})
 
 
