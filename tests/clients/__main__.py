@@ -36,7 +36,7 @@ def suites(libraries: Path = HERE / "libraries.toml") -> dict[str, Suite]:
 
 
 def cause(suite: Suite, name: str, outcome: Outcome, on_cpu: str) -> tuple[str, str]:
-    """The class of a failure, and the sentence that explains it; twice "" if nothing does."""
+    """The class of a failure, and the sentence that explains it. Both are "" if no sentence explains it."""
     for kind, patterns in suite.known.items():
         for pattern, reason in patterns.items():
             if fnmatchcase(name, pattern) or fnmatchcase(f"{name}: {outcome.cause}", pattern):

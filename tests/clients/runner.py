@@ -1,4 +1,4 @@
-"""Runs a test file of a library in processes of their own, once as a machine without an accelerator, once on a face.
+"""Runs a test file of a library in separate processes: once as without an accelerator, and once on a face.
 
 Each run is pytest with tests/clients/recorder.py, which writes down what becomes of each test. A process that dies is
 followed by another one for the tests that are left, so that a crash costs one test. What is recorded already is not run

@@ -1,9 +1,9 @@
 """``python -m tests.device_models``: writes the restrictions that PyTorch's own tables say, and the page about them.
 
-The files ``_cuda.json`` and ``_mps.json`` in torch_openreg/models say, from native_functions.yaml, which operators have
-a kernel for the CPU and none for that backend; from the table KERNELS below, which dtypes CUDA's kernels lack. OpInfo
-says which cells of (operator, dtype) the CPU has and CUDA has not: tests/test_device_models.py checks that each of them
-is refused.
+The files ``_cuda.json`` and ``_mps.json`` in torch_openreg/models list the operators that have a kernel for the CPU and
+none for that backend. These come from native_functions.yaml. ``_cuda.json`` also lists the dtypes that CUDA's kernels
+lack. These come from the table KERNELS below. OpInfo says which cells of (operator, dtype) the CPU has and CUDA has
+not: tests/test_device_models.py checks that each of them is refused.
 """
 
 from __future__ import annotations
