@@ -10,7 +10,7 @@ import generated
 HOME = "torch_openreg.openreg"
 # Section -> the submodule with its names. The names of torch.openreg itself have no submodule.
 SECTIONS = {"device": "", "streams": "streams", "execution": "execution", "memory": "memory", "random": "random"}
-# Functions that are reached through their module only.
+# Modules that have a section of their own. Most of their functions are reached through the module only.
 QUALIFIED = ("fallback", "sanitizer", "amp", "nvtx", "profiler", "faults", "models")
 # Names that torch.cuda documents with a leading underscore.
 UNDERSCORED = (
@@ -31,7 +31,7 @@ def _entry(name: str, value: object) -> str:
 
 
 def sections() -> dict[str, str]:
-    """Section -> reStructuredText."""
+    """Section -> its text, in reStructuredText."""
     package = importlib.import_module(HOME)
     elsewhere = {name for names in package._SUBMODULES.values() for name in names} | set(package._SUBMODULES)
     written = {}

@@ -366,7 +366,7 @@ class Course:
     """The first picture of the page that ``python -m torch_openreg memory --html`` writes, drawn from a real run."""
 
     def svg(self) -> str:
-        """As Picture.svg()."""
+        """Returns the picture as an HTML figure, as Picture.svg() does."""
         from torch_openreg._cli import memory
 
         with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from torch import Tensor
 # The schema comes from the annotations. The kernel is for the device; another device type raises PyTorch's sentence.
 @torch.library.custom_op("openreg_example::soft_clip", mutates_args=(), device_types="openreg")
 def soft_clip(x: Tensor, limit: float) -> Tensor:
-    """`x` if it is small; never further from 0 than `limit`."""
+    """A small `x` stays nearly the same. The result is never further from 0 than `limit`."""
     return torch.tanh(x / limit) * limit
 
 

@@ -31,7 +31,7 @@ CXX_KEYWORDS = frozenset(
 CXX_MACROS = frozenset({"errno", "linux", "unix"})
 # Names of CMake's own targets.
 CMAKE_TARGETS = frozenset({"all", "clean", "edit_cache", "help", "install", "package", "rebuild_cache", "test"})
-# Names of PrivateUse1 backends that vendors publish. If such a package is not installed, torch.device cannot tell.
+# Names of PrivateUse1 backends that vendors publish. torch.device knows such a name only if the package is installed.
 PUBLISHED = {"mlu": "torch_mlu", "musa": "torch_musa", "npu": "torch_npu"}
 
 

@@ -1,9 +1,9 @@
 """The files of a new backend, and what differs in them from the files of this project.
 
 Whole files and folders are listed here. In a file, lines between ``LEFT OUT OF A NEW BACKEND START: why`` and
-``LEFT OUT OF A NEW BACKEND END`` (comments of the file's language) are left out, and EDITS has what is said in another
-way. The book's ``LITERALINCLUDE`` marks go, because there is no book. A change of the sources that makes a row of EDITS
-false is found by tests/test_new_backend.py.
+``LEFT OUT OF A NEW BACKEND END`` (comments of the file's language) are left out. EDITS has the texts that differ. The
+book's ``LITERALINCLUDE`` marks go, because there is no book. A change of the sources that makes a row of EDITS false is
+found by tests/test_new_backend.py.
 """
 
 # ruff: noqa: E101, E501 (EDITS quotes lines of other files as they stand there)
@@ -34,7 +34,7 @@ FILES = (
     "torch_openreg",
     "torch_openreg_autoload.py",
 )
-# What of these only this project has: the face cuda, the book, the fuzzer, benchmarks, other people's programs, and the
+# Those that only this project has: the face cuda, the book, the fuzzer, benchmarks, other people's programs, and the
 # ways to choose simulated devices for programs that are tested without hardware.
 LEFT_OUT = (
     "cmake/rename.py",
@@ -318,7 +318,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
 
 
 def files(root: Path, wanted: tuple[str, ...] = FILES, left_out: tuple[str, ...] = LEFT_OUT) -> Iterator[str]:
-    """The paths of a new backend's files in the sources at ``root``, before they are renamed. Nothing that was built."""
+    """The paths of a new backend's files in the sources at ``root``, not yet renamed. Leaves out what was built."""
     for part in wanted:
         paths = [root / part] if not (root / part).is_dir() else sorted((root / part).rglob("*"))
         for path in paths:

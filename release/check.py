@@ -118,7 +118,7 @@ class Check:
         self._run("make", "wheels")
 
     def users(self) -> None:
-        """Each wheel works when it is installed as a user does, with each PyTorch."""
+        """Each wheel works when it is installed as a user installs it, with each PyTorch."""
         self._run("make", "try-wheels")
 
     def reproduce(self) -> None:

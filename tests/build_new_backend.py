@@ -72,7 +72,7 @@ assert torch.hypot(x.to("{name}"), y.to("{name}")).tolist() == [5.0, 13.0]
 from torch_{name}._cli import ops
 assert ops.route_of("aten::hypot")[0] == "native"
 """
-# Each of the two is there when the other one is left out, and both together leave `import torch` whole.
+# Run with both packages in one environment: `import torch` works, and the device belongs to one of `owners`.
 BESIDE = """
 import torch
 owner = torch._C._get_privateuse1_backend_name()
@@ -82,7 +82,7 @@ assert torch.ones(2, device=owner).add(1).sum().item() == 4
 
 
 def processor_seconds() -> float:
-    """What all the commands so far have computed, with what they started."""
+    """Returns the processor time of all commands so far, and of the processes that they started."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -104,7 +104,7 @@ class Steps:
             sys.exit(f"{what}: exit status {result.returncode}")
 
     def report(self) -> tuple[float, float]:
-        """Prints each step, and returns the seconds that passed and those that were computed."""
+        """Prints each step, and returns two sums: the seconds that passed, and the seconds of processor time."""
         total, computed = (sum(step[column] for step in self.taken) for column in (1, 2))
         for what, seconds, processor in [*self.taken, ("all", total, computed)]:
             print(f"{seconds:8.1f} s, {processor:8.1f} s of processors  {what}")
@@ -123,7 +123,7 @@ def write(steps: Steps, name: str, folder: Path, *kind: str) -> None:
 
 
 def whole(steps: Steps, name: str, arguments: str) -> Path:
-    """The default output: written, built, tested, beside this package in one environment. Returns its Python."""
+    """Writes the default project, builds it, and runs its tests and its lint. Returns the Python of its environment."""
     folder = BUILD / name
     write(steps, name, folder)
     steps.run("format, as the README asks for it before the first build", "make", "format", folder=folder)
@@ -134,7 +134,7 @@ def whole(steps: Steps, name: str, arguments: str) -> Path:
 
 
 def beside(steps: Steps, name: str, python: Path) -> None:
-    """Both in one environment: one of them has PrivateUse1, and either can be left out."""
+    """Installs this package beside the new one. One of the two has PrivateUse1, and either can be left out."""
     steps.run(
         "this package beside it",
         python,
@@ -156,7 +156,7 @@ def beside(steps: Steps, name: str, python: Path) -> None:
 
 
 def small(steps: Steps, name: str, kind: str) -> None:
-    """``--minimal`` or ``--python``: written, installed into an environment with torch, and run."""
+    """Writes the project of ``--minimal`` or ``--python``, installs it into an environment with torch, and runs it."""
     folder, environment = BUILD / f"{name}_{kind}", fresh(BUILD / f"{name}_{kind}_environment")
     write(steps, name, folder, f"--{kind}")
     steps.run("environment", sys.executable, "-m", "venv", environment, folder=BUILD)
@@ -171,7 +171,7 @@ def small(steps: Steps, name: str, kind: str) -> None:
 
 
 def first_day(steps: Steps, name: str) -> None:
-    """A vendor's first day: made, built, tested, measured, and one operator of their own."""
+    """Does what a vendor does on the first day: makes, builds, tests and measures a project, and adds one operator."""
     sys.path.insert(0, str(ROOT))
     from new_backend import naming
 

@@ -14,12 +14,12 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = os.environ.get("TEST_DEVICE", "openreg")
-# It is this package's, under one of its two names, and not a GPU.
+# Whether the device under test is this package's device, under one of its two names, and not a GPU.
 OURS = DEVICE == "openreg" or hasattr(torch._C, "_openreg")
 DEVICE_0 = f"{DEVICE}:0"
 DEVICE_1 = f"{DEVICE}:1"
 
-# The device's name in its sentences, as that of a product and as that of a kind of device or tensor.
+# The device's name in error messages: NAME is the name of a product, KIND that of a kind of device or tensor.
 NAME = {"openreg": "OpenReg", "cuda": "CUDA"}.get(DEVICE, DEVICE)
 KIND = "CUDA" if DEVICE == "cuda" else DEVICE
 MODULE_NAME = "torch.openreg" if DEVICE == "openreg" else "torch_openreg.openreg"
@@ -83,7 +83,7 @@ def leaves(tree: Any) -> list[Any]:
 
 def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_nested and tensor.layout is torch.strided:
-        tensor = tensor.contiguous()  # PyTorch copies no other one
+        tensor = tensor.contiguous()  # PyTorch copies only contiguous nested tensors
     tensor = tensor.detach()
     if tensor.dtype is torch.complex32 and tensor.is_conj() and tensor.is_neg():  # no kernel copies that
         return -torch._neg_view(tensor).cpu().resolve_conj().to(torch.complex64)
@@ -106,7 +106,7 @@ def _dense(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [tensor.int_repr() if tensor.is_quantized else tensor]
 
 
-# Dtypes that PyTorch cannot compare, and what holds all their values.
+# A dtype that PyTorch cannot compare -> a dtype that holds all its values.
 _WIDER = {torch.complex32: torch.complex64} | {
     dtype: torch.float32
     for dtype in (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)
@@ -145,7 +145,7 @@ def significant_strides(tensor: torch.Tensor) -> tuple[int, ...]:
 def metadata_difference(
     actual: torch.Tensor, expected: torch.Tensor, device: str, *, strides: bool = True
 ) -> str | None:
-    """The first property in which a result on ``device`` is not what the CPU's is, as a sentence, or None."""
+    """Returns a sentence about the first property in which a result on ``device`` differs from the CPU's, or None."""
     if actual.device.type != torch.device(device).type:
         return f"the result is on {actual.device}"
     for name, get in (

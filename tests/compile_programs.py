@@ -38,7 +38,7 @@ WITHIN_ROUNDING = {
     "lie in another order in memory, so that a bias' gradient is summed in another order",
     "lstm": "for CPU tensors an LSTM is one operator of oneDNN (mkldnn_rnn_layer)",
 }
-"""Those of them that need not be equal, with the reason."""
+"""The programs among them whose results need not be equal bit for bit, with the reason."""
 
 
 def program(make: Program) -> Program:
@@ -113,7 +113,7 @@ def transformer_encoder_layer(device: str) -> Any:
 
 
 class Block(nn.Module):
-    """Of GPT-2."""
+    """A block of GPT-2."""
 
     def __init__(self, width: int = 32, heads: int = 4) -> None:
         super().__init__()
@@ -563,13 +563,13 @@ def streams_and_events(device: str) -> Any:
 
 
 def weighted_mean(t: torch.Tensor) -> torch.Tensor:
-    """Gradients of the order of 1: the tolerances of float32 are absolute ones near zero."""
+    """A scalar whose gradients are of the order of 1, because near zero the tolerances of float32 are absolute."""
     weights = torch.arange(1.0, t.numel() + 1, device=t.device).view(t.shape).cos()
     return t.float().mul(weights).sum() / t.numel() ** 0.5
 
 
 def results_of(make: Program, device: str, compiler: Callable[[Any], Any]) -> list[torch.Tensor]:
-    """Outputs, arguments and buffers after the call, gradients; on the CPU."""
+    """The outputs; the arguments, parameters and buffers after the call; the gradients. All on the CPU."""
     torch.manual_seed(0)
     function, arguments = make(device)
     torch.manual_seed(1)
@@ -590,7 +590,7 @@ def compiled(dynamic: bool | None, **options: Any) -> Callable[[Any], Any]:
 
 
 def check(name: str, dynamic: bool | None, against_compiled_cpu: bool) -> dict[str, Any]:
-    """What a program's comparison said: ``error`` is empty, or says what differs."""
+    """Compares one program. In the report that is returned, ``error`` is empty or says what differs."""
     torch.compiler.reset()
     make = PROGRAMS[name]
     report: dict[str, Any] = {"name": name, "dynamic": dynamic, "error": "", "bit_for_bit": None}

@@ -1,7 +1,7 @@
 """Options and fixtures of all tests, and virtual environments for tests that need a really installed distribution.
 
 Import, autoload and fork can only be tested in a process of their own. The environments are virtual environments that
-see this one's torch, but of this package only their own copy, which a test may break.
+use the torch of the environment in which pytest runs. Each has its own copy of this package, which a test may break.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Environment:
         return run([self.python, *options, "-c", code], self.folder, environment)
 
     def run(self, code: str, *options: str, **environment: str) -> str:
-        """The same, and returns its output. Fails the test if it fails, or prints to stderr."""
+        """As start(), and returns the output of ``code``. Fails the test if ``code`` fails or prints to stderr."""
         result = self.start(code, *options, **environment)
         assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
         return result.stdout

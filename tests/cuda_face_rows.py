@@ -90,7 +90,7 @@ def warned(call: Callable[[], object]) -> list[str]:
 
 @contextmanager
 def kept(module: Any, name: str) -> Iterator[Any]:
-    """Puts a setting back."""
+    """Gives the value of a setting, and restores the setting at the end of the block."""
     value = getattr(module, name)
     yield value
     setattr(module, name, value)
@@ -132,7 +132,7 @@ DTYPES = {
     "Short": torch.short,
 }
 
-# Of torch/cuda/*.py and torch/csrc/cuda/*.cpp in 2.13, unless a row says otherwise.
+# The rows follow torch/cuda/*.py and torch/csrc/cuda/*.cpp of PyTorch 2.13, unless a comment says otherwise.
 WORKS: dict[str, str] = {
     # ---- devices
     "is_available": "cuda.is_available() is True",
@@ -258,7 +258,7 @@ WORKS: dict[str, str] = {
     "profiler.start": "cuda.profiler.start() is None",
     "profiler.stop": "cuda.profiler.stop() is None",
     "profiler.profile": "cuda.profiler.profile().__enter__() is None",
-    # ---- off by default, and to stay off is fine
+    # ---- off by default; a call that leaves it off is accepted
     "tunable.is_enabled": "cuda.tunable.is_enabled() is False and cuda.tunable.enable(False) is None",
     "tunable.tuning_is_enabled": "cuda.tunable.tuning_is_enabled() is False",
     "tunable.record_untuned_is_enabled": "cuda.tunable.record_untuned_is_enabled() is False",
@@ -336,7 +336,7 @@ WORKS.update(
         if not name.startswith(("Complex", "Bool"))
     }
 )
-# A submodule is there, and its names have rows.
+# The row of a submodule says that it can be imported. Its names have rows of their own.
 WORKS.update({name: f"is_module('torch.cuda.{name}')" for name in modules()})
 
 _NO_PYNVML = "ModuleNotFoundError: nvidia-ml-py does not seem to be installed or it can't be imported."
@@ -460,7 +460,7 @@ def row_of(name: str) -> str:
 
 
 def answers() -> dict[str, str]:
-    """What happened, row by row: "" if that is what the row says."""
+    """Evaluates every row. Row -> "" if the result is what the row says, otherwise the result in words."""
     result = {}
     for name, expression in WORKS.items():
         code = compile(expression, name, "eval")

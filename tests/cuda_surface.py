@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "cuda-surface.md"
 # Private by their names, and documented by PyTorch all the same.
 DOCUMENTED = ("memory._dump_snapshot", "memory._record_memory_history", "memory._snapshot")
 
-# A name, or its last part if that stands in several modules; "*" is anything. -> what does it on any device
+# A name, or its last part if several modules have it ("*" stands for any text) -> what to call instead
 INSTEAD = {
     "DeferredCudaCallError": "torch.openreg.DeferredOpenRegCallError",
     "max_memory_cached": "torch.openreg.max_memory_reserved",
@@ -41,7 +41,7 @@ _LIBRARY = "the kernels are the CPU's: no library of CUDA's is behind them"
 _RUNTIME = "the device library's C API is `openreg.h`; its errors arrive as `RuntimeError`, with the code's name"
 _SENSOR = "a simulated device has no sensors"
 
-# The same for names that nothing stands in for -> why not
+# A name that nothing replaces, written in the same way -> the reason
 ABSENT = {
     "CUDAGraph": _GRAPH,
     "CUDAPluggableAllocator": _ALLOCATOR,
@@ -76,12 +76,12 @@ ABSENT = {
     "tunable*": _LIBRARY,
 }
 
-# Of these, what PyTorch 2.13 does not have yet.
+# The keys above whose names PyTorch 2.13 does not have yet.
 LATER = {"export_*"}
 
 
 class Row(NamedTuple):
-    """What becomes of one name: ``status`` is "same", "instead" or "absent", ``text`` what to call, or why not."""
+    """One name: ``status`` is "same", "instead" or "absent"; ``text`` says what to call, or why there is nothing."""
 
     name: str
     status: str
@@ -161,7 +161,7 @@ def as_cuda(name: str) -> str:
 
 
 def page() -> str:
-    """docs/cuda-surface.md."""
+    """The text of docs/cuda-surface.md."""
     import cuda_face_rows
 
     table = rows()

@@ -1,6 +1,6 @@
 """What each rank does in tests/test_distributed.py: a function for each collective, which checks its own results.
 
-Every rank can make the inputs of all, so each compares what it received with what it computes alone.
+Every rank can make the inputs of all ranks. So each rank compares what it received with what it computes alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import Tensor
 
-SIZES = (0, 1, 7, 1000, 100_000)  # beside and above what travels with its header
+SIZES = (0, 1, 7, 1000, 100_000)  # the small ones travel in one message with their header, the large ones do not
 SENT = (*SIZES, 1_000_003)  # the last one is longer than the pipe between two ranks
 REDUCED = (
     torch.uint8,
@@ -138,7 +138,7 @@ def all_reduce_of_booleans_and_complex() -> None:
 
 
 def all_reduce_gives_the_same_bits() -> None:
-    """On all ranks, and each time."""
+    """The sums have the same bits on all ranks, and each time."""
     for numel, op in itertools.product((1000, 100_000, 1_000_003), (dist.ReduceOp.SUM, dist.ReduceOp.AVG)):
         input = torch.randn(numel, generator=torch.Generator().manual_seed(rank()))
         sums = []
@@ -325,7 +325,7 @@ def recv_from_any() -> None:
 
 
 def crossed_isend_irecv() -> None:
-    """Each rank first waits for what the other sends last. With one stream for both directions this hangs."""
+    """Two ranks send to each other before they receive. With one stream for both directions this hangs."""
     other = rank() ^ 1
     for numel in (50_000, 1_000_003):
         a, b = torch.zeros(numel, device=device()), torch.zeros(numel, device=device())
@@ -515,7 +515,7 @@ def async_collectives_overlap_and_wait_orders_them() -> None:
 
 
 def an_input_may_go_before_the_collective_is_done() -> None:
-    """As TORCH_NCCL_AVOID_RECORD_STREAMS: the work keeps the memory, which nobody else gets before."""
+    """The work keeps the input's memory until the collective is done, as with TORCH_NCCL_AVOID_RECORD_STREAMS."""
     for _ in range(10):
         out = torch.zeros(size() * 40_000, device=device())
         work = dist.all_gather_into_tensor(out, on_device(values(rank(), 40_000)), async_op=True)
@@ -550,7 +550,7 @@ def futures() -> None:
     future = work.get_future().then(lambda done: done.value()[0] * 10)
     equal(future.wait(), total(all_values(5000)) * 10)
     assert work.get_future_result().wait() == 0
-    # Of an all_gather, the future has one tensor, if the sizes are equal.
+    # The future of an all_gather holds one tensor for all ranks if the sizes are equal, else one for each rank.
     for longer in (0, 1):
         inputs = [values(of, 5 + of * longer) for of in range(size())]
         out = [torch.zeros(input.numel(), device=device()) for input in inputs]

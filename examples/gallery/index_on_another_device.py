@@ -1,6 +1,6 @@
 """The first device instead of the tensor's.
 
-`cuda:0` is written where the tensor's own device belongs; it shows with a second GPU only.
+The program says `cuda:0` instead of the tensor's own device. The error shows only with a second GPU.
 
 Seen in https://github.com/zhongyy/Face-Transformer/issues/37
 Says: Expected all tensors to be on the same device, but got index is on

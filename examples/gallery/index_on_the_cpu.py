@@ -1,4 +1,4 @@
-"""Indices that stay on the CPU: a tokenizer's output is used as it comes; the embedding is on the device.
+"""Indices that stay on the CPU: a tokenizer's output stays on the CPU, and the embedding is on the device.
 
 Seen in https://github.com/haoosz/ConceptExpress/issues/5
 Says: Expected all tensors to be on the same device, but got index is on cpu, different from other tensors on

@@ -1,4 +1,4 @@
-"""A weighted sum with an integer matrix: `mm` of a one-hot matrix, which is of integers.
+"""A weighted sum with an integer matrix: `mm` of a one-hot matrix, whose elements are integers.
 
 Seen in https://github.com/archon159/SELOR/issues/8
 Says: "addmm_cuda" not implemented for 'Long'

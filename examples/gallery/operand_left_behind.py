@@ -1,4 +1,4 @@
-"""A constant matrix that nobody moves: `mm` of a tensor of the device and one that was made in the constructor.
+"""A constant matrix that nobody moves: `mm` of a tensor of the device and a constant of the CPU.
 
 Seen in https://github.com/rotem-shalev/Ham2Pose/pull/6
 Says: Expected all tensors to be on the same device, but got mat2 is on cpu, different from other tensors on

@@ -13,7 +13,7 @@ results = [torch.zeros(1 << 20).pin_memory() for _ in range(20)]
 
 # LITERALINCLUDE START: RACE
 def download_and_forget(x: torch.Tensor, result: torch.Tensor) -> float:
-    """The bug: the copy is queued, and its result is read before the copy has run. On a GPU this often goes well."""
+    """The bug: the copy is queued, and its result is read before the copy has run. It often works on a GPU."""
     result.copy_(x, non_blocking=True)
     return result.mean().item()
 

@@ -66,7 +66,7 @@ void set_default_tensor_type(py::handle type) {
 // ---- DLPack
 
 // Capsules of this device's tensors name a device that no other library has, so that no other library uses their
-// addresses as addresses of a GPU. PyTorch gets the capsules back with their own device.
+// addresses as addresses of a GPU. open_capsule() restores the device before PyTorch reads a capsule.
 constexpr int32_t kSimulated = 1 << 24; // added to the index
 
 // The device in a capsule; null if `capsule` is no capsule, or was used already.

@@ -89,7 +89,7 @@ py::bytes event_ipc_handle(const py::object& event) {
   return py::bytes(handle.reserved, sizeof(handle.reserved));
 }
 
-// Gives the event of another process's handle to a new event of this process.
+// Opens another process's event by its handle. `event`, a new event of this process, then stands for it.
 void open_event(const py::object& event, c10::DeviceIndex device, const std::string& handle) {
   orIpcEventHandle_t content{};
   TORCH_CHECK(
@@ -105,7 +105,7 @@ void open_event(const py::object& event, c10::DeviceIndex device, const std::str
   openreg::set_handle(event_of(event), opened, device);
 }
 
-// A kernel that takes as many cycles as the device's clock has.
+// Launches a kernel that sleeps for the time of `cycles` cycles of the device's clock.
 void sleep_cycles(int64_t cycles) {
   orDeviceProp properties{};
   const c10::DeviceIndex device = openreg::current_device();

@@ -36,7 +36,7 @@ def suites(libraries: Path = HERE / "libraries.toml") -> dict[str, Suite]:
 
 
 def cause(suite: Suite, name: str, outcome: Outcome, on_cpu: str) -> tuple[str, str]:
-    """The class of a failure, and the sentence that explains it; twice "" if nothing does."""
+    """The class of a failure, and the sentence that explains it. Both are "" if no sentence explains it."""
     for kind, patterns in suite.known.items():
         for pattern, reason in patterns.items():
             if fnmatchcase(name, pattern) or fnmatchcase(f"{name}: {outcome.cause}", pattern):
@@ -144,7 +144,7 @@ def run(
     suite: Suite, files: Sequence[Path], root: Path, options: argparse.Namespace, console: Console
 ) -> list[dict[str, Any]]:
     machines = {
-        # Of PyTorch's device-generic tests, those for this machine's device.
+        # PyTorch then makes its device-generic tests for this machine's device only.
         name: {**variables, "PYTORCH_TESTING_DEVICE_ONLY_FOR": name, "OPENREG_CLIENTS_SHARD": options.shard}
         for name, variables in (("cpu", CPU), (options.face, FACES[options.face]))
     }
@@ -173,7 +173,7 @@ def run(
             try:
                 for future in futures:
                     future.result()
-            finally:  # also when the user interrupts: the processes are not of the terminal's group
+            finally:  # also if the user interrupts: the terminal does not interrupt these processes
                 STOP.set()
                 pool.shutdown(cancel_futures=True)
                 STOP.clear()

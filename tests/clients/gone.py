@@ -1,7 +1,7 @@
 """A pytest plugin for a checkout of another version of PyTorch: stubs for the names that the installed one lacks.
 
-A test that uses such a name is skipped, with the name; without the stub the whole file could not be imported. A
-decorator that only leaves tests out (``skipIf...``) leaves none out.
+A test that uses such a name is skipped, with the name as the reason. Without the stub the whole file could not be
+imported. The stub of a decorator that only skips tests (``skipIf...``) skips no test.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Gone:
-    """In place of a function or a decorator."""
+    """The stub for a function or a decorator that the installed PyTorch lacks."""
 
     def __init__(self, name: str) -> None:
         self.name, self.why = name, f"the installed PyTorch has no {name}"

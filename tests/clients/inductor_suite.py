@@ -29,10 +29,11 @@ TEMPLATE, OPERATORS = "test_torchinductor", "test_torchinductor_opinfo"
 def load(name: str) -> ModuleType:
     """A module of the checkout.
 
-    PyTorch's files import GPU_TYPE. A vendor's copy sets a name like it (``XPU_TYPE = "xpu"``); it is then set to
-    ``DEVICE``: on the CPU only in the file of operators, whose tests are for that device and no other. The custom
-    operators of the files have a kernel for the dispatch key CUDA, or for the vendor's: it becomes the key of
-    ``DEVICE``.
+    PyTorch's files import GPU_TYPE. A vendor's copy sets a similar name itself (``XPU_TYPE = "xpu"``). This function
+    replaces that value by ``DEVICE``. If ``DEVICE`` is the CPU, it does so only in the file of operators, which makes
+    its tests for the device of this name alone; in the other file the value becomes empty. The custom operators of the
+    files have a kernel for the dispatch key CUDA, or for the vendor's key. This key becomes the key of ``DEVICE``, or
+    PrivateUse1 if ``DEVICE`` is the CPU.
     """
     path = FILE.with_name(f"{name}.py")
     tree = ast.parse(path.read_text(), str(path))

@@ -1,7 +1,8 @@
 """A pytest plugin that writes one line of JSON for each test that begins and for each that ends.
 
-A run that crashes is started again with the same file of records: what has a record is not run a second time, and the
-test that had begun when the process died is known. OPENREG_CLIENTS_SHARD="2/4" runs the second quarter of the tests.
+A run that crashes is started again with the same file of records. A test that has a record is not run a second time,
+and the last record names the test in which the process died.
+OPENREG_CLIENTS_SHARD="2/4" runs the second quarter of the tests.
 Imports nothing but pytest.
 """
 

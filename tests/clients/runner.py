@@ -1,4 +1,4 @@
-"""Runs a test file of a library in processes of their own, once as a machine without an accelerator, once on a face.
+"""Runs a test file of a library in separate processes: once as without an accelerator, and once on a face.
 
 Each run is pytest with tests/clients/recorder.py, which writes down what becomes of each test. A process that dies is
 followed by another one for the tests that are left, so that a crash costs one test. What is recorded already is not run
@@ -29,13 +29,13 @@ FACES = {"cuda": {"TORCH_OPENREG_AS": "cuda"}, "openreg": {"TORCH_OPENREG_AS": "
 
 @dataclass
 class Outcome:
-    """What became of one test: passed, failed, skipped, crashed; and the first words of why."""
+    """How one test ended (passed, failed, skipped or crashed), and the first words of the reason."""
 
     outcome: str
     cause: str = ""
 
 
-BEGUN = Outcome("crashed")  # what the recorder writes first: no one has seen the process die
+BEGUN = Outcome("crashed")  # the recorder writes this before the test runs; nobody has seen the process die
 
 
 @dataclass
@@ -69,7 +69,7 @@ def run_file(
     resume: bool = False,
     heard: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, Outcome]:
-    """What becomes of each test of ``file``. Never raises for what a test does.
+    """Runs the tests of ``file``, and returns how each of them ended. A test never makes this function raise.
 
     ``seconds`` is how long a process may be silent: the time of the longest test. ``resume`` keeps what ``records``
     has. ``heard`` is called with the number of tests that have a record, and the number of all.

@@ -1,9 +1,9 @@
 """``python -m tests.device_models``: writes the restrictions that PyTorch's own tables say, and the page about them.
 
-The files ``_cuda.json`` and ``_mps.json`` in torch_openreg/models say, from native_functions.yaml, which operators have
-a kernel for the CPU and none for that backend; from the table KERNELS below, which dtypes CUDA's kernels lack. OpInfo
-says which cells of (operator, dtype) the CPU has and CUDA has not: tests/test_device_models.py checks that each of them
-is refused.
+The files ``_cuda.json`` and ``_mps.json`` in torch_openreg/models list the operators that have a kernel for the CPU and
+none for that backend. These come from native_functions.yaml. ``_cuda.json`` also lists the dtypes that CUDA's kernels
+lack. These come from the table KERNELS below. OpInfo says which cells of (operator, dtype) the CPU has and CUDA has
+not: tests/test_device_models.py checks that each of them is refused.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ CUDA = "aten/src/ATen/native/cuda"
 INTEGERS = ["uint8", "int8", "int16", "int32", "int64"]
 MATRICES = [*INTEGERS, "bool"]
 
-# Operators, the argument whose dtype counts, dtypes that CUDA's kernel lacks, its name in the sentence, its file. The
-# CPU's
-# kernels have these dtypes. A message in place of a name: the kernel has a sentence of its own.
+# A row has: operators; the argument whose dtype counts; dtypes that CUDA's kernel lacks, and that the CPU's kernel has;
+# the name of CUDA's kernel in the error message; its source file. "message: ..." in place of the name is a whole error
+# message, for a kernel that has one of its own.
 KERNELS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("mm mm.out", "self", INTEGERS, "addmm_cuda", f"{CUDA}/Blas.cpp"),
     (
@@ -115,7 +115,7 @@ KERNELS: tuple[tuple[str, str, list[str], str, str], ...] = (
         f"{CUDA}/ScatterGatherKernel.cu",
     ),
 )
-# Refusals that hold only if another argument has one of these values: by the name of the kernel.
+# Kernel -> the condition of its refusals: another argument has one of these values.
 WHEN = {"cuda_scatter_gather_base_kernel_func": {"argument": "reduce", "values": ["prod", "mean", "amax", "amin"]}}
 
 # PyTorch's c10::DispatchKey error (aten/src/ATen/core/dispatch/OperatorEntry.cpp, reportError).
@@ -137,9 +137,9 @@ NOT_ON_MPS = (
     "natively on MPS."
 )
 
-# In native_functions.yaml without a kernel for the backend, but nothing that a program misses there: the backend
-# reaches the
-# same result by another operator, has the kernel under another key (quantized), or the operator is a test's.
+# How the names of some operators begin that have no kernel for the backend in native_functions.yaml. Programs do not
+# miss these operators: the backend reaches the same result by another operator, has the kernel under another key
+# (quantized), or only PyTorch's tests call the operator.
 OTHERWISE = {
     "CUDA": (
         "_add_relu",
@@ -205,7 +205,7 @@ def missing(backend: str) -> list[str]:
 
 
 def cells(capability: str) -> dict[str, dict[str, list[str]]]:
-    """See tests/device_models/cells.py."""
+    """What tests/device_models/cells.py prints. It runs in a separate process."""
     command = [sys.executable, "-m", "tests.device_models.cells", capability]
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -300,7 +300,7 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
 
 # LEFT OUT OF A NEW BACKEND END
 def files() -> dict[Path, str]:
-    """What the tables say, by the file that holds it."""
+    """File -> the text that this program writes into it."""
     return {
         MODELS / "_cuda.json": json.dumps(cuda(), indent=1) + "\n",
         MODELS / "_mps.json": json.dumps(mps(), indent=1) + "\n",

@@ -1,7 +1,7 @@
 """The cells (an operator of OpInfo, a dtype) that the CPU has and CUDA has not, and the other way round.
 
-OpInfo's conditions ask for the GPU at import, so the compute capability is pinned before: in a process of its own,
-``python -m tests.device_models.cells 8.0``, which prints JSON.
+OpInfo's conditions ask for the GPU when OpInfo is imported. Therefore a separate process first pins the compute
+capability and then imports OpInfo: ``python -m tests.device_models.cells 8.0``, which prints JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which dtypes CUDA's kernels take, read by hand from the dispatch macros of their sources: independent of OpInfo.
 
-The operator is called as in ``call``; ``x`` is a tensor of the dtype, with ones. ``accepts`` and ``refuses`` have
+``call`` calls the operator with a tensor of ones of the dtype. ``accepts`` and ``refuses`` have
 only dtypes that the CPU accepts: a device without a model would refuse the others too.
 """
 

@@ -8,7 +8,7 @@ from torch import nn
 
 
 def points(count: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points in 8 dimensions, and to which of 4 corners each is next, one column for each corner."""
+    """Points in 8 dimensions, each near one of 4 corners, and a matrix with a 1 in the column of the point's corner."""
     generator = torch.Generator().manual_seed(0)
     classes = torch.randint(4, (count,), generator=generator)
     corners = torch.randn(4, 8, generator=generator)

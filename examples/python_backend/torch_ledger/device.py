@@ -49,7 +49,7 @@ class LedgerTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Every operator with a tensor of the device among its arguments, below autograd."""
+        """Runs each operator that has a tensor of the device among its arguments. Autograd has recorded it before."""
         # Makes the calling thread run the next backward itself. PyTorch's thread for the device releases Python objects
         # after backward has returned. If the interpreter ends meanwhile, Python ends that thread inside a destructor,
         # and the process is aborted.
@@ -67,7 +67,7 @@ class LedgerTensor(torch.Tensor):
         if elsewhere:
             return values
         result = tree_map_only(torch.Tensor, LedgerTensor, values)
-        # The same tensor for in-place operators, and the same storage for views, as autograd expects.
+        # Autograd expects that an in-place operator returns the same tensor, and that a view has the same storage.
         return return_and_correct_aliasing(operator, args, kwargs, result)
 
 
@@ -76,7 +76,7 @@ def unwrap(arguments: Any) -> Any:
 
 
 def check_devices(operator: Any, arguments: Any) -> None:
-    """Raises for a tensor of another device, as for every device, unless the tensor is a number."""
+    """Raises for a tensor of another device, as every device does, unless the tensor has no dimensions."""
     for tensor in tree_flatten(arguments)[0]:
         if isinstance(tensor, torch.Tensor) and not isinstance(tensor, LedgerTensor) and tensor.dim() > 0:
             raise RuntimeError(
