@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def python(code: str, model: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own, with ``torch``, ``openreg`` and ``d``, the device's type."""
+    """Runs code in a new process. The code may use ``torch``, ``openreg`` and ``d``, the type of the device."""
     variables = environment_without_switches() | ({"OPENREG_MODEL": model} if model else {})
     head = "import torch\nfrom torch_openreg import openreg, _environment\nd = _environment.device_type\n"
     return subprocess.run(
@@ -435,7 +435,10 @@ print(json.dumps({{op.formatted_name: sorted(map(str, op.dtypesIfCUDA)) for op i
 
 
 def test_only_attention_lacks_a_dtype_on_older_cards() -> None:
-    """The models share their refusals of dtypes. OpInfo knows of two operators, which the CPU does not have."""
+    """The models of CUDA cards can share their refusals of dtypes.
+
+    By OpInfo only two operators lack a dtype on older cards, and the CPU has neither of the two.
+    """
     newer = json.loads(answer(PINNED.format(capability=(8, 0))))
     for name in ("cuda-v100", "cuda-t4"):
         numbers = _models.find(name).numbers
