@@ -355,7 +355,7 @@ def test_streams_have_cudas_attributes(cuda: Cuda) -> None:
     print(raised(torch.cuda.get_stream_from_external, s.cuda_stream, 1) is None)
     """
     assert cuda(code) == [
-        "0 -3 0 (0, -3)",  # c10/cuda/CUDAStream.h, priority_range: what PyTorch supports, at most four levels
+        "0 -3 0 (0, -3)",  # c10/cuda/CUDAStream.h, priority_range: PyTorch supports at most four levels
         "cuda:0 cuda:1 True 0 1",
         "0 <torch.cuda.Stream device=cuda:0 cuda_stream=0x0> 0",
         "True False False",

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def output_of(run_python: Run, code: str) -> Any:
-    """What a program on this face prints, read as JSON."""
+    """The value that a program on the face cuda prints as JSON."""
     result = run_python("import json, torch\n" + code, TORCH_OPENREG_AS="cuda")
     assert (result.returncode, result.stderr) == (0, "")
     return json.loads(result.stdout)

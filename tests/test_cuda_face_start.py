@@ -285,7 +285,7 @@ DEVICES = """
 import os, torch
 for value in {values}:
     os.environ["CUDA_VISIBLE_DEVICES"] = value
-    pid = os.fork()  # PyTorch and the device read the variable once
+    pid = os.fork()  # a process for each value: PyTorch and the device read the variable once
     if not pid:
         try:
             print(repr(value), torch.cuda.device_count(), torch._C._cuda_getDeviceCount(), flush=True)

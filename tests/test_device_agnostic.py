@@ -1,4 +1,4 @@
-"""Programs that never name the device, and PyTorch's own tools, work on it as on CUDA."""
+"""Programs that never name the device, and PyTorch's own tools, work on the device as on CUDA."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def randn(*shape: int) -> Tensor:
-    """The same numbers on the CPU each time."""
+    """Random numbers on the CPU, the same ones in each call."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -220,7 +220,7 @@ def test_the_default_tensor_type_cannot_be_the_devices() -> None:
 
 
 def test_asking_about_a_device_starts_it(run_python: Run) -> None:
-    """One process for each call; a forked child of a process that has not started the device may start it itself."""
+    """Each call runs in a forked child. The child may start the device, because its parent has not started it."""
     code = f"""
 import os, torch
 device = torch.{DEVICE}

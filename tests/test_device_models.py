@@ -1,4 +1,4 @@
-"""Device models: a device has the properties of its model, and refuses what that CUDA or MPS device refuses."""
+"""Device models: a device has the properties of its model, and refuses what the CUDA or MPS device refuses."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_an_allocation_beyond_the_models_memory_fails_and_takes_no_host_memory()
 openreg.init()
 before = int(open("/proc/self/statm").read().split()[1])
 print(error(lambda: torch.empty(9 << 30, dtype=torch.uint8, device=d)).partition(". ")[0])
-assert int(open("/proc/self/statm").read().split()[1]) - before < 10000  # pages: 40 MB with pages of 4 KiB
+assert int(open("/proc/self/statm").read().split()[1]) - before < 10000  # in pages: 40 MB if a page has 4 KiB
 """
     )
     assert answer(code, "consumer-8gb") == "OutOfMemoryError: OpenReg out of memory"

@@ -177,7 +177,7 @@ def test_segments_that_are_mapped_in_parts_count_as_reserved(tmp_path: Path) -> 
 
 
 class Checked(HTMLParser):
-    """Fails at a tag that does not end, and collects what a page refers to."""
+    """Fails at a tag that does not end, and collects the addresses that a page refers to."""
 
     VOID = ("meta",)
 

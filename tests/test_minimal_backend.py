@@ -1,4 +1,4 @@
-"""``python -m torch_openreg new NAME --minimal``: what it writes compiles, and trains a network as the CPU does."""
+"""``python -m torch_openreg new NAME --minimal``: the new backend compiles, and trains a network as the CPU does."""
 
 from __future__ import annotations
 
