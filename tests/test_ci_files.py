@@ -1,4 +1,4 @@
-"""examples/ci/gitlab-ci.yml and Dockerfile: their commands are ones that exist, with options that the plugin has."""
+"""examples/ci/gitlab-ci.yml and Dockerfile: each command exists, and pytest accepts its options."""
 
 from __future__ import annotations
 

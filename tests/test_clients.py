@@ -278,7 +278,7 @@ def test_pytorchs_inductor_suite_runs_on_the_device_and_goes_on_from_its_records
 
     (records,) = (tmp_path / "kept" / "pytorch-inductor" / "openreg").iterdir()
     lines = records.read_text().splitlines()
-    # As after an interruption in the last test: the test runs again, and nothing else does.
+    # The records end as after an interruption in the last test. The next run repeats this test and no other.
     last = next(n for n in reversed(range(len(lines))) if '"crashed"' in lines[n])
     records.write_text("\n".join(lines[: last + 1]) + "\n")
     (again,) = pytorchs_suites(tmp_path, *arguments).values()

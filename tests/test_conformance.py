@@ -29,7 +29,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_device_conforms(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    # Under another name, what is by hand is enough: the kernels are the same.
+    # Under another name the checks written by hand are enough: the sweeps would run the same kernels again.
     sweeps = [] if DEVICE == "openreg" else ["--no-sweeps"]
     result = run("-m", "torch_conformance", "--device", DEVICE, "--quick", "--quiet", *sweeps, "--json", report)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -48,7 +48,7 @@ def test_every_mutant_has_its_place_in_the_sources() -> None:
     from mutants import table
 
     names = {mutant.name for mutant in table.mutants()}
-    assert len(table.sources()) >= 20  # raises if a place is not there once
+    assert len(table.sources()) >= 20  # sources() raises unless each place occurs exactly once
     assert set(table.EXPECTED_SURVIVORS) <= names
     for pattern, test in table.OWN_TESTS.items():
         assert fnmatch.filter(names, pattern), pattern

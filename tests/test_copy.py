@@ -25,11 +25,11 @@ def values(dtype: torch.dtype, *shape: int) -> torch.Tensor:
 
 
 def filled(like: torch.Tensor, where: str) -> torch.Tensor:
-    """A destination whose every byte is visibly not the result."""
+    """A destination on the device ``where``, full of ones. A copy must overwrite them."""
     return torch.full_like(like, 1).to(where)
 
 
-# How a 4 x 6 tensor may lie in a larger one: the larger one's shape, and the view.
+# Layouts of a 4 x 6 tensor: the shape of the tensor that owns the memory, and the function that makes the view.
 LAYOUTS = {
     "contiguous": ((4, 6), lambda t: t),
     "transposed": ((6, 4), lambda t: t.t()),
@@ -58,7 +58,7 @@ def test_copy_in_every_direction(source: str, to: str, non_blocking: bool) -> No
 @pytest.mark.parametrize(("source", "to"), [("cpu", DEVICE_0), (DEVICE_0, "cpu"), (DEVICE_0, DEVICE_0)])
 @pytest.mark.parametrize(("from_layout", "to_layout"), list(itertools.product(LAYOUTS, DESTINATIONS)))
 def test_copy_between_layouts(source: str, to: str, from_layout: str, to_layout: str) -> None:
-    # The destination's neighbours in memory must stay as they are: what is compared is the whole of it.
+    # The whole destination is compared, because a copy must not change the elements beside the view.
     from_shape, from_view = LAYOUTS[from_layout]
     to_shape, to_view = LAYOUTS[to_layout]
     original = values(torch.float32, *from_shape)
@@ -91,7 +91,7 @@ def test_copy_resolves_conj_and_neg_bits(source: str, to: str, lazy, dtype: torc
     expected = lazy(original).resolve_conj().resolve_neg()
     view = lazy(original.to(source))
     assert_same(torch.zeros_like(expected, device=to).copy_(view), expected, device=to)
-    # The destination's own bits: what is written reads back as it was given.
+    # Here the destination is a lazy view. Its values after the copy must be those of the source.
     destination = lazy(torch.zeros(3, 4, dtype=dtype, device=to))
     destination.copy_(expected.to(source))
     assert_same(destination.resolve_conj().resolve_neg(), expected, device=to)

@@ -1,6 +1,7 @@
 """The device under the name cuda, through torch.cuda: TORCH_OPENREG_AS=cuda, each test in a process of its own.
 
-Where an expectation is CUDA's, its source is named: files of PyTorch 2.13. Single names are in tests/cuda_face_rows.py.
+If a test expects the same as on CUDA, a comment names the file of PyTorch 2.13 that says so. Tests of single names are
+in tests/cuda_face_rows.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def cuda(run_python: Run) -> Callable[..., list[str]]:
-    """Runs code on the face cuda; the lines that it printed. Fails the test if it fails, or writes to stderr."""
+    """A function that runs code on the face cuda and returns the lines that the code printed.
+
+    The test fails if the code fails or writes to stderr.
+    """
 
     def run(code: str, **environment: str) -> list[str]:
         result = run_python(HELPERS + textwrap.dedent(code), TORCH_OPENREG_AS="cuda", **environment)
@@ -136,8 +140,8 @@ def test_a_forked_child_is_told_in_cudas_words(cuda: Cuda) -> None:
     pid = os.fork()
     if not pid:
         print(torch.cuda.is_initialized())
-        print(raised(torch.cuda.init))  # in torch/cuda/__init__.py, _lazy_init
-        print(raised(lambda: x + 1))  # in C++
+        print(raised(torch.cuda.init))  # raised in torch/cuda/__init__.py, _lazy_init
+        print(raised(lambda: x + 1))  # raised in C++
         print(raised(torch.cuda.Stream().synchronize) if not raised(torch.cuda.Stream) else raised(torch.cuda.Stream))
         sys.stdout.flush()
         os._exit(0)
@@ -351,7 +355,7 @@ def test_streams_have_cudas_attributes(cuda: Cuda) -> None:
     print(raised(torch.cuda.get_stream_from_external, s.cuda_stream, 1) is None)
     """
     assert cuda(code) == [
-        "0 -3 0 (0, -3)",  # c10/cuda/CUDAStream.h, priority_range: what PyTorch supports, at most four levels
+        "0 -3 0 (0, -3)",  # c10/cuda/CUDAStream.h, priority_range: PyTorch supports at most four levels
         "cuda:0 cuda:1 True 0 1",
         "0 <torch.cuda.Stream device=cuda:0 cuda_stream=0x0> 0",
         "True False False",
@@ -374,7 +378,7 @@ def test_streams_wait_for_events_and_events_measure(mode: str, cuda: Cuda) -> No
     code = """
     s, t = torch.cuda.Stream(), torch.cuda.Stream()
     event = torch.cuda.Event()
-    print(event, event.cuda_event, event.device, event.query())  # torch/cuda/streams.py; not created before its record
+    print(event, event.cuda_event, event.device, event.query())  # torch/cuda/streams.py: record() creates it
     with torch.cuda.stream(s):
         torch.cuda._sleep(14_100_000)  # 10 ms
         x = torch.full((1000,), 3.0, device="cuda")

@@ -1,4 +1,4 @@
-"""The face "cuda": torch.compile. Inductor makes many decisions by this name, for devices with kernels in Triton."""
+"""torch.compile on the face "cuda". By this name inductor makes decisions that are meant for kernels in Triton."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from test_compile import (
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all processes of these tests keep what they compiled."""
+    """The folder in which all processes of these tests keep the code that they compiled."""
     return tmp_path_factory.mktemp("inductor")
 
 
@@ -34,7 +34,7 @@ NAMES = [
     *("conv_batch_norm", "optimizer_step", "reductions", "scatter_index_add", "dropout", "moments", "scans"),
     "checkpointed_dropout",
 ]
-"""Programs for which inductor decides by the name "cuda"; the first ten are also compared with the compiled CPU."""
+"""Programs in which inductor decides by the name "cuda". The first ten are also compared with a compiled CPU run."""
 
 
 @pytest.mark.parametrize("dynamic", ["false", "true"])

@@ -101,8 +101,8 @@ def start_two(folder: Path, program: str, mode: str = "inline", **environment: s
 
 
 def assert_trains_as_one_process(folder: Path, program: str, mode: str) -> None:
-    """`program` trains in two processes, and leaves its parameters in `found`."""
-    # The lines before it are the libraries' own.
+    """Asserts that two processes that run `program` train as one process does: `found` and `expected` are close."""
+    # The lines before the last one come from the libraries.
     last = start_two(folder, program + END, mode)[-1]
     assert last == "[(0, 'cuda:0', True), (1, 'cuda:1', True)] [3.0, 3.0, 3.0]"
 
@@ -166,7 +166,7 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize("mode", ["inline", "chaos"])
 def test_a_bad_call_under_nccl_raises_the_error_itself(tmp_path: Path, mode: str) -> None:
-    """PyTorch logs the version of NCCL with each error; torch/distributed/c10d_logger.py."""
+    """PyTorch asks for the version of NCCL when it logs an error (c10d_logger.py). That must not hide the error."""
     start = "Detected mismatch between collectives on ranks. Rank 0 is running collective: "
     assert start_two(tmp_path, START + GROUP + ERRORS, mode) == [
         f"DistBackendError: {start}CollectiveFingerPrint(SequenceNumber=1, OpType=ALLREDUCE, TensorShape=[2], "

@@ -23,7 +23,7 @@ def succeeds(run_python: Run, tmp_path: Path) -> Callable[..., None]:
             "import runpy; runpy.run_path('program.py', run_name='__main__')",
             **{"TORCH_OPENREG_AS": "cuda", **environment},
         )
-        # "USDT: ... profiler_start": PyTorch's profiler says so for any device.
+        # PyTorch's profiler prints the line "USDT: ... profiler_start" for any device.
         said = "".join(line for line in result.stderr.splitlines(True) if not line.startswith("USDT:"))
         assert (result.returncode, result.stdout, said) == (0, "done\n", "")
 
@@ -96,7 +96,7 @@ TRAINING = """
     train(1)
     expected = [parameter.detach().cpu() for parameter in model.parameters()]
 
-    # Goes on from the file and comes to the same numbers; on the other device, too.
+    # Training that goes on from the checkpoint gives the same numbers, also on the other device.
     for where in ("cuda:0", "cuda:1"):
         with torch.cuda.device(where):
             device = torch.device(where)
@@ -153,13 +153,13 @@ DATA_PARALLEL = """
             outputs.append(output)
             (output - y).pow(2).mean().backward()
             optimizer.step()
-        # A row depends on no other row, but matrix products of other sizes may add in another order.
+        # A row depends on no other row, but matrix products of different sizes may add in different orders.
         torch.testing.assert_close(*outputs)
     torch.testing.assert_close([*one.parameters()], [*two.module.parameters()])
     # Replicas share the list `seen`; each has half of the rows.
     assert sorted(two.module.seen) == [(0, 5)] * 4 + [(1, 5)] * 4, two.module.seen
 
-    # The parts of it, one by one.
+    # The functions that DataParallel consists of, one by one.
     replicas = nn.parallel.replicate(one, [0, 1])
     assert [replica.scale.device.index for replica in replicas] == [0, 1]
     inputs = nn.parallel.scatter(torch.randn(4, 6).double(), [0, 1])
@@ -174,7 +174,7 @@ DATA_PARALLEL = """
 
 @MODES
 def test_data_parallel_on_two_devices_equals_one(succeeds: Callable[..., None], mode: str) -> None:
-    # torch/cuda/nccl.py, is_available(): what PyTorch says where that library is missing
+    # torch/cuda/nccl.py, is_available(): the warning that NCCL is missing
     succeeds(DATA_PARALLEL, OPENREG_EXECUTION=mode, PYTHONWARNINGS="ignore:PyTorch is not compiled with NCCL support")
 
 
@@ -222,7 +222,7 @@ def test_what_training_loops_use(succeeds: Callable[..., None]) -> None:
             torch.rand(3, device="cuda:0"), torch.rand(3, device="cuda:1")
         assert all(torch.equal(a, b) for a, b in zip(state, torch.cuda.get_rng_state_all()))
         """,
-        # torch/backends/cudnn/__init__.py, is_acceptable(): what PyTorch says where that library is missing
+        # torch/backends/cudnn/__init__.py, is_acceptable(): the warning that cuDNN is missing
         PYTHONWARNINGS="ignore:PyTorch was compiled without cuDNN",
     )
 
@@ -246,7 +246,7 @@ def test_grad_scalers_skip_a_step_that_overflowed(succeeds: Callable[..., None])
             again.load_state_dict(scaler.state_dict())
             assert again.get_scale() == 2.0
         """,
-        PYTHONWARNINGS="ignore::FutureWarning",  # PyTorch's own, about torch.cuda.amp.GradScaler
+        PYTHONWARNINGS="ignore::FutureWarning",  # PyTorch's own warning about torch.cuda.amp.GradScaler
     )
 
 
@@ -298,7 +298,7 @@ def test_optimizers_take_the_form_that_pytorch_chooses_for_cuda(succeeds: Callab
                         assert forms[1], (cls, options, set(called))
                     elif options.get("foreach", True) and cls.__name__ != "Adafactor":
                         assert forms[0], (cls, options, set(called))
-                    # In which order the forms round differs, as between the CPU's own forms.
+                    # The forms round in different orders, on the CPU too.
                     torch.testing.assert_close(result, trained(cls, "cpu"), msg=f"{cls} {options}")
     """)
 

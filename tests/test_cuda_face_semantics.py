@@ -1,4 +1,4 @@
-"""The device under the name "cuda": what PyTorch's core decides by that name, and the tests of semantics there."""
+"""The device under the name "cuda": what PyTorch's core decides by that name; other tests pass under it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROOT = Path(__file__).parent.parent
 
 
 def output_of(run_python: Run, code: str) -> Any:
-    """What a program on this face prints, read as JSON."""
+    """The value that a program on the face cuda prints as JSON."""
     result = run_python("import json, torch\n" + code, TORCH_OPENREG_AS="cuda")
     assert (result.returncode, result.stderr) == (0, "")
     return json.loads(result.stdout)
 
 
 def test_operators_that_pytorch_composes_in_another_way_for_cuda_agree_with_the_cpu(tmp_path: Path) -> None:
-    # Convolution.cpp, select_conv_backend: is_cuda(); LossCTC.cpp, ctc_loss: _use_cudnn_ctc_loss; attention.cpp.
+    # PyTorch asks for CUDA in Convolution.cpp (select_conv_backend), LossCTC.cpp (ctc_loss) and attention.cpp.
     names = ["conv*", "ctc_loss", "scaled_dot_product_attention", "batch_norm", "dropout*", "embedding_bag", "rms_norm"]
     records = sweep(
         device="cuda",
@@ -144,8 +144,8 @@ print(json.dumps(answers))
 
 
 def test_attention_obeys_the_switches_of_cudas_kernels_and_refuses_in_their_words(run_python: Run) -> None:
-    # aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: flash attention takes half precision (check_tensor_dtype in
-    # can_use_flash_attention), the memory-efficient one float32 too, none float64; select_sdp_backend has the sentence.
+    # aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_tensor_dtype: flash attention accepts half precision,
+    # memory-efficient attention also float32, and neither accepts float64. The message is in select_sdp_backend.
     none = "No available kernel. Aborting execution."
     assert output_of(run_python, SWITCHES) == {
         "FLASH_ATTENTION": ["ok", none, none],
@@ -175,7 +175,7 @@ except RuntimeError as error:
 
 
 def test_a_generator_of_the_current_device_is_made(run_python: Run) -> None:
-    # The hooks called themselves without end.
+    # This once failed, because the hooks called themselves without end.
     code = """
 torch.cuda.set_device(1)
 print(json.dumps([str(torch.Generator("cuda").device), torch.Generator("cuda:0").manual_seed(5).initial_seed()]))

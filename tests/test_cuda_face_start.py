@@ -285,7 +285,7 @@ DEVICES = """
 import os, torch
 for value in {values}:
     os.environ["CUDA_VISIBLE_DEVICES"] = value
-    pid = os.fork()  # PyTorch and the device read the variable once
+    pid = os.fork()  # a process for each value: PyTorch and the device read the variable once
     if not pid:
         try:
             print(repr(value), torch.cuda.device_count(), torch._C._cuda_getDeviceCount(), flush=True)
@@ -294,7 +294,7 @@ for value in {values}:
     os.waitpid(pid, 0)
 """
 UUID = "GPU-4f70656e-5265-6700-0000-00000000000{}"
-# The value of CUDA_VISIBLE_DEVICES -> the indices of the visible devices, of three.
+# The value of CUDA_VISIBLE_DEVICES -> the indices of the visible devices on a machine with three devices.
 VISIBLE = {
     "0": (0,), "2,0": (2, 0), " 1 , 2 ": (1, 2), "0,1,2": (0, 1, 2), "+1": (1,),
     "": (), "-1": (), "3": (), "0,-1,1": (0,), "1,7,0": (1,), "none": (), "0,x,1": (0,), "1gpu2,2ampere": (1, 2),

@@ -1,6 +1,6 @@
-"""The face "cuda": what a CPU build of PyTorch compiled out about storages, sharing, DLPack and several devices.
+"""The face "cuda": storages, sharing, DLPack and several devices. A CPU build of PyTorch lacks CUDA's code for these.
 
-Each program runs in a process of its own. What it must do is what PyTorch's source says for CUDA.
+Each program runs in a process of its own. It must do what PyTorch's source says for CUDA.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def saved(thing, **options):
 
 @pytest.fixture
 def succeeds(run_python: Run) -> Callable[..., None]:
-    """Runs code on the face, as a program with spawned processes may be written; it must print nothing."""
+    """A function that runs code on the face cuda, in a main module. It may spawn processes and must print nothing."""
 
     def run(code: str, **environment: str) -> None:
         body = textwrap.indent(textwrap.dedent(code), "    ")
@@ -80,7 +80,7 @@ def test_an_untyped_storage_is_made_on_the_device(succeeds: Callable[..., None])
 
 
 def test_a_storage_is_resized_to_nothing_and_back(succeeds: Callable[..., None]) -> None:
-    # torch/csrc/StorageMethods.cpp, THPStorage_resize_: what FSDP does between layers
+    # torch/csrc/StorageMethods.cpp, THPStorage_resize_. FSDP resizes storages in this way between layers.
     succeeds("""
         a = torch.arange(4.0, device="cuda:1")
         storage = a.untyped_storage()
@@ -172,7 +172,7 @@ def test_a_file_mapped_into_memory_goes_to_the_device(succeeds: Callable[..., No
 
 
 def test_a_checkpoint_travels_between_a_gpu_and_a_machine_without_one(run_python: Run, tmp_path: Path) -> None:
-    # Checkpoints name the device of each storage: "cuda:0". One written here is one written on a GPU.
+    # A checkpoint names the device of each storage, here "cuda:0". This one therefore equals a checkpoint from a GPU.
     path = str(tmp_path / "checkpoint.pt")
     write = f"import torch; torch.save(torch.arange(3.0, device='cuda:0'), {path!r})"
     assert run_python(write, TORCH_OPENREG_AS="cuda").returncode == 0
@@ -215,7 +215,7 @@ def test_legacy_tensor_types(succeeds: Callable[..., None]) -> None:
         with torch.cuda.device(1):
             assert torch.cuda.DoubleTensor(1).device == torch.device("cuda:1")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch's own, that SparseTensor(shape) is deprecated
+            warnings.simplefilter("ignore")  # PyTorch's own warning that SparseTensor(shape) is deprecated
             assert torch.cuda.sparse.FloatTensor(2, 2).layout is torch.sparse_coo
         assert torch.cuda.FloatTensor(a).data_ptr() == a.data_ptr()
         assert isinstance(a, torch.cuda.FloatTensor) and not isinstance(a, torch.cuda.HalfTensor)
@@ -233,7 +233,7 @@ def test_legacy_tensor_types(succeeds: Callable[..., None]) -> None:
 def test_the_default_tensor_type_and_device(succeeds: Callable[..., None]) -> None:
     succeeds("""
         import warnings
-        warnings.simplefilter("ignore")  # PyTorch's own, that set_default_tensor_type() is deprecated
+        warnings.simplefilter("ignore")  # PyTorch warns that the function is deprecated
         for tensor_type in (torch.cuda.HalfTensor, "torch.cuda.HalfTensor"):
             torch.set_default_tensor_type(tensor_type)
             made = [torch.ones(2), torch.tensor([1.0]), torch.empty(0), torch.nn.Linear(1, 1).weight, torch.Tensor([1])]
@@ -319,7 +319,7 @@ def test_tensors_travel_between_processes(run_python: Run, tmp_path: Path) -> No
             assert [answer[:3] for answer in answers] == [
                 ("Tensor", "cuda:0", False), ("Tensor", "cuda:0", False), ("Tensor", "cuda:1", False),
                 ("Parameter", "cuda:0", True), ("Tensor", "cuda:0", False)], answers
-            assert answers[0][3] == answers[1][3]  # one storage there, too
+            assert answers[0][3] == answers[1][3]  # in the worker, too, a and a[1:] share one storage
             assert (a.tolist(), b.tolist(), w.tolist()) == ([1, 2, 2, 2], [1, 1, 1], [1, 1])
             requests.put(torch.ones(2, device="cuda"))
             replies.get(timeout=60)
@@ -348,7 +348,7 @@ import torch
 
 def work(requests, replies):
     for data, event in iter(requests.get, None):
-        event.wait()  # torch/csrc/cuda/Event.cpp: the wait of the current stream
+        event.wait()  # torch/csrc/cuda/Event.cpp: the current stream waits
         doubled = data * 2
         event.record()
         replies.put(event.device)
@@ -378,7 +378,7 @@ def test_an_event_travels_between_processes(run_python: Run, tmp_path: Path, mod
                 event.record()
             requests.put((data, event))
             assert replies.get(timeout=60) == torch.device("cuda:1")
-            event.synchronize()  # the record of the other process
+            event.synchronize()  # waits for the record() of the other process
             assert event.query()
             with torch.cuda.device(1):
                 torch.cuda._sleep(141_000_000)  # 100 ms
@@ -413,7 +413,7 @@ def test_handles_of_events_are_checked(succeeds: Callable[..., None]) -> None:
         recorded = torch.cuda.Event()
         recorded.record()
         for call, arguments, code, words in (
-            # cudaIpcGetEventHandle needs cudaEventInterprocess, which cudaEventCreateWithFlags refuses with timing
+            # cudaIpcGetEventHandle needs the flag cudaEventInterprocess, which an event with timing cannot have
             (recorded.ipc_handle, (), 400, "the event is for this process only"),
             (torch.cuda.Event().ipc_handle, (), 400, "does not exist"),
             (torch.cuda.Event(interprocess=True, enable_timing=True).ipc_handle, (), 1, "has no timing"),
@@ -502,10 +502,10 @@ def test_no_other_library_gets_an_address(succeeds: Callable[..., None]) -> None
             get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
             return Tensor.from_address(get(capsule, b"dltensor")).device_type
 
-        # What libraries that use a GPU call, jax and cupy among them: the consumer's stream is named.
+        # Libraries that use a GPU, such as jax and cupy, pass the consumer's stream to __dlpack__.
         assert error_of(a.__dlpack__, stream=1) == "BufferError: " + sentence
         assert error_of(a.__dlpack__, stream=1, max_version=(1, 0)) == "BufferError: " + sentence
-        # And what is in a capsule that is handed on says that the device is of no kind that they know (kDLExtDev).
+        # A capsule that is handed on names a kind of device that these libraries do not know (kDLExtDev).
         for capsule in (a.__dlpack__(), torch.utils.dlpack.to_dlpack(a)):
             assert device_in(capsule) == 12
         assert device_in(torch.utils.dlpack.to_dlpack(torch.ones(1))) == 1
@@ -518,7 +518,7 @@ def test_no_other_library_gets_an_address(succeeds: Callable[..., None]) -> None
             "AttributeError: Can't get __cuda_array_interface__ on non-CUDA tensor type: torch.FloatTensor "
             "If CUDA data is required use tensor.cuda() to copy tensor to device memory.")
 
-        # The other way round: memory of a real GPU.
+        # The other direction: a capsule with memory of a real GPU is refused.
         capsule = torch.utils.dlpack.to_dlpack(torch.ones(2))
         get = ctypes.pythonapi.PyCapsule_GetPointer
         Tensor.from_address(get(capsule, b"dltensor")).device_type = 2

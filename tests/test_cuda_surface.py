@@ -1,4 +1,4 @@
-"""docs/cuda-surface.md is true: what torch.openreg has of torch.cuda, what stands in for it, and what is missing."""
+"""docs/cuda-surface.md is true: which names of torch.cuda torch.openreg has, replaces or lacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_name_of_torch_cuda_has_an_answer() -> None:
 
 
 def test_every_answer_has_a_name() -> None:
-    """A name that torch.openreg has gained must leave INSTEAD and ABSENT."""
+    """When torch.openreg gains a name, the name must be removed from INSTEAD and ABSENT."""
     asked = {cuda_surface.answer(row.name) for row in cuda_surface.rows() if row.status != "same"}
     assert asked | cuda_surface.LATER == cuda_surface.INSTEAD.keys() | cuda_surface.ABSENT.keys()
     assert not cuda_surface.INSTEAD.keys() & cuda_surface.ABSENT.keys()
@@ -89,7 +89,7 @@ def test_the_page_is_what_the_modules_say() -> None:
 
 @pytest.fixture(scope="module")
 def cuda_face() -> dict[str, dict[str, str]]:
-    """The rows of all names, and what happened when they were tried, in one process."""
+    """What one process says: "rows", the row of each name, and "answers", the result of each row; "" if it holds."""
     script = Path(cuda_face_rows.__file__)
     environment = os.environ | {"TORCH_OPENREG_AS": "cuda", "OPENREG_DEVICE_COUNT": "2"}
     command = [sys.executable, "-W", "ignore", script]  # PyTorch advises against old names

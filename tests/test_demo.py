@@ -147,7 +147,7 @@ def test_the_command_line_is_not_imported_with_the_package(tmp_path: Path) -> No
 
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Any, Any, Path]:
-    """Two equal untrained runs, as `check_claims` sees them, and the data."""
+    """Two equal untrained runs, in the form that `check_claims` takes, and the path of the data."""
     model = train_digits.build()
     data = train_digits.load_digits()
     torch.save(data, tmp_path / "data")

@@ -1,4 +1,4 @@
-"""Programs that never name the device, and PyTorch's own tools, work on it as on CUDA."""
+"""Programs that never name the device, and PyTorch's own tools, work on the device as on CUDA."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def randn(*shape: int) -> Tensor:
-    """The same numbers on the CPU each time."""
+    """Random numbers on the CPU, the same ones in each call."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -136,7 +136,7 @@ def test_every_form_of_the_device_has_the_same_module(device: str | torch.device
     assert torch.get_device_module(device) is MODULE
 
 
-# What core PyTorch 2.13 takes from a device's module, by getattr.
+# The names that core PyTorch 2.13 looks up in a device's module with getattr.
 CORE = (
     "Event", "Stream", "_get_generator", "_initialized", "_is_in_bad_fork", "_lazy_init", "_utils._get_device_index",
     "current_device", "current_stream", "default_generators", "device", "device_count", "get_amp_supported_dtype",
@@ -220,7 +220,7 @@ def test_the_default_tensor_type_cannot_be_the_devices() -> None:
 
 
 def test_asking_about_a_device_starts_it(run_python: Run) -> None:
-    """One process for each call; a forked child of a process that has not started the device may start it itself."""
+    """Each call runs in a forked child. The child may start the device, because its parent has not started it."""
     code = f"""
 import os, torch
 device = torch.{DEVICE}
@@ -292,7 +292,7 @@ def test_a_checkpoint_repeats_the_forward_with_the_same_random_numbers(reentrant
         x = place(randn(64, 5).requires_grad_(), device)
         torch.manual_seed(1)
         y = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant)
-        torch.rand(100, device=device)  # the recomputation must not see that the generator has moved on
+        torch.rand(100, device=device)  # moves the generator on, which the recomputation must not notice
         y.square().sum().backward()
         return [y, x.grad, *[p.grad for p in model.parameters()], torch.rand(4, device=device)]
 
@@ -543,7 +543,7 @@ def test_captured_graphs_run_forward_and_backward(backend: str) -> None:
 
 
 def test_captured_attention_runs_forward_and_backward() -> None:
-    """What the kernel returns is what PyTorch's meta kernel says: the graph saves it for the backward."""
+    """The kernel must return what the meta kernel predicts, because the graph saves it for the backward."""
 
     def run(device: str, capture: bool) -> list[Tensor]:
         def attend(q: Tensor) -> Tensor:
@@ -563,7 +563,7 @@ def test_captured_attention_runs_forward_and_backward() -> None:
 @pytest.mark.parametrize("devices", [None, [0, 1]])
 def test_fork_rng_restores_the_states_of_the_devices_generators(devices: list[int] | None) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it saves the states of all devices unless told which
+        warnings.simplefilter("ignore")  # the warning that fork_rng saves the states of all devices
         with torch.random.fork_rng(devices, device_type=DEVICE):
             inside = torch.rand(4, device=DEVICE_1)
     assert torch.rand(4, device=DEVICE_1).equal(inside)

@@ -1,4 +1,4 @@
-"""Device models: a device has the properties of its model, and refuses what that CUDA or MPS device refuses."""
+"""Device models: a device has the properties of its model, and refuses what the CUDA or MPS device refuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def python(code: str, model: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own, with ``torch``, ``openreg`` and ``d``, the device's type."""
+    """Runs code in a new process. The code may use ``torch``, ``openreg`` and ``d``, the type of the device."""
     variables = environment_without_switches() | ({"OPENREG_MODEL": model} if model else {})
     head = "import torch\nfrom torch_openreg import openreg, _environment\nd = _environment.device_type\n"
     return subprocess.run(
@@ -321,7 +321,7 @@ def test_an_allocation_beyond_the_models_memory_fails_and_takes_no_host_memory()
 openreg.init()
 before = int(open("/proc/self/statm").read().split()[1])
 print(error(lambda: torch.empty(9 << 30, dtype=torch.uint8, device=d)).partition(". ")[0])
-assert int(open("/proc/self/statm").read().split()[1]) - before < 10000  # pages: 40 MB with pages of 4 KiB
+assert int(open("/proc/self/statm").read().split()[1]) - before < 10000  # in pages: 40 MB if a page has 4 KiB
 """
     )
     assert answer(code, "consumer-8gb") == "OutOfMemoryError: OpenReg out of memory"
@@ -435,7 +435,10 @@ print(json.dumps({{op.formatted_name: sorted(map(str, op.dtypesIfCUDA)) for op i
 
 
 def test_only_attention_lacks_a_dtype_on_older_cards() -> None:
-    """The models share their refusals of dtypes. OpInfo knows of two operators, which the CPU does not have."""
+    """The models of CUDA cards can share their refusals of dtypes.
+
+    By OpInfo only two operators lack a dtype on older cards, and the CPU has neither of the two.
+    """
     newer = json.loads(answer(PINNED.format(capability=(8, 0))))
     for name in ("cuda-v100", "cuda-t4"):
         numbers = _models.find(name).numbers

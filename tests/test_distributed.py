@@ -75,7 +75,7 @@ def test_collective(group: Group, check: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_random_sequences_are_those_of_gloo(group: Group, mode: str) -> None:
-    """A few; `python -m tests.distributed_sequences` runs thousands."""
+    """Plays a few sequences. `python -m tests.distributed_sequences` plays thousands."""
     assert sum(group.run("distributed_sequences", "play", 0, 15, mode=mode)) > 50
 
 
@@ -124,7 +124,7 @@ def test_ranks_of_several_hosts(size: int) -> None:
             "send_and_recv",
             "recv_from_any",
         ):
-            # Of these, one needs pairs, and one has sums that are exact for even numbers of ranks only.
+            # send_and_recv needs pairs of ranks. The sums of average are exact only if the number of ranks is even.
             if size % 2 == 0 or check not in ("send_and_recv", "average"):
                 made.run(distributed_collectives.__name__, check, mode=mode)
         made.run("distributed_sequences", "play", 0, 10, mode=mode)

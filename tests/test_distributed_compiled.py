@@ -1,4 +1,4 @@
-"""Collectives and parallel training inside of torch.compile, with two processes, against the CPU over gloo."""
+"""Collectives and parallel training inside of torch.compile, with two processes, compared with the CPU and gloo."""
 
 from __future__ import annotations
 

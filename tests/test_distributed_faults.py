@@ -37,7 +37,7 @@ def mismatch(rank: int, operation: str, other_rank: int, other_operation: str) -
 
 
 SUM = "ALLREDUCE, TensorShape=[{}], TensorDtypes={}, ReduceOp={}"
-# Of each kind of mismatch: what the ranks 0 and 1 call, and what rank 2 calls.
+# Kind of mismatch -> the call of the ranks 0 and 1, and the call of rank 2.
 MISMATCHES = {
     "shapes": (SUM.format("2, 5", "Float", "SUM"), SUM.format("3, 5", "Float", "SUM")),
     "large shapes": (SUM.format(20000, "Float", "SUM"), SUM.format(30000, "Float", "SUM")),
@@ -164,7 +164,7 @@ def test_a_collective_fails_if_a_rank_is_killed_during_it() -> None:
 @pytest.mark.parametrize("after", [None, 0.0, 0.01], ids=["before", "at its begin", "during it"])
 @pytest.mark.parametrize("killed", [1, 2, 3])
 def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: float | None) -> None:
-    """Rank 2 speaks with the other host. `after`: seconds between the call and the death; None: before the call."""
+    """Rank 2 exchanges data with the other host. `after`: seconds from the call to the death; None: before the call."""
     group = Group(4, hosts=2)
     others = [rank for rank in range(4) if rank != killed]
     if after is None:
@@ -172,7 +172,7 @@ def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: flo
         group.processes[killed].join(30)
     group.start(MODULE, "collective_without_the_last", 30.0, 32_000_000, ranks=others)
     if after is not None:
-        time.sleep(0.5)  # the others have called it, so the data moves as soon as the last rank calls it
+        time.sleep(0.5)  # the other ranks have called it by now: the data moves as soon as this rank calls it
         group.start(MODULE, "die_during_a_collective", after, ranks=[killed])
     for text, seconds in group.results(ranks=others):
         assert text.startswith("DistBackendError: [Rank ")
@@ -224,7 +224,7 @@ KINDS = pytest.mark.parametrize("kind", ["send", "recv", "recv from any"])
 
 @pytest.mark.parametrize(
     ("kind", "transport"),
-    # gloo does not notice the end of a rank while it waits for a message from any: a timeout.
+    # Not "recv from any" with gloo: while gloo waits for any sender, it does not notice that a rank has ended.
     [("send", "auto"), ("recv", "auto"), ("recv from any", "auto"), ("send", "gloo"), ("recv", "gloo")],
 )
 def test_a_message_to_or_from_a_rank_that_was_killed_fails(kind: str, transport: str) -> None:

@@ -140,7 +140,7 @@ def test_two_hosts_train_together(tmp_path: Path, hosts: list[tuple[str, str, st
 
 
 def test_a_host_sends_a_large_sum_once(tmp_path: Path, hosts: list[tuple[str, str, str]]) -> None:
-    """A ring of all four ranks would send it 1.5 times."""
+    """A host sends the bytes of the sum about once. A ring of all four ranks would send them 1.5 times."""
     program = tmp_path / "sum.py"
     program.write_text(textwrap.dedent(SUM))
     for line in run_on(hosts, program, "auto"):

@@ -1,4 +1,4 @@
-"""PyTorch's parallel APIs on the device, with real processes, against the same training on one device."""
+"""PyTorch's parallel APIs on the device, with real processes, compared with the same training on one device."""
 
 from __future__ import annotations
 

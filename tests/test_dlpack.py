@@ -151,7 +151,7 @@ def test_the_default_stream_or_none_may_be_named(stream: int | None) -> None:
 @ONLY_OPENREG
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_the_consumers_stream_waits_for_the_current_one(run_python: Callable[..., object], mode: str) -> None:
-    # A copy to pinned memory on the producer's stream, held up by a host function: the consumer's stream may not pass.
+    # A host function delays a copy to pinned memory on the producer's stream. The consumer's stream must wait for it.
     code = """
 import ctypes, threading, torch
 from openreg_c import library_path

@@ -1,8 +1,8 @@
-"""The book is true: it builds without a warning, what it shows runs and prints that, and what it names exists.
+"""The book is true: it builds without a warning, its examples print what it shows, and the names in it exist.
 
 On a page, a ``python`` block is run in the page's namespace, with `>>>` as a doctest. In a ``console`` block each line
-after `$ ` is run by the shell in the root of the sources, and what follows is compared; `...` stands for anything.
-Other blocks are not run.
+after `$ ` is run by the shell in the root of the sources, and the lines after it are compared with the output; `...`
+stands for any text. Other blocks are not run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_what_a_page_shows_runs_and_prints_that(page: Path) -> None:
         PythonCodeBlockParser(doctest_optionflags=OPTIONS),
         CodeBlockParser("console", run_console),
     ]
-    gc.collect()  # what an earlier page left would move this one's counts of memory
+    gc.collect()  # objects that an earlier page left would change this page's counts of memory
     for example in Sybil(parsers).parse(page).examples():
         example.evaluate()
 
@@ -131,7 +131,7 @@ def test_the_book_builds_without_a_warning(built: tuple[Path, subprocess.Complet
 
 
 class Anchors(HTMLParser):
-    """What a page of the built book refers to, and what in it can be referred to."""
+    """The links and images of a page of the built book, and the ids in the page that a link can lead to."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ def test_the_reference_has_every_public_name(built: tuple[Path, Any]) -> None:
 
 
 def words_of(page: Path) -> str:
-    """What a reader of a built page sees, without the markup and with quotation marks as they were written."""
+    """The text of a built page, without the markup and with quotation marks as they were written."""
     written = str.maketrans({"\u201c": '"', "\u201d": '"', "\u2019": "'", "\u2026": "..."})
     return html.unescape(re.sub(r"<[^>]+>", "", page.read_text())).translate(written)
 
@@ -215,7 +215,7 @@ def test_the_glossary_defines_the_words_in_sentences(built: tuple[Path, Any]) ->
 
 def test_the_picture_of_the_libraries_has_a_box_for_each(built: tuple[Path, Any]) -> None:
     (folder,) = torch_openreg.library_paths()
-    # The libraries of the other face, made from the same sources, stand where these stand.
+    # The picture has no boxes for the libraries of the face cuda, which are made from the same sources.
     libraries = {path.name for path in Path(folder).glob("lib*.so") if "_cuda" not in path.name}
     assert len(libraries) == 3
     (picture,) = re.findall(r'<figure class="picture">.*?</figure>', (built[0] / "bring-up/index.html").read_text())
@@ -223,7 +223,7 @@ def test_the_picture_of_the_libraries_has_a_box_for_each(built: tuple[Path, Any]
 
 
 def test_no_table_is_too_long_to_be_read(built: tuple[Path, Any]) -> None:
-    """The page of all stubs had one of 459 rows. A longer one needs a filter, as on the page of `ops`."""
+    """The page of all stubs once had a table of 459 rows. A longer table needs a filter, as on the page of `ops`."""
     for page in built[0].rglob("*.html"):
         for table in re.findall(r"<table.*?</table>", page.read_text(), re.DOTALL):
             assert table.count("<tr") <= 150, page
@@ -236,7 +236,10 @@ MARKER = re.compile(r"^ *(?://|#) LITERALINCLUDE (START|END): (.+)$", re.MULTILI
 
 @every_page
 def test_a_page_includes_sources_by_their_markers(page: Path) -> None:
-    """Or as a whole, or by a function's name; never by the text of a line: whoever changes it does not know."""
+    """A page may also include a whole file, or a function by its name.
+
+    No page includes a region by the text of a line: whoever changes the line does not know that a page needs it.
+    """
     for name, options in re.findall(r"^```\{literalinclude\} (\S+)\n((?::.*\n)+)", page.read_text(), re.MULTILINE):
         if not re.search(r"^:(start|end|lines)", options, re.MULTILINE):  # a whole file, or a function
             continue
@@ -303,7 +306,7 @@ def known_words() -> set[str]:
 
 
 def code_in(page: Path) -> Iterator[str]:
-    """What a page sets in code within its sentences and tables."""
+    """The texts between backquotes in the sentences and tables of a page."""
     text = re.sub(r"^( *)(```+|:::+).*?^\1\2 *$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     yield from re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
 
@@ -322,8 +325,8 @@ def is_known(code: str, page: Path) -> bool:
     return all(known_words() & {word, f"test_{word}"} for word in re.findall(r"[A-Za-z_]\w{2,}", code))
 
 
-# Pages whose names another test compares with what they name: of torch.cuda, of OpInfo and of the conformance kit.
-# And the names of symbols in libc and libstdc++, which docs/wheels.md explains.
+# Pages that name things outside of our sources. Other tests check the names of torch.cuda, of OpInfo and of the
+# conformance kit. docs/wheels.md explains the names of symbols in libc and libstdc++.
 OF_OTHERS = {f"docs/{name}.md" for name in ("cuda-surface", "device-model-refusals", "mutants", "wheels")}
 
 
@@ -337,7 +340,7 @@ def test_the_page_of_environment_variables_is_the_table_of_them() -> None:
     page = (DOCS / "test/environment.md").read_text().partition("## As options")[0]
     written = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\|", page, re.MULTILINE)
     table = {variable.name: variable.default for variable in VARIABLES}
-    del table["OPENREG_ALLOC_CONF"]  # in the row of PYTORCH_ALLOC_CONF
+    del table["OPENREG_ALLOC_CONF"]  # the page names it in the row of PYTORCH_ALLOC_CONF
     assert dict(written) == table
     assert len(written) == len(table)
 

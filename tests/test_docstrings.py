@@ -1,8 +1,8 @@
 """The docstrings of the public names say what a caller must know. The book's reference is made of them.
 
 Required: a sentence that stands alone, every argument, what is returned, the unit of every size and time, shape and
-dtype of every tensor, every error that the code raises, and the function of PyTorch that is followed. What ``device``
-may be, and the error for one that is not there, the module's docstring says for all.
+dtype of every tensor, every error that the code raises, and the function of PyTorch that is followed. The
+module's docstring says for all functions what ``device`` may be, and which error a missing device raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 import api  # noqa: E402
 
 DOCUMENTED = {".memory": api.UNDERSCORED}
-# CUDA has nothing like them.
+# Names that have no counterpart in torch.cuda.
 OWN = {
     "Policy",
     "counts",
@@ -85,7 +85,7 @@ def arguments(value: Any) -> list[inspect.Parameter]:
 
 
 def raised(value: Any) -> set[str]:
-    """The exceptions of the `raise` statements in a function, or in what makes an object of a class."""
+    """The exceptions of the `raise` statements in the source of a function or of a class."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(value)))
     except (OSError, TypeError):  # made at run time
@@ -131,7 +131,7 @@ def test_every_argument_is_described(name: str) -> None:
 
 @every_public_name
 def test_what_is_returned_is_described(name: str) -> None:
-    """The docstring is a noun phrase, the description of the value itself, or a sentence says "Returns"."""
+    """The docstring is a noun phrase that describes the value, or a sentence of it says "returns"."""
     if isinstance(PUBLIC[name], type) or signature(PUBLIC[name]).return_annotation in ("None", "Iterator[None]"):
         return
     first = doc_of(name).split()[0]
@@ -144,7 +144,7 @@ TIME = re.compile(r"(^|_)(time|timeout|elapsed|delay)(_|$)")
 
 
 def numbers(name: str) -> Iterator[str]:
-    """The names of what a function takes or returns that is a number."""
+    """The arguments that may be numbers, and the name of the function itself if it returns a number."""
     value = PUBLIC[name]
     number = re.compile(r"\b(int|float|dict|OrderedDict)\b")
     yield from (each.name for each in arguments(value) if number.search(str(each.annotation)))

@@ -163,7 +163,7 @@ def test_owners_that_conflict_are_reported_with_what_import_torch_does(report: d
 def test_what_import_torch_does_with_all_of_them_is_reported(report: dict[str, Any]) -> None:
     assert report["healthy"] is False
     failure = report["import_torch"]["failure"]
-    # The first of the broken ones that the file system lists decides.
+    # The failure is that of the broken backend that is loaded first. The order is that of the file system.
     assert failure is not None and failure["remedy"]
 
 

@@ -24,9 +24,9 @@ PROJECTS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Where pip has installed each example: a folder for PYTHONPATH."""
+    """Package of an example -> the folder, for PYTHONPATH, in which pip has installed the example."""
     root = tmp_path_factory.mktemp("examples")
-    # Two at a time: pip builds each with setuptools, in a second.
+    # Two builds run at a time. Each build, with pip and setuptools, takes a second.
     quiet = ["--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index"]
     running = []
     for name, project in PROJECTS.items():
@@ -45,7 +45,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def python(folder: Path, code: str, **variables: str) -> str:
-    """Runs code where the example is installed, and this package, which has the device otherwise, is left out."""
+    """Runs code with the example on PYTHONPATH. torch_openreg, which would take PrivateUse1, is not loaded."""
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     variables = {"PYTHONPATH": path, "TORCH_OPENREG_AUTOLOAD": "0", **variables}
     result = run([sys.executable, "-c", code], folder, variables)
@@ -106,7 +106,7 @@ torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
 data, target = torch.randn(16, 3), torch.randn(16, 1)
 losses = {}
-threads = set()  # those that compute gradients
+threads = set()  # the threads that compute gradients
 for device in ("cpu", "ledger"):
     net = __import__("copy").deepcopy(model).to(device)
     net[2].bias.register_hook(lambda gradient: threads.add(threading.get_ident()))

@@ -1,6 +1,6 @@
 """The execution modes inline, async and chaos: when operators and copies run, and which calls wait for them.
 
-A stream is held by a host function that waits: what is queued behind it has not run, however long it would take.
+The tests hold a stream with a host function that waits. Work that is queued behind this function cannot have run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def queueing(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[torch.Stream]:
-    """Nothing that is queued on the stream (default: the current one) within runs before the end."""
+    """Work that the block queues on the stream (default: the current one) runs only after the end of the block."""
     stream = stream or torch.accelerator.current_stream()
     go = threading.Event()
     function = HostFn(lambda _: (go.wait(30), None)[1])
@@ -52,7 +52,7 @@ def held(stream: torch.Stream | None = None) -> Iterator[torch.Stream]:
     finally:
         go.set()
         event = stream.record_event()
-        while not event.query():  # keeps `function` until it has returned; reports no failure
+        while not event.query():  # keeps `function` alive until it has returned; query() reports no failure
             pass
 
 
@@ -503,7 +503,7 @@ def test_the_generators_state_is_that_after_all_launches(mode: str) -> None:
 
 
 def handed_over(wait: bool, seed: int) -> torch.Tensor:
-    """What a second stream reads of what the first one writes, in chaos mode."""
+    """The values that one stream reads from a buffer that another stream writes, in chaos mode."""
     with openreg.execution_mode("chaos", seed):
         producer, consumer = torch.Stream(DEVICE_0), torch.Stream(DEVICE_0)
         source = torch.ones(1000).pin_memory()
@@ -621,7 +621,7 @@ def test_backward_is_queued_on_the_forwards_stream(queueing: str) -> None:
 
 def test_each_result_gets_its_reserved_memory_whatever_the_kernel_allocates_before(queueing: str) -> None:
     torch.manual_seed(0)
-    image, weight = torch.randn(2, 4, 8, 8), torch.randn(4, 4, 3, 3)  # gradients of one size, and of several
+    image, weight = torch.randn(2, 4, 8, 8), torch.randn(4, 4, 3, 3)  # the sizes of the gradients depend on `side`
     for masks in ([True] * 3, [True, False, True], [False, True, False], [True] * 3, [True, True, False]):
         for side in (8, 3):
             inputs = [image[..., :side, :side].contiguous(), weight, torch.randn(2, 4, side, side)]
@@ -633,7 +633,7 @@ def test_each_result_gets_its_reserved_memory_whatever_the_kernel_allocates_befo
 
             found = gradients([each.to(DEVICE_0) for each in inputs], masks)
             for wanted, mine, expected in zip(masks, found, gradients(inputs, masks), strict=True):
-                assert (mine is not None) == wanted  # the CPU gives more
+                assert (mine is not None) == wanted  # the CPU also returns gradients that nobody asked for
                 if wanted:
                     assert_same(mine, expected)
 
@@ -647,7 +647,7 @@ def test_several_threads_launch_on_one_stream(queueing: str) -> None:
             x = torch.full((200,), float(number), device=DEVICE_0)
             x = x + turn
             if turn % 8 == 0:
-                assert x.nonzero().shape[0] == (0 if number + turn == 0 else 200)  # waits, and runs here
+                assert x.nonzero().shape[0] == (0 if number + turn == 0 else 200)  # nonzero() runs on this thread
             mine.append(x * 2)
         results[number] = mine
 

@@ -48,7 +48,7 @@ def refused(name: str) -> pytest.RaisesExc[NotImplementedError]:
 
 
 def warned(call: Callable[[], object]) -> list[str]:
-    """What `call` warned of."""
+    """The messages of the warnings that `call` gives."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call()
@@ -135,7 +135,7 @@ def test_no_call_of_any_thread_is_lost() -> None:
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
-    for _ in range(100):  # while others count
+    for _ in range(100):  # while the other threads count
         fallback.counts()
         fallback.set_policy("silent")
     for thread in threads:

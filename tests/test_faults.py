@@ -205,7 +205,7 @@ def test_a_kernel_that_fails_is_reported_like_cudas(mode: str) -> None:
     with inject("kernel:2=illegal") as faults, pytest.raises(torch.AcceleratorError, match=message) as caught:
         x.neg()
         y = x.abs()
-        assert mode != "inline"  # it raises at once
+        assert mode != "inline"  # inline, the call itself raises
         del y
         torch.accelerator.synchronize()
     assert caught.value.error_code == 700
@@ -257,7 +257,7 @@ def test_copies_are_the_transfers_between_devices_and_with_the_host(mode: str) -
         copy, kernel = (1, 0), (0, 1)
         assert counted(x.cpu) == counted(lambda: x.copy_(torch.ones(4))) == counted(lambda: y.copy_(x)) == copy
         assert counted(x.clone) == counted(x.half) == counted(x[0].item) == kernel
-        # a transfer that rearranges or converts elements
+        # A transfer that rearranges or converts elements counts as a kernel.
         matrix = torch.ones(2, 2)
         assert counted(lambda: matrix.t().to(DEVICE_0)) == counted(lambda: matrix.to(DEVICE_0, torch.half)) == kernel
 
@@ -270,7 +270,7 @@ def test_a_launch_that_fails_is_raised_by_the_launching_call() -> None:
         y = x.neg()
         with pytest.raises(torch.AcceleratorError, match=message):
             x.abs()
-        torch.accelerator.synchronize()  # nothing has run that could fail
+        torch.accelerator.synchronize()  # raises nothing: the launch that failed has queued no kernel
     assert faults.counts == [Count("launch:2=failure", 2, 1)]
     assert y.tolist() == [-1.0] * 4
 
@@ -325,7 +325,7 @@ def test_a_slow_device_takes_its_factor() -> None:
         torch.accelerator.synchronize(tensor.device)
         return time.perf_counter() - start
 
-    at_best = min(seconds(other) for _ in range(10))  # a busy machine can make it only longer
+    at_best = min(seconds(other) for _ in range(10))  # a busy machine can only make the time longer
     with inject("device0@kernel x20"):
         assert seconds(x) > 4 * at_best
 
@@ -536,7 +536,7 @@ def test_a_forked_child_leaves_the_faults_to_its_parent(environment: dict[str, s
     result = run(program, **environment)
     assert (result.returncode, result.stdout) == (0, "0\nout of memory\n"), result.stderr
     assert "Error" not in result.stderr
-    assert result.stderr.count("never fired") == len(environment)  # the parent says so
+    assert result.stderr.count("never fired") == len(environment)  # only the parent warns
 
 
 def test_a_function_is_decorated_and_gets_new_faults_in_each_call() -> None:

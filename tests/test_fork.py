@@ -18,7 +18,7 @@ BAD_FORK = (
     "you must use the 'spawn' start method"
 )
 
-# What the child prints comes through a pipe of its own; its exit status is the process's.
+# The child prints to the same stdout as its parent, which then prints the child's exit status.
 FORK = """
 import os, sys
 {parent}
@@ -122,7 +122,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_children_that_are_not_forked_from_us_use_the_device(tmp_path: Path, method: str) -> None:
-    # Such children import the program again, so it is a file.
+    # These children import the main program again, so it must be a file.
     (tmp_path / "program.py").write_text(PRELUDE + CHILD)
     result = run([sys.executable, "program.py", method], tmp_path, {})
     assert (result.returncode, result.stdout) == (0, "[1.0, 2.0, 3.0]\n0\n"), result.stderr

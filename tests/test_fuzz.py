@@ -40,11 +40,11 @@ torch.openreg.synchronize()
 @pytest.mark.parametrize(
     ("lines", "difference"),
     [
-        # Queued, and said by the next wait; t2, which is queued behind it, and the generator are compared.
+        # normal_() is queued and fails at the next wait. t2, which is queued behind it, and the generator are compared.
         (["t1 = make((3,), torch.int8, 1)", "t1.normal_()", "t2 = t1 + 1"], ""),
-        # The device names t2, which the CPU does not; it fails later than the CPU, at what is not queued.
+        # Only the device gets as far as naming t2. Its last line fails at a later operator than the CPU's.
         (["t1 = make((3,), torch.float32, 1)", "t2 = t1 & t1", "F.cross_entropy(t1 > 0, (t1 > 0).softmax(-1))"], ""),
-        # What is not said at all, or by nobody else.
+        # An error that only the CPU raises, and one that only the device raises.
         (["if DEVICE == 'cpu': raise ValueError('no')"], "the device raises None, the CPU ValueError: no\n"),
         (
             ["if DEVICE != 'cpu': make((3,), torch.int8, 1).normal_()", "t1 = 2"],
@@ -82,7 +82,7 @@ def test_a_wrong_operator_is_found_and_its_program_shrunk(
     assert found and {record["status"] for record in found} == {status}
     shrunk = found[0]["shrunk"]
     assert 1 <= len(shrunk) <= 5
-    programs.run(shrunk, DEVICE)  # without the fault
+    programs.run(shrunk, DEVICE)  # agrees: this process has the right operator
     printed = capsys.readouterr().out
     assert repr(shrunk[-1]) in printed and "def make(" in printed
 
@@ -112,7 +112,7 @@ def test_a_reproducer_runs_alone(run_python) -> None:  # type: ignore[no-untyped
         ("t1 = torch.zeros(2 + (DEVICE != 'cpu'), device=DEVICE)", "shape of t1 is (3,), the CPU's (2,)"),
         ("v1 = torch.zeros(2, device=DEVICE).is_cpu", "v1 is False, the CPU's True"),
         ("if DEVICE != 'cpu': raise ValueError('no')", "the device raises ValueError: no, the CPU None"),
-        ("torch.rand(1)", "v0 is"),  # the CPU's generator, in both
+        ("torch.rand(1)", "v0 is"),  # on the device, too, it draws from the CPU's generator
     ],
 )
 def test_the_fuzzer_sees_each_kind_of_difference(line: str, difference: str) -> None:

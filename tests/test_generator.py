@@ -17,7 +17,7 @@ from torch import Tensor
 MODULE = torch.get_device_module(DEVICE)
 TWO_DEVICES = pytest.mark.skipif(MODULE.device_count() < 2, reason="needs two devices")
 
-# The numbers are the CPU's on this device only; the states' rules are CUDA's too.
+# Only this device draws the CPU's numbers. The rules about states also hold on CUDA.
 SAME_NUMBERS = pytest.mark.skipif(not OURS, reason="another device draws other numbers")
 
 Draw = Callable[..., object]
@@ -47,7 +47,7 @@ DRAWS: dict[str, Draw] = {
     "normal of tensors": lambda d, g: torch.normal(torch.zeros(9, device=d), torch.ones(9, device=d), generator=g),
     "poisson": lambda d, g: torch.poisson(torch.full((9,), 4.0, device=d), generator=g),
 }
-# They take no generator: the default one of the device is meant.
+# These take no generator: they draw from the default generator of the device.
 IMPLICIT: dict[str, Callable[[str], object]] = {
     "rand_like": lambda d: torch.rand_like(torch.zeros(40, device=d)),
     "dropout": lambda d: torch.nn.functional.dropout(torch.ones(100, device=d), 0.4),
@@ -210,7 +210,7 @@ def test_a_copied_or_pickled_generator_goes_on_by_itself(
     where: str, duplicate: Callable[[torch.Generator], torch.Generator]
 ) -> None:
     generator = torch.Generator(where).manual_seed(11)
-    _next(generator)  # the state is not what the seed alone gives
+    _next(generator)  # after a draw the state is not the one that the seed gives
     again = duplicate(generator)
     assert (again.device, again.initial_seed()) == (generator.device, 11)
     expected = _next(again)

@@ -1,4 +1,4 @@
-"""``torch._lazy_clone``: two tensors share memory until one of them is written. Reading it separates nothing."""
+"""``torch._lazy_clone``: two tensors share memory until one of them is written. Reads do not end the sharing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def strided(leaf: Any) -> bool:
 
 
 def share(op: OpInfo, sample: Any, device: str) -> tuple[list[bool], bool]:
-    """Which operands of a call still share their memory after it, and whether their originals are as they were."""
+    """Calls ``op`` with lazy clones. Returns whether each one still shares, and whether the originals are unchanged."""
     originals = place([sample.input, list(sample.args), sample.kwargs], device)
     before = tree_map(lambda leaf: leaf.detach().cpu() if strided(leaf) else leaf, originals)
     shared = tree_map(lambda leaf: torch._lazy_clone(leaf) if strided(leaf) else leaf, originals)
@@ -93,7 +93,7 @@ def test_writing_separates_and_leaves_the_other_one_as_it_was(write: Callable[[T
     assert not torch._C._is_cow_tensor(written)
     assert_same(other, values)
     assert not torch.equal(written.cpu(), values)
-    # The last one that shares has the memory for itself.
+    # The tensor that was not written can now be written, too: it has the memory for itself.
     assert_same(other.mul_(2), values * 2)
     assert not torch.equal(written.cpu(), values * 2)
 

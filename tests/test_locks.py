@@ -18,7 +18,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).parent.parent
 SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 
-# File and name of the lock: why nothing is waited for under it, and why a forked child does not wait for it.
+# File and name of a lock -> why no thread waits while it holds the lock, and why a forked child does not wait for it.
 LOCKS = {
     ("csrc/profiler/OpenRegActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
     ("csrc/sanitizer/HostAccess.cpp", "mutex"): ("a table; below it PyTorch's registry of operators", "ForkSafeMutex"),
@@ -225,7 +225,7 @@ import os, signal, threading, torch
 x = torch.ones(1000, device="openreg")
 pinned = torch.ones(1000).pin_memory()
 pinned.to("openreg", non_blocking=True)
-# A child that is forked during an import hangs in a lock of Python's own.
+# These calls import modules before the forks: a child forked during an import hangs in a lock of Python's own.
 torch.openreg.Event(), torch.openreg.MemPool()
 stop = False
 def busy():

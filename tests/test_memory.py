@@ -136,7 +136,7 @@ def test_the_summary_is_cudas_table() -> None:
     assert lines[1].strip("| ") == f"PyTorch {NAME} memory summary, device ID {MODULE.current_device()}"
     rows = {line.split("|")[1].strip(): line.split("|")[2:6] for line in lines if line.count("|") == 6}
     assert rows["GPU reserved memory"][0].split()[1] in ("KiB", "MiB")
-    assert len(rows) == 14  # 11 rows, the heading, and the two pools under the same labels
+    assert len(rows) == 14  # 11 rows, the heading, and the rows of the two pools, which have the same labels
     abbreviated = MODULE.memory_summary(abbreviated=True).splitlines()
     assert len(lines) - len(abbreviated) == 18  # two pools of nine rows
     del a
@@ -211,7 +211,7 @@ def test_a_tensor_keeps_its_values_while_its_neighbours_are_allocated_and_freed(
 
 
 def test_a_loop_over_out_of_memory_recovers() -> None:
-    # What accelerate's find_executable_batch_size and Lightning's batch scaler do.
+    # accelerate's find_executable_batch_size and Lightning's batch scaler retry with a smaller size in this way.
     total = torch.accelerator.get_memory_info()[1]
     size, tries = total * 2, 0
     while True:

@@ -1,4 +1,4 @@
-"""Snapshots of device memory and their history, and that PyTorch's own viewer reads them."""
+"""Snapshots of device memory and the history of allocations. PyTorch's own viewer must read them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _history() -> Iterator[None]:
 
 
 def trace(device: int = 0) -> list[dict[str, Any]]:
-    return memory._snapshot()["device_traces"][device][:-1]  # the last one is this snapshot
+    return memory._snapshot()["device_traces"][device][:-1]  # the last entry is this snapshot itself
 
 
 def test_the_device_says_whether_it_keeps_a_history(_history: None) -> None:
@@ -80,14 +80,14 @@ def test_a_block_that_another_stream_still_uses_awaits_its_free() -> None:
     states = {block["address"]: block["state"] for block in found["blocks"]}
     assert states[address] == "active_awaiting_free"
     stream.synchronize()
-    again = torch.ones(MIB, device=DEVICE)  # an allocation looks which events have passed
+    again = torch.ones(MIB, device=DEVICE)  # an allocation checks which events have passed
     assert again.data_ptr() == address
 
 
 @pytest.mark.usefixtures("_history")
 def test_the_history_tells_what_happened_and_where() -> None:
     line = sys._getframe().f_lineno + 1
-    tensor = torch.empty(65 * MIB, dtype=torch.uint8, device=DEVICE)  # more than a segment of another test has free
+    tensor = torch.empty(65 * MIB, dtype=torch.uint8, device=DEVICE)  # no segment of another test has so much free
     address = tensor.data_ptr()
     del tensor
     entries = trace()
@@ -203,7 +203,7 @@ except torch.OutOfMemoryError:
 memory._dump_snapshot(sys.argv[2])
 """
 
-# The viewer loads a Perl script to draw flame graphs; the lines it feeds it are what is asked here.
+# The viewer loads a Perl script to draw flame graphs. This program prints the lines that the script would get.
 FLAMES = """
 import pickle, sys
 import torch.cuda._memory_viz as viz

@@ -30,7 +30,7 @@ def bytes_of(size: int) -> torch.Tensor:
 
 
 def output_of(code: str, **environment: str) -> list[str]:
-    """The lines that `code` prints, in a process with a history of its own."""
+    """The lines that `code` prints in a new process, whose allocator has allocated nothing yet."""
     result = subprocess.run(
         [sys.executable, "-c", PRELUDE + code],
         env=os.environ | environment,
@@ -53,9 +53,9 @@ def test_a_process_cannot_reserve_more_than_its_fraction() -> None:
         kept = bytes_of(60 * MIB)
         with pytest.raises(torch.OutOfMemoryError, match=" allowed; Of the allocated memory "):
             bytes_of(20 * MIB)
-        assert openreg.mem_get_info()[0] > 20 * MIB  # the device had room
+        assert openreg.mem_get_info()[0] > 20 * MIB  # the device itself had room
         del kept
-        assert bytes_of(40 * MIB).nbytes == 40 * MIB  # what was cached went back first
+        assert bytes_of(40 * MIB).nbytes == 40 * MIB  # the allocator gave back its cache first
         openreg.set_per_process_memory_fraction(0.0, openreg.device_count() - 1)
         assert openreg.get_per_process_memory_fraction(openreg.device_count() - 1) == 0.0
     finally:
@@ -75,7 +75,7 @@ OBSERVED = """
 from torch_openreg.openreg import memory
 def observer(*arguments):
     print(*arguments, openreg.memory_stats()["num_ooms"])
-    torch.empty(1 << 20, dtype=torch.uint8, device=DEVICE)  # the allocator is not locked
+    torch.empty(1 << 20, dtype=torch.uint8, device=DEVICE)  # an observer may allocate: no lock is held
 memory._attach_out_of_memory_observer(observer)
 for size in (4 << 30, 1 << 40):
     try:
@@ -87,7 +87,7 @@ for size in (4 << 30, 1 << 40):
 
 def test_observers_see_the_failure_before_the_program_does() -> None:
     lines = output_of(OBSERVED, OPENREG_DEVICE_MEMORY="1G")
-    assert lines[0] == f"1 {4 * GIB} {GIB} {GIB} 1"  # the device counted it already
+    assert lines[0] == f"1 {4 * GIB} {GIB} {GIB} 1"  # the failure is counted already
     assert lines[1] == (
         f"{NAME} out of memory. Tried to allocate 4.00 GiB. {'GPU' if DEVICE == 'cuda' else 'Device'} 1 has a total "
         "capacity of 1.00 GiB of which 1.00 GiB is free. This process has 0 bytes memory in use. Of the allocated "
@@ -108,7 +108,7 @@ def test_more_than_an_exabyte_is_refused_before_anything_else() -> None:
 
 @pytest.fixture
 def full_device() -> Iterator[Callable[[], object]]:
-    """A function that takes what is left of the memory that the process has reserved, and lets it have no more."""
+    """A function that allocates all reserved memory that is free, and forbids the process to reserve more."""
     taken: list[torch.Tensor] = []
 
     def fill() -> None:
@@ -136,11 +136,11 @@ def test_a_full_device_has_room_for_what_a_kernel_writes_into(mode: str, full_de
         full_device()
         refused = openreg.memory_stats()["num_ooms"]
         integers.add_(1).mul_(2).remainder_(1009)
-        single.add_(double)  # on the CPU in double precision, which takes two temporaries of 8 MiB
+        single.add_(double)  # computes in double precision, as the CPU does, with two temporaries of 8 MiB
         torch.add(single, double, out=sums)
         torch._foreach_mul_([single, sums], 2)
         assert openreg.memory_stats()["num_ooms"] == refused
-        with pytest.raises(torch.OutOfMemoryError):  # it would have to grow
+        with pytest.raises(torch.OutOfMemoryError):  # `empty` would have to grow
             torch.add(single, double, out=empty)
         with pytest.raises(torch.OutOfMemoryError):
             integers + 1
@@ -159,7 +159,7 @@ def test_temporaries_of_queued_kernels_are_device_memory_that_is_used_again() ->
         single.add_(double)
         torch.accelerator.synchronize()
         reserved = openreg.memory_reserved()
-        assert reserved - before[1] == 32 * MIB  # two of 16 MiB
+        assert reserved - before[1] == 32 * MIB  # two temporaries of 16 MiB
         for _ in range(5):
             single.add_(double)
         torch.accelerator.synchronize()
@@ -168,7 +168,7 @@ def test_temporaries_of_queued_kernels_are_device_memory_that_is_used_again() ->
         free, total = openreg.mem_get_info()
         openreg.set_per_process_memory_fraction((total - free) / total)
         try:
-            assert bytes_of(32 * MIB).nbytes == reserved - before[1]  # they made room
+            assert bytes_of(32 * MIB).nbytes == reserved - before[1]  # the temporaries' memory was given back
         finally:
             openreg.set_per_process_memory_fraction(1.0)
     assert single.unique().tolist() == [6.0]
@@ -216,7 +216,7 @@ def test_a_pools_memory_goes_back_with_the_pool_and_its_tensors() -> None:
     with openreg.use_mem_pool(pool):
         bytes_of(30 * MIB)
     assert openreg.memory_reserved() == reserved + 30 * MIB
-    del pool  # gives back what is free
+    del pool  # the pool gives back its free memory
     assert openreg.memory_reserved() == reserved
 
 
@@ -310,7 +310,7 @@ print(openreg.memory_reserved() >> 20, torch._C._accelerator_getAllocatorSetting
 def test_the_shared_settings_apply_and_the_devices_own_go_first() -> None:
     assert output_of(ROUNDED) == ["1024", str(MIB + 512), str(5 * MIB + 512), str(100 * MIB + 512), "124 "]
     shared = output_of(ROUNDED, PYTORCH_ALLOC_CONF="roundup_power2_divisions:4")
-    # The next of four steps between two powers of two.
+    # A size is rounded up to the next of four steps between two powers of two.
     assert shared == ["1024", str(MIB * 5 // 4), str(6 * MIB), str(112 * MIB), "134 roundup_power2_divisions:4"]
     own = output_of(
         ROUNDED, PYTORCH_ALLOC_CONF="roundup_power2_divisions:4", OPENREG_ALLOC_CONF="roundup_power2_divisions:2"
@@ -356,7 +356,7 @@ def test_expandable_segments_are_taken_with_a_warning() -> None:
     assert result.stderr.count("expandable_segments not supported on this platform") == 1
 
 
-# c10/cuda/CUDAAllocatorConfig.h, getKeys: programs for CUDA set them.
+# c10/cuda/CUDAAllocatorConfig.h, getKeys, lists these keys. Programs for CUDA set them.
 @pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
 @pytest.mark.parametrize(("backend", "warnings"), [("native", 0), ("cudaMallocAsync", 1)])
 def test_keys_that_only_cuda_has_are_taken(variable: str, backend: str, warnings: int) -> None:
@@ -374,7 +374,7 @@ SPLITS = """
 def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device=DEVICE)
 print(openreg.memory_stats().get("max_split_size"))
 x = empty(60); address = x.data_ptr(); del x
-small = empty(15); print(small.data_ptr() == address)       # would cut the block: it gets a segment of its own
+small = empty(15); print(small.data_ptr() == address)       # 15 MiB would cut the block, so they get a new segment
 near = empty(50); print(near.data_ptr() == address)         # 10 MiB are wasted: less than max_non_split_rounding_mb
 stats = openreg.memory_stats()
 print(stats["max_split_size"] >> 20, stats["oversize_allocations.current"], stats["oversize_segments.current"])
@@ -404,7 +404,7 @@ print(openreg.memory_reserved() >> 20, openreg.memory_stats()["num_alloc_retries
 
 
 def test_above_the_threshold_the_memory_that_is_free_for_longest_goes_back() -> None:
-    assert output_of(COLLECTED, OPENREG_DEVICE_MEMORY="100M") == ["70", "46 1"]  # everything went
+    assert output_of(COLLECTED, OPENREG_DEVICE_MEMORY="100M") == ["70", "46 1"]  # the whole cache was given back
     threshold = {"PYTORCH_ALLOC_CONF": "garbage_collection_threshold:0.5"}
     assert output_of(COLLECTED, OPENREG_DEVICE_MEMORY="100M", **threshold) == ["70", "86 0"]
 
@@ -416,7 +416,7 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch
     x = torch.empty(1000, dtype=dtype, device=DEVICE)
     print(x.float().isnan().all().item() if dtype == torch.float8_e4m3fn else x.isnan().all().item(), end=" ")
 print(torch.empty(10, dtype=torch.int64, device=DEVICE).unique().tolist())
-def settle():                       # an allocation looks which streams have passed; then the memory is filled
+def settle():                       # an allocation checks which streams have passed; then the freed memory is filled
     openreg.synchronize(); torch.empty(1, device=DEVICE); openreg.synchronize()
 x = torch.zeros(1 << 20, device=DEVICE); address = x.data_ptr(); del x; settle()
 y = torch.empty(1 << 20, device=DEVICE); print(y.data_ptr() == address, y.isnan().all().item())

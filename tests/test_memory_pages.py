@@ -36,8 +36,8 @@ def block(address: int, size: int, state: str) -> dict[str, Any]:
     return {"address": address, "size": size, "requested_size": size, "state": state, "frames": []}
 
 
-# One segment of 10 MB. 1 MB is there from before; 3 MB of parameters; an activation of 4 MB that is freed again; an
-# activation of 2 MB, which leaves a hole before it.
+# The segment of 10 MB holds 1 MB from before the history, 3 MB of parameters, a hole of 4 MB that a freed activation
+# leaves, and an activation of 2 MB. The segment of 2 MB is unused.
 SNAPSHOT: dict[str, Any] = {
     "segments": [
         {
@@ -131,7 +131,7 @@ def test_an_allocation_that_failed_is_named_with_its_line(tmp_path: Path) -> Non
 
 
 def dump_of(run_python: Run, tmp_path: Path, program: str) -> Path:
-    """The snapshot that train.py dumps: the program, after four lines that begin the recording."""
+    """The path of the snapshot that train.py dumps. `program` begins in its line 5, after the recording has begun."""
     path = tmp_path / "real.pickle"
     file = tmp_path / "train.py"
     file.write_text(
@@ -162,7 +162,7 @@ except torch.OutOfMemoryError:
 
 
 def test_segments_that_are_mapped_in_parts_count_as_reserved(tmp_path: Path) -> None:
-    """Expandable segments of CUDA: the first segment grew by 6 MB, and gave back 1 MB in between."""
+    """Expandable segments of CUDA: the first segment grows by 6 MB, then the second one gives back 1 MB at its end."""
     history = [
         {**entry("alloc", 1_000_000, 3_000_000), "frames": []},
         entry("segment_map", 4_000_000, 6_000_000),
@@ -177,7 +177,7 @@ def test_segments_that_are_mapped_in_parts_count_as_reserved(tmp_path: Path) -> 
 
 
 class Checked(HTMLParser):
-    """Fails at a tag that does not end, and collects what a page refers to."""
+    """Fails at a tag that does not end, and collects the addresses that a page refers to."""
 
     VOID = ("meta",)
 

@@ -25,7 +25,7 @@ def work(number):
     streams = [torch.Stream(f"{DEVICE}:{i % 2}") for i in range(4)]
     kept = []                                   # (tensor, its value everywhere, the stream that wrote it last)
 
-    def use(tensor, writer, stream):            # as a CUDA program must
+    def use(tensor, writer, stream):            # what a CUDA program must do before it uses a tensor
         stream.wait_stream(writer)
         tensor.record_stream(stream)
 
@@ -110,7 +110,7 @@ def test_threads_on_several_streams_and_devices_lose_no_value_and_no_memory(mode
     assert result.stdout.splitlines() == [f"seed {seed}", "[] [0, 0] True True"], result.stderr
 
 
-# Each device holds a part of a batch, the sum goes round the devices, peer by peer.
+# Each device computes a part of a batch. The sum travels from device to device through peer copies.
 RING = """
 count = openreg.device_count()
 torch.manual_seed(0)

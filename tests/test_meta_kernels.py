@@ -1,6 +1,6 @@
-"""What PyTorch's meta kernels predict is what the device gives: sizes, strides, dtype and device of every result.
+"""PyTorch's meta kernels predict the sizes, strides, dtype and device of every result of the device.
 
-Compiled programs and FakeTensor rely on it: they never see a result before they use its strides.
+Compiled programs and FakeTensor rely on the prediction: they use the strides of results that they have never seen.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
 
-# Operator -> why its results differ from what is predicted. It must differ.
+# Operator -> why its results differ from the prediction. The results of an operator in this table must differ.
 DIFFERENT: dict[str, str] = {}
 # Operators that cannot run on the device, as on CUDA (indices on the device), or run on CUDA only.
 REFUSED = {"tensor_split"} | {op.name for op in op_db if op.name.startswith("jiterator")}
-# The results of these depend on the data, so that nothing can be predicted.
+# The errors of meta kernels whose results depend on the data, so that nothing can be predicted.
 UNPREDICTABLE = (DataDependentOutputException, DynamicOutputShapeException)
 
 
@@ -40,7 +40,7 @@ def description(leaf: Any) -> Any:
 
 
 def predict_and_run(fn: Callable[..., object], *args: Any, **kwargs: Any) -> tuple[list[Any], list[Any]]:
-    """What the meta kernels predict of a call's results, and what they are."""
+    """Descriptions of the results of a call: as the meta kernels predict them, and as the device computes them."""
     mode = FakeTensorMode()
     fake = tree_map(lambda leaf: mode.from_tensor(leaf) if isinstance(leaf, Tensor) else leaf, (args, kwargs))
     with mode:
@@ -85,7 +85,7 @@ def test_attention_gives_what_is_predicted_forward_and_backward(layout: str, dty
     query, key, value = q_k_v(layout, dtype)
     forward = aten._scaled_dot_product_fused_attention_overrideable
     predicted, actual = predict_and_run(forward, query, key, value)
-    if dtype is torch.float64:  # the CPU's kernel sums in double, CUDA's has none
+    if dtype is torch.float64:  # the CPU's logsumexp is float64; CUDA's kernel refuses float64
         assert actual[1] == (dtype, *predicted[1][1:])
         actual[1] = predicted[1]
     assert actual == predicted

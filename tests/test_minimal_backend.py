@@ -1,4 +1,4 @@
-"""``python -m torch_openreg new NAME --minimal``: what it writes compiles, and trains a network as the CPU does."""
+"""``python -m torch_openreg new NAME --minimal``: the new backend compiles, and trains a network as the CPU does."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def test_the_minimal_backend_builds_under_another_name_and_passes_its_own_tests(
     written = run(command, tmp_path, {"PYTHONPATH": str(ROOT)})
     assert (written.returncode, written.stderr) == (0, "")
     quiet = ["--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index"]
-    # 20 seconds of one core.
+    # This build takes 20 seconds of one core.
     built = run([sys.executable, "-m", "pip", "install", *quiet, "--target", installed, project], tmp_path, {})
     assert built.returncode == 0, built.stdout + built.stderr
-    # This package, which has PrivateUse1 otherwise, is left out.
+    # torch_openreg, which would take PrivateUse1, is not loaded.
     variables = {"PYTHONPATH": os.fspath(installed), "TORCH_OPENREG_AUTOLOAD": "0"}
     tests = run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", project / "tests"], tmp_path, variables

@@ -1,9 +1,9 @@
 """Tensors of two devices in every operator: accepted where CUDA accepts them, refused in CUDA's words.
 
 What CUDA does is taken from PyTorch, not from this backend: its code generator says what the wrapper of an operator
-checks, its meta functions what TensorIterator and structured kernels check (mixed_devices_oracle.py). Where neither can
-tell, the operators of a row of csrc/aten/device_rules.yaml are held against those of the same rule, or against CUDA's
-source, which the row names.
+checks, its meta functions what TensorIterator and structured kernels check (mixed_devices_oracle.py). If neither can
+tell, an operator is compared with another one that has the same check in CUDA's source, or with the errors of CUDA's
+source, which the row of csrc/aten/device_rules.yaml names.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def tensor_arguments(f: NativeFunction) -> list[Any]:
 
 
 def route(f: NativeFunction) -> str:
-    """What the device does: "kernel" (of its own or the CPU's), "composite", or "none" (not even the CPU has one)."""
+    """How ``f`` runs here: "kernel" (the device's or the CPU's), "composite", or "none" (the CPU has no kernel)."""
     table = torch._C._dispatch_dump_table(name_of(f))
     key = lambda name: re.search(rf"^{name}: .*\[(.*)\]$", table, re.MULTILINE)  # noqa: E731
     device, cpu = key("PrivateUse1"), key("CPU")
@@ -69,7 +69,7 @@ def route(f: NativeFunction) -> str:
 
 # ---- Operators whose devices CUDA's wrapper compares ---------------------------------------------------------------
 
-# Operators that CUDA does not have, or has without the wrapper: the reason why they are not held against it.
+# Operator -> why it is not compared with CUDA's wrapper.
 NOT_AS_THE_WRAPPER = {
     "_copy_from": "copies between devices",
     "_copy_from_and_resize": "copies between devices",
@@ -81,14 +81,14 @@ NOT_AS_THE_WRAPPER = {
 
 
 def method(f: NativeFunction) -> str:
-    """What PyTorch's generator calls the wrapper of a PrivateUse1 kernel."""
+    """The name that PyTorch's code generator gives to the wrapper of a PrivateUse1 kernel."""
     if f.structured or f.structured_delegate:
         return NativeSignature(f.func, prefix="wrapper_PrivateUse1_", symint=False).name()
     return DispatcherSignature.from_schema(f.func, prefix=f"wrapper_PrivateUse1_{f.func.name.overload_name}_").name()
 
 
 def in_order_of_checks(f: NativeFunction) -> list[str]:
-    """Outputs, then positional arguments, as the wrapper; then what it leaves to the kernel."""
+    """Names of tensors: outputs and positional ones in the wrapper's order, then those that only the kernel checks."""
     arguments = [*f.func.arguments.out, *f.func.arguments.flat_positional, *f.func.arguments.flat_non_out]
     return list(dict.fromkeys(a.name for a in arguments if a.type.is_tensor_like()))
 
@@ -184,7 +184,7 @@ def test_a_list_is_checked_to_its_last_tensor() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-# Checked by CUDA's wrapper, and composed of other operators here, whose checks must refuse the same.
+# Operators that CUDA's wrapper checks and that PyTorch composes of others here. The others must refuse the same calls.
 COMPOSED: dict[str, list[Callable[[], object]]] = {
     "_chunk_cat": [lambda: aten._chunk_cat([dev(4), cpu(4)], 0, 2)],
     "_chunk_cat.out": [
@@ -249,7 +249,7 @@ SWAP = " However, CPU Scalar support for tensor2 is supported, please swap your 
 
 
 def answer_of_the_kernel(name: str, places: str) -> str:
-    """Where the meta function accepts, CUDA's kernel may still refuse: native/cuda/PointwiseOpsKernel.cu."""
+    """The answer of CUDA's kernel if the meta function accepts. It may refuse: native/cuda/PointwiseOpsKernel.cu."""
     if name in ("addcmul", "addcmul_", "addcmul.out") and "s" in places[:2]:
         return "RuntimeError: " + (ADDCMUL.format("self") if places[0] == "s" else ADDCMUL.format("tensor1") + SWAP)
     return "ok"
@@ -277,7 +277,7 @@ def test_the_device_accepts_and_refuses_what_pytorchs_own_meta_functions_do() ->
     assert not wrong, "\n".join(wrong)
 
 
-# Operators without a meta function -> one that has the same check in CUDA's source, and as many tensors.
+# Operator with a meta function -> operators without one, with the same check in CUDA's source and as many tensors.
 AS = {
     "add.Tensor": [
         "floor_divide",
@@ -356,7 +356,7 @@ def on_params(name: str) -> str:
     return f"{name} must be on the same GPU device as the params"
 
 
-# Operator -> calls, each with CUDA's error, None where CUDA accepts it. Its row of the table names the source.
+# Operator -> calls, each with CUDA's error, or None if CUDA accepts it. Its row of the table names the source.
 SPECIAL: dict[str, list[tuple[Callable[[], object], str | None]]] = {
     "clamp.out": [
         (lambda: torch.clamp(dev(3), 0, 1, out=cpu(3)), FOUND),
@@ -542,12 +542,12 @@ for value in (2.0, 3.0, 4.0):
 
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_a_scalar_of_the_other_device_is_waited_for(mode: str, run_python: Callable[..., Any]) -> None:
-    for checks in ("", "race,init"):  # CUDA's kernel does not read the scalar, so nothing can race with it later
+    for checks in ("", "race,init"):  # the kernel does not read the scalar itself, so a later write is no race
         result = run_python(PRELUDE + WITH_WORK_QUEUED, OPENREG_EXECUTION=mode, OPENREG_SANITIZER=checks)
         assert (result.returncode, result.stderr) == (0, "")
 
 
-# Of the table, and neither asked of PyTorch nor called here: internal functions with arguments of their own kind.
+# Operators of the table that no test of this file covers: internal functions with arguments of a special kind.
 INTERNAL = {
     "_nested_from_padded",
     "_nested_view_from_buffer",
@@ -566,7 +566,7 @@ def test_every_row_of_the_table_is_tested_and_gives_a_reason() -> None:
 
 
 def test_every_unchecked_operator_is_in_the_table_or_made_of_others() -> None:
-    """What PyTorch composes of other operators needs no row: its parts say what CUDA's say."""
+    """An operator that PyTorch composes of others needs no row: the others refuse as they do on CUDA."""
     unchecked = [f for f in functions() if f.device_check is DeviceCheckType.NoCheck and f.namespace == "aten"]
     missing = [str(f.func.name) for f in unchecked if route(f) == "kernel" and str(f.func.name) not in RULES]
     assert not missing, "not in device_rules.yaml, so they follow one_scalar: " + " ".join(missing)

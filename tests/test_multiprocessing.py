@@ -180,7 +180,7 @@ def test_cpu_tensors_go_as_before(ask: Worker) -> None:
 
 
 def test_the_receiver_is_not_charged(ask: Worker) -> None:
-    ask(sharing_worker.make, "own", 0.0)  # its device has started
+    ask(sharing_worker.make, "own", 0.0)  # starts the device of the worker
     before = ask(sharing_worker.memory)
     ask(keep, "a", torch.ones(MIB, device=DEVICE))
     assert ask(sharing_worker.memory) == before
@@ -231,7 +231,7 @@ def test_a_sender_may_let_go_of_what_was_not_received_yet() -> None:
     before = allocated()
     queue.put(torch.ones(MIB, device=DEVICE))
     assert allocated() == before + 4 * MIB
-    # In the process that sent it, it cannot be opened, as on CUDA.
+    # The process that sent the message cannot open it, as on CUDA.
     with pytest.raises(RuntimeError, match="the handle is of this process's own memory; it is for other processes"):
         queue.get()
 
@@ -282,7 +282,7 @@ def message_of(tensor: torch.Tensor) -> bytes:
 
 
 def refuses(worker: Worker, function: Callable[..., Any], *arguments: Any) -> str:
-    """What the worker raises."""
+    """The message of the error that the worker raises."""
     with pytest.raises(RuntimeError) as raised:
         worker(function, *arguments)
     return str(raised.value)
@@ -378,7 +378,7 @@ def test_a_damaged_message_is_refused_and_the_whole_one_can_still_be_opened(ask:
 
 
 def kill(worker: Worker) -> None:
-    """Ends it as a crash would. It stays a zombie, as nobody waits for it."""
+    """Kills the worker, as a crash would. The process stays a zombie until somebody waits for it."""
     assert worker.process.pid
     os.kill(worker.process.pid, signal.SIGKILL)
     stat = Path(f"/proc/{worker.process.pid}/stat")
@@ -539,7 +539,7 @@ def test_is_shared_and_share_memory_change_nothing() -> None:
 
 
 def program(folder: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Spawned processes import the program again, so it is a file."""
+    """Runs code as a file, because spawned processes import the main program again."""
     (folder / "program.py").write_text("import os, sys, torch, torch.multiprocessing as mp\n" + code)
     return run([sys.executable, "program.py"], folder, environment)
 
@@ -588,7 +588,7 @@ def receive(tensor):
 
 if __name__ == "__main__":
     tensor = torch.ones(2, device="openreg:1")
-    os.environ["OPENREG_DEVICE_COUNT"] = "1"  # the child's
+    os.environ["OPENREG_DEVICE_COUNT"] = "1"  # for the child
     process = mp.get_context("spawn").Process(target=receive, args=(tensor,))
     process.start(), process.join()
     print(process.exitcode, tensor.tolist())
@@ -654,7 +654,7 @@ if __name__ == "__main__":
 
 
 def test_a_queues_thread_sends_while_the_main_thread_computes(tmp_path: Path) -> None:
-    # mp.Queue pickles in a thread of its own: memory is moved to where others can map it under the main thread's hands.
+    # mp.Queue pickles in a thread of its own. This thread makes the memory shareable while the main thread computes.
     code = """
 def receive(queue, count):
     for turn in range(count):
