@@ -410,6 +410,8 @@ def is_refused(op, dtype):
 refused = {op.name for op in op_db if set(op.dtypes) - set(op.dtypesIfCUDA)}
 wrong = []
 for op in op_db:
+    if "_scaled_mm" in op.name:  # OpInfo's samples have the same two dtypes, whichever dtype is asked for
+        continue
     cpu, cuda = set(op.dtypes), set(op.dtypesIfCUDA)
     wrong += [["passes", op.formatted_name, str(dtype)] for dtype in cpu - cuda if not is_refused(op, dtype)]
     if op.name in refused:
@@ -422,6 +424,31 @@ print(json.dumps(wrong))
 @pytest.mark.parametrize("model", ["cuda-a100", "cuda-h100"])
 def test_operators_refuse_the_dtypes_that_only_the_cpu_has_and_accept_those_that_cuda_has_too(model: str) -> None:
     assert json.loads(answer(CELLS, model).splitlines()[-1]) == []
+
+
+SCALED = (
+    ERROR
+    + """
+one = torch.ones((), device=d)
+for left, right in (("e4m3fn", "e4m3fn"), ("e4m3fn", "e5m2"), ("e5m2", "e5m2"), ("e4m3fnuz", "e4m3fn")):
+    a, b = (torch.ones(16, 16).to(getattr(torch, f"float8_{name}")).to(d) for name in (left, right))
+    print(error(lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16)))
+"""
+)
+
+
+def test_products_of_float8_are_refused_by_both_dtypes_and_by_cards_without_them() -> None:
+    assert answer(SCALED, "cuda-h100").splitlines() == [
+        "nothing",
+        "nothing",
+        "ValueError: Multiplication of two Float8_e5m2 matrices is not supported",
+        "RuntimeError: Cannot convert ScalarType Float8_e4m3fnuz to cudaDataType.",
+    ]
+    only = (
+        "RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or "
+        "ROCm MI300+"
+    )
+    assert answer(SCALED, "cuda-a100").splitlines() == [only] * 4
 
 
 PINNED = """

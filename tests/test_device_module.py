@@ -405,8 +405,7 @@ def test_memory_stats_has_cudas_keys() -> None:
 
 
 def test_utilization_is_the_time_of_kernels_and_memory_usage_also_that_of_copies() -> None:
-    x = torch.ones(1024, 1024, device=DEVICE_1)
-    y = x.clone()
+    x, host = torch.ones(1024, 1024, device=DEVICE_1), torch.ones(1024, 1024)
     assert (openreg.utilization(0), openreg.memory_usage(0)) == (0, 0)
 
     def measure(work: Callable[[], object]) -> tuple[int, int]:
@@ -428,7 +427,7 @@ def test_utilization_is_the_time_of_kernels_and_memory_usage_also_that_of_copies
 
     computing, using = measure(lambda: x @ x)
     assert 0 < computing <= 100 and 0 < using <= 100
-    computing, using = measure(lambda: y.copy_(x))
+    computing, using = measure(lambda: x.copy_(host))
     assert computing == 0 and 0 < using <= 100
 
 

@@ -156,7 +156,8 @@ def numbers(name: str) -> Iterator[str]:
 def test_sizes_and_times_have_a_unit(name: str) -> None:
     for number in numbers(name):
         if SIZE.search(number) and "fraction" not in name:
-            assert re.search(r"\bbytes\b", doc_of(name), re.IGNORECASE), number
+            unit = "percent" if "usage" in number else "bytes"
+            assert re.search(rf"\b{unit}\b", doc_of(name), re.IGNORECASE), number
         if TIME.search(number):
             assert re.search(r"\b(micro|milli|nano)?seconds\b", doc_of(name)), number
 

@@ -21,6 +21,7 @@ SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 # File and name of a lock -> why no thread waits while it holds the lock, and why a forked child does not wait for it.
 LOCKS = {
     ("csrc/profiler/OpenRegActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
+    ("csrc/profiler/OpenRegUtilization.cpp", "mutex"): ("a table", "of one call; _lazy_init() refuses"),
     ("csrc/sanitizer/HostAccess.cpp", "mutex"): ("a table; below it PyTorch's registry of operators", "ForkSafeMutex"),
     ("csrc/sanitizer/SessionState.cpp", "session_mutex"): (
         "below it only the device's own locks; Python is asked outside",
@@ -79,6 +80,10 @@ LOCKS = {
     ("third_party/openreg/csrc/device_memory.h", "mutex_"): ("maps and memory mappings", "deviceCall() refuses"),
     ("third_party/openreg/csrc/segfault.h", "mutex_"): ("swaps a signal handler", "deviceCall() refuses"),
     ("third_party/openreg/csrc/injection.cpp", "mutex"): ("a list; delays come after it", "isInBadFork() is asked"),
+    ("third_party/openreg/csrc/ipc_event.cpp", "mutex_"): (
+        "a list; streams are completed outside",
+        "deviceCall() refuses; the thread of the list is not in a child",
+    ),
     ("third_party/openreg/csrc/pinned_memory.cpp", "mutex"): ("a map", "deviceCall() refuses"),
     ("third_party/openreg/csrc/runtime.cpp", "startMutex"): ("the start of the simulator", "held across fork()"),
     ("third_party/openreg/csrc/scheduler_state.h", "mutex"): (

@@ -321,7 +321,8 @@ def test_stacks_are_exported_with_the_times_of_the_device(tmp_path: Path) -> Non
     with profile(with_stack=True, experimental_config=verbose) as profiled:
         torch.ones(300, 300, device=DEVICE).cos()
     file = tmp_path / "stacks.txt"
-    profiled.export_stacks(str(file), f"self_{'cuda' if DEVICE == 'cuda' else 'privateuse1'}_time_total")
+    metric = "self_cuda_time_total" if DEVICE == "cuda" else "self_privateuse1_time_total"
+    profiled.export_stacks(str(file), metric)
     stacks = file.read_text().splitlines()
     assert any("test_stacks_are_exported_with_the_times_of_the_device" in stack for stack in stacks)
     assert all(int(stack.rpartition(" ")[2]) > 0 for stack in stacks)

@@ -23,9 +23,9 @@ struct Interval {
 struct Watch {
   const int device;
   const Clock::time_point start = Clock::now();
-  std::mutex mutex = {};
-  std::unordered_map<uint64_t, Interval> running = {}; // by the activity's id
-  std::vector<Interval> ended = {};
+  std::mutex mutex{};
+  std::unordered_map<uint64_t, Interval> running{}; // by the activity's id
+  std::vector<Interval> ended{};
 };
 
 void note(const orActivity* activity, void* data) {
