@@ -12,7 +12,7 @@ HOME = "torch_openreg.openreg"
 SECTIONS = {"device": "", "streams": "streams", "execution": "execution", "memory": "memory", "random": "random"}
 # Modules that have a section of their own. Most of their functions are reached through the module only.
 QUALIFIED = ("fallback", "sanitizer", "amp", "nvtx", "profiler", "faults", "models")
-# Names that torch.cuda documents with a leading underscore.
+# The functions of torch.openreg.memory that have a leading underscore and are in the reference all the same.
 UNDERSCORED = (
     "_record_memory_history",
     "_snapshot",
@@ -62,6 +62,6 @@ def sections() -> dict[str, str]:
 
 
 def write_all(folder: Path) -> None:
-    """Writes each section to a file, to be included by the page of the reference."""
+    """Writes each section to a file. The pages of the reference include these files."""
     for section, text in sections().items():
         generated.write(folder / f"{section}.txt", text)

@@ -40,9 +40,10 @@ torch.openreg.synchronize()
 @pytest.mark.parametrize(
     ("lines", "difference"),
     [
-        # normal_() is queued and fails at the next wait. t2, which is queued behind it, and the generator are compared.
+        # normal_() is queued. Its error, raised by the next wait, is compared with the CPU's error of the same line.
         (["t1 = make((3,), torch.int8, 1)", "t1.normal_()", "t2 = t1 + 1"], ""),
-        # Only the device gets as far as naming t2. Its last line fails at a later operator than the CPU's.
+        # On the CPU, line 2 raises before it names t2. On the device, line 2 names t2, and the last line raises at a
+        # later operator than on the CPU.
         (["t1 = make((3,), torch.float32, 1)", "t2 = t1 & t1", "F.cross_entropy(t1 > 0, (t1 > 0).softmax(-1))"], ""),
         # An error that only the CPU raises, and one that only the device raises.
         (["if DEVICE == 'cpu': raise ValueError('no')"], "the device raises None, the CPU ValueError: no\n"),

@@ -21,7 +21,7 @@ enum class Reading {
   Attends,    // as Uses, but with is_causal or a mask it reads only a part of the keys and values
   Overwrites, // as Uses, but does not read the argument that it changes
   Scales,     // as Uses, but does not read its first operand if beta=0
-  Starts,     // as Uses, but has buffers that it only writes if is_first_step
+  Starts,     // as Uses, but if is_first_step, it writes its momentum buffers without reading them
   Sends,      // copies the bytes to other processes, whose shadow state is not known here
 };
 
@@ -177,8 +177,9 @@ Report make_report(const Block& block, const Access& access, size_t bytes) {
   return report;
 }
 
-// Adds the elements of `to` whose elements of `from` have bytes of `unwritten`. `from` is broadcast, as copy_() does
-// it. Adds nothing if the shapes are not known, or if the answer would take long.
+// Adds to `result` each element of `to` that is a copy of an element of `from` with bytes in `unwritten`. `from` is
+// broadcast to the shape of `to`, as in copy_(). Adds nothing if the shapes are not known or do
+// not match, or if the answer would take long.
 void map_elements(const Bytes& unwritten, const Access& from, const Access& to, Bytes& result) {
   const size_t dims = to.shape.size();
   if (from.shape.size() > dims) {

@@ -41,7 +41,7 @@ def ranks() -> Callable[..., dict[int, tuple[Any, str | None]]]:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
-        answers = [context.Queue() for _ in range(size)]  # one for each rank, which may break it if it dies
+        answers = [context.Queue() for _ in range(size)]  # one for each rank: a rank that dies may break its queue
         processes = [
             context.Process(target=_run, args=(rank, size, port, function, arguments, answers[rank]))
             for rank in range(size)

@@ -14,7 +14,7 @@ namespace at::openreg {
 
 // Memory that a result got at the launch.
 struct Reserved {
-  c10::intrusive_ptr<c10::StorageImpl> memory; // a CPU twin; null: the kernel returns no tensor here
+  c10::intrusive_ptr<c10::StorageImpl> memory; // a CPU twin; null: the call returns no tensor here
   c10::impl::SizesAndStrides shape;
   caffe2::TypeMeta dtype;
 };
