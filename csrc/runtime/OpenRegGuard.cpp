@@ -104,16 +104,6 @@ bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
   return false;
 }
 
-namespace {
-thread_local orEvent_t handle_to_set = nullptr; // set during the call of record() in set_handle()
-} // namespace
-
-void set_handle(c10::Event& event, orEvent_t handle, DeviceIndex device) {
-  TORCH_INTERNAL_ASSERT(!event.eventId(), "The event has a handle.");
-  handle_to_set = handle;
-  event.record(default_stream(device));
-}
-
 // LITERALINCLUDE START: GUARD EVENT
 void OpenRegGuardImpl::record(
     void** event, const Stream& stream, const DeviceIndex device, const EventFlag flag) const {
@@ -125,10 +115,6 @@ void OpenRegGuardImpl::record(
       static_cast<int>(stream.device_index()),
       ".");
   auto handle = static_cast<orEvent_t>(*event);
-  if (handle_to_set) {
-    *event = std::exchange(handle_to_set, nullptr);
-    return;
-  }
   const orStream_t native_stream = stream_handle(stream);
   if (!handle) { // PyTorch passes a null event at the first record, and the backend makes the event
     // As in CUDAGuardImpl.h: only events of BACKEND_DEFAULT record times, and not those of PYTORCH_DEFAULT.
