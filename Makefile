@@ -1,7 +1,7 @@
 # make demo, make test, make bench: each makes the environment if it is missing, builds what changed, and runs.
 #
 #   TORCH=2.15.0           the PyTorch to build for; each version has an environment and a build folder of its own
-#   VENV=path              an environment to use instead; its torch is kept if it has that version
+#   VENV=path              an environment to use instead; if it has torch in the version TORCH, that torch is kept
 #   PYTHON=python3.13      the Python for an environment that has to be made
 #   ARGS="..."             arguments for the program that runs: make test ARGS="-k autoload"
 PYTHON ?= python3
@@ -9,7 +9,7 @@ TORCH ?= 2.13.0
 VENV ?= .venv-$(TORCH)
 BIN := $(VENV)/bin
 
-# All builds by pip share one build folder, so that a changed file compiles only this file.
+# All builds by pip for one environment share a build folder, so that only changed files are compiled.
 export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_party torch_openreg/csrc -type f -not -name '*.pyc')
@@ -83,7 +83,8 @@ stress: $(VENV)/.torch
 	done
 
 # LEFT OUT OF A NEW BACKEND START: the book
-# Writes the pages about the minimal set of operators and about stubs, from programs that try both.
+# minimal and stubs: each runs a program and writes its results as a page of the book. The pages are about the minimal
+# set of operators and about stubs.
 minimal: install
 	$(BIN)/python -m tests.minimal
 
@@ -94,7 +95,7 @@ stubs: install
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -d build/docs/.doctrees docs build/docs
 
-# Shows every page of the book in a headless Chromium, at two widths and in two colour schemes: build/look.
+# Shows every page of the book in a headless Chromium, at two widths and in two colour schemes. Screenshots: build/look.
 look: docs
 	$(BIN)/python -m pip install --no-build-isolation -e ".[look]"
 	$(BIN)/python docs/look.py
@@ -103,7 +104,7 @@ look: docs
 wheels:
 	$(PYTHON) release/wheels.py $(ARGS)
 
-# Installs each wheel as a user does, where there is no compiler.
+# Installs each wheel as a user does, in a new environment without a compiler.
 try-wheels:
 	$(PYTHON) release/try_wheels.py $(ARGS)
 
@@ -129,7 +130,8 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	touch $@
 
 # LEFT OUT OF A NEW BACKEND START: itself, the book, and other people's programs
-# Makes, builds and tests backends of another name in separate environments. first-day times the first day of a vendor.
+# Makes, builds and tests backends of another name in separate environments. first-day measures
+# how long the steps of a vendor's first day take.
 new-backend: install
 	$(BIN)/python -m tests.build_new_backend $(ARGS)
 

@@ -98,9 +98,9 @@ class Benchmark:
         return rows
 
     def imports(self, threads: int) -> list[Row]:
-        """How much longer `import torch` takes with the package, here and with many more installed distributions.
+        """How much longer `import torch` takes with the package: as installed, and with 100 more distributions.
 
-        `import torch` looks at each installed distribution.
+        The number of distributions matters, because `import torch` looks for backends in each of them.
         """
         more = 100
         with tempfile.TemporaryDirectory() as folder:
@@ -201,7 +201,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_arguments()
-    # If the output is no terminal (a log, a file), no line is broken.
+    # If the output is no terminal (a log, a file), rich assumes 80 columns and would break the lines of the tables.
     console = Console() if sys.stdout.isatty() else Console(width=120)
     facts = machine()
     console.rule(f"{args.device} against the CPU device")

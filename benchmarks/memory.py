@@ -44,7 +44,11 @@ def measure_copies(device: str, effort: Effort) -> Iterator[Row]:
 
 
 def measure_allocation(device: str, effort: Effort) -> Iterator[Row]:
-    """Allocating and freeing, against the CPU's time for 1 KB. Then filling 64 MB of used memory, and of new memory."""
+    """Allocating and freeing, against the CPU's time for 1 KB. Then allocating and filling 64 MB, in two rows.
+
+    The first of the two rows uses memory from the device allocator's cache. For the second, the cache is emptied, so
+    the system must provide new pages.
+    """
 
     def side(size: int, place: str, statement: str = "empty(size, dtype=kind, device=device)") -> Side:
         names = {"empty": torch.empty, "size": size, "kind": torch.uint8, "device": torch.device(place)}

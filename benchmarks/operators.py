@@ -15,7 +15,7 @@ from benchmarks.timing import Effort, Side, alternate
 
 
 class Operator(NamedTuple):
-    """A statement over the names of `operands`. `grows`: whether its work grows with the number of elements."""
+    """A statement that uses the names of `operands()`. `grows`: whether its work grows with the number of elements."""
 
     name: str
     statement: str

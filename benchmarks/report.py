@@ -19,10 +19,10 @@ class Row:
     Attributes:
         name: the name of the measurement.
         value: the device's time divided by the reference's time, or a value in `unit`.
-        case: the circumstances. A table shows the cases of one name side by side.
+        case: the circumstances, such as the number of elements. A table shows the cases of one name side by side.
         limit: the largest value that meets the target; None if there is no target.
         unit: the unit of `value` and `limit`; "" for a ratio.
-        device, reference: the times of a ratio, in seconds.
+        device, reference: the times from which `value` was computed, in seconds; None if there are none.
     """
 
     name: str

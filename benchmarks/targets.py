@@ -8,7 +8,7 @@ OPERATOR_MEDIAN = {"16": {"elementwise": 0.92, "all": 1.0}, "1M": {"all": 1.02}}
 OPERATOR_WORST = {"16": 1.2, "1M": 1.25}
 OPTIMIZER = 1.0
 ITEM = 2.0
-# At least 0.95 of memcpy's bandwidth. A copy of 4 KB is mostly the call of an operator.
+# At least 0.95 of memcpy's bandwidth. A copy of 4 KB is mostly the call of an operator, so it has an operator's target.
 COPY = {"4 KB": OPERATOR_WORST["16"], "1 MB": 1 / 0.95, "256 MB": 1 / 0.95}
 # Allocating and freeing at any size, against the CPU's time for 1 KB.
 ALLOCATION = 1.0

@@ -50,7 +50,10 @@ def synchronizer(device: str) -> Callable[[], object]:
 
 
 def alternate(sides: Sequence[Side], effort: Effort) -> tuple[float, float]:
-    """The median seconds of one execution on the device and on the reference, which take turns with the same number."""
+    """The median seconds of one execution on the device and on the reference.
+
+    The two sides take turns. In each turn both execute their statement equally often.
+    """
     device, reference = sides
     device.seconds(1)
     number, took = 1, reference.seconds(1)

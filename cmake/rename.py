@@ -1,7 +1,7 @@
 """Copies C++ sources under other names, as PyTorch's hipify makes the sources of ROCm from those of CUDA.
 
-A table says what is renamed, and which names it must cover. If a file has a name that the table must cover and does not
-hold, the name is reported with its file and line, and nothing is written.
+A table says what is renamed, and which names it must cover. If a file has a name that the table must cover but does not
+contain, the name is reported with its file and line, and nothing is written.
 """
 
 from __future__ import annotations

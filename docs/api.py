@@ -49,7 +49,8 @@ def sections() -> dict[str, str]:
     for submodule in QUALIFIED:
         module = importlib.import_module(f"{HOME}.{submodule}")
         own = [name for name in module.__all__ if getattr(getattr(module, name), "__module__", "") == module.__name__]
-        above = package._SUBMODULES[submodule]  # also reached from torch.openreg, as torch.cuda's are
+        # Functions that torch.openreg itself has too, as torch.cuda has those of its submodules.
+        above = package._SUBMODULES[submodule]
         names = {
             name: f"torch.openreg.{name}" if name in above else f"torch.openreg.{submodule}.{name}" for name in own
         }

@@ -45,7 +45,7 @@ html_js_files = ["book.js"]
 html_copy_source = False
 html_show_sphinx = False
 
-# Made in the folder of the sources, because `raw` and `include` read files there.
+# These files are written into docs, because the directives `raw` and `include` read files of the sources.
 pictures.draw_all(ROOT / "docs" / "_pictures")
 api.write_all(ROOT / "docs" / "_reference")
 tutorials.write_all(ROOT / "docs" / "_tutorials")

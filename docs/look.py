@@ -32,7 +32,7 @@ TOO_WIDE = """() => {
     .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e.parentElement) && !scrolls(e))
     .map(e => e.tagName.toLowerCase() + "." + e.className + ": " + e.textContent.trim().slice(0, 60)).slice(0, 3);
 }"""
-# Words of a picture that begin in a box and end outside of the box.
+# Texts of a picture whose centre is in a box, and that reach beyond the box on the left or on the right.
 OUTSIDE_THEIR_BOX = """() => [...document.querySelectorAll("figure.picture svg")].flatMap(svg => {
   const boxes = [...svg.querySelectorAll("rect")].map(e => e.getBoundingClientRect());
   return [...svg.querySelectorAll("text")].filter(word => {
@@ -65,7 +65,7 @@ WRAPPED_CODE = """() => [...document.querySelectorAll("pre")].filter(e => e.offs
   const lines = e.textContent.replace(/\\n$/, "").split("\\n").length;
   return range.getBoundingClientRect().height > (lines + 0.5) * parseFloat(style.lineHeight);
 }).map(e => e.textContent.trim().slice(0, 60)).slice(0, 3)"""
-# Elements that are wider than their box, and that cannot be scrolled or do not show that they can.
+# Elements whose contents are wider than the element, if the element cannot be scrolled or does not show that it can.
 CUT = """() => [...document.querySelectorAll("article *, .scrolls, pre")].filter(e => {
   const style = getComputedStyle(e);
   return e.clientWidth && e.scrollWidth > e.clientWidth + 1 && style.overflowX !== "visible" && e.clientWidth > 20

@@ -13,7 +13,8 @@ from torch import Tensor
 
 
 # LITERALINCLUDE START: PYTHON CUSTOM OPERATOR
-# The schema comes from the annotations. The kernel is for the device; another device type raises PyTorch's sentence.
+# The schema comes from the annotations. The kernel is for the device. For a tensor of another device type, PyTorch
+# raises NotImplementedError.
 @torch.library.custom_op("openreg_example::soft_clip", mutates_args=(), device_types="openreg")
 def soft_clip(x: Tensor, limit: float) -> Tensor:
     """A small `x` stays nearly the same. The result is never further from 0 than `limit`."""

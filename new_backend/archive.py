@@ -14,7 +14,8 @@ sys.path.insert(0, str(ROOT))
 
 from new_backend import parts  # noqa: E402
 
-# Files that a new backend does not contain: the programs that make it, and the examples that are backends themselves.
+# Files that the zip file needs but a full new backend does not contain: the programs that make backends, and the
+# examples from which `new --minimal` and `new --python` make a backend.
 MAKERS = ("cmake/rename.py", "new_backend", "examples/minimal_backend", "examples/python_backend")
 
 

@@ -1,9 +1,9 @@
 """The files of a new backend, and what differs in them from the files of this project.
 
 Whole files and folders are listed here. In a file, lines between ``LEFT OUT OF A NEW BACKEND START: why`` and
-``LEFT OUT OF A NEW BACKEND END`` (comments of the file's language) are left out. EDITS has the texts that differ. The
-book's ``LITERALINCLUDE`` marks go, because there is no book. A change of the sources that makes a row of EDITS false is
-found by tests/test_new_backend.py.
+``LEFT OUT OF A NEW BACKEND END`` (comments of the file's language) are left out. EDITS has the texts that differ.
+Lines with the book's ``LITERALINCLUDE`` marks are removed, because a new backend has no book. If a changed source no
+longer has a text of EDITS, tests/test_new_backend.py fails.
 """
 
 # ruff: noqa: E101, E501 (EDITS quotes lines of other files as they stand there)
@@ -34,8 +34,8 @@ FILES = (
     "torch_openreg",
     "torch_openreg_autoload.py",
 )
-# Those that only this project has: the face cuda, the book, the fuzzer, benchmarks, other people's programs, and the
-# ways to choose simulated devices for programs that are tested without hardware.
+# The parts of FILES that only this project has: the device type cuda, the book, the fuzzer, benchmarks, other people's
+# programs, and the ways to choose simulated devices for programs that are tested without hardware.
 LEFT_OUT = (
     "cmake/rename.py",
     "tests/build_new_backend.py",
@@ -80,7 +80,7 @@ LEFT_OUT = (
     "torch_openreg/_cuda",
     "torch_openreg/_testing",
 )
-# Files that are not renamed, because the licence belongs to its author.
+# Files in which no name is replaced: the licence names the author of this project.
 VERBATIM = ("LICENSE",)
 
 DEVICE_TYPE = '''asked_face = os.environ.get("TORCH_OPENREG_AS", "")

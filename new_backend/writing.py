@@ -63,7 +63,7 @@ def _edited(file: str, text: str) -> str:
         if old not in text:
             raise DefectiveSource(f"{file} has no longer what new_backend/parts.py changes: {old!r}")
         text = text.replace(old, new, 1)
-    # If lines are left out, the empty lines before and after them meet.
+    # Where lines were left out, the empty lines before and after them would be one too many.
     return re.sub(r"\n{4,}", "\n\n\n", text) if file.endswith((".py", ".pyi")) else re.sub(r"\n{3,}", "\n\n", text)
 
 
@@ -115,7 +115,7 @@ def upstream_version() -> str:
 
 
 def _check_done(written: dict[str, str]) -> None:
-    """Checks that none of this project's names and marks is left: names that the table of names does not find."""
+    """Raises DefectiveSource if a file still has a name or a mark of this project, which the table of names missed."""
     hidden = "openreg", r"\boccl", "literalinclude", "left out of a new backend"
     left = re.compile(rf"(?i:{'|'.join(hidden)})|\{{\{{(?=(?:name|version|command)\}}\}})|\bor(?:[A-Z]\w|\[A-Z\])")
     for file, text in written.items():

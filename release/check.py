@@ -26,7 +26,7 @@ LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)[^)]*\)")
 
 
 def disagreements(root: Path = ROOT, tag: str | None = None) -> list[str]:
-    """Sentences about files of a checkout that disagree about one release. ``tag``: the tag of the release."""
+    """A sentence for each place where files of a checkout contradict each other. ``tag``: the tag of the release."""
     project = tomllib.loads((root / "pyproject.toml").read_text())
     version, supported = project["project"]["version"], project["tool"]["torch_openreg"]["torch"]
     found = []
@@ -80,7 +80,7 @@ def broken_links(root: Path = ROOT) -> list[str]:
 
 
 class Check:
-    """The checks are the methods without an underscore, in this order. SystemExit says what is wrong."""
+    """The checks are the methods without an underscore, in this order. A check that fails raises SystemExit."""
 
     def __init__(self, tag: str | None) -> None:
         self._tag = tag

@@ -1,8 +1,8 @@
-# Portable wheels, as PyTorch's own: AlmaLinux 8 has glibc 2.28, and its compiler takes from libstdc++.so only the symbols
-# that were there in GCC 8; newer ones are linked statically. The wheels run where PyTorch's do.
+# Builds wheels that run wherever PyTorch's own wheels run. AlmaLinux 8 has glibc 2.28. Its compiler takes from
+# libstdc++.so only the symbols that GCC 8 had, and links newer symbols statically.
 #
 #   docker build --file release/manylinux.Dockerfile --output dist .
-#   docker build --file release/manylinux.Dockerfile --build-arg PLATFORM=aarch64 --output dist .     # on such a machine
+#   docker build --file release/manylinux.Dockerfile --build-arg PLATFORM=aarch64 --output dist .   # on an ARM machine
 ARG PLATFORM=x86_64
 FROM quay.io/pypa/manylinux_2_28_${PLATFORM} AS build
 # The time that the files carry: git log -1 --format=%ct

@@ -3,9 +3,9 @@
     make try-wheels                                    # all wheels of dist, with each PyTorch that they support
     python release/try_wheels.py dist/*cp311*.whl --torch 2.13 --index https://download.pytorch.org/whl/cpu
 
-The steps for each wheel and each PyTorch are: `pip install`, the first lines of README.md, both faces, `torch-openreg
-doctor`, the demo, and tests, for which only the folder tests/ is copied. Prints a table in Markdown. The exit status is
-1 if a step failed.
+The steps for each wheel and each PyTorch are: `pip install`, the first lines of README.md, both faces (the device types
+openreg and cuda), `torch-openreg doctor`, the demo, and tests, for which only the folder tests/ is copied. Prints a
+table in Markdown. The exit status is 1 if a step failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wheels import ROOT, SUPPORTED, interpreters, numbers, platform_tag
 TESTS = ("copy", "device_module", "dlpack", "generator", "memory_limits", "serialization", "storage", "streams_events")
 FIRST = "import torch; print(torch.ones(2, device='openreg'))"
 ONES = "tensor([1., 1.], device='openreg:0')\n"
-# The face cuda: a device in a CPU build of PyTorch, and one sentence in a build with CUDA.
+# The face cuda must give a device in a CPU build of PyTorch. In a build with CUDA it must refuse with one sentence.
 FACE = "import torch; print(torch.ones(2, device='cuda') if torch.version.cuda is None else 'torch has CUDA')"
 FACE_ONES = "tensor([1., 1.], device='cuda:0')\n"
 FACE_REFUSED = "where the name cuda belongs to real GPUs. Install a CPU build with `pip install torch=="

@@ -1,7 +1,7 @@
 """Builds the wheels of a release: one for each Python, with a build for each supported minor version of PyTorch inside.
 
     make wheels                                        # a wheel for each Python of this machine
-    python release/wheels.py --python python3.12 --torch 2.14
+    python release/wheels.py --python 3.12 --torch 2.14
 
 The table tool.torch_openreg in pyproject.toml has the versions. PyTorch is not installed: for each minor version one
 wheel is unpacked, because only its headers and three libraries are needed. The wheel of one Python serves for all: the

@@ -1,7 +1,8 @@
 """Builds and tests what ``python -m torch_openreg new`` writes: ``python -m tests.build_new_backend``.
 
-Everything happens below build/new, in environments of its own, and takes minutes, so it is no part of the test suite
-(tests/test_new_backend.py is). With --first-day it measures how long the first day of a vendor takes.
+Everything happens below build/new, in environments of its own, and takes minutes. So the test suite runs only
+tests/test_new_backend.py, and not this module. With --first-day the module measures how long the first day of a
+vendor takes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "new"
-FIRST_DAY_MINUTES = 15  # on two processors
-# All of a new backend's tests take half an hour; on the first day these are run, and the conformance kit.
+FIRST_DAY_MINUTES = 15  # the limit, on a machine with two processors
+# All tests of a new backend take half an hour. The first day runs only these, and the conformance kit.
 FIRST_DAY_TESTS = ("amp", "autograd", "copy", "device_module", "memory", "serialization", "storage", "views")
 
-# An operator of the vendor's own, in the place of a borrowed one: hypot() is the CPU's until this kernel is registered.
+# An operator of the vendor's own. Until this kernel is registered, hypot() on the device runs the CPU's kernel.
 OPERATOR = """#include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 #include <{name}_launch.h>
@@ -72,7 +73,8 @@ assert torch.hypot(x.to("{name}"), y.to("{name}")).tolist() == [5.0, 13.0]
 from torch_{name}._cli import ops
 assert ops.route_of("aten::hypot")[0] == "native"
 """
-# Run with both packages in one environment: `import torch` works, and the device belongs to one of `owners`.
+# A program for an environment with this package and the new one. `import torch` must work, and PrivateUse1 must belong
+# to one of `owners`.
 BESIDE = """
 import torch
 owner = torch._C._get_privateuse1_backend_name()
@@ -88,7 +90,7 @@ def processor_seconds() -> float:
 
 
 class Steps:
-    """Runs commands, says how long each took and how long it computed, and stops at the first that fails."""
+    """Runs commands, measures the time and the processor time of each, and stops at the first that fails."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, float, float]] = []
@@ -134,7 +136,7 @@ def whole(steps: Steps, name: str, arguments: str) -> Path:
 
 
 def beside(steps: Steps, name: str, python: Path) -> None:
-    """Installs this package beside the new one. One of the two has PrivateUse1, and either can be left out."""
+    """Installs this package beside the new one. One gets PrivateUse1; if its autoload is off, the other one gets it."""
     steps.run(
         "this package beside it",
         python,

@@ -19,12 +19,12 @@ OURS = DEVICE == "openreg" or hasattr(torch._C, "_openreg")
 DEVICE_0 = f"{DEVICE}:0"
 DEVICE_1 = f"{DEVICE}:1"
 
-# The device's name in error messages: NAME is the name of a product, KIND that of a kind of device or tensor.
+# The device's name in error messages: NAME as in "OpenReg out of memory", KIND as in "addcmul on openreg tensors".
 NAME = {"openreg": "OpenReg", "cuda": "CUDA"}.get(DEVICE, DEVICE)
 KIND = "CUDA" if DEVICE == "cuda" else DEVICE
 MODULE_NAME = "torch.openreg" if DEVICE == "openreg" else "torch_openreg.openreg"
 
-# The first line of programs that run in a process of their own: the same names as in a test.
+# The first line of a program that runs in a process of its own. It defines the names that tests import.
 PRELUDE = (
     "import torch; from torch_openreg import openreg; "
     f"DEVICE, DEVICE_0, DEVICE_1 = {DEVICE!r}, {DEVICE_0!r}, {DEVICE_1!r}\n"
@@ -32,8 +32,8 @@ PRELUDE = (
 
 
 def out_of_range(index: int, count: int) -> str:
-    """The sentence about the index of a device that is not there, as a pattern."""
-    # CUDA's begins with the text of cudaErrorInvalidDevice (c10/cuda/CUDAMiscFunctions.cpp).
+    """A pattern for the error message about ``index``, which none of ``count`` devices has."""
+    # CUDA's message begins with the text of cudaErrorInvalidDevice (c10/cuda/CUDAMiscFunctions.cpp).
     about = {
         "openreg": r"The device index is out of range\. ",
         "cuda": r"CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs\?\n",
@@ -85,7 +85,7 @@ def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_nested and tensor.layout is torch.strided:
         tensor = tensor.contiguous()  # PyTorch copies only contiguous nested tensors
     tensor = tensor.detach()
-    if tensor.dtype is torch.complex32 and tensor.is_conj() and tensor.is_neg():  # no kernel copies that
+    if tensor.dtype is torch.complex32 and tensor.is_conj() and tensor.is_neg():  # no kernel copies such a tensor
         return -torch._neg_view(tensor).cpu().resolve_conj().to(torch.complex64)
     return tensor.cpu().resolve_conj().resolve_neg()
 
@@ -114,7 +114,7 @@ _WIDER = {torch.complex32: torch.complex64} | {
 
 
 def comparable(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Strided tensors on the CPU, of dtypes that have a comparison, that hold what `tensor` holds."""
+    """Strided tensors on the CPU that hold what `tensor` holds, in dtypes that PyTorch can compare."""
     return [t.to(_WIDER.get(t.dtype, t.dtype)) for t in _dense(_to_cpu(tensor))]
 
 
@@ -151,7 +151,7 @@ def metadata_difference(
     for name, get in (
         ("dtype", lambda t: t.dtype),
         ("layout", lambda t: t.layout),
-        # The components of a nested tensor tell its sizes.
+        # The sizes of a nested tensor are compared later, with its values: _dense() returns them.
         ("shape", lambda t: t.dim() if t.is_nested else tuple(t.shape)),
         ("requires_grad", lambda t: t.requires_grad),
         ("is_conj", lambda t: t.is_conj()),
@@ -170,9 +170,10 @@ def metadata_difference(
 
 
 def assert_same(actual: Any, expected: Any, *, device: str = DEVICE) -> None:
-    """Asserts that a result on ``device`` is the CPU's, bit for bit: values, NaN, dtype, shape, strides, and place.
+    """Asserts that a result is on ``device`` and has the CPU's dtype, layout, shape, strides and values.
 
-    Takes tensors and nested containers of tensors and plain values. Synchronises, since it copies to the CPU.
+    Values are compared bit for bit, but any NaN equals any other. Takes tensors and nested containers of tensors and
+    plain values. Synchronises, since it copies to the CPU.
     """
     actual_leaves, actual_spec = tree_flatten(actual)
     expected_leaves, expected_spec = tree_flatten(expected)

@@ -38,7 +38,7 @@ WITHIN_ROUNDING = {
     "lie in another order in memory, so that a bias' gradient is summed in another order",
     "lstm": "for CPU tensors an LSTM is one operator of oneDNN (mkldnn_rnn_layer)",
 }
-"""The programs among them whose results need not be equal bit for bit, with the reason."""
+"""The programs among these first ones whose results need not be equal bit for bit, with the reason."""
 
 
 def program(make: Program) -> Program:
@@ -47,7 +47,7 @@ def program(make: Program) -> Program:
 
 
 def tensor(device: str, *size: int, grad: bool = True, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Drawn on the CPU, so that every device has the same numbers."""
+    """A random tensor, drawn on the CPU so that every device gets the same numbers."""
     return torch.randn(*size).to(dtype).to(device).requires_grad_(grad and dtype.is_floating_point)
 
 
@@ -210,7 +210,7 @@ def attention_by_hand(device: str) -> Any:
 @program
 def optimizer_step(device: str) -> Any:
     weight = tensor(device, 6, 8)
-    optimizer = torch.optim.AdamW([weight], lr=0.1, foreach=True)  # the default on a device
+    optimizer = torch.optim.AdamW([weight], lr=0.1, foreach=True)  # the default on an accelerator, not on the CPU
 
     def step(gradient: torch.Tensor) -> torch.Tensor:
         weight.grad = gradient * 2
@@ -525,7 +525,7 @@ def per_sample_gradients(device: str) -> Any:
     return torch.func.vmap(loss, (None, 0)), (tensor(device, 3, 8, grad=False), tensor(device, 5, 8, grad=False))
 
 
-# ---- devices, streams; eager execution on the CPU has one of each
+# ---- devices, streams (for the CPU, these programs use one device and no streams)
 
 
 @program
@@ -553,7 +553,7 @@ def streams_and_events(device: str) -> Any:
             ready.wait()
             y = (x * 2).sin()
         z = x.cos()
-        current.wait_stream(side)  # an event's wait() does not order what reads y
+        current.wait_stream(side)  # after an event's wait() instead, PyTorch 2.13 may read y too early
         return y + z
 
     return compute, (tensor(device, 200, 300, grad=False),)
@@ -563,7 +563,7 @@ def streams_and_events(device: str) -> Any:
 
 
 def weighted_mean(t: torch.Tensor) -> torch.Tensor:
-    """A scalar whose gradients are of the order of 1, because near zero the tolerances of float32 are absolute."""
+    """A scalar with gradients of the order of 1. In tiny gradients an absolute tolerance would hide errors."""
     weights = torch.arange(1.0, t.numel() + 1, device=t.device).view(t.shape).cos()
     return t.float().mul(weights).sum() / t.numel() ** 0.5
 
@@ -625,7 +625,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     execution_mode(options.mode)
     failures = 0
-    with torch._inductor.config.patch(fallback_random=True):  # eager's random numbers, as on CUDA
+    with torch._inductor.config.patch(fallback_random=True):  # compiled code draws eager's random numbers, as on CUDA
         for dynamic in {"true": [True], "false": [False], "both": [False, True]}[options.dynamic]:
             for name in options.names or PROGRAMS:
                 compare = options.against_compiled_cpu and list(PROGRAMS).index(name) < BIT_FOR_BIT

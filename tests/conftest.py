@@ -45,7 +45,7 @@ def device_under_test() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # In the environment, which child processes inherit.
+    # Both options go into the environment, which child processes inherit.
     if mode := config.getoption("--execution"):
         os.environ["OPENREG_EXECUTION"] = mode
     if device := config.getoption("--device"):
@@ -82,10 +82,10 @@ class Environment:
         self.folder = folder
         self.python = folder / "bin" / "python"
         self.site_packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
-        # A folder named in a .pth file is searched after the environment's own, and its own .pth files are ignored: an
-        # editable install of this package stays out.
+        # A folder that a .pth file names is searched after the environment's own folder. The .pth files in that folder
+        # are ignored, so an editable install of this package stays out.
         outer = Path(sysconfig.get_path("purelib"))
-        further = outer / "outer.pth"  # the outer environment may be one of these itself
+        further = outer / "outer.pth"  # the outer environment may itself be an Environment
         (self.site_packages / "outer.pth").write_text(f"{outer}\n{further.read_text() if further.exists() else ''}")
 
     @property
@@ -136,7 +136,7 @@ def run(
 
 
 def run_tool(*command: str | Path, cwd: Path | None = None) -> str:
-    """Runs a tool of the build, and returns its output. Fails the test if it fails."""
+    """Runs a tool of the build, and returns its output. Fails the test if the tool fails."""
     result = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
@@ -153,7 +153,7 @@ def environment_without_switches() -> dict[str, str]:
 
 
 def at_once(*runs: Callable[[], T]) -> list[T]:
-    """Calls functions that wait for processes, two at a time: most of the time is `import torch`, on one core."""
+    """Calls functions that wait for processes, two at a time: `import torch` takes most of the time, on one core."""
     with ThreadPoolExecutor(2) as pool:
         return [future.result() for future in [pool.submit(function) for function in runs]]
 
@@ -194,12 +194,12 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
     return lambda code, **environment: run([sys.executable, "-c", code], tmp_path, environment)
 
 
-# ---- What the tests of libopenreg.so share. Importing openreg_c loads the library: a fixture does so when it runs.
+# ---- What the tests of libopenreg.so share. Importing openreg_c loads the library: fixtures do it when they run.
 
 
 @pytest.fixture
 def clean_device() -> Iterator[None]:
-    """The test starts on device 0 and leaves no memory and no work. The next test starts in orExecutionInline."""
+    """The test starts on device 0 and must free its memory. Then the device is synchronised and set to inline."""
     from openreg_c import INLINE, call, memory_info
     from openreg_work import kept
 
@@ -236,7 +236,7 @@ def queueing_mode(request: pytest.FixtureRequest, clean_device: None) -> str:
 
 @pytest.fixture
 def make_stream() -> Iterator[Callable[..., int]]:
-    """Makes streams: of a device, with a priority."""
+    """A function that makes a stream of a device, with a priority."""
     from openreg_c import call, get_pointer
 
     made: list[int] = []
@@ -270,7 +270,7 @@ def other(make_stream: Callable[..., int]) -> int:
 
 @pytest.fixture
 def make_event() -> Iterator[Callable[..., int]]:
-    """Makes events with timing, of a device."""
+    """A function that makes an event with timing, of a device."""
     from openreg_c import call, get_pointer
 
     made: list[int] = []

@@ -1,7 +1,7 @@
 """What each public name of torch.cuda, torch.backends.cuda and torch.backends.cudnn does on the face "cuda".
 
-A name has a row in WORKS, with an expression that is true where the name has CUDA's meaning, or in REFUSES, with a call
-and what it raises. A submodule's name that is the same object as torch.cuda's needs no row of its own.
+A name has a row in WORKS, with an expression that is true if the name has CUDA's meaning, or in REFUSES, with a call
+and the error that the call raises. A submodule's name that is the same object as torch.cuda's needs no row of its own.
 
     python tests/cuda_face_rows.py        # all rows, on this face, as JSON
 """
@@ -53,7 +53,7 @@ def sparse_tensor(kind: Callable[..., torch.Tensor], dtype: torch.dtype) -> bool
 def measured() -> float:
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     start.record()
-    cuda._sleep(14_100_000)  # 10 ms of 1.41 GHz
+    cuda._sleep(14_100_000)  # 10 ms at 1.41 GHz
     end.record()
     end.synchronize()
     return start.elapsed_time(end)
@@ -258,7 +258,7 @@ WORKS: dict[str, str] = {
     "profiler.start": "cuda.profiler.start() is None",
     "profiler.stop": "cuda.profiler.stop() is None",
     "profiler.profile": "cuda.profiler.profile().__enter__() is None",
-    # ---- off by default; a call that leaves it off is accepted
+    # ---- TunableOp is off by default; a call that leaves it off is accepted
     "tunable.is_enabled": "cuda.tunable.is_enabled() is False and cuda.tunable.enable(False) is None",
     "tunable.tuning_is_enabled": "cuda.tunable.tuning_is_enabled() is False",
     "tunable.record_untuned_is_enabled": "cuda.tunable.record_untuned_is_enabled() is False",
@@ -398,7 +398,7 @@ REFUSES: dict[str, tuple[str, str]] = {
         "NotImplementedError: torch.cuda.caching_allocator_enable(False) is not available: "
         "the simulated device has no allocator without a cache.",
     ),
-    # as in a build without them
+    # what PyTorch raises in a build without green contexts and without GPUDirect Storage (gds)
     "GreenContext": ("cuda.GreenContext.create(num_sms=8)", _NO_GREEN),
     "gds.gds_register_buffer": (
         "cuda.gds.gds_register_buffer(x().untyped_storage())",

@@ -1,4 +1,4 @@
-"""Which public names of ``torch.cuda`` the device has. ``python -m tests.cuda_surface`` writes docs/cuda-surface.md.
+"""The public names of ``torch.cuda``. ``python -m tests.cuda_surface`` writes docs/cuda-surface.md.
 
 A name is in ``torch.openreg`` too, or it has an entry in INSTEAD (what to call) or in ABSENT (why there is none).
 """
@@ -18,7 +18,7 @@ import torch
 
 PAGE = Path(__file__).parents[1] / "docs" / "cuda-surface.md"
 
-# Private by their names, and documented by PyTorch all the same.
+# These names begin with an underscore, but PyTorch documents them.
 DOCUMENTED = ("memory._dump_snapshot", "memory._record_memory_history", "memory._snapshot")
 
 # A name, or its last part if several modules have it ("*" stands for any text) -> what to call instead
@@ -94,7 +94,7 @@ def modules() -> list[str]:
 
 
 def names() -> list[str]:
-    """The public names of ``torch.cuda`` and of its public submodules, these with the submodule's name before them."""
+    """The public names of ``torch.cuda``, and those of its public submodules in the form "submodule.name"."""
     result = {*modules(), *DOCUMENTED, *torch.cuda.__all__}
     for module in modules():
         found = importlib.import_module(f"torch.cuda.{module}")
@@ -104,7 +104,7 @@ def names() -> list[str]:
 
 def public_names() -> list[str]:
     """``names()``, and those of ``torch.backends.cuda`` and ``torch.backends.cudnn``, which begin with "backends."."""
-    cudnn: Any = torch.backends.cudnn  # an object in the module's place, whose class has the settings
+    cudnn: Any = torch.backends.cudnn  # PyTorch replaced this module by an object; its class has the settings
     settings = [name for name in vars(type(cudnn)) if not name.startswith("_")]
     functions = [name for name in _own_names(cudnn.m) if name != type(cudnn).__name__]
     return [
@@ -154,7 +154,7 @@ def rows() -> list[Row]:
 
 
 def as_cuda(name: str) -> str:
-    """What a name does where the device is called cuda: "works" or "refuses"."""
+    """What a name does if the device is called cuda: "works" or "refuses"."""
     import cuda_face_rows
 
     return "works" if cuda_face_rows.row_of(name) in cuda_face_rows.WORKS else "refuses"

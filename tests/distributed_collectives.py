@@ -100,7 +100,7 @@ def all_reduce_operators() -> None:
 
 
 def average() -> None:
-    """As NCCL: floating types are multiplied by 1/n before the sum, so it cannot overflow. Integers are divided."""
+    """As in NCCL: floating types are divided before the sum, which then cannot overflow; integers after it."""
     for numel in (3, 5000, 100_000):
         for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.complex64):
             inputs = [torch.full((numel,), 61440.0 - 4096 * of, dtype=dtype) for of in range(size())]
@@ -260,7 +260,7 @@ def all_to_all_single() -> None:
 
 def uneven_all_to_all_single() -> None:
     for factor in (1, 2000):
-        # Rank `of` sends splits[of][to] rows to rank `to`, some none.
+        # Rank `of` sends splits[of][to] rows to rank `to`. Some of these numbers are 0.
         splits = [[(of * to) % 3 * factor for to in range(size())] for of in range(size())]
         inputs = [values(of, sum(splits[of])) for of in range(size())]
         arriving = [splits[of][rank()] for of in range(size())]
@@ -571,7 +571,7 @@ def completion_hook() -> None:
     group._register_on_completion_hook(infos.append)
     for _ in range(20):
         dist.all_reduce(torch.ones(5, device=device()), group=group)
-    group._wait_for_pending_works()  # also for the hook
+    group._wait_for_pending_works()  # waits for the calls of the hook, too
     assert [(info.op_type.name, info.seq) for info in infos] == [("ALLREDUCE", number + 1) for number in range(20)]
     assert infos[0].time_finished >= infos[0].time_started
     assert infos[0].active_duration.total_seconds() >= 0

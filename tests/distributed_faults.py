@@ -125,7 +125,7 @@ def work_has_the_exception() -> bool:
 
 
 def ddp_failure_is_heard() -> str:
-    """DDP keeps the future of a collective and not its work."""
+    """DDP keeps only the future of a collective, not its work. The failure must be raised all the same."""
     from torch.nn.parallel import DistributedDataParallel
 
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=2))
@@ -258,7 +258,7 @@ def failures_end_with_the_group(port: int, end: str) -> tuple[list[str], str]:
     assert first is not None
     heard = [error_of(first.wait)]
     del first, second
-    time.sleep(0.5)  # the second failure, too, has come to the stream
+    time.sleep(0.5)  # by now the second failure has reached the stream, too
     with tempfile.TemporaryFile("w+") as printed:
         stderr = os.dup(2)
         os.dup2(printed.fileno(), 2)
@@ -324,7 +324,7 @@ def fork() -> int:
 
 
 def detail() -> tuple[str, str]:
-    """A collective and a mismatched one, in processes with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+    """The result of a collective, and the error of a mismatched one, under TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     x = ones(2)
     dist.all_reduce(x)
     return str(x.tolist()), error_of(lambda: dist.all_reduce(ones(2 + rank())))

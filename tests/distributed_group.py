@@ -50,7 +50,7 @@ def _serve(rank: int, size: int, port: int, backend: str | None, environment: di
 
 
 class Group:
-    """`size` ranks, in a process group unless `backend` is "none". They count as ranks of `hosts` hosts."""
+    """`size` ranks, in a process group unless `backend` is "none". The ranks behave as if they ran on `hosts` hosts."""
 
     def __init__(
         self, size: int, backend: str | None = None, environment: dict[str, str] | None = None, hosts: int = 1

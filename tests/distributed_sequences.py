@@ -109,7 +109,7 @@ class Player:
             else:
                 work = dist.all_reduce(outputs[0], plan["reduction"], **options)
             if name == "reduce" and me != root:
-                kept, outputs = outputs, []  # gloo leaves partial sums there
+                kept, outputs = outputs, []  # on these ranks gloo leaves partial sums in the outputs
         elif name == "broadcast":
             outputs = [values(me, numel)]
             work = dist.broadcast(outputs[0], ranks[root], **options)
@@ -136,7 +136,7 @@ class Player:
             parts = [values(to, numel) for to in range(size)] if me == root else None
             work = dist.scatter(outputs[0], parts, ranks[root], **options)
         elif name in ("ring", "batch", "collect") and size == 1:
-            return []  # nobody sends to itself
+            return []  # a rank sends nothing to itself
         elif name in ("ring", "batch"):
             numel = plan["sent"]
             outputs = [zeros(numel) for _ in range(2)]
@@ -166,7 +166,7 @@ class Player:
                     found[dist.recv(tensor, group=group)] = tensor
             else:
                 self.pending.append((zeros(0), [dist.isend(values(me, numel), ranks[root], group)], None))
-            # Without this, a fast rank's message of the next collect could arrive before a slow rank's of this one.
+            # Without this all_reduce, a fast rank's next message could arrive before a slow rank's of this step.
             everybody = zeros(1)
             dist.all_reduce(everybody, group=group)
             everybody.cpu()  # the host waits, because the next collect may be on another stream

@@ -17,7 +17,7 @@ INCLUDE = Path(__file__).parent.parent / "third_party" / "openreg" / "include"
 
 
 def run_python(code: str, *python_options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code`, after `from openreg_c import *`, in a process whose only switches of the device are `variables`."""
+    """Runs `from openreg_c import *` and then `code` in a process. The device finds only `variables` set."""
     environment = environment_without_switches() | variables
     environment["OPENREG_LIBRARY"] = str(library_path())
     environment["PYTHONPATH"] = str(Path(__file__).parent)
@@ -76,7 +76,7 @@ def compile_program(compiler: str, folder: Path, source: str) -> Path:
 
 
 def run_program(program: Path, **variables: str) -> str:
-    """What the program printed on stdout and stderr; it must have succeeded. Its only switches are `variables`."""
+    """What the program printed on stdout and stderr; it must have succeeded. The device finds only `variables` set."""
     result = subprocess.run(
         [program],
         env=environment_without_switches() | variables,

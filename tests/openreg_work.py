@@ -43,7 +43,7 @@ def launch_host(stream: int | None, function: Callable[[], object]) -> None:
 
 
 class Gate:
-    """Work that keeps a stream busy from here to the end of the `with` block or to `open()`."""
+    """Work that keeps a stream busy from the making of the Gate to `open()`, or to the end of the `with` block."""
 
     def __init__(self, stream: int | None, launch_with: Callable[..., None] = launch_host) -> None:
         self._entered = threading.Event()
@@ -136,7 +136,7 @@ def name_of_thread(thread: int) -> str:
 
 
 class kernel:
-    """A kernel of the calling thread, as a context manager."""
+    """A context manager: its block is a kernel that the calling thread computes."""
 
     def __init__(self, stream: int | None, name: bytes = b"k") -> None:
         self.stream = stream

@@ -63,5 +63,5 @@ def tensor_arguments(operator: torch._ops.OpOverload) -> int:
 
 
 def positive(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    """Random numbers between 0.25 and 1, where every function that is tested with them has a value."""
+    """Random numbers between 0.25 and 1, in the domain of every function that is tested with them."""
     return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 0.75 + 0.25).to(dtype)

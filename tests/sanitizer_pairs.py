@@ -598,7 +598,7 @@ def a_library_writes_the_half_of_a_buffer_that_is_being_copied(fixed: bool) -> N
 
 
 def upload(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Copies as a library does, which knows nothing of the tensor that owns the memory."""
+    """Copies as a foreign library does: it gets addresses, and does not know the tensors that own the memory."""
     stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
     call("orMemcpyAsync", target.data_ptr(), source.data_ptr(), target.nbytes, HOST_TO_DEVICE, stream)
 
@@ -610,7 +610,7 @@ def a_staging_buffer_is_freed_while_a_library_copies_it(fixed: bool) -> None:
     if fixed:
         current().synchronize()
     del staging
-    pinned(64)  # may get the same memory
+    pinned(64)  # may get the memory of `staging`
     torch.accelerator.synchronize()
 
 
@@ -838,7 +838,7 @@ def the_index_or_the_mask_of_an_assignment_is_not_written(fixed: bool) -> None:
     new = torch.zeros if fixed else torch.empty
     x = ones(4, 4)
     x[new(4, dtype=torch.bool, device=DEVICE)] = 1.0
-    if fixed:  # otherwise the kernel might fail
+    if fixed:  # an unwritten index may be out of bounds, and the kernel would fail
         x[new(2, dtype=torch.int64, device=DEVICE)] = ones(2, 4)
 
 

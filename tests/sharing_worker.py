@@ -67,7 +67,7 @@ def release_storage(description: tuple[Any, ...]) -> None:
 
 
 def send_and_drop(size: int) -> int:
-    """Bytes that are still allocated after a tensor of this many bytes was sent to nobody."""
+    """Bytes that are still allocated after a tensor of `size` bytes was pickled for another process but not sent."""
     before = torch.accelerator.memory_allocated()
     ForkingPickler.dumps(torch.ones(size, dtype=torch.uint8, device="openreg"))
     torch.openreg.ipc_collect()

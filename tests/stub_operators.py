@@ -66,7 +66,7 @@ def stubs() -> list[Stub]:
 
 
 def slots(name: str) -> Any:
-    """The table of a stub in libtorch_cpu.so, or None where it is declared only."""
+    """The table of a stub in libtorch_cpu.so, or None if the library does not define the stub."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     try:
         return (ctypes.c_void_p * 7).in_dll(library, f"_ZN2at6native{len(name)}{name}E")

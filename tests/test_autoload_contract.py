@@ -162,7 +162,7 @@ def test_an_editable_install_is_loaded_without_a_build(tmp_path: Path) -> None:
     hook = importlib.util.find_spec("_editable_skbc_torch_openreg")
     if hook is None or hook.origin is None:
         pytest.skip("torch_openreg is not an editable install here: `make test` makes one")
-    # If the sources are newer than the build, building at import would fail: PATH has no compiler.
+    # PATH has no compiler. So an import that builds, because the sources are newer than the build, would fail.
     result = run(
         [sys.executable, "-c", f"import torch; {USE}"], tmp_path, {"PATH": "", "SKBUILD_EDITABLE_VERBOSE": "1"}
     )
@@ -450,7 +450,7 @@ def test_after_a_failure_programs_for_the_cpu_run_as_if_nothing_was_installed(en
 
 def test_after_a_failure_the_name_is_not_taken_from_another_accelerator(environment: Environment) -> None:
     (environment.package / "lib" / "libopenreg.so").unlink()
-    # A PyTorch with CUDA answers so, with or without a GPU.
+    # In a PyTorch built with CUDA, _get_accelerator() answers like this, with or without a GPU.
     code = """
 import io, torch
 torch._C._get_accelerator = lambda: torch.device("cuda")
@@ -552,7 +552,7 @@ def with_owner(environment: Environment, owner_library: Path) -> Environment:
 def test_of_two_installed_owners_the_other_one_has_the_device(
     with_owner: Environment, tmp_path: Path, first: str
 ) -> None:
-    # The folder that is searched first is loaded first.
+    # PYTHONPATH is searched first, so the package that moves there is loaded first.
     for path in with_owner.site_packages.glob(f"*{first}*"):
         path.rename(tmp_path / path.name)
     order = "from importlib.metadata import entry_points; print([p.name for p in entry_points(group='torch.backends')])"
@@ -619,7 +619,7 @@ def test_the_installed_distributions_are_looked_through_once(
 ) -> None:
     """Only PyTorch looks: it reads the metadata of every distribution, which takes milliseconds."""
     plugins.install(environment, "torch_fine")
-    # The folder that is searched first is loaded first.
+    # PYTHONPATH is searched first, so the package that moves there is loaded first.
     for path in environment.site_packages.glob(f"{first}*"):
         path.rename(tmp_path / path.name)
     code = """
@@ -646,7 +646,7 @@ def test_a_taken_attribute_is_not_replaced(shared_environment: Environment) -> N
 
 
 def test_a_build_does_not_load_an_older_build(environment: Environment) -> None:
-    """Runs all Python code of a build. That works even if the installed package aborts, so it may not import torch."""
+    """Runs all Python code of a build. It must not import torch, because that would load the installed package."""
     (environment.package / "__init__.py").write_text("raise SystemExit('the older build was loaded')\n")
     root = Path(__file__).parents[1]
     code = f"""

@@ -34,7 +34,7 @@ WORKFLOW: dict[str, Any] = yaml.safe_load((EXAMPLE / "github-actions.yml").read_
 JOB: dict[str, Any] = WORKFLOW["jobs"]["test"]
 TESTS = ("Test", "Test with work delayed and memory poisoned")
 
-# Action -> what it must be given, and nothing else.
+# Action -> the inputs that the file must give it, and no others.
 ACTIONS = {
     "actions/checkout@v6": set(),
     "actions/setup-python@v6": {"python-version"},
@@ -132,7 +132,7 @@ def make_wheel(folder: Path) -> Path:
     packages = environment.site_packages
     (info,) = packages.glob("torch_openreg-*.dist-info")
     for file in info.iterdir():
-        if file.name not in ("METADATA", "WHEEL", "entry_points.txt"):  # the others tell how it was installed
+        if file.name not in ("METADATA", "WHEEL", "entry_points.txt"):  # the others say how the package was installed
             shutil.rmtree(file) if file.is_dir() else file.unlink()
     (tag,) = re.findall(r"^Tag: (.+)$", (info / "WHEEL").read_text(), re.MULTILINE)
     wheel = folder / f"{info.name.removesuffix('.dist-info')}-{tag}.whl"
@@ -162,7 +162,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a git repository from which the pinned revision builds, and a later revision does not."""
+    """The address of a git repository. Its pinned revision can be built; a later revision cannot."""
     folder = tmp_path_factory.mktemp("repository")
     wheel = make_wheel(tmp_path_factory.mktemp("wheel"))
     shutil.copy(wheel, folder)

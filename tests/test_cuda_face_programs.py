@@ -15,7 +15,7 @@ MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 
 @pytest.fixture
 def succeeds(run_python: Run, tmp_path: Path) -> Callable[..., None]:
-    """Runs a program, which must say "done" and nothing else."""
+    """A function that runs a program. The program must print "done" and nothing else."""
 
     def run(program: str, **environment: str) -> None:
         (tmp_path / "program.py").write_text(textwrap.dedent(program) + "\nprint('done')\n")

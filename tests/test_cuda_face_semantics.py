@@ -1,4 +1,4 @@
-"""The device under the name "cuda": what PyTorch's core decides by that name; other tests pass under it."""
+"""What PyTorch's core decides by the device's name "cuda". `pytest --device cuda` runs other tests under that name."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ import importlib; importlib.reload(torch_openreg)
     )
 
 
-# ---- Errors that prevent it: one warning -----------------------------------------------------------------------------
+# ---- Errors that prevent the start: one warning ----------------------------------------------------------------------
 
 UNKNOWN = (
     'The device "openreg" is not available: torch_openreg failed in check_environment: ValueError: TORCH_OPENREG_AS is '

@@ -89,10 +89,10 @@ def test_the_page_is_what_the_modules_say() -> None:
 
 @pytest.fixture(scope="module")
 def cuda_face() -> dict[str, dict[str, str]]:
-    """What one process says: "rows", the row of each name, and "answers", the result of each row; "" if it holds."""
+    """The JSON of one process. "rows": name -> its row. "answers": row -> "" if the row is true, else the result."""
     script = Path(cuda_face_rows.__file__)
     environment = os.environ | {"TORCH_OPENREG_AS": "cuda", "OPENREG_DEVICE_COUNT": "2"}
-    command = [sys.executable, "-W", "ignore", script]  # PyTorch advises against old names
+    command = [sys.executable, "-W", "ignore", script]  # PyTorch warns of deprecated names
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert (result.returncode, result.stderr) == (0, "")
     return json.loads(result.stdout)

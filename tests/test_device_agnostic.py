@@ -292,7 +292,7 @@ def test_a_checkpoint_repeats_the_forward_with_the_same_random_numbers(reentrant
         x = place(randn(64, 5).requires_grad_(), device)
         torch.manual_seed(1)
         y = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant)
-        torch.rand(100, device=device)  # moves the generator on, which the recomputation must not notice
+        torch.rand(100, device=device)  # advances the generator; the recomputation must not depend on that
         y.square().sum().backward()
         return [y, x.grad, *[p.grad for p in model.parameters()], torch.rand(4, device=device)]
 

@@ -464,7 +464,7 @@ print(json.dumps({{op.formatted_name: sorted(map(str, op.dtypesIfCUDA)) for op i
 def test_only_attention_lacks_a_dtype_on_older_cards() -> None:
     """The models of CUDA cards can share their refusals of dtypes.
 
-    By OpInfo only two operators lack a dtype on older cards, and the CPU has neither of the two.
+    By OpInfo only two operators lack a dtype on older cards. The CPU, whose kernels the device runs, has neither.
     """
     newer = json.loads(answer(PINNED.format(capability=(8, 0))))
     for name in ("cuda-v100", "cuda-t4"):

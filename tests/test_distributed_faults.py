@@ -164,7 +164,10 @@ def test_a_collective_fails_if_a_rank_is_killed_during_it() -> None:
 @pytest.mark.parametrize("after", [None, 0.0, 0.01], ids=["before", "at its begin", "during it"])
 @pytest.mark.parametrize("killed", [1, 2, 3])
 def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: float | None) -> None:
-    """Rank 2 exchanges data with the other host. `after`: seconds from the call to the death; None: before the call."""
+    """Of the killed ranks, only rank 2 exchanges data with the other host.
+
+    `after`: seconds from the call of the collective to the death; None: the rank dies before the others call.
+    """
     group = Group(4, hosts=2)
     others = [rank for rank in range(4) if rank != killed]
     if after is None:
@@ -172,7 +175,7 @@ def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: flo
         group.processes[killed].join(30)
     group.start(MODULE, "collective_without_the_last", 30.0, 32_000_000, ranks=others)
     if after is not None:
-        time.sleep(0.5)  # the other ranks have called it by now: the data moves as soon as this rank calls it
+        time.sleep(0.5)  # the other ranks wait in the collective: its data moves as soon as the killed rank calls it
         group.start(MODULE, "die_during_a_collective", after, ranks=[killed])
     for text, seconds in group.results(ranks=others):
         assert text.startswith("DistBackendError: [Rank ")
@@ -215,7 +218,7 @@ def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
         assert text.startswith(f"DistBackendError: [Rank {number}] collective operation failed: WorkOCCL(SeqNum=3"), (
             text
         )
-    assert third.endswith("This rank gave up in an earlier call")
+    assert third.endswith("An earlier collective of this rank failed")
     group.close()
 
 
@@ -286,7 +289,7 @@ def test_failures_that_nobody_has_heard_end_with_their_group(end: str, mode: str
     assert first.startswith("DistBackendError: [Rank 0] collective operation failed: WorkOCCL(SeqNum=1, OpType=ALLREDU")
     assert after == [NO_ERROR, NO_ERROR, "[1.0, 1.0]"]
     sentence = (
-        "Warning: A process group has ended, and nothing had waited for a collective that failed: [Rank 0] collective "
+        "Warning: A process group has ended, and the program never waited for a collective that failed: [Rank 0] collective "
         "operation failed: WorkOCCL(SeqNum=2, OpType=ALLREDUCE, TensorShape=[2], Timeout(ms)=60000). "
     )
     assert printed.count("nothing had waited") == printed.count(sentence) == (end == "destroy"), printed

@@ -251,7 +251,7 @@ def test_a_torch_that_cannot_be_imported_is_reported(clinic: Environment, tmp_pa
     result = doctor(clinic, PYTHONPATH=str(tmp_path))
     assert (result.returncode, result.stderr) == (1, "")
     assert result.stdout.startswith(
-        "Device: none of torch_openreg, which `import torch` does not load here, or which fails.\n"
+        "Device: none. `import torch` does not load torch_openreg here, or torch_openreg fails.\n"
         # LEFT OUT OF A NEW BACKEND START: the face cuda
         "TORCH_OPENREG_AS=cuda needs a CPU build of PyTorch: pip install torch==2.99.0+cpu --index-url "
         "https://download.pytorch.org/whl/cpu\n"

@@ -93,11 +93,11 @@ def test_a_program_is_a_list_of_faults() -> None:
         ),
         ("kernel:>1K=ecc", "The fault 'kernel:>1K=ecc' makes no sense: the calls of 'kernel' have no size."),
         ("device1@start=driver", "The fault 'device1@start=driver' makes no sense: all devices start together."),
-        ("copy=drop", "The fault 'copy=drop' makes no sense: only messages can be dropped, and once."),
-        ("kernel=kill!", "The fault 'kernel=kill!' makes no sense: a process is killed once."),
+        ("copy=drop", "The fault 'copy=drop' makes no sense: only a message can be dropped, and drop has no '!'."),
+        ("kernel=kill!", "The fault 'kernel=kill!' makes no sense: kill has no '!'."),
         (
             "rank1@copy=ecc",
-            "The fault 'rank1@copy=ecc' is of one rank, but the variable RANK, which names this one, is ",
+            "The fault 'rank1@copy=ecc' is for one rank, but the variable RANK, the rank of this process, is ",
         ),
         (" ; ", "The program ' ; ' has no fault. An example: malloc:3=oom"),
     ],
@@ -137,7 +137,7 @@ def test_a_process_is_killed(mode: str) -> None:
 
 
 def test_the_third_allocation_fails_and_the_next_does_not() -> None:
-    kept = [torch.empty(8, device=DEVICE) for _ in range(4)]  # whatever is cached
+    kept = [torch.empty(8, device=DEVICE) for _ in range(4)]  # malloc counts tensors, also if their memory is cached
     ooms = torch.accelerator.memory_stats()["num_ooms"] if NAME == "OpenReg" else None
     with inject("malloc:3=oom") as faults:
         kept.append(torch.empty(8, device=DEVICE))

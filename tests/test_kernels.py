@@ -104,12 +104,12 @@ def test_every_route_tells_the_operator_and_its_operands(stream: torch.Stream) -
     base = x.data_ptr()
     rows = {(base + 16 * i, base + 16 * i + 8) for i in range(3)}
     elements = {(begin + 4 * i, begin + 4 * i + 4) for begin, _ in rows for i in range(2)}
-    # structured: an inner kernel that PyTorch's iterator calls
+    # A structured operator: PyTorch's iterator calls an inner kernel.
     name, operands = of(lambda: torch.add(first, 1, out=second))
     assert name == "aten::add.out"
     assert {(b, e) for b, e, access in operands if access == c.READ} in (elements, rows)
     assert {access for b, _, access in operands if b >= second.data_ptr() and b < second.data_ptr() + 24} == {c.WRITE}
-    # unboxed, and the boxed fallback: aliases
+    # An unboxed kernel, and the boxed fallback: both run the CPU's kernel on aliases of the device tensors.
     for call, expected in (
         (lambda: first.sum(), "aten::sum"),
         (lambda: torch.sort(first, stable=True), "aten::sort.stable"),

@@ -16,7 +16,7 @@ from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_leaves, tree_map
 
 OPERATORS = [op for op in op_db if torch.float32 in op.supported_dtypes("cpu")]
-# The first refuses indices on the device, as on CUDA; the others exist for CUDA only.
+# tensor_split refuses indices on the device, as on CUDA. The jiterator operators exist for CUDA only.
 REFUSED = {"tensor_split"} | {op.name for op in op_db if op.name.startswith("jiterator")}
 
 

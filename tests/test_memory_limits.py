@@ -366,7 +366,7 @@ def test_keys_that_only_cuda_has_are_taken(variable: str, backend: str, warnings
         [sys.executable, "-c", code], env=os.environ | {variable: settings}, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    sentence = "the allocator backend cudaMallocAsync is not available; the device uses its own, native"
+    sentence = "the allocator backend cudaMallocAsync is not available; the device uses its own allocator, native"
     assert result.stderr.count(sentence) == result.stderr.count("Warning") == warnings
 
 

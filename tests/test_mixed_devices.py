@@ -2,8 +2,8 @@
 
 What CUDA does is taken from PyTorch, not from this backend: its code generator says what the wrapper of an operator
 checks, its meta functions what TensorIterator and structured kernels check (mixed_devices_oracle.py). If neither can
-tell, an operator is compared with another one that has the same check in CUDA's source, or with the errors of CUDA's
-source, which the row of csrc/aten/device_rules.yaml names.
+tell, an operator is compared with another one that has the same check in CUDA's source, or with the errors in CUDA's
+source. The operator's row of csrc/aten/device_rules.yaml names that source.
 """
 
 from __future__ import annotations
@@ -239,7 +239,8 @@ def oracle() -> dict[str, dict[str, str] | None]:
 
 
 def has_oracle(name: str) -> bool:
-    # The meta kernel of an in-place operator without a meta function of its own does nothing.
+    # An operator without a meta function has no meta kernel (error: "Meta"). The exception is an in-place operator:
+    # its meta kernel then checks only whether the output is a meta tensor (error: "meta tensor").
     answers = oracle()[name]
     return answers is not None and not any("Meta" in a or "meta tensor" in a for a in answers.values())
 
@@ -249,7 +250,7 @@ SWAP = " However, CPU Scalar support for tensor2 is supported, please swap your 
 
 
 def answer_of_the_kernel(name: str, places: str) -> str:
-    """The answer of CUDA's kernel if the meta function accepts. It may refuse: native/cuda/PointwiseOpsKernel.cu."""
+    """What CUDA's kernel answers to a call that the meta function accepts: native/cuda/PointwiseOpsKernel.cu."""
     if name in ("addcmul", "addcmul_", "addcmul.out") and "s" in places[:2]:
         return "RuntimeError: " + (ADDCMUL.format("self") if places[0] == "s" else ADDCMUL.format("tensor1") + SWAP)
     return "ok"
@@ -263,7 +264,7 @@ def differences(name: str, expected: dict[str, str]) -> list[str]:
     wrong = []
     for places, answer in expected.items():
         if expected[places.translate(str.maketrans("Cs", "DS"))] != "ok":
-            continue  # would fail on one device too, and either error may come first
+            continue  # the call would fail on one device too, and either error may come first
         answer = answer_of_the_kernel(name, places) if answer == "ok" else answer.replace("meta", DEVICE_0)
         if actual[places] != answer:
             wrong.append(f"{name}, tensors at {places}: {actual[places]}, not: {answer}")
@@ -356,7 +357,8 @@ def on_params(name: str) -> str:
     return f"{name} must be on the same GPU device as the params"
 
 
-# Operator -> calls, each with CUDA's error, or None if CUDA accepts it. Its row of the table names the source.
+# Operator -> calls, each with CUDA's error, or None if CUDA accepts the call. The operator's row of the table names
+# CUDA's source.
 SPECIAL: dict[str, list[tuple[Callable[[], object], str | None]]] = {
     "clamp.out": [
         (lambda: torch.clamp(dev(3), 0, 1, out=cpu(3)), FOUND),
@@ -566,7 +568,7 @@ def test_every_row_of_the_table_is_tested_and_gives_a_reason() -> None:
 
 
 def test_every_unchecked_operator_is_in_the_table_or_made_of_others() -> None:
-    """An operator that PyTorch composes of others needs no row: the others refuse as they do on CUDA."""
+    """An operator that PyTorch composes of others needs no row: these others refuse as they do on CUDA."""
     unchecked = [f for f in functions() if f.device_check is DeviceCheckType.NoCheck and f.namespace == "aten"]
     missing = [str(f.func.name) for f in unchecked if route(f) == "kernel" and str(f.func.name) not in RULES]
     assert not missing, "not in device_rules.yaml, so they follow one_scalar: " + " ".join(missing)

@@ -106,9 +106,9 @@ def test_a_tensor_arrives_on_the_device_that_it_was_sent_from(ask: Worker) -> No
 def test_views_arrive_as_views_of_one_storage(ask: Worker) -> None:
     base = torch.arange(12.0, device=DEVICE).reshape(3, 4)
     view = base[1:].t()
-    ask(keep, "base", base)  # one after the other, ...
+    ask(keep, "base", base)  # in a message each
     ask(keep, "view", view)
-    ask(keep, "both", [base, view])  # ... and together
+    ask(keep, "both", [base, view])  # both in one message
     assert ask(sharing_worker.same_storage, "base", "view")
     assert ask(geometry, "view") == ((1, 4), 4, 48)
     assert ask(values, "view") == view.tolist()

@@ -133,12 +133,12 @@ def test_subscribers_that_have_left_are_used_again_in_the_order_of_subscription(
     early = Named("early")
     early.__enter__()
     with Named("before"):
-        early.__exit__()  # its place is before that of "before"
+        early.__exit__()  # frees a subscriber's place before that of "before"
         for _ in range(10):
             with Named("after") as after:
                 order.clear()
                 call("orMemset", memory, 0, 8)
-                assert order == ["before", "after"] * 2  # begin and end
+                assert order == ["before", "after"] * 2  # told of the begin, and of the end
                 handles.add(after.handle)
     assert len(handles) == 1
     order.clear()

@@ -183,7 +183,7 @@ def test_a_copy_from_pageable_memory_waits_when_64_mib_are_queued(mode: str, str
         assert waiter.waits()
     waiter.result()
     assert download(pointer, 2) == b"x\0"
-    with Gate(stream):  # what was queued has run, and counts no longer
+    with Gate(stream):  # the earlier copies have run, and no longer count towards the 64 MiB
         copy_async(pointer, source, 64 * MIB, stream)
     synchronize(stream)
     call("orFree", pointer)

@@ -66,7 +66,7 @@ def test_a_stream_goes_on_when_another_thread_completes_the_work(mode: str, stre
 
 
 def test_host_functions_of_other_streams_run_while_the_work_is_pending(mode: str, stream: int, other: int) -> None:
-    """With host functions that block, two processes that wait for each other's second transfer would hang."""
+    """If pending work blocked host functions, two processes that wait for each other's second transfer would hang."""
     first, second = Deferred(stream), Deferred(other)
     assert first.has_begun()
     assert second.has_begun()

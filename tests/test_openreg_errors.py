@@ -73,7 +73,7 @@ def test_error_codes_have_cudas_values_names_and_texts() -> None:
 
 def test_the_last_error_stays_until_it_is_got() -> None:
     assert lib.orSetDevice(-1) == 101
-    assert get_int("orGetDevice") == 0  # a call that succeeds changes nothing
+    assert get_int("orGetDevice") == 0  # a call that succeeds keeps the last error
     assert lib.orPeekAtLastError() == 101
     assert lib.orGetLastError() == 101
     assert lib.orGetLastError() == 0

@@ -25,7 +25,7 @@ def test_events_time_what_lies_between_them(stream: int, event: int) -> None:
     milliseconds = ctypes.c_float()
     call("orEventElapsedTime", ctypes.byref(milliseconds), event, end)
     assert 20 <= milliseconds.value < 2000
-    call("orEventRecord", event, stream)  # recording again moves the mark
+    call("orEventRecord", event, stream)  # now the event marks this point
     call("orEventSynchronize", event)
     call("orEventElapsedTime", ctypes.byref(milliseconds), event, end)
     assert milliseconds.value <= 0

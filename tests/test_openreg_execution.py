@@ -93,7 +93,7 @@ def test_copies_and_host_functions_overlap_kernels(
         launch_host(other, lambda: seen.append(1))
         synchronize(other)
         assert seen == [1]
-        launch(other, lambda: seen.append(2))  # this waits: one thread runs all kernels, and the gate keeps it busy
+        launch(other, lambda: seen.append(2))  # this kernel waits: one thread runs all kernels; the gate keeps it busy
         assert is_pending(other)
         time.sleep(0.01)
         assert seen == [1]
@@ -187,7 +187,7 @@ def test_threads_start_with_the_first_work_and_cost_nothing_at_rest() -> None:
     ]
 
 
-@pytest.mark.parametrize("pause", [0, 0.0001, 0.002])  # launch at once, while the thread naps, while it sleeps
+@pytest.mark.parametrize("pause", [0, 0.0001, 0.002])  # the next launch finds the thread busy, napping, asleep
 @pytest.mark.parametrize("launch_with", [launch, launch_host])
 def test_work_that_nobody_waits_for_runs_though_its_thread_was_idle(
     queueing_mode: str, stream: int, launch_with: Callable[..., None], pause: float

@@ -19,7 +19,7 @@ PYTHON_SAYS = "Fatal Python error: Segmentation fault\n"
 
 
 def explained(result: subprocess.CompletedProcess[str]) -> bool:
-    """Whether the process died of SIGSEGV, after saying once what TOUCH touched."""
+    """Whether the process said once which address TOUCH accessed, and then died of SIGSEGV."""
     pointer = int(result.stdout.split()[0], 16)
     sentence = (
         f"openreg: the host accessed device memory at {pointer + 16:#x} (allocation of 4096 bytes at {pointer:#x} on "

@@ -127,7 +127,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def owner() -> Iterator[subprocess.Popen[str]]:
-    """A process that shares memory: prints the handle, frees at the first line of input, ends at the second."""
+    """A process that shares memory. It prints the handle, frees at the first line of input, and ends at the second."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OPENREG_LIBRARY": str(library_path())}
     command = [sys.executable, "-c", "from openreg_c import *\n" + textwrap.dedent(OWNER)]
     with subprocess.Popen(
@@ -266,7 +266,7 @@ def test_a_forged_or_damaged_handle_opens_nothing(shared: tuple[int, bytes], tmp
 
 
 def test_nobody_can_change_the_size_of_shared_memory(shared: tuple[int, bytes]) -> None:
-    """If mapped memory were cut, SIGBUS would end the process that reads it."""
+    """If the file behind mapped memory were made shorter, SIGBUS would end a process that reads the memory."""
     _, process, fd, *_ = HANDLE.unpack_from(shared[1])
     with open(f"/proc/{process}/fd/{fd}", "r+b") as memory:
         for size in (0, 4 * MIB):
@@ -307,7 +307,8 @@ def test_a_forked_child_can_neither_make_nor_open_a_handle(shared: tuple[int, by
 
 
 def test_memory_is_moved_while_other_threads_write_to_it() -> None:
-    # A writer that is held gets SIGSEGV. Python's faulthandler, which pytest enables, must not report a crash.
+    # A thread that writes during the move gets SIGSEGV, waits in the handler, and writes again. Python's faulthandler,
+    # which pytest enables, must not report a crash.
     assert faulthandler.is_enabled()
     size, part = 32 * MIB, 8 * MIB
     pointer = malloc(size)
@@ -328,7 +329,7 @@ def test_memory_is_moved_while_other_threads_write_to_it() -> None:
     handle = ipc_handle(pointer)
     before = list(written)
     while any(now < then + 2 for now, then in zip(written, before, strict=True)):
-        pass  # all go on
+        pass  # until every writer has gone on
     stop.set()
     for writer in writers:
         writer.join()

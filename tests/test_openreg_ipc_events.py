@@ -25,7 +25,7 @@ def stream():
     return get_pointer("orStreamCreate")
 """
 
-# A process that records its event at each line of input. The work before the record ends at the next line.
+# A process that queues work and then records its event at each line "begin". At the line "end" the work ends.
 RECORDER = """
 import sys, threading
 event, s = ipc_event(), stream()
@@ -144,7 +144,7 @@ def test_the_last_record_counts_whichever_process_made_it(recorder: Recorder) ->
     assert recorder("begin") == "recorded"
     assert output_of(COMMON + textwrap.dedent(code)) == "orSuccess"
     assert recorder("end") == "reached"
-    for _ in range(200):  # more records than the page holds
+    for _ in range(200):  # more records than the event's shared page holds
         assert recorder("begin") == "recorded" and recorder("end") == "reached"
     assert output_of(COMMON + textwrap.dedent(code)) == "orSuccess"
 

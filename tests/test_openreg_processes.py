@@ -270,7 +270,7 @@ def test_a_process_that_exits_with_work_queued_ends_at_once(execution: str) -> N
     started = time.monotonic()
     result = run_python(QUEUE_MUCH, OPENREG_EXECUTION=execution)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    assert time.monotonic() - started < 2  # all of it would take 2.5 s
+    assert time.monotonic() - started < 2  # all of the queued work would take 2.5 s
 
 
 EXIT = r"""

@@ -24,7 +24,7 @@ def check(function: Callable[..., Any], *arguments: Any) -> Any:
     torch.manual_seed(0)
     try:
         expected = function(*on_cpu)
-    except Exception as error:  # bfloat16 with a complex number is BComplex32 in PyTorch 2.15, which has no kernels yet
+    except Exception as error:  # e.g. bfloat16 with a complex number: PyTorch 2.15 has no kernels for BComplex32
         with pytest.raises(type(error), match=f"^{re.escape(str(error))}$"):
             function(*on_device)
         return None
@@ -39,7 +39,7 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Ten
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-# ---- Elementwise and reductions, from nothing to more than one thread's share --------------------------------------
+# ---- Elementwise and reductions, from no elements to more than one thread's share ----------------------------------
 
 SIZES = [0, 1, 7, 1000, 70_001, 4_000_000]
 UNARY = [torch.relu, torch.exp, torch.sigmoid, torch.neg, F.gelu, torch.isnan]

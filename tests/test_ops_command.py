@@ -263,7 +263,7 @@ def test_a_terminal_gets_a_table() -> None:
     try:
         while chunk := os.read(parent, 4096):
             output += chunk
-    except OSError:  # the end, on Linux
+    except OSError:  # Linux reports the end of the output in this way
         pass
     os.close(parent)
     assert process.wait() == 0

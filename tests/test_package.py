@@ -165,7 +165,7 @@ def test_thread_local_state_fits_what_glibc_keeps_for_libraries_that_are_opened_
         for file in library / "libopenreg.so", each.with_name(each.name.replace("_bindings", "")), each:
             rows = [row.split() for row in run_tool("readelf", "--program-headers", "--wide", file).splitlines()]
             (sizes[file.name],) = (int(row[5], 16) for row in rows if row[:1] == ["TLS"])
-        assert min(sizes.values()) > 0 and sum(sizes.values()) <= 500, sizes  # 12: alignment
+        assert min(sizes.values()) > 0 and sum(sizes.values()) <= 500, sizes  # the other 12 are for alignment
 
 
 def test_version_and_paths_are_public(installed: Environment, wheel: Path) -> None:

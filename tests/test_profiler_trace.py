@@ -202,7 +202,7 @@ def test_the_host_is_shown_where_it_waits(tmp_path: Path) -> None:
 def test_a_kernel_that_waits_for_the_queue_shows_the_wait_before_it(tmp_path: Path) -> None:
     # nonzero runs on this thread: how many results it has is known only when it has run, so it cannot be queued.
     def program() -> None:
-        x = torch.ones(800, 800, device=DEVICE)  # takes longer than any delay of this thread
+        x = torch.ones(800, 800, device=DEVICE)  # large: the products take longer than any delay of this thread
         for _ in range(10):
             x = x @ x
         torch.nonzero(x)
@@ -348,7 +348,7 @@ def test_threads_that_end_and_begin_are_recorded(tmp_path: Path) -> None:
             thread.start()
             thread.join()
 
-    # PyTorch profiles the operators of the thread that began the profile; the kernels are all there.
+    # PyTorch profiles only the operators of the thread that began the profile. The trace has all threads' kernels.
     trace = run_profiled(program, tmp_path)
     assert violations(trace, all_linked=False) == []
     assert len(trace.named("openreg::mm")) == 4
@@ -429,10 +429,10 @@ def test_what_a_raw_thread_of_the_c_api_launches_is_shown(tmp_path: Path) -> Non
     trace = run_profiled(program, tmp_path)
     assert violations(trace, all_linked=False) == []
     (fill,) = [each for each in trace.device if each["cat"] == "gpu_memset"]
-    assert fill["tid"] >= 1000  # no stream of PyTorch's
+    assert fill["tid"] >= 1000  # a stream that PyTorch did not make
     calls = [each["name"] for each in trace.complete if each["cat"] == RUNTIME]
     assert calls[:4] == ["orMalloc", "orMemsetAsync", "orStreamSynchronize", "orFree"]
-    assert set(calls[4:]) <= {"orDeviceSynchronize"}  # the profiler's own, if they end before the trace does
+    assert set(calls[4:]) <= {"orDeviceSynchronize"}  # the profiler's own calls, if they end before the trace does
 
 
 def test_the_memory_check_of_the_sanitizer_does_not_appear(run_python: Run, tmp_path: Path) -> None:
@@ -618,9 +618,9 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-# Two kernels on stream 0 of device 0 with 60 us between them. In these 60 us the host is 30 us in a call that waits
-# within aten::slow, 10 us in the rest of aten::slow, 4 us in aten::two, and 16 us outside of operators. And a copy of
-# 4000 bytes on stream 3 of device 1.
+# Stream 0 of device 0 has two kernels with 60 us between them. Of these 60 us the host spends 30 us in a call within
+# aten::slow that waits, 10 us in the rest of aten::slow, 4 us in aten::two, and 16 us outside of operators. Stream 3 of
+# device 1 has a copy of 4000 bytes.
 MADE_UP: list[dict[str, Any]] = [
     {"ph": "X", "cat": "cpu_op", "name": "aten::one", "pid": 9, "tid": 9, "ts": 0, "dur": 10,
      "args": {"External id": 1}},

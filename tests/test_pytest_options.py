@@ -321,7 +321,7 @@ here = os.getpid()
 def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     source = MARKERS.replace("here = os.getpid()", "import sys\nhere = os.getpid()")
     result = run(pytester, source, "--openreg", *workers)
-    # A forked child has the module of its server. So `here` in a child is the process id of the server.
+    # A fork server imports the module, and forks a child for a test. So `here` in a child is the server's process id.
     result.assert_outcomes(passed=7)
 
 

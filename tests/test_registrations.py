@@ -1,4 +1,4 @@
-"""Each kind of registration has a section, which tests what is registered, and that it has the effect of its kind.
+"""A section for each kind of registration tests what is registered, and that the registrations have their effect.
 
 A test here fails when the registration is removed: it looks at PyTorch's dispatch table, and at the behaviour.
 """

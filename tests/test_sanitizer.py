@@ -43,7 +43,7 @@ def name(pair: Pair) -> str:
 @pytest.mark.parametrize("pair", PAIRS, ids=name)
 def test_a_bug_is_found_by_the_check_that_names_its_cause(pair: Pair) -> None:
     with sanitizer.enable(EVERYTHING, mode="report") as session, contextlib.suppress(RuntimeError):
-        pair.body(False)  # where the bug happens, an operator may fail
+        pair.body(False)  # the bug may make an operator fail
     assert [str(report) for report in session.reports if report.kind == pair.kind] != []
     assert {report.kind for report in session.reports} == {pair.kind}, "\n".join(map(str, session.reports))
 
@@ -75,7 +75,7 @@ def test_a_kernel_that_leaps_over_the_red_zone_of_a_large_block_faults(mode: str
         variables = {**os.environ, "OPENREG_EXECUTION": mode, "PYTHONPATH": str(Path(__file__).parent)}
         return subprocess.run([sys.executable, "-c", LEAP.format(first)], env=variables, capture_output=True, text=True)
 
-    result = scatter((1 << 20) + 2048)  # 8,192 bytes past the end; the block has 512 bytes of red zone
+    result = scatter((1 << 20) + 2048)  # 8,192 bytes past the end of x, whose block has 512 bytes of red zone
     assert re.fullmatch(
         r"openreg: the kernel scatter accessed memory of device 0 at 0x\w+, 7680 bytes past the end of an allocation "
         r"of 4194816 bytes: an index is out of bounds\.\n",
@@ -174,7 +174,7 @@ def test_work_that_was_stopped_races_with_nothing_later() -> None:
         with pytest.raises(sanitizer.Error, match="race: aten::mul_"):
             x.mul_(3)
         with side:
-            x.mul_(2)  # the side stream alone has used x
+            x.mul_(2)  # no race: mul_(3) was stopped, so only the side stream has used x
         torch.accelerator.synchronize()
     assert x.tolist() == [4, 4, 4, 4]
 

@@ -311,7 +311,7 @@ def test_a_checkpoint_in_the_format_of_old_versions_moves_to_the_device() -> Non
     assert_same(result, {"a": torch.arange(3.0), "b": torch.ones(2, dtype=torch.half)})
 
 
-@pytest.mark.filterwarnings("ignore")  # there is one process
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns that there is only one process
 def test_a_distributed_checkpoint_of_one_process(tmp_path: Path) -> None:
     def make(device: str) -> tuple[torch.nn.Module, torch.optim.Optimizer, dict[str, Any]]:
         torch.manual_seed(1)

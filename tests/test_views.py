@@ -68,7 +68,7 @@ def test_a_view_has_the_cpus_geometry(view: View) -> None:
         assert a.data_ptr() - on_device.data_ptr() == e.data_ptr() - on_cpu.data_ptr() or e.numel() == 0
 
 
-@pytest.mark.parametrize("name", [name for name in VIEWS if name not in ("expand", "unfold")])  # they overlap
+@pytest.mark.parametrize("name", [name for name in VIEWS if name not in ("expand", "unfold")])  # their elements overlap
 def test_a_write_through_a_view_reaches_the_base_and_the_other_way_round(name: str) -> None:
     view = VIEWS[name]
     on_device, on_cpu = pair()

@@ -44,7 +44,7 @@ def symbols(files: Iterable[Path]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    """libtorch_openreg.so without the folder. If the project was built before, this only links."""
+    """libtorch_openreg.so without csrc/borrowed. If the project was built before, this only links."""
     if not (BUILD / "CMakeCache.txt").exists():
         run_tool(*build_tool("cmake"), "-G", "Ninja", "-S", ROOT, "-B", BUILD, *DEFINITIONS)
     run_tool(*build_tool("cmake"), "--build", BUILD, "--target", TARGET)
@@ -142,7 +142,7 @@ def test_no_symbol_of_the_folder_is_linked(library: Path) -> None:
 
 
 def includes_of_the_folder(files: Iterable[Path]) -> list[str]:
-    """The lines of files that include a header of the folder."""
+    """The lines of files that include a header of csrc/borrowed."""
     return [
         f"{file.name}: {line}"
         for file in files

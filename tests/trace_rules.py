@@ -27,8 +27,8 @@ NEEDED = {
 }
 ROUNDING = 0.002  # a begin and a length are each cut to a nanosecond
 # PyTorch and the plugin each measure how the processor's counter relates to the time of day, so their times differ a
-# little. The plugin moves the calls of an operator into the operator. A call outside of operators is not moved. It may
-# end up to CLOCKS microseconds after the Python function that made the call.
+# little. The plugin moves the calls of an operator into the time of the operator. A call outside of operators is not
+# moved, and may end up to CLOCKS microseconds after the Python function that made the call.
 CLOCKS = 10.0
 
 Event = dict[str, Any]

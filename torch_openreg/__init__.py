@@ -5,7 +5,8 @@ before or after torch, has the same effect. Neither import ever raises: a failur
 device raises it, with its cause. ``TORCH_OPENREG_AUTOLOAD=strict`` raises at once. With ``TORCH_OPENREG_AUTOLOAD=0``
 only an import by hand loads the package.
 
-``from torch_openreg import openreg`` gives ``torch.openreg`` with types, because editors do not know the attribute.
+``from torch_openreg import openreg`` gives the same module as ``torch.openreg``, but with types for editors: they do
+not know the attribute ``torch.openreg``.
 """
 
 from __future__ import annotations

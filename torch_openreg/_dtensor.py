@@ -1,8 +1,8 @@
 """Random operators of ``torch.distributed.tensor``: shards draw different numbers, ranks keep equal generators.
 
-PyTorch's tracker gives every shard a part of one sequence, by the offset of a Philox generator. The generator of this
-device is a Mersenne twister, which cannot skip numbers. So here a shard draws from a seed of its own. A device whose
-generator has a seed and an offset, such as CUDA's, does not need this file.
+PyTorch's tracker (OffsetBasedRNGTracker) gives every shard a part of one sequence, by the offset of a Philox generator.
+The generator of this device is a Mersenne twister, which cannot skip numbers. So here each shard has its own seed. A
+device whose generator has a seed and an offset, such as CUDA's, does not need this file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def _as_shard(start: int, given: torch.Generator | None = None) -> Iterator[None
 
 
 def register(random: ModuleType) -> None:
-    """Replaces the tracker in ``torch.distributed.tensor._random``, and the operator that it uses for CUDA."""
+    """Replaces the tracker in ``torch.distributed.tensor._random``.
+
+    For the type "cuda", also replaces the kernels of PyTorch's operator run_dtensor_rng_op.
+    """
 
     class OffsetBasedRNGTracker(random.OffsetBasedRNGTracker):  # type: ignore[name-defined]
         __doc__ = random.OffsetBasedRNGTracker.__doc__

@@ -46,7 +46,7 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str, reader: str) -> V
     return Variable(name, "choice", choices[0], meaning, reader, choices)
 
 
-# Internal: a fork server of the pytest plugin talks to its parent through the file descriptor in this variable.
+# Internal: the file descriptors through which a fork server of the pytest plugin talks to its parent process.
 FORK_SERVER = "_TORCH_OPENREG_FORK_SERVER"
 
 _DEVICE = "third_party/openreg/csrc/environment.cpp"
@@ -64,7 +64,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("CUDA_VISIBLE_DEVICES", "list", "all", "the same, for devices of the type cuda", _DEVICE),
     # LEFT OUT OF A NEW BACKEND END
     _choice("OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued work runs", _DEVICE),
-    Variable("OPENREG_CHAOS_SEED", "number", "0", "the delays of the mode chaos", _DEVICE),
+    Variable("OPENREG_CHAOS_SEED", "number", "0", "the seed of the delays in the mode chaos", _DEVICE),
     _choice("OPENREG_POISON", ("0", "1"), "whether free memory holds NaN", "csrc/runtime/memory/OpenRegPoison.cpp"),
     Variable("OPENREG_FAULTS", "program", "", "what goes wrong on purpose", "torch_openreg/openreg/faults.py"),
     Variable("OPENREG_SANITIZER", "list", "", "what the sanitizer looks for", "torch_openreg/openreg/sanitizer.py"),
@@ -106,7 +106,7 @@ VARIABLES: tuple[Variable, ...] = (
         "OCCL_HOSTID",
         "text",
         "",
-        "ranks with different texts count as ranks of different hosts",
+        "ranks with different values count as ranks of different hosts",
         "csrc/distributed/SharedEngine.cpp",
     ),
     Variable("TORCH_DEVICE_BACKEND_AUTOLOAD", "switch", "1", "whether PyTorch loads any backend at import", ""),

@@ -108,7 +108,7 @@ def stand_in(failure: BackendLoadError) -> ModuleType:
     # LEFT OUT OF A NEW BACKEND END
     torch.serialization.register_package(0, lambda storage: None, module._deserialize)
     if getattr(torch, "openreg", None) is not sys.modules.get("torch_openreg.openreg"):
-        return module  # another package has set it (both are None if nobody has, and equal if it is our own module)
+        return module  # torch.openreg is set, and not by this package: another package has set it
     torch.openreg = sys.modules["torch.openreg"] = module  # type: ignore[attr-defined]
     if torch._C._get_privateuse1_backend_name() == "privateuseone" and torch._C._get_accelerator().type == "cpu":
         # Claim the name only if PyTorch has no other accelerator: the owner of the name becomes the accelerator.

@@ -43,9 +43,9 @@ ERRORS = {  # word -> the code of CUDA's error of this kind
     "failure": 719,  # unspecified launch failure
 }
 ACTIONS = {  # the action, the points at which it is allowed, and why
-    "flip": (FLIPS, ("copy",), "only copies can have a flipped bit, and once"),
-    "drop": (DROPS, ("message",), "only messages can be dropped, and once"),
-    "kill": (KILLS, tuple(POINTS), "a process is killed once"),
+    "flip": (FLIPS, ("copy",), "only a copy can have a flipped bit, and flip has no '!'"),
+    "drop": (DROPS, ("message",), "only a message can be dropped, and drop has no '!'"),
+    "kill": (KILLS, tuple(POINTS), "kill has no '!'"),
 }
 WITHOUT_SIZE = ("kernel", "launch", "stream", "event", "ipc", "start")  # their calls are for 0 bytes
 EFFECTS = (*ERRORS, "lost", *ACTIONS)
@@ -115,12 +115,15 @@ def _parse_one(text: str, seed: int) -> Fault | None:
     if not found:
         raise ValueError(
             f"The fault {text!r} cannot be read. It is written [rankN@][deviceN@]POINT[:WHICH]EFFECT, and EFFECT is "
-            "=ERROR, ~2ms (late) or x2.5 (slow): malloc:3=oom, copy~2ms, device1@kernel:40=lost, kernel x2.5."
+            "=WORD or =WORD! (an error or an action), ~2ms (2 ms late) or x2.5 (2.5 times as long): malloc:3=oom, "
+            "copy~2ms, device1@kernel:40=lost, kernel x2.5."
         )
     point = _known("point", found["point"], POINTS, text)
     own = os.environ.get("RANK")  # as torchrun sets it
     if found["rank"] and own is None:
-        raise ValueError(f"The fault {text!r} is of one rank, but the variable RANK, which names this one, is not set.")
+        raise ValueError(
+            f"The fault {text!r} is for one rank, but the variable RANK, the rank of this process, is not set."
+        )
     fields: dict[str, object] = {"points": POINTS[point], "device": -1}
     if found["device"]:
         fields["device"] = int(found["device"])

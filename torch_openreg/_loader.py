@@ -1,8 +1,8 @@
 """Loads the backend, in named phases. If a phase fails, the exception is kept, and never raised into ``import torch``.
 
 Rules:
-  - This module imports no module that torch has not imported already: each further module would make `import torch`
-    slower for every program.
+  - At its top, this module imports only `_environment` and modules that torch has imported already: each further module
+    would make `import torch` slower for every program.
   - All checks that need no library run before a library is opened. A library for another
     PyTorch version, or a second owner of PrivateUse1, ends in an abort that no Python code can catch.
   - load() may be called twice, from two threads, and within the `import torch` that it started itself.
@@ -42,7 +42,8 @@ def load() -> ModuleType | None:
     """Runs the phases once. Returns the device's module, or a module that explains why there is no device."""
     global _started, failure
     try:
-        # Not under _lock: a thread within `import torch` holds Python's lock of torch, and then takes _lock.
+        # Not under _lock: a thread within `import torch` holds Python's lock of torch, and then takes _lock. The
+        # opposite order in another thread would be a deadlock.
         import torch
     except Exception as error:
         if _strict():
@@ -50,7 +51,7 @@ def load() -> ModuleType | None:
         failure = error
         return None
     with _lock:
-        # After a reload of the package, its own module is there already.
+        # If this module is executed a second time (after a reload), the device is attached already.
         if not _started and not _is_ours(getattr(torch, "openreg", None)) and not hasattr(torch._C, "_openreg"):
             _started = True
             for phase in PHASES[device_type]:
@@ -60,7 +61,7 @@ def load() -> ModuleType | None:
                     from torch_openreg import _failure
 
                     failure = _failure.explain(phase, error)
-                    # `from torch_openreg import openreg` gives the same object.
+                    # `from torch_openreg import openreg` then gives the stand-in, as torch.openreg does.
                     setattr(sys.modules["torch_openreg"], "openreg", _failure.stand_in(failure))  # noqa: B010
                     if _strict():
                         raise failure from error
@@ -256,7 +257,10 @@ def check_libraries() -> None:
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 def check_cuda() -> None:
-    """Checks that the name "cuda" is free: this is a CPU build of PyTorch, and this package has the face cuda."""
+    """Checks that this package was built with the device type cuda, and that the name "cuda" is free.
+
+    The name is free in a CPU build of PyTorch.
+    """
     import torch
 
     from torch_openreg import _build_info
@@ -307,7 +311,7 @@ def open_libraries() -> None:
 
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 def _open_cuda_libraries() -> None:
-    """Opens _C_cuda.so as the module torch_openreg._C. Both faces have the same functions; a process has one face."""
+    """Opens _C_cuda.so as the module torch_openreg._C, so that the Python code is the same for both types."""
     import torch_openreg
 
     path = os.path.join(os.path.dirname(build_info().__file__), "_C_cuda.so")
@@ -510,7 +514,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         register_distributed,
     ),
     # LEFT OUT OF A NEW BACKEND START: the face cuda
-    # PrivateUse1 stays free on this face, so another backend may take it.
+    # A device of type cuda does not use PrivateUse1, so another backend may take it.
     "cuda": (
         check_platform,
         check_environment,

@@ -17,7 +17,7 @@ from torch_openreg._hints import did_you_mean
 
 FOLDER = os.path.join(os.path.dirname(__file__), "models")
 ERRORS = ("NotImplementedError", "RuntimeError", "TypeError", "ValueError")  # in the order of C++'s RefusalError
-PROPERTIES = {  # the numbers of get_device_properties() that a model may set, with their units
+PROPERTIES = {  # the properties that a model may set, with their units; most are those of get_device_properties()
     "name": "",
     "total_memory": "bytes",
     "major": "compute capability",
@@ -73,7 +73,7 @@ class Model:
     about: str = ""
     properties: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> value, source
     tf32: dict[str, Any] | None = None
-    alerts: dict[str, Any] | None = None  # whether torch.use_deterministic_algorithms makes CUDA's operators raise
+    alerts: dict[str, Any] | None = None  # whether torch.use_deterministic_algorithms makes operators raise, as on CUDA
     only_operators: dict[str, Any] | None = None
     absent_dtypes: tuple[dict[str, Any], ...] = ()
     missing_operators: tuple[dict[str, Any], ...] = ()
@@ -126,7 +126,10 @@ def find(name: str | os.PathLike[str]) -> Model:
 
 
 def find_for_this_torch(name: str | os.PathLike[str]) -> Model:
-    """As ``find``. Also raises ValueError for an operator, or an argument of one, that this process's PyTorch lacks."""
+    """As ``find``. Also raises ValueError for an operator that this process's PyTorch lacks, or that lacks an argument.
+
+    Raises ValueError for an entry of ``refusals`` with an operator that PyTorch composes of other operators.
+    """
     import torch
 
     model = find(name)
@@ -200,7 +203,7 @@ def _without_repetitions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _path_of(name: str, path: str) -> str:
-    """The file of a model that ``like`` names in the file ``path``: in its folder, or in this package."""
+    """The file of a model that ``like`` names in the file ``path``: in the folder of ``path``, or in this package."""
     name = name.removesuffix(".json")
     for folder in (os.path.dirname(path), FOLDER):
         if os.path.exists(part := os.path.join(folder, f"{name}.json")):
@@ -311,7 +314,7 @@ def _check_word(word: object, known: Iterable[str], what: str, path: str) -> Non
 
 
 def _joined(first: Model, second: Model) -> Model:
-    """The values of ``first``, and those that only ``second`` has. The restrictions of both hold."""
+    """The values of ``first``, and those that only ``second`` has. The lists in _RESTRICTIONS are joined."""
     return Model(
         first.name,
         first.about,

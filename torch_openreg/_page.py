@@ -72,7 +72,7 @@ def scrolls(content: str) -> str:
 
 
 def colour(index: int) -> str:
-    """The colour of series number ``index``. It differs from its neighbours' in the light and in the dark scheme."""
+    """The colour of series number ``index``. It differs from the colours of the series before and after it."""
     return f"hsl({index * 137.5 % 360:.0f} 60% 50%)"
 
 

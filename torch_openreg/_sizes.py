@@ -1,4 +1,4 @@
-"""Converts sizes of memory as people write them. Needs no torch, as ``_faults``, which uses this module."""
+"""Converts sizes of memory as people write them. ``_faults`` uses this module; neither module needs torch."""
 
 from __future__ import annotations
 

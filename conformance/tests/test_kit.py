@@ -268,7 +268,7 @@ def test_a_device_that_does_not_exist_is_told_apart_from_a_bad_one(capsys: pytes
 
 
 def backend(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installs a backend for the processes that this test starts. ``code`` is its module."""
+    """Installs a backend for the processes that this test starts. ``code`` is the source of its module."""
     (folder / "torch_young.py").write_text(code)
     information = folder / "torch_young-1.dist-info"
     information.mkdir()

@@ -215,13 +215,14 @@ def main(arguments: list[str] | None = None) -> int:
         return options.stop_at_first and report.regressed(record, baseline)
 
     started = time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # because a worker that hangs must be killed then, too
+    # SIGTERM raises KeyboardInterrupt as Ctrl-C does, because the workers must be killed: one that hangs never ends.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         missing = ask_once(settings, {"find": options.device})
         last = missing and f"There is no device of the type {options.device!r} in this environment: {missing}"
         run(waiting, settings, on_result, jobs=options.jobs, timeout=options.timeout)
     except WorkerDied as died:
-        # Every check would give this result, and would take as long. The file of --resume does not get the result.
+        # Every check would die in this way, and would take as long. The file of --resume does not get these results.
         last = f"No check was run, because the first use of the device {died}"
         records |= {name: {"name": name, "result": died.args[0], "detail": died.args[1]} for name in waiting}
     except KeyboardInterrupt:

@@ -30,7 +30,7 @@ def _ints(device: Any, limit: int, *size: int) -> Tensor:
 
 
 def _call(operator: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Make:
-    """Calls ``operator`` with 8 ones, 4096 indices below 8, and 4096 numbers. About 512 numbers go to each place."""
+    """Calls ``operator`` with 8 ones, 4096 indices below 8, and 4096 numbers. Each index occurs about 512 times."""
 
     def make(device: str) -> Program:
         index, values = _ints(device, 8, 4096), _floats(device, 4096)
@@ -40,7 +40,10 @@ def _call(operator: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Make:
 
 
 def _gradient(forward: Callable[[Tensor], Tensor], *size: int) -> Make:
-    """Runs only the backward in the program. A forward in a deterministic program might choose another backward."""
+    """The program runs only the backward. The forward runs before it, when determinism is not yet asked for.
+
+    A forward in a deterministic program might choose another backward.
+    """
 
     def make(device: str) -> Program:
         x = _floats(device, *size).requires_grad_()

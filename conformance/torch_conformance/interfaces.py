@@ -26,7 +26,7 @@ class Interfaces:
     """The C++ interfaces of one device.
 
     ``interfaces("npu:1").hooks_device_count()`` calls hooks_device_count("npu:1") of interfaces.cpp. A function whose
-    name begins with ``stubs_`` has no device. All functions take and return integers. A C++ exception becomes a
+    name begins with ``stubs_`` takes no device. All functions take and return integers. A C++ exception becomes a
     RuntimeError with its message.
     """
 

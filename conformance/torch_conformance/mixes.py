@@ -50,7 +50,8 @@ _ON_ONE_DEVICE = str.maketrans("Cs", "DS")
 # The values of required arguments that are no tensors, by the type in the schema.
 _VALUES: dict[str, Any] = {"number": 1, "float": 1.0, "int": 0, "bool": False, "Optional[str]": "floor"}
 _VALUES |= {"Optional[number]": 1, "Optional[int]": 0, "List[int]": [0], "Optional[List[int]]": [0]}
-# TensorIterator accepts these CPU scalars, but CUDA's kernel refuses them: ATen/native/cuda/PointwiseOpsKernel.cu.
+# A device may accept or refuse these CPU scalars: TensorIterator accepts them, and CUDA's kernel refuses them
+# (ATen/native/cuda/PointwiseOpsKernel.cu).
 _EITHER = re.compile(r"addcmul(_|\.out)? (s|.s)")
 
 
@@ -120,7 +121,7 @@ def _outcomes(name: str, device: str) -> dict[str, str] | None:
 
 
 def _says(outcomes: dict[str, str] | None) -> bool:
-    """Whether a meta function gave the outcomes. Without one, PyTorch's errors are about the meta device itself."""
+    """Whether a meta function gave the outcomes. Without it, PyTorch's errors are about the meta device itself."""
     return outcomes is not None and not any("Meta" in error or "meta tensor" in error for error in outcomes.values())
 
 

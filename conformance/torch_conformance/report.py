@@ -195,5 +195,5 @@ def junit(summary: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text without the characters that XML forbids, that no file can hold, or that control a terminal."""
+    """The text without characters that XML forbids, that UTF-8 cannot encode, or that control a terminal."""
     return "".join(c for c in text if c in "\t\n" or c.isprintable())

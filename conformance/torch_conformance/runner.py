@@ -41,7 +41,7 @@ class WorkerDied(Exception):
 
 
 class Worker:
-    """One worker process, with these environment variables. Raises WorkerDied if it does not start or import torch."""
+    """A worker process with the variables ``environment``. Raises WorkerDied if it does not start or import torch."""
 
     def __init__(self, settings: Record, command: Sequence[str] = WORKER, **environment: str) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker may die)
@@ -73,7 +73,7 @@ class Worker:
             raise WorkerDied("crashed", self._last_words()) from None
         end = time.monotonic() + timeout
         while not select.select([self._process.stdout], [], [], 1)[0]:
-            if self._process.poll() is not None:  # a process that it forked may hold the pipe open
+            if self._process.poll() is not None:  # a process that the worker forked may hold the pipe open
                 raise WorkerDied("crashed", self._last_words())
             if time.monotonic() > end:
                 self.stop()

@@ -66,11 +66,13 @@ def meta_kernels(functions: list[dict]) -> list[tuple[str, str]]:
         return f.get("structured") or "structured_delegate" in f or "Meta" in keys
 
     def tells_all(f: dict) -> bool:
-        # The kernels of these operators set the result's conjugate bit, which the meta kernels do not tell.
+        # The kernels of these operators set the result's conjugate bit. Their meta kernels do not set it, so a result
+        # made by the meta kernel would lack it.
         return not f["func"].startswith(("linalg_lu_solve", "_linalg_solve_ex"))
 
-    # Factories are left out, because `at::meta` takes their options in two forms: together, or as four arguments. They
-    # need no meta kernel: PyTorch composes a factory of empty() and an out= operator.
+    # Factories are left out, because `at::meta` has two overloads of each (TensorOptions, or four arguments), so that
+    # the name alone does not select a function. They need no meta kernel: PyTorch composes a factory of empty() and an
+    # out= operator.
     return sorted(kernel(f) for f in functions if has_meta(f) and tells_all(f) and "Device? device" not in f["func"])
 
 

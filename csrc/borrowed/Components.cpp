@@ -80,7 +80,7 @@ Tensor map_quantized(const Tensor& tensor, c10::BackendComponent backend, Compon
 
 Tensor map_nested(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn) {
   const auto& from = impl_of<at::native::NestedTensorImpl>(tensor);
-  // The tables are host memory, although the kernel that runs now allocates from the device.
+  // The tables of sizes, strides and offsets must be host memory, although the running kernel allocates device memory.
   const c10::openreg::KernelAllocations on_host(-1);
   const bool to_device = backend != c10::BackendComponent::CPUBit;
   const auto table = [&](const Tensor& sizes) { return to_device ? sizes.clone() : sizes; };

@@ -12,13 +12,15 @@
 #include "KernelScope.h"
 #include "queue/Queue.h"
 
-// Copies that convert the dtype, the layout, or the lazy conj and neg bits. They run the CPU's copy_ on aliases. An
-// alias has the same lazy bits as its device tensor, so no operand is materialised first.
+// The copies that copy_ leaves to a kernel (../aten/native/Copy.h). Here the kernel is the CPU's copy_ on aliases. An
+// alias has the same lazy conj and neg bits as its device tensor, so no operand needs resolve_conj() or resolve_neg()
+// first.
 namespace at::openreg {
 namespace {
 
-// The CPU tensor that a queued copy works on: the alias of a device tensor, pinned memory itself, or a copy of ordinary
-// host memory as it is now. An undefined tensor if the copy cannot be queued.
+// Returns the CPU tensor that stands for `tensor` in a queued copy. For a device tensor that is its alias, and for a
+// pinned tensor a tensor over the same memory. An ordinary CPU source is cloned, because the host may change the source
+// after the call. Returns an undefined tensor if the copy cannot be queued.
 Tensor queued_operand(const Tensor& tensor, bool is_source) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
@@ -33,8 +35,8 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
   return is_source ? tensor.clone() : Tensor();
 }
 
-// Queues the CPU's copy_ if the host need not wait for the copy. Returns false if the caller must run the copy, which
-// may raise an error.
+// Queues the CPU's copy_. Returns false if the caller must run the copy on its own thread: the host must wait for the
+// copy, the copy may raise an error, or an operand cannot be queued.
 bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   const bool with_host = self.is_cpu() || source.is_cpu();
   if ((with_host && !non_blocking) || self.is_same(source) || !is_expandable_to(source.sizes(), self.sizes()) ||

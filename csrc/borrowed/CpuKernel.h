@@ -70,7 +70,7 @@ decltype(auto) aliased(KernelScope& scope, T& value) {
 }
 
 inline Tensor& argument_of(c10::MaybeOwned<Tensor>& alias) {
-  return const_cast<Tensor&>(*alias); // the kernel's `self` may not be const
+  return const_cast<Tensor&>(*alias); // an in-place kernel takes a `self` that is not const
 }
 template <class T>
 T& argument_of(T& operand) {
@@ -115,7 +115,7 @@ struct CpuKernel<Op, Result(Args...)> {
     };
     if constexpr (std::is_void_v<Result>) { // in-place on lists
       std::apply(run, operands);
-    } else if constexpr (std::is_same_v<Result, Tensor&>) { // in-place, or out=: the only argument that is not const
+    } else if constexpr (std::is_same_v<Result, Tensor&>) { // in-place, out=: the result is the Tensor& argument
       scope.run_and_write_back([&] { std::apply(run, operands); });
       Tensor* written = nullptr;
       ((std::is_same_v<Args, Tensor&> ? void(written = const_cast<Tensor*>(reinterpret_cast<const Tensor*>(&args)))
@@ -132,7 +132,7 @@ struct CpuKernel<Op, Result(Args...)> {
 template <class Op, auto route, class Schema = typename Op::schema>
 using Unboxed = InlineOrQueued<Op, route, &run_boxed, Schema>;
 
-// The unboxed fallback as it is registered.
+// The unboxed fallback in the form in which it is registered: it runs the call at once, or may queue it.
 template <class Op, class Schema = typename Op::schema>
 using UnboxedCpuKernel = Unboxed<Op, &CpuKernel<Op, Schema>::call, Schema>;
 

@@ -5,7 +5,8 @@
 // The fallback: the boxed kernel of every operator for which the device has no other kernel.
 namespace at::openreg {
 
-// Runs any operator without a kernel of its own: the CPU's kernel, in place on device memory (KernelScope.h).
+// Runs an operator that has no kernel of its own on the device: runs its CPU kernel in place on device memory
+// (KernelScope.h). Throws if the operator has no CPU kernel, or if the policy (FallbackPolicy.h) refuses the operator.
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 // Runs any operator that has a CPU kernel, and queues it if that is possible (queue/Queue.h). The fallback calls this

@@ -48,8 +48,8 @@ class OPENREG_API ReservedAllocations {
   DataPtr allocate(size_t size);
   bool has(const void* address) const;
 
-  // The position of the last allocation at `address` among those of its size. nullopt: no allocation of a reserved size
-  // has this address.
+  // How many allocations of the same size came before the last allocation at `address`. nullopt: no allocation of a
+  // reserved size has this address.
   std::optional<size_t> position_of(const void* address) const;
 
  private:

@@ -22,7 +22,8 @@ struct AliasImpl final : c10::TensorImpl {
     imitate(like);
   }
 
-  // Gives this object the state that the constructor with these arguments would give to a new one.
+  // Gives this object the state that the constructor with these arguments would give to a new object. Only the version
+  // counter differs: this object keeps a counter of its own.
   void reuse(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like) {
     storage_ = std::move(storage);
     data_type_ = like.dtype();
@@ -241,7 +242,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   if (C10_UNLIKELY(
           !tensor.unsafeIsBorrowed() && tensor->requires_grad() && tensor->is_privateuseone() &&
           (tensor->is_floating_point() || tensor->is_complex()))) {
-    cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and a few more ask for it
+    cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and other operators read it
   }
   if (C10_UNLIKELY(aliases_.size() >= kFewAliases)) { // a list of thousands of tensors, as optimizers pass
     if (!index_) {
@@ -300,7 +301,7 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
 // own before the kernel runs, for two reasons. First, the last storage that shares the memory keeps the memory without
 // a copy; a copy-on-write twin would share the memory too, and so would cause a copy. Second, a kernel may resize an
 // out= argument. PyTorch then calls StorageImpl::set_data_ptr_noswap(), which leaves the materializer of a
-// copy-on-write storage in place.
+// copy-on-write storage in place. The next write would call the materializer on memory that is not copy-on-write.
 bool KernelScope::is_written(const c10::StorageImpl* storage) const {
   return std::any_of(operands_.begin(), operands_.end(), [&](const Operand& each) {
     return at::openreg::is_written(traits_, *each.argument, training_) && each.tensor->has_storage() &&

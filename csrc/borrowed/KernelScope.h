@@ -17,15 +17,17 @@
 // the same bytes. The memory that the kernel allocates is device memory, and becomes the memory of the results.
 //
 //   KernelScope scope(traits);
-//   scope.add_operand(self, ...);               // 1. find the common device, refuse mixed ones as CUDA does
+//   scope.add_operand(self, ...);               // 1. find the common device, refuse mixed devices as CUDA does
 //   scope.enter();                               // 2. the kernel begins; from here CPU allocations are device memory
 //   Tensor out = cpu_kernel(*scope.alias(self), *scope.alias(other));
 //   return scope.result(std::move(out));         // 3. back to device tensors
 //
 // Rules:
 //   - An alias must be gone, or given to result(), when the scope ends, because the device tensor owns the memory. If a
-//     kernel that is not PyTorch's keeps an alias (Python code, a packed parameter), the alias becomes a host copy.
-//   - The kernel sees CPU tensors only, so autograd, autocast and device guards are off while it runs.
+//     kernel that is not PyTorch's keeps an alias (in a Python object, in a packed parameter), the alias becomes a
+//     copy in host memory.
+//   - Autograd and autocast are off while the kernel runs (kExcluded). The kernel sees CPU tensors only, so no device
+//     guard acts either.
 namespace at::openreg {
 
 // The dispatch keys that are off while a kernel of the device runs. Autograd and autocast have handled the device
@@ -36,8 +38,8 @@ constexpr c10::DispatchKeySet kExcluded =
 // A tensor of backend `key` with the sizes, strides and dtype of `like` over `storage`.
 Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like);
 
-// `tensor` with the backend of `storage`, over `storage`. Copies nothing. If nobody else holds `tensor`, it is changed
-// and returned; otherwise the result is a new tensor.
+// Makes `tensor` a device tensor over `storage`, which is a storage of the device. Copies nothing. If nobody else holds
+// `tensor`, `tensor` is changed and returned; otherwise the result is a new tensor.
 Tensor relabel(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage);
 
 class KernelScope : public DeviceCheck {
@@ -54,7 +56,7 @@ class KernelScope : public DeviceCheck {
       training_ = flag;
     }
   }
-  void enter(); // waits for the stream's turn
+  void enter(); // takes the turn of the stream: waits for the work that is queued on the stream
 
   // ---- 2. around the kernel
   // The CPU tensor that stands for `tensor`. An undefined or CPU tensor is its own alias. The first form borrows
@@ -65,8 +67,10 @@ class KernelScope : public DeviceCheck {
   Generator generator(const std::optional<Generator>& generator) const;
 
   // ---- 3. after the kernel
-  // The device tensor of a result. For an alias this is its device tensor, for a view of an alias a view of that
-  // tensor, and for fresh memory a tensor that owns the memory. A CPU operand is returned as it is.
+  // Returns the device tensor for `tensor`, a result of the kernel. If `tensor` is an alias, that is the alias's device
+  // tensor. If `tensor` is a view of an alias, the function returns a view of that device tensor. If the kernel
+  // allocated the memory (*fresh* memory), the function returns a new device tensor that owns the memory. A CPU operand
+  // is returned as it is.
   Tensor result(Tensor&& tensor);
 
   // Gives the device tensors what an in-place or out= kernel changed besides the bytes: sizes, strides, a larger
@@ -98,8 +102,8 @@ class KernelScope : public DeviceCheck {
   };
 
   bool cpu_result_ = false; // device=cpu was asked for
-  bool has_cow_ = false;    // an operand is copy-on-write
-  bool training_ = true;    // see is_written()
+  bool has_cow_ = false;    // an alias lies over a copy-on-write twin
+  bool training_ = true;    // see is_written() in OperatorTraits.h
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<Adopted, 2> adopted_;
   std::optional<c10::openreg::Kernel> kernel_;

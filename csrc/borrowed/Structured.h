@@ -28,7 +28,7 @@ struct Structured final : Kernel {
   void set_output_raw_strided(int64_t index, IntArrayRef size, IntArrayRef stride, TensorOptions options) override {
     if (!output.defined()) {
       output = empty_output(size, stride, options);
-    } else if (output.sizes() != size) { // an out= tensor; in place, TensorIterator has refused another size
+    } else if (output.sizes() != size) { // only for out=; in place, TensorIterator refuses another size
       at::native::resize_output(output, size);
       if (!stride.empty()) {
         output.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);

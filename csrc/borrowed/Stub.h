@@ -12,7 +12,7 @@
 //
 // Rule: a stub belongs here if its CPU kernel takes addresses from the iterator alone. A kernel that asks the
 // iterator's tensors for addresses (a reduction in two passes), or that takes tensors, would use addresses of the
-// device window. Operators with such kernels run on aliases (KernelScope.h).
+// device window, which the CPU cannot read. Operators with such kernels run on aliases (KernelScope.h).
 // docs/stub-operators.md lists all stubs by this rule.
 namespace at::openreg {
 

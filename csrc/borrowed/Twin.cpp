@@ -37,6 +37,7 @@ intrusive_ptr<StorageImpl> make_with_twin(size_t size, DataPtr data, Allocator* 
       StorageImpl::use_byte_size_t(), static_cast<int64_t>(size), std::move(data), allocator, resizable);
 }
 
+// Makes the storages that Python asks for: torch.UntypedStorage(n, device="openreg"), torch.load.
 intrusive_ptr<StorageImpl> create(
     StorageImpl::use_byte_size_t, SymInt size, DataPtr data, Allocator* allocator, bool resizable) {
   const auto bytes = size.as_int_unchecked();
@@ -48,7 +49,6 @@ intrusive_ptr<StorageImpl> create(
 
 const bool registered = [] {
   set_storage_factory(&make_with_twin);
-  // Storages that Python makes: torch.UntypedStorage(n, device="openreg"), torch.load.
   c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create);
   return true;
 }();
@@ -122,8 +122,9 @@ intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, Dev
   void* const address = orGetDevicePointer(data.get());
   const size_t size = storage->nbytes();
   if (C10_UNLIKELY(size > 0 && address == data.get())) {
-    // The result lies in host memory. Either a thread that the kernel has started allocated the memory, or other code
-    // keeps the memory alive, or the schema says that the kernel writes its arguments only.
+    // The result lies in host memory, for one of these reasons: the kernel is not PyTorch's, so it allocates host
+    // memory; a thread that the kernel has started allocated the memory; other code keeps the memory alive; or the
+    // schema says that the kernel writes its arguments only, and the device was full.
     auto copy = make_storage(size, device);
     std::memcpy(orGetKernelPointer(copy->data()), address, size);
     return copy;

@@ -9,11 +9,12 @@
 
 // The storage class of device tensors, as long as the backend borrows PyTorch's CPU kernels.
 //
-// Rule: tensors carry addresses of the device window, which the host cannot touch, and kernels need the kernel window.
-// A storage therefore keeps a *twin*: a CPU storage over the same bytes through the kernel window. The twin is made at
-// first use and kept. It does not own the bytes. A queued kernel may use the twin after the storage is gone, because
-// freed memory is reused in stream order. Storages that PyTorch's own factories make (at::detail::empty_generic) are
-// plain StorageImpls, and get a new twin for each use.
+// Rule: device memory has two address ranges. Tensors carry addresses of the device window, which the host cannot
+// touch. Kernels need addresses of the kernel window, through which the same bytes can be read and written. A storage
+// therefore keeps a *twin*: a CPU storage over the same bytes through the kernel window. The twin is made at first use
+// and kept. It does not own the bytes. A queued kernel may use the twin after the storage is gone, because freed memory
+// is reused in stream order. Storages that PyTorch's own factories make (at::detail::empty_generic) are plain
+// StorageImpls, and get a new twin for each use.
 namespace c10::openreg {
 
 // Whether `storage` shares its memory until it is written.
@@ -42,7 +43,7 @@ struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
   }
 
  private:
-  std::atomic<StorageImpl*> twin_{nullptr}; // owning; atomic because two threads may use a tensor for the first time
+  std::atomic<StorageImpl*> twin_{nullptr}; // owning; atomic because two threads may make the twin at the same time
   std::atomic<const void*> twin_memory_{nullptr}; // what data() was when the twin was made
 };
 // LITERALINCLUDE END: STORAGE IMPL
@@ -50,7 +51,7 @@ struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
 // A CPU storage over the bytes of a device storage.
 OPENREG_API intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage);
 
-// Whether `storage` has this class, and so keeps a twin.
+// Whether `storage` is an OpenRegStorageImpl, and so keeps a twin.
 inline bool keeps_twin(const StorageImpl* storage) {
   return typeid(*storage) == typeid(OpenRegStorageImpl);
 }
@@ -66,13 +67,15 @@ OPENREG_API intrusive_ptr<StorageImpl> new_cow_twin(StorageImpl* storage);
 // Gives a twin for one use memory of its own, with the same contents, so that it may outlive the device storage.
 OPENREG_API void move_to_host(StorageImpl* twin);
 
-// Whether a CPU storage owns memory of the device: a kernel allocated it. A twin owns nothing.
+// Whether a CPU storage owns device memory. That is so if a kernel allocated the memory. A twin owns no memory.
 OPENREG_API bool is_fresh(const StorageImpl* storage);
 
-// Makes a device storage of memory that a kernel allocated, without copying. `storage` becomes the twin of the result.
+// Makes a device storage of `storage`, the CPU storage of a kernel's result. If the result lies in device memory,
+// nothing is copied, and `storage` becomes the twin of the device storage. If the result lies in host memory, its bytes
+// are copied to the device.
 OPENREG_API intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, DeviceIndex device);
 
-// If a kernel gave the twin other memory (a resized out=), the device storage takes it over.
+// If a kernel gave `twin` other memory (a resized out=), `storage` takes over that memory. Otherwise does nothing.
 OPENREG_API void take_over(StorageImpl* storage, StorageImpl* twin);
 
 } // namespace c10::openreg

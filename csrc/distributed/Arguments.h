@@ -20,8 +20,8 @@ void check_list(const std::vector<at::Tensor>& tensors, int size, at::ScalarType
 
 void check_root(int64_t root, int size);
 
-// A one-dimensional CPU tensor of elements of `dtype` over the bytes of a device tensor, in the kernel window. The
-// result keeps the storage alive.
+// A one-dimensional CPU tensor of elements of `dtype` over the bytes of a device tensor, at the address that kernels
+// use (orGetKernelPointer). The result keeps the storage alive.
 at::Tensor flat_view(const at::Tensor& tensor, at::ScalarType dtype);
 
 // flat_view() with the dtype uint8, for collectives that move data of any dtype and compute nothing.

@@ -158,7 +158,7 @@ void ProcessGroupOCCL::Call::finish(orCompletion_t completion) {
     orCompletionSignal(completion, nullptr);
     return;
   }
-  const auto keep = group; // may be the last reference
+  const auto keep = group; // all other references to the group may be dropped before this function returns
   if (failure && keep->error_ == ErrorType::SUCCESS) {
     keep->error_ = ErrorType::COMM_ERROR;
   }

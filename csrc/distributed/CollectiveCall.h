@@ -7,7 +7,7 @@ namespace c10d::openreg {
 // The name of a collective in profiles, such as "occl:all_reduce".
 const char* name_of(OpType type);
 
-// One call of torch.distributed. It has several chains if it is coalesced.
+// One call of torch.distributed. Only a coalesced call can have several chains.
 struct ProcessGroupOCCL::Call {
   c10::intrusive_ptr<ProcessGroupOCCL> group;
   c10::DeviceIndex device;
@@ -15,7 +15,7 @@ struct ProcessGroupOCCL::Call {
   uint64_t sequence;
   std::shared_ptr<WorkState> state;
   std::atomic<size_t> running;  // chains that are not done
-  std::mutex mutex{};           // guards `failure`, and the source and the time in `state`
+  std::mutex mutex{};           // guards `failure`, and `source` and `started` in `state`
   std::exception_ptr failure{}; // of the first request that failed
 
   // A request is done; `exception` is null, or says why it failed.

@@ -29,8 +29,8 @@ class CompletionHook final {
     hook_ = std::move(hook);
   }
 
-  // Adds a collective that has ended. To be called before the stream goes on: the next collective of the group may end
-  // on another thread.
+  // Adds a collective that has ended. To be called before the stream goes on: otherwise the group's next collective
+  // might end on another thread, and be added first.
   void add(std::shared_ptr<WorkInfo> info) {
     const std::lock_guard lock(mutex_);
     ended_.push_back(std::move(info));

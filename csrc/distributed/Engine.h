@@ -30,9 +30,9 @@ struct Reduction {
 // The tensors are flat CPU tensors over the device's bytes. n: a vector with one tensor for each rank.
 //
 //              inputs            outputs
-//   broadcast  {tensor}          {tensor}          the same bytes; `root`
-//   allreduce  {tensor}          {tensor}          the same bytes
-//   reduce     {tensor}          {tensor}          the same bytes; written at `root` only
+//   broadcast  {tensor}          {tensor}          input and output are the same bytes; from `root`
+//   allreduce  {tensor}          {tensor}          input and output are the same bytes
+//   reduce     {tensor}          {tensor}          input and output are the same bytes; written at `root` only
 //   allgather  {tensor}          n                 their sizes may differ
 //   reduce_scatter  n            {tensor}          their sizes may differ
 //   alltoall   n                 n                 their sizes may differ
@@ -63,7 +63,7 @@ constexpr bool reduces(Verb verb) {
 struct Request {
   Verb verb;
   OpType type;           // the function that was called, for messages
-  uint64_t sequence = 0; // the same on all ranks; send and recv count for each peer and direction
+  uint64_t sequence = 0; // the same on all ranks; send and recv are numbered for each peer and direction
   int root = -1;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;

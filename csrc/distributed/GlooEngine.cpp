@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kInline = 4096;
 
 // An all_reduce of at least this many bytes uses the steps by hosts (GlooEngine.h), if several ranks run on one host.
-// It took 0.55 of gloo's time at 64 KB and 0.62 at 64 MB (2 ranks on each of 2 hosts, one machine with 2 cores).
+// These steps took 0.55 of gloo's time at 64 KB, and 0.62 at 64 MB (2 ranks on each of 2 hosts, which were one machine
+// with 2 cores).
 constexpr size_t kByHosts = 64 << 10;
 
 // The gloo tag of a collective. The user's send and recv have the tag 0: they match in their order, as NCCL's do.
@@ -312,7 +313,7 @@ void GlooEngine::reduce_between(
   wait(ranks->allreduce(tensors, options), deadline);
 }
 
-// Gives the result that reduce_between() gives for all ranks, in the three steps by hosts (GlooEngine.h). The plans
+// Has the same result as reduce_between() over all ranks, but takes the three steps by hosts (GlooEngine.h). The plans
 // have been compared, so no step finds a mismatch.
 void GlooEngine::reduce_by_hosts(const Request& request, const Deadline& deadline) {
   Request step = request;

@@ -12,15 +12,16 @@
 // LITERALINCLUDE START: GLOO RULES
 // The engine that uses PyTorch's ProcessGroupGloo. It works across machines.
 //
-// If the sizes of two ranks differ, gloo ends the process: its thread throws an exception that nobody catches. So the
-// engine gives gloo only messages for which the receiver has room. A message is a header and up to kInline bytes of
-// data, for which every receiver has room. More data follows as a second message, and the header tells the receiver how
-// much room it needs.
+// If sender and receiver give different sizes, gloo ends the process: its thread throws an exception that nobody
+// catches. So the engine gives gloo only messages for which the receiver has room. A message is a header and up to
+// kInline bytes of data, for which every receiver has room. More data follows as a second message, and the header tells
+// the receiver how much room it needs.
 //
-// A collective in which every rank waits for all others begins with such a message from every rank to every other. If
-// the data is small, these messages are the whole collective. Send, recv, broadcast, gather, scatter and reduce send in
-// one direction only: no rank waits for a rank that sends it nothing, and the receiver compares the headers. A receiver
-// that finds a mismatch receives the data all the same; otherwise the sender would wait until its timeout.
+// A collective in which every rank waits for all others begins with a message from every rank to every other. This
+// message has a plan (Header.h) instead of the header. If the data is small, these messages are the whole collective.
+// Send, recv, broadcast, gather, scatter and reduce send in one direction only: no rank waits for a rank that sends it
+// nothing, and the receiver compares the headers. A receiver that finds a mismatch receives the data all the same;
+// otherwise the sender would wait until its timeout.
 //
 // If several ranks run on one host and others elsewhere, a large all_reduce has three steps: the ranks of each host
 // reduce through shared memory, the first ranks of all hosts reduce through gloo, and each first rank gives the result
@@ -30,7 +31,7 @@ namespace c10d::openreg {
 
 class GlooEngine final : public ThreadedEngine {
  public:
-  // How a large all_reduce uses the hosts.
+  // What the three steps of a large all_reduce use.
   struct Hosts {
     std::shared_ptr<SharedEngine> own;   // the engine of this host's ranks
     c10::intrusive_ptr<Backend> leaders; // gloo between the first ranks of the hosts; null on the other ranks
@@ -47,7 +48,7 @@ class GlooEngine final : public ThreadedEngine {
   void reduce(Request& request, const Deadline& deadline);
   void gather(Request& request, const Deadline& deadline);
   void scatter(Request& request, const Deadline& deadline);
-  // What this rank gets from each rank at the begin of a collective.
+  // What this rank gets from each rank at the beginning of a collective.
   struct Received {
     std::vector<Plan> plans;
     std::vector<at::Tensor> small_data; // kInline bytes each; the plan says how many are data; undefined for this rank

@@ -9,9 +9,9 @@
 #include "Engine.h"
 
 // LITERALINCLUDE START: HEADER RULES
-// The description of a collective, which a rank sends to the others. The header comes before the data, in the same
-// message if the data is small. So every rank that gets a header finds a mismatch before it has written a byte, and the
-// check costs no round trip. OCCL_CHECK=0, on all ranks, turns the comparison off.
+// A header describes a collective. A rank sends it to the others before the data, in the same message if the data is
+// small. So every rank that gets a header finds a mismatch before it has written a byte of its outputs, and the check
+// costs no round trip. OCCL_CHECK=0, on all ranks, turns the comparison off.
 //
 // Rule: a header has the same length on all ranks, whatever they call. Otherwise a rank could not receive the header of
 // a rank that calls another collective.
@@ -20,7 +20,8 @@ namespace c10d::openreg {
 
 constexpr size_t kMaxShownDims = 8;
 
-// A failure that this library has found. All other exceptions come from the transport of an engine.
+// Thrown if the calls of two ranks do not match, or if the group was aborted. The user gets this exception unchanged.
+// To failures of the transport, Call::explain() adds the description of the collective.
 class Refusal : public c10::DistBackendError {
  public:
   using c10::DistBackendError::DistBackendError;
@@ -42,7 +43,7 @@ bool checks_headers();
 
 Header make_header(const Request& request);
 
-// The header that a receiver compares with the header `sent`. In a recv it takes over the sequence number of `sent`,
+// The header that a receiver compares with the header `sent`. For a recv, the result has the sequence number of `sent`,
 // because send and recv count their messages separately.
 Header make_header(const Request& request, const Header& sent);
 

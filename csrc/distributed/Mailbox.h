@@ -28,7 +28,7 @@ struct Mailbox {
 
   Counter posted;
   Counter taken;
-  Counter bell; // another rank increments it after it wrote a message to this rank, or read a message of this rank
+  Counter bell; // incremented by a rank that has written to this rank, has read from this rank, or gives up
   std::atomic<uint32_t> failed{0};
   alignas(64) char plan[kPlan];
   alignas(4096) char halves[2][kHalf];

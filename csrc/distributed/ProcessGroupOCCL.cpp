@@ -32,8 +32,8 @@ std::string_view chosen_transport() {
 
 ProcessGroupOCCL::MakeGloo ProcessGroupOCCL::make_gloo;
 
-// torchrun restarts ranks on the same store, which still has the keys of the ranks that died. So each attempt has other
-// keys.
+// torchrun restarts ranks on the same store, which still has the keys of the ranks that died. So each attempt uses
+// keys of its own.
 std::string ProcessGroupOCCL::store_prefix() {
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
   return c10::str("occl/", attempt == nullptr ? "0" : attempt);
@@ -131,7 +131,7 @@ void ProcessGroupOCCL::shutdown() {
       std::rethrow_exception(failure);
     } catch (const c10::Error& error) {
       TORCH_WARN(
-          "A process group has ended, and nothing had waited for a collective that failed: ",
+          "A process group has ended, and the program never waited for a collective that failed: ",
           error.what_without_backtrace());
     }
   }
@@ -238,7 +238,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::enqueue(
     call->state->stream = joined != nullptr ? joined : comm;
     c10::openreg::order_after_current_stream(comm, device.index());
     auto chain = std::make_unique<Chain>(call, std::move(requests));
-    if (orIsObserved(orActivityUse)) { // the chain keeps the tensors until the collective is done
+    if (orIsObserved(orActivityUse)) { // as record_stream(): the chain keeps the tensors until the collective is done
       Chain::visit(
           chain.get(),
           [](const orOperand* operand, void* stream) { orNoteUse(operand->data, static_cast<orStream_t>(stream)); },

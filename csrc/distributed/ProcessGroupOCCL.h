@@ -22,8 +22,9 @@
 // it, and completes when the engine is done. A coalesced call queues an item on each stream that it needs, so messages
 // between two ranks arrive in the order of the calls.
 //
-// Rule: no communication stream comes from PyTorch's pool, where two streams may share a queue. There, a send that
-// waits for its receiver could delay the recv for which the receiver waits.
+// Rule: no communication stream comes from PyTorch's pool, because two streams of the pool may share a queue. If a send
+// and a recv shared a queue, the recv would wait for the send. Two ranks that send to each other before they receive
+// could then hang.
 //
 // The engine holds the storages until it is done. So the caching allocator cannot reuse their memory too early, and
 // nobody needs to call record_stream.
@@ -49,7 +50,8 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
     bool is_high_priority_stream = false;
     Config config;
 #if OPENREG_TORCH_AT_LEAST(2, 14)
-    // PyTorch passes the copy to a group that is split from this one, after it has set the new group's name.
+    // When PyTorch splits a group, it copies the group's options, sets the new group's name in the copy, and passes the
+    // copy to split().
     c10::intrusive_ptr<Backend::Options> clone() const override {
       return c10::make_intrusive<Options>(*this);
     }
@@ -65,7 +67,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
       c10::intrusive_ptr<Options> options);
   ~ProcessGroupOCCL() override;
 
-  // Makes a gloo group. Python sets the function, because only Python can make one.
+  // Makes a gloo group. Python sets the function, because only Python can make a gloo group.
   using MakeGloo = std::function<c10::intrusive_ptr<Backend>(
       c10::intrusive_ptr<Store> store, int rank, int size, std::chrono::milliseconds timeout)>;
   static MakeGloo make_gloo;
@@ -93,7 +95,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
     return true;
   }
   void setTimeout(std::chrono::milliseconds timeout) override;
-  // Adds this time to the timeout of the next collective, and of no later one.
+  // Adds this time to the timeout of the next collective only.
   void add_ephemeral_timeout(std::chrono::milliseconds timeout) {
     ephemeral_timeout_ += timeout;
   }
@@ -182,7 +184,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   const c10::intrusive_ptr<Backend> gloo_;
   const c10::intrusive_ptr<Options> options_;
   std::shared_ptr<Engine> engine_;
-  std::shared_ptr<Engine> shared_engine_; // null if the ranks share no memory
+  std::shared_ptr<Engine> shared_engine_; // null unless all ranks share memory
   std::mutex mutex_;
   std::map<std::string, orStream_t> streams_;
   std::map<std::string, uint64_t> peer_sequences_;

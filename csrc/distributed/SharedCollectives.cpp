@@ -160,8 +160,8 @@ size_t SharedEngine::Collective::read_plans() {
   return std::max<size_t>(1, (longest + chunk_ - 1) / chunk_);
 }
 
-// Whether this rank must take part in all stages even if it finds a mismatch. This is so in a broadcast: the root
-// cannot see the mismatch, and waits until each rank has taken each part.
+// Whether this rank must take part in all stages even if it finds a mismatch. This is so if this rank and the root call
+// a broadcast from the same root: the root cannot see the mismatch, and waits until each rank has taken each stage.
 bool SharedEngine::Collective::others_wait_for_this_rank() const {
   if (request_.verb != Verb::broadcast) {
     return false;

@@ -17,7 +17,7 @@
 namespace c10d::openreg {
 namespace {
 
-constexpr int kMaxRanks = 256;               // the plan of a larger group would not fit into Mailbox::kPlan
+constexpr int kMaxRanks = 256;               // larger groups use gloo; the plan of 256 ranks fits into Mailbox::kPlan
 constexpr uint32_t kLongestPipe = 256 << 10; // bytes; a power of two
 constexpr uint32_t kPipes = 4 << 20;         // bytes for the pipes to all ranks of a large group; a power of two
 constexpr std::chrono::microseconds kSpin{50};
@@ -216,7 +216,7 @@ void SharedEngine::wait(Counter& counter, int rank, const Deadline& deadline, c1
       have_left = (rank < 0 && other == rank_) || has_left(other);
     }
     if (have_left) {
-      const bool became_ready = is_ready(); // the other rank may have made it true before it exited
+      const bool became_ready = is_ready(); // the other rank may have made is_ready() true before it exited
       TORCH_CHECK(became_ready || rank >= 0, "All other ranks have exited, or have failed in a collective");
       TORCH_CHECK(
           became_ready,
@@ -244,8 +244,8 @@ void SharedEngine::run(Request& request) {
       receive(request);
     } else {
       const std::lock_guard lock(mutex_); // needed if a group uses two devices, and so two streams
-      // Without this check, another rank could take the data of this collective for data of the one that failed.
-      TORCH_CHECK(mailboxes_[rank_]->failed == 0, "This rank gave up in an earlier call");
+      // Without this check, another rank could take this collective's data for data of the collective that failed.
+      TORCH_CHECK(mailboxes_[rank_]->failed == 0, "An earlier collective of this rank failed");
       run_collective(request, Deadline(request.timeout));
     }
   } catch (const Refusal&) {

@@ -15,24 +15,26 @@
 // It runs send, recv, broadcast, allreduce, allgather, reduce_scatter, alltoall and barrier. Gloo runs the other three:
 // reduce, gather and scatter.
 //
-// Collectives: each rank has a mailbox with its plan (Header.h), two halves for data, and two counters. No other rank
-// writes these.
+// Collectives: each rank has a mailbox with its plan (Header.h), two halves for data, and two counters, `posted` and
+// `taken`. No other rank writes these. A collective runs in stages. In each stage a rank writes one chunk of its data
+// into one half, and the other ranks read this chunk:
 //
 //     stage k of the writer:  wait until all have taken stage k - 2; write the half k % 2; posted = k
 //     stage k of a reader:    wait until posted >= k for each rank; read; taken = k
 //
-// So a rank writes one stage while the others still read the one before. The first stage has the plans, which tell
-// every rank how many stages follow. Every rank computes reductions itself, in the order of the ranks, so all ranks get
-// the same bits. In a broadcast a rank reads only what the root wrote. So the root does not wait until the others call
-// broadcast, but it waits for those that have not yet read what it wrote two stages before.
+// So a rank writes one stage while the others still read the stage before. The first stage also has the plans, which
+// tell every rank how many stages follow. Every rank computes reductions itself, in the order of the ranks, so all
+// ranks get the same bits. In a broadcast a rank reads only what the root wrote. So the root does not wait until the
+// others call broadcast, but it waits for those that have not yet read what it wrote two stages before.
 //
 // Messages: a pipe leads from each rank to each other rank. A pipe is a ring buffer of bytes, and a message is a header
-// and its data. A rank that writes or reads a part of a message rings the bell of the other rank. So a short message
-// can be sent before its receiver calls recv, and a rank can wait for a message from any other rank. The receiver
-// compares the headers. If they do not match, it reads the data all the same, and throws it away.
+// and its data. So a short message can be sent before its receiver calls recv. A rank that writes or reads a part of a
+// message increments the counter `bell` of the other rank. So a rank can wait for messages from all other ranks at the
+// same time. The receiver compares the headers. If they do not match, it reads the data all the same, and throws it
+// away.
 //
-// Rule: counters only grow. A rank that gives up sets `failed`. The others check whether a rank lives only after a long
-// wait.
+// Rule: counters only grow. A rank that gives up sets `failed`. Only after a long wait do the other ranks check whether
+// a process has exited.
 // LITERALINCLUDE END: SHARED RULES
 namespace c10d::openreg {
 
@@ -40,7 +42,7 @@ class SharedEngine final : public ThreadedEngine {
  public:
   // Where the ranks of a group run.
   struct Placement {
-    std::shared_ptr<SharedEngine> engine; // the engine of this host's ranks, which it numbers from 0
+    std::shared_ptr<SharedEngine> engine; // the engine of this host's ranks, numbered from 0 on each host
     std::vector<int> leaders;             // the first rank of each host
   };
 

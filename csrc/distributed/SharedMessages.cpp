@@ -9,7 +9,7 @@ namespace c10d::openreg {
 void SharedEngine::send(const Request& request) {
   const std::lock_guard turn(peers_[request.root].sending);
   const Deadline deadline(request.timeout);
-  TORCH_CHECK(mailboxes_[rank_]->failed == 0, "This rank gave up in an earlier call");
+  TORCH_CHECK(mailboxes_[rank_]->failed == 0, "An earlier collective of this rank failed");
   TORCH_CHECK(mailboxes_[request.root]->failed == 0, "Rank ", request.root, " has failed in a collective");
   const at::Tensor& data = request.inputs[0];
   Header header = make_header(request);
@@ -25,7 +25,7 @@ void SharedEngine::receive(Request& request) {
     turn = std::unique_lock(peers_[from].receiving);
   }
   const Deadline deadline(request.timeout);
-  TORCH_CHECK(mailboxes_[rank_]->failed == 0, "This rank gave up in an earlier call");
+  TORCH_CHECK(mailboxes_[rank_]->failed == 0, "An earlier collective of this rank failed");
   if (from < 0) {
     wait(mailboxes_[rank_]->bell, from, deadline, [&] {
       for (from = 0; from < size_; ++from) {

@@ -18,7 +18,7 @@ c10::intrusive_ptr<c10::ivalue::Future> tensor_future(std::vector<c10::Device> d
 }
 
 // The future of an all_gather, if all ranks give tensors of one size. As in NCCL, its value is one tensor, which holds
-// those of all ranks. DDP's hooks that quantize need this.
+// the tensors of all ranks. DDP's hooks that quantize need this.
 c10::intrusive_ptr<c10::ivalue::Future> stacked(c10::ivalue::Future& gathered) {
   return gathered.then(
       [](c10::ivalue::Future& done) {
@@ -202,8 +202,8 @@ void WorkOCCL::wait_on_stream(bool raises) {
     state_->heard = true;
     has_succeeded = state_->done && !state_->failure;
   }
-  // Waits also if the collective is done: the sanitizer must learn the order from the program, and not from the timing
-  // of this run.
+  // The stream waits also if the collective is done: the sanitizer must learn the order from the program, and not from
+  // the timing of this run.
   if (c10::openreg::executes_inline()) { // operators run in the calling thread, so the host must wait
     return raises ? wait_on_host() : void();
   }

@@ -9,16 +9,16 @@
 #include "runtime/OpenRegStream.h"
 
 // LITERALINCLUDE START: WORK RULES
-// The Work of a collective, with the semantics of ProcessGroupNCCL's.
+// The Work of a collective, with the semantics of ProcessGroupNCCL's Work.
 //
 // Rule: wait() makes the current stream wait, and not the host. Kernels that are launched afterwards see the result.
 // The host waits in three cases only: in inline execution, for a barrier, and if a timeout is given.
 //
-// A failure is raised where the program waits. wait() also queues a launch that raises the failure, so the next call
-// that synchronises with the stream raises it, such as .item(). If the Work was deleted without wait(), the stream that
-// was current in the call of the collective fails instead. DDP needs this: it keeps only the future, and must not train
-// on with wrong gradients. After the group's end (destroy_process_group(), abort()) no stream raises a failure of the
-// group.
+// A failure is raised where the program waits. wait() also queues a host function that raises the failure, so the next
+// call that synchronises with the stream, such as .item(), raises the failure. If the Work was deleted without wait(),
+// the stream that was current in the call of the collective fails instead. DDP needs this: it keeps only the future,
+// and must not train on with wrong gradients. After the group's end (destroy_process_group(), abort()) no stream raises
+// a failure of the group.
 // LITERALINCLUDE END: WORK RULES
 namespace c10d::openreg {
 
@@ -58,8 +58,8 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::vector<at::Tensor> outputs;                // the values of `future`
 
   void finish(std::exception_ptr exception);
-  // Runs the callbacks of the futures. They may call collectives and wait for them, so the stream must have gone on
-  // before.
+  // Runs the callbacks of the futures. The callbacks may call collectives and wait for them. So the collective's
+  // deferred item must be complete before this call (orCompletionSignal).
   void complete_futures();
 };
 

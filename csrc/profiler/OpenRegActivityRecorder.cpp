@@ -51,8 +51,8 @@ Threads& threads() {
   return *instance;
 }
 
-// The records of the calling thread, made when it is first observed. Never deleted, because a thread may be observed
-// until its very end.
+// The records of the calling thread, made when the thread is observed for the first time. Never deleted, because a
+// thread may be observed until its very end.
 ThreadRecords& this_thread() {
   thread_local ThreadRecords* mine = nullptr;
   if (C10_UNLIKELY(mine == nullptr)) {

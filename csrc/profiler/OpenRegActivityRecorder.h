@@ -12,10 +12,11 @@
 // Kineto.
 //
 // Rules: the clock is c10::getApproximateTime(), which PyTorch's own events use. So no kernel begins before the
-// operator that started it. The computing thread writes a record into its own buffer: while the program runs, nothing
-// is locked and nothing is looked up. Only the calling thread knows the operator that a kernel belongs to. The record
-// of a kernel on another thread has the id of the call as its correlation, and the record of the call has the operator.
-// The end of a collective comes on another thread than its begin: the two are joined when the recording stops.
+// operator that started it. The computing thread writes a record into a buffer of its own. Only a thread's first record
+// takes a lock, and only the memory of copies and fills is looked up. Only the thread that calls an operator knows to
+// which operator a kernel belongs. The record of a kernel on another thread has the id of the call as its correlation,
+// and the record of the call has the operator. The end of a collective comes on another thread than its begin: the two
+// are joined when the recording stops.
 // LITERALINCLUDE END: RECORDER RULES
 namespace c10::openreg {
 
@@ -30,7 +31,8 @@ struct ActivityRecord {
   int32_t thread;    // the system's id of the thread that did the activity
   approx_time_t begin;
   approx_time_t end;
-  // The innermost operator and the innermost range of the user (record_function) on that thread.
+  // The innermost operator and the innermost range of the user (record_function) on the thread where the activity
+  // began; 0: none.
   uint64_t operation;
   uint64_t range;
   // For copies and fills.

@@ -26,14 +26,15 @@
 //
 //   1. The times come from the same clock as those of the host's events: see OpenRegActivityRecorder.h.
 //   2. An event of the device is linked to its operator (`linked`). From these links PyTorch computes the device time
-//      of each operator. A range on the device's lane is not linked, because its kernels would count twice. The ids of
-//      calls are metadata, because PyTorch would read the `id` of an event as the id of an operator. An event without
-//      an operator has an `id` that no operator has. Without this `id`, PyTorch takes the id of the operator that was
-//      running on the main thread, and a call of another thread then counts that operator's kernels once more.
+//      of each operator. A range on a stream's lane, its row in the trace, is not linked, because its kernels would
+//      count twice. The ids of calls are metadata, because PyTorch would read the `id` of an event as the id of an
+//      operator. An event without an operator has an `id` that no operator has. Without this `id`, PyTorch takes the id
+//      of the operator that was running on the main thread, and a call of another thread then counts that operator's
+//      kernels once more.
 //   3. A call and the work that it started have the same flow, which is an arrow in the trace. A kernel that ran on the
 //      thread of its operator was not launched, and has no arrow.
 //   4. The name of a kernel differs from that of its operator. Otherwise PyTorch's tables would add both up in one row.
-//   5. Kineto draws the rows of the devices that handleDeviceInfo has described. It names all other rows "GPU n".
+//   5. The row of a device has the name that handleDeviceInfo has told Kineto. Kineto names all other rows "GPU n".
 // LITERALINCLUDE END: KINETO RULES
 //
 // Kineto's interface is not stable. This file is compiled for each minor version of PyTorch, and it is the place for
@@ -65,7 +66,7 @@ bool is_on_device(const ActivityRecord& record) {
   return type_of(record.kind) != ActivityType::PRIVATEUSE1_RUNTIME;
 }
 
-// The names of CUDA's traces: "Memcpy HtoD (Pinned -> Device)".
+// The name of an event. Copies and fills have the names of CUDA's traces, such as "Memcpy HtoD (Pinned -> Device)".
 std::string name_of(const ActivityRecord& record) {
   static constexpr const char* kMemory[] = {"Pageable", "Pinned", "Device"};
   static constexpr char kSide[] = {'H', 'H', 'D'};
@@ -94,8 +95,8 @@ std::string name_of(const ActivityRecord& record) {
   }
 }
 
-// For each range of the user, a span on the lane of each stream: from the first kernel that was launched within the
-// range to the last one.
+// For each range of the user, a span on the lane of each stream. The span covers all kernels, copies and fills that
+// were started within the range.
 using Lane = std::pair<int, int64_t>; // device, stream
 using Spans = std::map<std::pair<uint64_t, Lane>, std::pair<int64_t, int64_t>>;
 
@@ -315,9 +316,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     return event;
   }
 
-  // Moves an event into the operator that started it. PyTorch converts the times of its operators itself, and two
-  // conversions of one clock differ by nanoseconds. An event begins after its operator has begun; if it ran on the
-  // operator's thread, it also ends before the operator.
+  // Moves the times of an event into those of the operator that started it. PyTorch converts the times of its operators
+  // itself, and two conversions of one clock differ by nanoseconds. An event begins after its operator has begun; an
+  // event on the operator's thread also ends before the operator ends.
   static void put_within(GenericTraceActivity& event, const libkineto::ITraceActivity& operation, bool same_thread) {
     const int64_t begin = operation.timestamp();
     const int64_t end = begin + operation.duration();
@@ -345,8 +346,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
   }
 
-  // The id of the stream in PyTorch. For a stream that PyTorch did not make: a number that is larger than all these
-  // ids.
+  // The id of the stream in PyTorch. A stream that PyTorch did not make gets a number that is larger than the ids of
+  // all PyTorch's streams.
   int64_t stream_of(const ActivityRecord& record) {
     const auto [it, is_new] = ids_.try_emplace(record.stream, 0);
     if (is_new) {

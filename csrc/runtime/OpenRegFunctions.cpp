@@ -21,7 +21,8 @@ std::vector<void (*)()>& start_functions() {
 } // namespace
 
 DeviceIndex device_count() noexcept {
-  // The devices are counted once. Their number does not change until the process ends, as with CUDA_VISIBLE_DEVICES.
+  // The devices are counted once: as with CUDA_VISIBLE_DEVICES, later changes of the environment have no effect. Only
+  // set_device_model(), which must be called before the device starts, makes this function count again.
   const int known = counted_devices.load(std::memory_order_relaxed);
   if (C10_LIKELY(known >= 0)) {
     return static_cast<DeviceIndex>(known);
@@ -48,11 +49,11 @@ DeviceIndex current_device() {
   return static_cast<DeviceIndex>(device);
 }
 
-// Out of line, because every allocation makes this check.
+// Out of line, so that check_device_index() stays short: every allocation calls it.
 C10_NOINLINE static void throw_index_error(int64_t device) {
   int count = device_count();
   if (count == 0) {
-    OPENREG_CHECK(orGetDeviceCount(&count)); // says why there is no device
+    OPENREG_CHECK(orGetDeviceCount(&count)); // throws an error that says why there is no device
   }
   throw c10::AcceleratorError(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},

@@ -70,16 +70,16 @@ enum class SyncDebugMode { Default, Warn, Error };
 OPENREG_API extern std::atomic<SyncDebugMode> sync_debug_mode;
 OPENREG_API void warn_or_error_on_sync();
 
-// Warns or throws, as set_sync_debug_mode() chose. Is called in the places where CUDA calls its own function: before
-// the host waits for a stream inside another operation, and in Stream.synchronize(). Event.synchronize() and
-// torch.openreg.synchronize() do not call it.
+// Warns or throws, as set_sync_debug_mode() chose. Called in the places in which CUDA's backend calls its function
+// warn_or_error_on_sync(): before the host waits for a stream inside another operation, and in Stream.synchronize().
+// Event.synchronize() and torch.openreg.synchronize() do not call note_synchronization().
 inline void note_synchronization() {
   if (C10_UNLIKELY(sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::Default)) {
     warn_or_error_on_sync();
   }
 }
 
-// Throws CUDA's error in a child that was forked after the device was used: the child does not have the device's
+// Throws, as CUDA does, in a child that was forked after the device was used: the child does not have the device's
 // memory. The functions of the device's C API refuse such a child themselves. Code that uses device memory without
 // these functions must call check_not_forked() first.
 inline void check_not_forked() {

@@ -2,8 +2,8 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
-// Answers what PyTorch asks about the device type, without a tensor or a device guard: whether the backend is
-// available, which generators it has, how memory is pinned, and how a storage is resized.
+// Answers those questions of PyTorch about the device type that need neither a tensor nor a device guard: whether the
+// backend is available, which generators it has, how memory is pinned, and how a storage is resized.
 //
 // Rule: PyTorch has one object for each device type, so the object holds no state: every method forwards to the
 // runtime.

@@ -13,8 +13,9 @@ struct TensorImpl;
 }
 
 // LITERALINCLUDE START: KERNEL RULES
-// The door that every kernel passes. A kernel that computes on the calling thread makes one object of the class Kernel.
-// A kernel that is launched (orLaunchDescribed) passes the same door of the device when its turn comes.
+// The door: the one place that every kernel passes when it begins and when it ends. A kernel that computes on the
+// calling thread makes an object of the class Kernel. For a kernel that is launched (orLaunchDescribed), the device
+// library passes the same door when the stream runs the kernel.
 //
 // Rule: device memory is read and written while a Kernel lives, in a launch, or by one of the device's own copies.
 // Profilers and sanitizers do not see any other access, and no other access is ordered with the work of other threads.
@@ -22,15 +23,16 @@ struct TensorImpl;
 namespace c10::openreg {
 
 // LITERALINCLUDE START: DOOR
-// While an object of this class lives, the calling thread has the turn of the stream. The constructor waits for what is
-// queued there, and other threads' kernels and launches on that stream wait for the destructor.
+// While an object of this class lives, the calling thread has the turn of the stream: the right to run work on it. The
+// constructor waits for the work that is queued on the stream. Other threads' kernels and launches on the stream wait
+// for the destructor.
 class OPENREG_API Kernel {
  public:
   using Operands = void (*)(void* data, orOperandFn_t visit, void* context);
 
-  // `name` is the name of the operator or of the kernel, and must stay valid. `operands` tells which bytes the kernel
-  // reads and writes. It is called only if somebody observes kernels: when the kernel begins, and again when it ends,
-  // because the results exist only then.
+  // `name` is the name of the operator or of the kernel, and must stay valid until the process ends. `operands` tells
+  // which bytes the kernel reads and writes. It is called only if somebody observes kernels: when the kernel begins,
+  // and again when it ends, because the results exist only then.
   Kernel(orStream_t stream, const char* name, Operands operands, void* data) : what_{name, operands, data} {
     OPENREG_CHECK(orKernelBegin(&scope_, stream, &what_));
     if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
@@ -54,7 +56,7 @@ class OPENREG_API Kernel {
 OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context);
 
 // Keeps the name of the operator that the calling thread computes, for inner kernels (DispatchStub), which do not know
-// their operator. The name is kept only while somebody observes kernels.
+// their operator. Operators make such an object only while somebody observes kernels.
 class OPENREG_API OperatorName {
  public:
   explicit OperatorName(const char* name) : previous_(exchange(name)) {}

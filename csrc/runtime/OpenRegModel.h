@@ -7,8 +7,8 @@
 // Device models (openreg_model.h): which accelerator the simulated devices stand for.
 namespace c10::openreg {
 
-// Chooses the accelerator that the devices stand for; null chooses openreg's own. Must be called before the device
-// starts, and throws afterwards. From then on, device_count() is the model's number of devices.
+// Chooses the accelerator that the devices stand for; null chooses openreg's own model. Throws if the device has
+// started. After this call, device_count() follows the model; the environment (openreg.h) takes precedence.
 OPENREG_API void set_device_model(const orDeviceModel* model);
 
 } // namespace c10::openreg

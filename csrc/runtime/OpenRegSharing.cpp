@@ -88,7 +88,7 @@ class StartTimes {
 using Slot = std::atomic_ref<uint64_t>;
 
 constexpr uint64_t kInFlight = uint64_t{1} << 63;
-constexpr int kProcessBits = 22; // Linux has no larger process ids
+constexpr int kProcessBits = 22; // Linux's process ids fit in 22 bits
 
 uint64_t opened_by_this_process() {
   static const uint64_t start = start_time(getpid()).value_or(0);
@@ -116,7 +116,7 @@ std::string memory_handle(void* address) {
 
 constexpr size_t kTableBytes = 64 << 10;
 
-// The slots of storages of one device. Never freed.
+// A table of slots for messages about storages of one device. The table's memory is never freed.
 struct SlotTable {
   void* address = nullptr;
   std::string handle;
@@ -154,7 +154,8 @@ struct Sent {
   // Gives the message up if it is in flight and no process is left that could open it.
   void give_up(const Processes& others, StartTimes& start_times) const {
     const auto runs = [&](int64_t process) { return start_times(process).has_value(); };
-    // A process that started after the message was sent cannot receive it: the system has given it a receiver's old id.
+    // A process that started after the message was sent is no receiver, even if its id is in `receivers`: the receiver
+    // has ended, and the system has given its id to the new process.
     const auto still_runs = [&](int64_t process) { return runs(process) && *start_times(process) <= time; };
     uint64_t word = place.slot().load(std::memory_order_acquire);
     if ((word & kInFlight) && receivers && std::none_of(receivers->begin(), receivers->end(), still_runs) &&
@@ -176,7 +177,7 @@ Sender& sender() {
   return *sender;
 }
 
-// Returns a slot, which is now in flight, and the number of its message.
+// Returns a slot for a new message, and the message's number. The slot says that this message is in flight.
 std::pair<SlotPlace, uint64_t> take_slot(DeviceIndex device) {
   const std::lock_guard lock(sender().mutex);
   auto& by_device = sender().free_slots;
@@ -195,7 +196,7 @@ std::pair<SlotPlace, uint64_t> take_slot(DeviceIndex device) {
   return {place, number};
 }
 
-// Called without the lock, because the allocator takes its own.
+// Called without the sender's lock: sent.reset() calls the allocator, which takes a lock of its own.
 void free_sent(std::unique_ptr<Sent> sent) {
   const DeviceIndex device = sent->original.device().index();
   const SlotPlace place = sent->place;
@@ -207,7 +208,7 @@ void free_sent(std::unique_ptr<Sent> sent) {
 // LITERALINCLUDE START: SENT STORAGE
 void release_sent(void* context) {
   std::unique_ptr<Sent> sent(static_cast<Sent*>(context));
-  if (orIsInBadFork()) { // neither the memory nor the slots are there
+  if (orIsInBadFork()) { // a forked child has neither the memory nor the slots
     return;
   }
   StartTimes start_times;
@@ -222,7 +223,8 @@ void release_sent(void* context) {
 
 // ---- the receiver
 
-// Throws unless `is_right`. The exception has the type with which the device library refuses a handle.
+// Throws unless `is_right`. The type and the code of the exception are those of a handle that the device library
+// refuses.
 template <class... Args>
 void check_handle(bool is_right, const Args&... sentence) {
   if (C10_UNLIKELY(!is_right)) {
@@ -256,8 +258,8 @@ class OpenMemory {
     return attributes.size;
   }
 
-  // Waits for the kernels that use the memory, then closes it. A function that a stream runs may not wait: there the
-  // memory stays open, and the result is false.
+  // Waits for the kernels that use the memory, then closes the memory and returns true. Inside a host function that a
+  // stream runs, waiting is not allowed: the memory stays open, and the result is false.
   bool close() {
     if (address_ && orIpcCloseMemHandle(address_) == orSuccess) {
       address_ = nullptr;
@@ -286,8 +288,8 @@ class OpenSlot {
         "A message can be opened once: send the tensor in a message of its own to each process.");
   }
 
-  // Changes nothing if the slot is not this process's: the sender believed that the process had ended, and may use the
-  // slot for another message.
+  // Changes nothing if the slot no longer names this process. The sender then believed that this process had ended, and
+  // may use the slot for another message.
   void release() const {
     uint64_t word = opened_by_this_process();
     slot().compare_exchange_strong(word, 0, std::memory_order_acq_rel);

@@ -9,17 +9,18 @@
 #include "OpenRegFunctions.h"
 
 // LITERALINCLUDE START: SHARING RULES
-// Storages that several processes use, as torch.multiprocessing sends them through its queues. Works as CUDA's IPC.
+// Storages that several processes use, as torch.multiprocessing sends them through its queues. This works as CUDA's
+// IPC.
 //
-// Rule: the allocator must not reuse a block while another process uses it. A message is one storage that is sent once.
-// Each message has a slot in shared memory that says who uses the storage's memory:
+// Rule: the allocator must not reuse a block while another process uses it. Each time that a storage is sent, a new
+// message is made. Each message has a slot in shared memory that says who uses the storage's memory:
 //
 //     in flight, with the message's number -> opened, by a process (its id and start time) -> released (0)
 //
-// The receiver takes the message with a compare-and-swap of "in flight, with this number". So a message can be opened
-// only once. A message that arrives after the sender has given its memory up is refused; it does not show other data.
-// If the sender frees the storage while the message is in flight or opened, the memory waits in the sender's list
-// `limbo`.
+// The receiver opens the message with a compare-and-swap on the slot. The swap fails unless the slot says "in flight,
+// with this number". So a message can be opened only once. If the sender has given the message up before the receiver
+// opens it, open_storage() throws: the memory may hold other data by then. If the sender frees the storage while the
+// message is in flight or opened, the memory stays in the sender's list `limbo` until no other process uses it.
 //
 // A process that was killed cannot release its slots. They count as released as soon as no process with that id and
 // start time runs. A message that nobody has opened is given up when no process is left that could open it. Only a call
@@ -56,8 +57,9 @@ OPENREG_API Storage open_storage(const SharedStorage& shared);
 // for which open_storage() throws.
 OPENREG_API void release_storage(const SharedStorage& shared);
 
-// Frees the memory in limbo that no other process uses any more. With `possible_receivers` also gives up the messages
-// that nobody has opened, if none of these processes and none of share_storage()'s receivers runs any more.
+// Frees the memory in limbo that no other process uses any more. If `possible_receivers` is given, first gives up those
+// messages for memory in limbo that nobody can open: nobody has opened the message so far, and none of
+// `possible_receivers` and none of the receivers that share_storage() got runs any more.
 OPENREG_API void collect_shared(std::optional<Processes> possible_receivers = std::nullopt);
 
 } // namespace c10::openreg

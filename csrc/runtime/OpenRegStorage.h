@@ -7,8 +7,8 @@
 
 // The storage of a device tensor: PyTorch's own class, c10::StorageImpl, over memory of the device's allocator.
 //
-// Rule: the backend makes its storages here. A backend that must keep something beside the memory registers a class of
-// its own with set_storage_factory(), and every storage then has that class.
+// Rule: the backend makes every storage with make_storage() or storage_over(). A backend that must keep something
+// beside the memory passes set_storage_factory() a function that makes storages of a subclass of StorageImpl.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: STORAGE FACTORY
@@ -25,16 +25,16 @@ OPENREG_API intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex dev
 // A storage over `size` bytes that exist already. It cannot be resized.
 OPENREG_API intrusive_ptr<StorageImpl> storage_over(size_t size, DataPtr data);
 
-// Gives `storage` room for `size` bytes and keeps the smaller of the old and the new contents. Does not wait: the copy
-// is queued on the current stream.
+// Gives `storage` room for `size` bytes and keeps its first bytes, as many as fit. Does not wait: the copy is queued on
+// the current stream.
 OPENREG_API void resize_storage(StorageImpl* storage, size_t size);
 
 // Replaces the memory of `storage` by `data`, which no other storage uses.
 void replace_memory(StorageImpl* storage, DataPtr data, size_t size);
 
-// Throws CUDA's error if `tensor` has elements but its storage has no memory. FSDP frees the memory of parameters that
-// it does not need, with `storage.resize_(0)`. A tensor without elements has no memory either, and is accepted. The
-// error names `kernel`.
+// Throws the error of an illegal memory access if `tensor` has elements but its storage has no memory. FSDP frees the
+// memory of parameters that it does not need, with `storage.resize_(0)`. A tensor without elements has no memory
+// either, and is accepted. The error names `kernel`.
 OPENREG_API void check_missing_memory(const TensorImpl& tensor, const char* kernel);
 inline void check_memory(const TensorImpl& tensor, const char* kernel) {
   const StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();

@@ -85,7 +85,7 @@ Stream current_stream(DeviceIndex device) {
 }
 
 Stream exchange_stream(Stream stream) {
-  stream_handle(stream); // throws for an id that no function has returned
+  stream_handle(stream); // throws for an id that does not exist
   const DeviceIndex device = stream.device_index();
   const Stream previous = make_stream(device, current_ids[device]);
   current_ids[device] = static_cast<uint8_t>(stream.id());

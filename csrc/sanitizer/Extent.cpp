@@ -48,7 +48,7 @@ bool Extent::operator==(const Extent& other) const {
          });
 }
 
-// The bytes between the first byte of the innermost `depth` dimensions and the end of the last one.
+// The number of bytes from the first to the last byte of the innermost `depth` dimensions, both included.
 size_t Extent::span(size_t depth) const {
   size_t bytes = run;
   for (size_t i = 0; i < depth; ++i) {
@@ -74,9 +74,10 @@ int64_t divide_down(int64_t a, int64_t b) {
 } // namespace
 
 // Whether the innermost `depth` dimensions of this extent and the innermost `others` dimensions of the other one share
-// a byte. `distance`: from the first byte of these dimensions here to the first byte of those there. Only indices at
-// which the bounds overlap are followed. Two dimensions with the same stride count as one, whose index is the
-// difference.
+// a byte. `distance`: from the first byte of these dimensions here to the first byte of those there. Tries each index
+// of the outermost dimension at which the bounds overlap, and recurses. If both outermost dimensions have the same
+// stride, only the difference of their two indices matters, so the loop runs over the difference. `steps`: how many
+// calls may still recurse; at 0 the answer is false.
 bool Extent::meets(size_t depth, const Extent& other, size_t others, int64_t distance, size_t& steps) const {
   if (distance >= static_cast<int64_t>(span(depth)) || -distance >= static_cast<int64_t>(other.span(others))) {
     return false;
@@ -108,7 +109,7 @@ bool Extent::meets(size_t depth, const Extent& other, size_t others, int64_t dis
 }
 
 bool Extent::shares_a_byte(const Extent& other) const {
-  size_t steps = size_t{1} << 20; // take about 10 ms
+  size_t steps = size_t{1} << 20; // After these, about 10 ms, the answer is false: a race may be missed.
   return meets(dims.size(), other, other.dims.size(), static_cast<int64_t>(other.begin - begin), steps);
 }
 

@@ -25,8 +25,8 @@ enum class Reading {
   Sends,      // copies the bytes to other processes, whose shadow state is not known here
 };
 
-// `complete`: for an operator that Selects or Moves, the operands that it reads completely. Operands that the operator
-// does not read do not count. One bit for each operand; the first operand is bit 0.
+// `complete`: for an operator that Selects or Moves, the operands that it reads completely, one bit for each. The
+// operands that the operator reads are numbered from bit 0; an operand that it does not read has no bit.
 struct Row {
   Reading reading;
   uint32_t complete = 0;
@@ -173,7 +173,7 @@ Row row_of(const char* name) {
 Report make_report(const Block& block, const Access& access, size_t bytes) {
   Report report{.kind = Kind::Init, .accesses = {access}, .block = block.size, .allocated = block.site};
   report.problem = c10::str(access.name, " reads ", bytes, " bytes that nobody has written since they were allocated.");
-  report.remedy = "Write them first, or allocate with zeros() instead of empty().";
+  report.remedy = "Write the bytes first, or allocate with zeros() instead of empty().";
   return report;
 }
 

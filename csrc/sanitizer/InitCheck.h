@@ -29,7 +29,7 @@ void check_reads(
 const char* deciding_argument(std::string_view name);
 
 // Sets the value of the deciding argument, for the operator that the calling thread is in. nullopt: the value is not
-// known. Returns the previous value. A number that is no integer counts as 1, and 0.0 counts as 0.
+// known. Returns the previous value. A floating-point number counts as 0 if it is 0.0, and otherwise as 1.
 std::optional<int64_t> exchange_deciding_argument(std::optional<int64_t> value);
 
 // Whether the operator only moves elements of its operands (Movement.h).
@@ -42,7 +42,8 @@ struct MovedElements {
   SmallVector<int64_t, 4> strides;   // in elements; used if the operator makes a new result
   std::vector<bool> unwritten;       // the elements in the order of their indices; empty: all count as written
   SmallVector<uintptr_t, 2> indices; // the addresses of the indices and masks, which are read completely
-  // True: the elements are not known, but the operator adds to its first operand. So unwritten elements stay unwritten.
+  // True: `unwritten` could not be computed, but the operator adds to its first operand. So the unwritten elements of
+  // the first operand stay unwritten.
   bool keeps_first = false;
 };
 

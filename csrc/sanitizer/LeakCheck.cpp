@@ -33,7 +33,7 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
     Access access{.verb = Access::Verb::Write, .site = key.second, .name = key.first ? "pinned memory" : "a tensor"};
     access.extent = Extent(nullptr, leak.bytes);
     report.accesses.push_back(access);
-    report.remedy = "Drop what refers to them: lists and caches that grow, closures, reference cycles, stored graphs.";
+    report.remedy = "Drop the references to them: lists and caches that grow, closures, reference cycles, stored graphs.";
     found.push_back(std::move(report));
   }
   std::map<std::pair<std::string, Site>, size_t> counts;
@@ -42,7 +42,7 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
   }
   for (const auto& [key, count] : counts) {
     Report report{.kind = Kind::Leak};
-    report.problem = c10::str(count, " results of ", key.first, " were never given back.");
+    report.problem = c10::str(count, " results of ", key.first, " were never destroyed.");
     Access access{.verb = Access::Verb::Write, .site = key.second, .name = "a handle"};
     report.accesses.push_back(access);
     found.push_back(std::move(report));

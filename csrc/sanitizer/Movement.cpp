@@ -40,8 +40,8 @@ const Block* find_unwritten(uintptr_t address) {
 }
 
 // Returns a CPU tensor of booleans, which say for each element of `tensor` whether it is unwritten. The booleans have
-// the strides of `tensor`, so that the operator's result has the strides of the real result. The result is not defined
-// if the answer would take long.
+// the strides of `tensor`, so that the operator's result has the strides of the real result. Returns an undefined
+// tensor if the answer would take long.
 at::Tensor marks_of(const at::Tensor& tensor) {
   at::Tensor marks = tensor.is_non_overlapping_and_dense()
                          ? at::empty_strided(tensor.sizes(), tensor.strides(), at::kBool)
@@ -66,9 +66,9 @@ at::Tensor marks_of(const at::Tensor& tensor) {
   return marks;
 }
 
-// Waits until the stream's work has run, so that memory holds what the stream's next kernel reads. For the race check
-// this is no wait of the program. Gives up after a second and returns false: the stream may wait for something that the
-// calling thread does next.
+// Waits until the stream's work has run, so that memory holds what the stream's next kernel reads. The race
+// check does not count this as a wait of the program. Gives up after a second and returns false: the stream may wait
+// for something that the calling thread does next.
 bool has_run(orStream_t stream) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   orError_t state = orErrorNotReady;
@@ -148,7 +148,7 @@ bool has_unwritten(ArrayRef<const IValue> inputs) {
   return session && (session->checks & kInit) && std::any_of(addresses.begin(), addresses.end(), find_unwritten);
 }
 
-// The operator's result on booleans; not defined if it is not known.
+// Runs the operator on booleans. Returns an undefined tensor if the result is not known.
 at::Tensor move_marks(const OperatorHandle& op, ArrayRef<const IValue> inputs) {
   const auto& arguments = op.schema().arguments();
   // No mode of Python and no transform sees the tensors of booleans.
@@ -214,7 +214,7 @@ std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn
   at::Tensor marks;
   try {
     marks = move_marks(*op, fn.inputs());
-  } catch (const std::exception&) { // the operator itself will raise it
+  } catch (const std::exception&) { // the operator itself will raise this exception
   }
   if (marks.defined() && marks.numel() <= 4 * kMostElements) {
     const at::Tensor in_order = marks.contiguous();

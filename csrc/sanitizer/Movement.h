@@ -13,9 +13,10 @@ namespace c10::openreg::sanitizer {
 // Whether the tensor's elements lie in one storage, at the distances that its strides tell.
 bool is_strided(const at::Tensor& tensor);
 
-// To be called when an operator with moves_elements() begins. Sets exchange_moved_elements() until the result is
-// destroyed. Returns null if no operand has unwritten elements. The elements are not known if queued work that may
-// change the indices has not run within a second, or if the answer would take long.
+// To be called when an operator with moves_elements() begins. Passes the unwritten elements of the operator's result to
+// exchange_moved_elements(); the destructor of the returned object restores the previous value. Returns null if no
+// operand has unwritten elements. The unwritten elements of the result are not known if queued work that may change the
+// indices has not run within a second, or if the answer would take long.
 std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const OperatorName& name);
 
 } // namespace c10::openreg::sanitizer

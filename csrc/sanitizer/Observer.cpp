@@ -107,7 +107,7 @@ void note_work(const orActivity& activity, bool tells_results, Actor actor, Site
   }
 }
 
-// To be called with the lock held, when the host may know more than before.
+// To be called with the lock held, after a wait of the host: the host may now know that more copies are done.
 void check_pinned_sources() {
   std::vector<Report> found;
   session->pinned_sources.check_done(session->clocks, found);
@@ -171,7 +171,7 @@ void begin_work(const orActivity& activity, bool tells_results) {
       }
     }
     const bool stops = session->raises && (has_pending() || !found.empty());
-    if (stops) { // the work does not run: it has one finding, and no accesses
+    if (stops) { // the work does not run: keeps at most one finding about it, and none of its accesses
       found.resize(has_pending() ? 0 : 1);
     } else {
       note_work(activity, tells_results, actor, site, accesses);
@@ -293,7 +293,7 @@ void free(const orActivity& activity) {
     }
     session->shadow.remove(*block, site);
   }
-  if (!early.empty()) { // rare, so the line is taken only here
+  if (!early.empty()) { // rare, so the program's line is looked up only in this case
     const Site line = current_site();
     const std::lock_guard lock(session_mutex);
     for (EarlyFree& each : early) {
@@ -367,7 +367,7 @@ bool is_wait(std::string_view name) {
 }
 
 // Whether the clocks change at this activity. An order between streams holds for work that is launched after the call,
-// so it counts at the begin of the call. The host knows the work after its wait, so a wait counts at its end.
+// so it counts at the beginning of the call. The host knows the work after its wait, so a wait counts at its end.
 bool orders(const orActivity& activity) {
   if (activity.phase == orActivityPoint) {
     return true;

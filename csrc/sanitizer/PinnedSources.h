@@ -16,15 +16,15 @@ class PinnedSources {
   // A copy is about to be queued that reads this pinned memory.
   void add(const Access& read);
 
-  // The bytes of `extent` are about to be written or freed. Adds a report for each copy whose bytes have changed
-  // already, and forgets the copies.
+  // The bytes of `extent` are about to be written or freed. Adds a report for each copy that reads some of these bytes,
+  // if the copy's bytes have changed already. Forgets these copies.
   void check_overlapping(const Extent& extent, std::vector<Report>& found);
   // The same for all copies that the host knows to be done.
   void check_done(const Clocks& clocks, std::vector<Report>& found);
   // The same for all copies.
   void check_all(std::vector<Report>& found);
 
-  // A write of the host to these bytes was reported.
+  // Forgets the copies that read these bytes: find_races() has checked a write of the host to them.
   void forget(const Extent& extent);
 
  private:

@@ -26,14 +26,14 @@ Report make_race(const Block& block, const Access& now, const Access& before, bo
       is_host ? c10::str(": the host does not wait for ", who(before), ".")
               : c10::str(": nothing orders ", who(now), " after ", who(before), "."));
   report.remedy = is_host ? c10::str(
-                                "Let the host wait between the two lines: call event.synchronize() for an event that "
-                                "was recorded after ",
+                                "Let the host wait between the two accesses: call event.synchronize() for an event "
+                                "that was recorded after ",
                                 before.name,
                                 ", or stream.synchronize() for ",
                                 who(before),
                                 ".")
                           : c10::str(
-                                "Order them: between the two lines, with A = ",
+                                "Order them: between the two accesses, with A = ",
                                 who(now),
                                 " and B = ",
                                 who(before),
@@ -62,8 +62,10 @@ void keep_access(Block& block, Access access, const Clocks& clocks) {
       is_known = true;
       return false;
     }
-    // If `each` is ordered before `access`, then whoever is ordered after `access` is ordered after `each`. Otherwise
-    // the two may be a race, which is to be reported only once.
+    // `each` is dropped if `access` covers its bytes and can stand for it in later comparisons. If `each` is ordered
+    // before `access`, whoever waits for `access` has waited for `each`, too; but a read cannot stand for a write,
+    // because two reads are no race. If the two are not ordered and one of them writes, find_races() has just reported
+    // them, and without `each` the same bytes are not reported again.
     const bool is_replaced = clocks.is_before(each.actor, each.time, access.actor) ? access.writes() || !each.writes()
                                                                                    : access.writes() || each.writes();
     return is_replaced && access.extent.covers(each.extent);
@@ -119,7 +121,7 @@ Report make_early_free(const Access& the_free, const Access& user, size_t size, 
       who(the_free),
       " and B = ",
       who(user),
-      ", call tensor.record_stream(B) before the tensor is freed, or first call A.wait_stream(B).");
+      ", call tensor.record_stream(B) or A.wait_stream(B) before the tensor is freed.");
   return report;
 }
 

@@ -10,8 +10,8 @@
 // clocks of Clocks.h say which access of which actor is ordered before which other one.
 //
 // Rules: the order in the program decides, and not the times of a run. So a race is found in every execution mode, even
-// if nothing runs at the same time. An access of work that was stopped never happened. An access is kept until
-// a later access, which is ordered after it, covers its bytes.
+// if nothing runs at the same time. Work that was stopped has no accesses. An access is kept until a later access
+// covers its bytes and can stand for it in later comparisons.
 // LITERALINCLUDE END: RACE RULES
 namespace c10::openreg::sanitizer {
 
@@ -25,7 +25,7 @@ void keep_access(Block& block, Access access, const Clocks& clocks);
 bool may_be_written(const Block& block, const Extent& extent, const Clocks& clocks);
 
 // The block is freed: the next allocation on its stream may reuse it. Returns the accesses of other streams that are
-// not ordered before the free.
+// not ordered before the free. Leaves out the streams that record_stream() was called with.
 std::vector<Access> find_users(const Block& block, const Access& the_free, const Clocks& clocks);
 
 // The report about an access of find_users(), if the block's stream has still not waited for it.

@@ -8,8 +8,8 @@
 #include "Extent.h"
 #include "Site.h"
 
-// The findings of the checks. A Report is made of numbers while the sanitizer's lock is held. Its text is made later,
-// without the lock, because the text may need Python.
+// The findings of the checks. A Report is made while the sanitizer's lock is held, so it has the lines of the program
+// as numbers (Site.h). The text of these lines is made later, without the lock, because it may need Python.
 namespace c10::openreg::sanitizer {
 
 enum class Kind { Race, Init, Memory, Leak };

@@ -10,9 +10,10 @@
 // LITERALINCLUDE START: SESSION RULES
 // The sanitizer. Between start() and stop() it observes the device (openreg_activity.h), and keeps its findings.
 //
-// Rules: there is one session at a time. Its lock is a leaf: Python is asked for the line of the program before the
-// lock is taken, and for words after it is released. If the session raises, a finding about work that begins stops that
-// work. A free and an access of the host cannot fail, so a finding about them stops the next work of the same thread.
+// Rules: there is one session at a time. Its lock is a leaf: a thread that holds it waits for nothing. So Python is
+// asked for the line of the program before the lock is taken, and for the text of that line after the lock is released.
+// If the session raises, a finding about work that begins stops that work. A free and an access of the host cannot
+// fail, so a finding about them stops the next work of the same thread.
 // LITERALINCLUDE END: SESSION RULES
 namespace c10::openreg::sanitizer {
 
@@ -50,7 +51,7 @@ OPENREG_API void set_raiser(void (*raise)(size_t finding));
 
 // Sets the device tensors of the custom operator that the calling thread is in: kernels of the operator that do not
 // tell their operands use these. null: the thread is in no custom operator. Returns the previous value.
-using CustomOperands = std::vector<std::pair<at::Tensor, bool>>; // each with whether the operator writes it
+using CustomOperands = std::vector<std::pair<at::Tensor, bool>>; // true: the operator writes the tensor
 OPENREG_API const CustomOperands* exchange_custom_operands(const CustomOperands* operands);
 
 // To be called for accesses of the host to pinned memory, which are no activities of the device. Ignores other memory.

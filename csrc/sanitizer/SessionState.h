@@ -17,8 +17,8 @@
 // Observer.cpp and RedZoneWatch.cpp change the state when the device reports an activity.
 namespace c10::openreg::sanitizer {
 
-// A free of memory that another stream may use. It is a race unless the block's stream waits for `user` before it
-// allocates again.
+// A free of memory that another stream may use. The free is a race unless the block's stream waits for `user` before
+// the next allocation on the block's stream.
 struct EarlyFree {
   Access free;
   Access user;
@@ -30,7 +30,8 @@ struct EarlyFree {
 struct Launch {
   Site site;
   uint64_t order; // the number of the last allocation before the launch
-  // Copies of the operands' blocks that have red zones, without accesses. A block may be freed before the kernel runs.
+  // Copies of those blocks of the operands that have red zones; the copies have no `accesses`. They are copies because
+  // a block may be freed before the kernel runs.
   std::vector<Block> blocks;
 };
 
@@ -40,8 +41,8 @@ struct SessionState {
   Clocks clocks;
   Shadow shadow;
   std::deque<Report> reports;
-  // What identifies each report in `reports`, so that no report is kept twice: the sites of two accesses, their names,
-  // and where the memory was allocated.
+  // What identifies each report in `reports`: the sites of its first and last access, their names, and where the memory
+  // was allocated. add_new_reports() uses it to recognise a report that the session has already.
   std::set<std::tuple<Site, Site, const void*, const void*, Site>> known;
   std::map<const void*, Handle> handles;
   std::vector<EarlyFree> early_frees;
@@ -55,14 +56,16 @@ extern std::unique_ptr<SessionState> session; // the running session or the last
 
 // To be called with the lock held.
 //
-// Moves the reports that are new from `found` to the session, and empties `found`. If the session raises, the first
-// report of `found` stops the next work of the calling thread, even if the session has the same report already.
+// Moves the reports that are new from `found` to the session, and empties `found`. If the session raises, and
+// has_pending() is false, the first report of `found` stops the next work of the calling thread. This report is moved
+// even if the session has the same report already.
 void add_new_reports(std::vector<Report>& found);
 
 // To be called with the lock held.
 //
-// Decides which early frees are races: those of blocks of the stream `actor`, or without `actor` all of them. If the
-// block's stream has still not waited for `user`, adds a report. Removes every early free that was decided.
+// Decides whether early frees are races. Decides only those of blocks of the stream `actor`, or all if `actor` is
+// nullopt. If the block's stream has still not waited for `user`, adds a report. Removes every early free that was
+// decided.
 void settle_early_frees(std::optional<Actor> actor, std::vector<Report>& found);
 
 // A new session begins: findings of the previous one stop no work any more.

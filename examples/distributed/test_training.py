@@ -43,7 +43,7 @@ def test_a_last_batch_of_another_size_is_named(ranks: Ranks) -> None:
 
 
 def race(device: torch.device) -> float:
-    """Reads the result of an asynchronous collective on another stream, which does not wait for it."""
+    """Reads the result of an asynchronous collective on another stream, and does not wait for the collective first."""
     x = torch.ones(1000, device=device)
     stream = torch.Stream(device)
     work = dist.all_reduce(x, async_op=True)

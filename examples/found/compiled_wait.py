@@ -1,4 +1,4 @@
-"""PyTorch 2.13: inside of a compiled function, an event's wait() does not order what follows it."""
+"""PyTorch 2.13: inside of a compiled function, the work after an event's wait() does not wait for the event."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""PEFT 0.21.2: on a device, AdaLoRA trains the parameter that holds the rank."""
+"""PEFT 0.21.2: on an accelerator, and not on the CPU, AdaLoRA trains the parameter that holds the rank."""
 
 import torch
 from peft import AdaLoraConfig, get_peft_model

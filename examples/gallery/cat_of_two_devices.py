@@ -1,4 +1,4 @@
-"""A list of results from two devices: new boxes are made on the CPU and appended to those of the device.
+"""A list of results from two devices: new boxes are made on the CPU and appended to boxes on the device.
 
 Seen in https://github.com/phil-bergmann/tracking_wo_bnw/issues/172
 Says: Expected all tensors to be on the same device, but got tensors is on cpu, different from other tensors on

@@ -1,4 +1,4 @@
-"""A checkpoint of a GPU on a machine without one: `torch.load` has no `map_location`, and no device is visible.
+"""A checkpoint of a GPU on a machine without a GPU: `torch.load` has no `map_location`, and no device is visible.
 
 Seen in https://github.com/hkchengrex/Cutie/issues/37
 Says: Attempting to deserialize object on

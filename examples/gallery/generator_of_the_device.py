@@ -1,4 +1,4 @@
-"""A generator of the device where the CPU draws.
+"""A generator of the device for a draw on the CPU.
 
 The generator was made for the device, and `randperm` draws on the CPU.
 

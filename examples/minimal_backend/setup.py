@@ -13,7 +13,7 @@ setup(
         CppExtension(
             "torch_abacus._C",
             ["csrc/backend.cpp", "csrc/device.cpp", "csrc/operators.cpp"],
-            # hidden: two backends made from one template must not see each other's symbols.
+            # hidden: a process may load two backends made from these sources; they must not see each other's symbols.
             extra_compile_args=["-std=c++20", "-O2", "-fvisibility=hidden", "-DAT_PER_OPERATOR_HEADERS"],
         )
     ],

@@ -1,6 +1,6 @@
 """Tensors on the device, copies, and what the host must not do. Run: python 01_first_tensor.py"""
 
-# %% The package loads itself, so a program imports only torch.
+# %% `import torch` also loads the installed package torch_openreg, so a program imports only torch.
 import torch
 
 print(torch.accelerator.current_accelerator(), "x", torch.accelerator.device_count())
@@ -17,7 +17,7 @@ torch.manual_seed(0)
 on_cpu = torch.randn(1000).exp().sum()
 assert on_device.item() == on_cpu.item()
 
-# %% Mixing devices is an error, except for numbers. This is CUDA's rule.
+# %% As on CUDA, an operator refuses tensors of two devices, but accepts a CPU tensor without dimensions as a number.
 print(a * torch.tensor(2.0))
 try:
     a * torch.ones(2, 3)

@@ -1,4 +1,4 @@
-"""A missing synchronisation that shows only here. Run: OPENREG_EXECUTION=chaos python 05_finding_a_device_bug.py"""
+"""A missing synchronisation that shows only in chaos. Run: OPENREG_EXECUTION=chaos python 05_finding_a_device_bug.py"""
 
 import os
 

@@ -31,7 +31,8 @@ bool fused_attention_is_enabled(const sdp::sdp_params& params) {
   return flash || efficient || context.userEnabledOverrideableSDP();
 }
 
-// CUDA's sentence, if a fused kernel is enabled but cannot compute the case.
+// The message of the error if no kernel that is enabled supports the operands. CUDA has two such messages. The choice
+// depends on whether a fused kernel is enabled.
 const char* attention_refusal() {
   const auto& context = globalContext();
   const bool is_on =

@@ -9,8 +9,8 @@
 #include "borrowed/routes/Convolution.h"
 
 // The operators that differ because the device's type is cuda. PyTorch has composite kernels for most of them, for
-// every backend. For a tensor that is_cuda() these call kernels that only a build with CUDA has. A kernel of the
-// device's own takes precedence over the composite kernel.
+// every backend. If a tensor's is_cuda() is true, the composite kernels call kernels that only a build with CUDA has. A
+// kernel that is registered for the device takes precedence over the composite kernel.
 namespace at::openreg {
 namespace {
 
@@ -32,7 +32,8 @@ Tensor _convolution(
       input, weight, bias, stride, padding, dilation, transposed, output_padding, std::move(groups));
 }
 
-// Op(..., output_mask). The CPU's kernel may give more gradients than the mask asks for.
+// Calls Op, whose last argument is output_mask. The CPU's kernel may return more gradients than the mask asks for. They
+// are dropped.
 template <class Op, class Schema = typename Op::schema>
 struct MaskedGradients;
 
@@ -113,8 +114,8 @@ Tensor& sum_and_product_out(
 }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
-  // Not "convolution": torch.jit.trace does not record this operator, and PyTorch's composite kernel calls _convolution,
-  // which is recorded (DONT_RECORD_TRACE in tools/autograd/gen_trace_type.py).
+  // "convolution" gets no kernel here, because torch.jit.trace does not record this operator. PyTorch's composite
+  // kernel for it calls "_convolution", which is recorded (DONT_RECORD_TRACE in tools/autograd/gen_trace_type.py).
   m.impl("_convolution", _convolution);
   m.impl("convolution_backward", MaskedGradients<at::_ops::convolution_backward>::call);
   for (const char* name : {"_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"}) {

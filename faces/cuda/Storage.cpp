@@ -49,8 +49,8 @@ struct PyTensorType {
   bool is_cuda;
 };
 
-// PyTorch refuses a type with the flag is_cuda in a CPU build. It keeps the default type in a variable that only this
-// function of its own can set. So the flag is cleared while the function runs.
+// Only PyTorch's py_set_default_tensor_type() can set the default type. In a CPU build it refuses a type with the flag
+// is_cuda. So the flag is cleared while PyTorch's function runs.
 void set_default_tensor_type(py::handle type) {
   auto* const tensor_type = reinterpret_cast<PyTensorType*>(type.ptr());
   const bool is_known = PyType_Check(type.ptr()) && tensor_type->type.tp_new == &new_tensor &&

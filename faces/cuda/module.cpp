@@ -1,5 +1,6 @@
-// The functions of the bindings that only the face "cuda" has: PyTorch's own Python calls them in a build with CUDA,
-// and a CPU build does not compile them. Same rule as in torch_openreg/csrc/Module.cpp: no logic here.
+// The bindings that only the face "cuda" (the device under the type cuda) has. PyTorch's own Python calls functions
+// like these in a build with CUDA, and a CPU build does not compile them. Same rule as in
+// torch_openreg/csrc/Module.cpp: no logic here.
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/Event.h>
 #include <torch/csrc/Exceptions.h>
@@ -25,7 +26,7 @@ extern "C" PyObject* openreg_init_module();
 
 namespace {
 
-// As device_count(), but raises for a setting that makes no sense.
+// As device_count(), but raises if the devices cannot be counted, for example if OPENREG_DEVICE_COUNT is not valid.
 int count_devices() {
   int count = 0;
   OPENREG_CHECK(orGetDeviceCount(&count));
@@ -38,7 +39,7 @@ std::string error_string(int code) {
 
 // ---- streams and events
 
-// A cudaStream_t: 0 is the default stream.
+// The number that programs for CUDA use as cudaStream_t. 0 is the default stream.
 uintptr_t stream_pointer(const c10::Stream& stream) {
   return stream.id() == 0 ? 0 : reinterpret_cast<uintptr_t>(openreg::stream_handle(stream));
 }

@@ -1,7 +1,7 @@
-"""The names of the sources for the face ``cuda``: the table from which CMake makes the second face of the device.
+"""The table of names with which CMake makes the face ``cuda``, the device under the type cuda, from the sources.
 
 The sources say PrivateUse1, as those of every backend outside PyTorch do. The table has, for each such name of PyTorch,
-the name that a backend inside PyTorch uses. faces/cuda/CudaHooks.h holds what differs by more than its name.
+the name that a backend inside PyTorch uses. The C++ files of this folder hold what differs by more than its name.
 
     python faces/cuda/names.py SOURCE TARGET FILE...
 """
@@ -24,7 +24,7 @@ NAMES = Names(
         "PrivateUse1": "CUDA",  # DeviceType, DispatchKey, TORCH_LIBRARY_IMPL, C10_REGISTER_GUARD_IMPL
         **{f"{key}PrivateUse1": f"{key}CUDA" for key in KEYS},
         "PrivateUse1Bit": "CUDABit",
-        "PrivateUse2": "PrivateUse2",  # a key for device models; no backend registers anything for it
+        "PrivateUse2": "PrivateUse2",  # stays: Refusals.cpp uses it as a key without kernels
         "is_privateuseone": "is_cuda",
         "REGISTER_PRIVATEUSE1_DISPATCH": "REGISTER_CUDA_DISPATCH",
         "set_privateuse1_dispatch_ptr": "set_cuda_dispatch_ptr",

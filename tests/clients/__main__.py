@@ -144,7 +144,7 @@ def run(
     suite: Suite, files: Sequence[Path], root: Path, options: argparse.Namespace, console: Console
 ) -> list[dict[str, Any]]:
     machines = {
-        # PyTorch then makes its device-generic tests for this machine's device only.
+        # With PYTORCH_TESTING_DEVICE_ONLY_FOR, PyTorch makes its device-generic tests for this machine's device only.
         name: {**variables, "PYTORCH_TESTING_DEVICE_ONLY_FOR": name, "OPENREG_CLIENTS_SHARD": options.shard}
         for name, variables in (("cpu", CPU), (options.face, FACES[options.face]))
     }
@@ -173,7 +173,7 @@ def run(
             try:
                 for future in futures:
                     future.result()
-            finally:  # also if the user interrupts: the terminal does not interrupt these processes
+            finally:  # also after Ctrl-C, which the terminal does not send to the processes of the runs
                 STOP.set()
                 pool.shutdown(cancel_futures=True)
                 STOP.clear()

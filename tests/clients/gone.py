@@ -24,7 +24,7 @@ class Gone:
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         if len(arguments) == 1 and getattr(arguments[0], "__name__", "").startswith("test"):
             return arguments[0] if self.name.startswith("skip") else unittest.skip(self.why)(arguments[0])
-        if self.importing:  # it makes a decorator
+        if self.importing:  # the call makes a decorator, such as @name(3)
             return lambda decorated: decorated
         raise unittest.SkipTest(self.why)
 

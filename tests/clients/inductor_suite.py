@@ -30,10 +30,11 @@ def load(name: str) -> ModuleType:
     """A module of the checkout.
 
     PyTorch's files import GPU_TYPE. A vendor's copy sets a similar name itself (``XPU_TYPE = "xpu"``). This function
-    replaces that value by ``DEVICE``. If ``DEVICE`` is the CPU, it does so only in the file of operators, which makes
-    its tests for the device of this name alone; in the other file the value becomes empty. The custom operators of the
-    files have a kernel for the dispatch key CUDA, or for the vendor's key. This key becomes the key of ``DEVICE``, or
-    PrivateUse1 if ``DEVICE`` is the CPU.
+    replaces that value by ``DEVICE``. But if ``DEVICE`` is the CPU, only the file of operators gets the value "cpu",
+    because that file makes its tests only for the device of this name. Every other file gets the value "".
+
+    The custom operators of the files have a kernel for the dispatch key CUDA, or for the vendor's key. This key becomes
+    the key of ``DEVICE``, or PrivateUse1 if ``DEVICE`` is the CPU.
     """
     path = FILE.with_name(f"{name}.py")
     tree = ast.parse(path.read_text(), str(path))
@@ -53,7 +54,7 @@ def load(name: str) -> ModuleType:
 
 def suite() -> ModuleType:
     """The checkout's module, with ``DEVICE`` as its GPU."""
-    sys.path[:0] = [str(FILE.parents[1]), str(FILE.parent)]  # its files import each other in both ways
+    sys.path[:0] = [str(FILE.parents[1]), str(FILE.parent)]  # its files import each other from both folders
     if DEVICE != "cpu":
         vars(inductor_utils).update(
             GPU_TYPE=DEVICE,
@@ -73,7 +74,7 @@ def suite() -> ModuleType:
 def classes(module: ModuleType) -> dict[str, Any]:
     """Test classes for ``DEVICE``, by name."""
     if module.__name__ == OPERATORS:
-        for table in vars(module).values():  # what to skip, tolerances, samples: for each device
+        for table in vars(module).values():  # device -> what to skip, the tolerances or the samples
             if isinstance(table, dict) and isinstance(table.get("cpu"), dict):
                 table[DEVICE] = table["cpu"]
         (cases,) = (each for name, each in vars(module).items() if re.fullmatch(r"TestInductorOpInfo\w+", name))

@@ -1,4 +1,4 @@
-"""Runs a test file of a library in separate processes: once as without an accelerator, and once on a face.
+"""Runs a test file of a library in separate processes: once without an accelerator, once with the device (FACES).
 
 Each run is pytest with tests/clients/recorder.py, which writes down what becomes of each test. A process that dies is
 followed by another one for the tests that are left, so that a crash costs one test. What is recorded already is not run
@@ -35,7 +35,7 @@ class Outcome:
     cause: str = ""
 
 
-BEGUN = Outcome("crashed")  # the recorder writes this before the test runs; nobody has seen the process die
+BEGUN = Outcome("crashed")  # what the recorder writes before a test runs; it stays if the run is stopped in the test
 
 
 @dataclass

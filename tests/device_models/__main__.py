@@ -1,4 +1,4 @@
-"""``python -m tests.device_models``: writes the restrictions that PyTorch's own tables say, and the page about them.
+"""``python -m tests.device_models``: writes the restrictions that PyTorch's own tables give, and the page about them.
 
 The files ``_cuda.json`` and ``_mps.json`` in torch_openreg/models list the operators that have a kernel for the CPU and
 none for that backend. These come from native_functions.yaml. ``_cuda.json`` also lists the dtypes that CUDA's kernels
@@ -137,9 +137,9 @@ NOT_ON_MPS = (
     "natively on MPS."
 )
 
-# How the names of some operators begin that have no kernel for the backend in native_functions.yaml. Programs do not
-# miss these operators: the backend reaches the same result by another operator, has the kernel under another key
-# (quantized), or only PyTorch's tests call the operator.
+# Beginnings of the names of operators that have no kernel for the backend in native_functions.yaml, but that no program
+# misses: the backend reaches the same result by another operator, has the kernel under another key (quantized), or only
+# PyTorch's tests call the operator.
 OTHERWISE = {
     "CUDA": (
         "_add_relu",
@@ -186,7 +186,7 @@ OTHERWISE = {
 
 
 def missing(backend: str) -> list[str]:
-    """Operators with a kernel for the CPU and none for this backend, by native_functions.yaml."""
+    """Operators that have a kernel for the CPU and none for ``backend``, according to native_functions.yaml."""
     path = Path(torch.__file__).parents[1] / "torchgen" / "packaged" / "ATen" / "native" / "native_functions.yaml"
     parsed = parse_native_yaml(str(path), str(path.with_name("tags.yaml")))
     cpu, other = (parsed.backend_indices[DispatchKey.parse(key)] for key in ("CPU", backend))

@@ -177,7 +177,7 @@ MACROS = (
         (),
         lambda x: torch.remainder(x, x),
     ),
-    # AT_DISPATCH_FLOATING_TYPES, and Half and BFloat16 before it
+    # AT_DISPATCH_FLOATING_TYPES, after branches of their own for Half and BFloat16
     Macro("CopysignKernel.cu", "copysign_cuda", (*FLOATS, *HALVES), (), lambda x: torch.copysign(x, x)),
     # AT_DISPATCH_FLOATING_TYPES
     Macro("IGammaKernel.cu", "igamma_cuda", FLOATS, HALVES, lambda x: torch.igamma(x, x)),

@@ -1,8 +1,8 @@
 """Watches one call through the device's public C API (openreg_activity.h). Compares all device memory before and after.
 
-An activity must have told of each byte that the call changed. A byte that is in use before or after the call must lie
-in an operand that a kernel, a copy or a fill writes. A byte of a block that the call took and gave back may lie in the
-block's allocation instead.
+Activities must report each byte that the call changed. A byte that is in use before or after the call must lie in an
+operand that a kernel, a copy or a fill writes. For a byte of a block that the call allocated and freed again, a report
+of the block's allocation is enough.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _contents() -> dict[int, np.ndarray]:
 
 
 def _changed(before: dict[int, np.ndarray], after: dict[int, np.ndarray]) -> np.ndarray:
-    """Addresses of the bytes that differ. A segment that is new began with zeros."""
+    """Addresses of the bytes that differ. A new segment is compared with zeros, which it held at first."""
     found = [np.empty(0, dtype=np.int64)]
     for address, now in after.items():
         was = before.get(address)
@@ -63,7 +63,7 @@ def _changed(before: dict[int, np.ndarray], after: dict[int, np.ndarray]) -> np.
 
 def _blocks_in_use() -> Ranges:
     return Ranges(
-        (block["address"], block["address"] + block["requested_size"])  # the rest may hold an older tensor
+        (block["address"], block["address"] + block["requested_size"])  # the rest of the block may hold an older tensor
         for segment in openreg.memory_snapshot()
         for block in segment["blocks"]
         if block["state"] == "active_allocated"

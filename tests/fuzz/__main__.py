@@ -66,7 +66,7 @@ class Replayer:
 
 
 def shrink(lines: Sequence[str], fails: Callable[[list[str]], bool]) -> list[str]:
-    """The lines without those that are not needed for `fails`: delta debugging, from halves down to single lines."""
+    """The lines that `fails` needs to return True. Delta debugging: tries to leave out halves, ..., single lines."""
     lines = list(lines)
     size = len(lines) // 2
     while size:
@@ -166,7 +166,7 @@ def _print(record: runner.Record, settings: runner.Record, timeout: float) -> No
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 if no program failed."""
+    """Returns 0 if no program failed, 1 if one did, 2 if a worker could not start, 130 if the user interrupted."""
     try:
         records = fuzz(**vars(_parse(arguments)))
     except runner.WorkerError as error:

@@ -51,8 +51,8 @@ REDUCTIONS = (
 LEFT_OUT = (
     # Uninitialised memory.
     "resize_", "resize_as_", "linalg.lstsq",
-    # PyTorch computes it in another way on the CPU (ldexp(), aten/src/ATen/native/BinaryOps.cpp), checks the values
-    # there only (one_hot(), Onehot.cpp), or takes indices on the CPU only (tensor_split(), TensorShape.cpp).
+    # On the CPU only, PyTorch computes ldexp in another way (aten/src/ATen/native/BinaryOps.cpp), and checks the values
+    # of one_hot (Onehot.cpp). tensor_split takes its indices on the CPU only (TensorShape.cpp).
     "ldexp", "nn.functional.one_hot", "tensor_split",
 )  # fmt: skip
 WITHOUT_KEEPDIM = (
@@ -115,7 +115,7 @@ class Writer:
 
     def _tensors(self, suits: Callable[[Tensor], bool] = lambda tensor: True) -> list[str]:
         def serves(value: Any) -> bool:
-            # A view whose base was written to may answer with an exception.
+            # If the base of a view was written to, reading a property of the view may raise.
             return isinstance(value, Tensor) and outcome(lambda: suits(value)) is True
 
         return [name for name, value in self._names.items() if name[0] == "t" and name[1:].isdigit() and serves(value)]
@@ -212,7 +212,7 @@ class Writer:
     def binary(self) -> str:
         x = self._pick()
         scalars = [name for name in self._hosts() if self._of(name).dim() == 0]
-        if scalars and self._draw.random() < 0.2:  # one scalar of the host may meet tensors of the device
+        if scalars and self._draw.random() < 0.2:  # operators take one 0-dim CPU tensor beside tensors of the device
             return f"{self._new()} = torch.{self._draw.choice(TAKE_SCALARS)}({x}, {self._draw.choice(scalars)})"
         y = self._partner(x)
         x, y = self._draw.choice([(x, y), (x, y), (y, x)])
@@ -245,7 +245,7 @@ class Writer:
         x = self._pick(lambda t: t.dim() > 0 and t.numel() > 0)
         dim, size = self._dim(x), self._of(x).size(0)
         y = self._partner(x)
-        # To assign a tensor of no dimension is a fill_() on the CPU, elsewhere a copy_() (copy_to in TensorIndexing.h).
+        # PyTorch assigns a 0-dim tensor with fill_() on the CPU, elsewhere with copy_() (copy_to in TensorIndexing.h).
         value = f"{y}.reshape(1)" if y[0] == "t" and self._of(y).dim() == 0 else y
         indices = [self._draw.randrange(size) for _ in range(2)]
         index = f"torch.tensor({indices}, device=DEVICE)"
@@ -387,7 +387,7 @@ class Writer:
         return f"{self._new()} = {expression}"
 
     def host(self) -> str:
-        """Traffic with the host."""
+        """A copy to or from the host, or a value that the host reads."""
         x = self._pick()
         hosts = self._hosts()
         if hosts and self._draw.random() < 0.5:
@@ -475,7 +475,7 @@ class Writer:
             f"F.interpolate({image}, scale_factor=2, mode='{mode}')",
             f"F.pad({x}, (1, 2))",
             f"F.pad({image}, (1, 1), mode='reflect')",
-            f"F.mse_loss({x}, {x} + 1).clone()",  # on the CPU its storage is as large as the differences
+            f"F.mse_loss({x}, {x} + 1).clone()",  # on the CPU the loss has a storage as large as the differences
             f"F.cross_entropy({x}, {x}.softmax(-1))",
             f"F.scaled_dot_product_attention({image}, {image}, {image})",
             f"F.scaled_dot_product_attention({image}, {image}, {image}, is_causal=True)",
@@ -565,7 +565,7 @@ class Writer:
         name, op = self._draw.choice(_database())
         dtype = self._draw.choice(sorted(op.supported_dtypes("cpu"), key=str))
         try:
-            # A sample's numbers come from the CPU's generator, and before each one PyTorch seeds all devices.
+            # The numbers of a sample come from the CPU's generator. Before each sample, PyTorch seeds all devices.
             with torch.random.fork_rng(devices=self._devices, device_type=self._device_type):
                 samples = list(itertools.islice(op.sample_inputs("cpu", dtype), self._draw.randrange(1, 8)))
         except Exception:

@@ -1,4 +1,4 @@
-"""Runs a program, a list of lines of Python, on the CPU and on the device, and compares everything that it names.
+"""Runs a program, a list of lines of Python, on the CPU and on the device, and compares all its variables.
 
 A line is executed in both worlds. A world is a namespace with its own `DEVICE`. If the line raises an error, it must
 raise the same error in both worlds. A device with a queue may raise the error only when the program next waits for it.
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 
-# A program may call this function besides torch. A reproducer contains its source.
+# Programs may call this function besides torch. The script of a program contains the source of this function.
 def make(shape, dtype, seed, device):  # type: ignore[no-untyped-def]
     """A tensor of small numbers, the same on every device."""
     draw = torch.Generator().manual_seed(seed)
@@ -43,8 +43,8 @@ def _raised(action: Callable[[], Any]) -> str | None:
     except Exception as error:
         # For queued work, the device adds the name of the operator that raised.
         text = re.sub(r" \(raised by aten::[^()]*\)$", "", sentence(error))
-        # For the CPU, PyTorch's indexing itself makes a tensor of a number, through double (scalar_tensor_static). For
-        # every other device it fills a tensor, so the message names another type.
+        # If a number is assigned to an indexed CPU tensor, PyTorch makes a tensor of the number, through double
+        # (scalar_tensor_static). On every other device PyTorch fills a tensor, so the message names another type.
         return re.sub(r"(value cannot be converted to type )[\w:]+( without overflow)", r"\1T\2", text)
     return None
 
@@ -71,7 +71,7 @@ class World:
         return _raised(torch.get_device_module(self.device).synchronize)
 
     def results(self) -> Iterator[tuple[str, Any]]:
-        """What the program has named: t1, t2, ..., tensors of the host c1, c2, ..., plain values v1, v2, ..."""
+        """The program's variables: tensors t1, t2, ..., tensors that stay on the CPU c1, ..., plain values v1, ..."""
         for name, value in self.names.items():
             if name[1:].isdigit():
                 yield name, value
@@ -96,7 +96,7 @@ def _compare_tensor(name: str, actual: Tensor, expected: Tensor, device: str, va
     if actual.device.type != where:
         raise Difference(f"{name} is on {actual.device}")
     for what, get in _PROPERTIES:
-        # A view whose base was written to may answer with an exception.
+        # If the base of a view was written to, reading a property of the view may raise.
         found, wanted = outcome(lambda get=get: get(actual)), outcome(lambda get=get: get(expected))  # type: ignore[misc]
         if found != wanted:
             raise Difference(f"{what} of {name} is {found}, the CPU's {wanted}")
@@ -125,7 +125,7 @@ def _compare_value(name: str, actual: Any, expected: Any, device: str, values: b
 
 
 def compare(actual: World, expected: World, values: bool = True) -> None:
-    """Raises Difference for the first name in which the worlds differ. `values` False: metadata only."""
+    """Raises Difference for the first variable that differs. If `values` is False, compares the metadata only."""
     results = dict(expected.results())
     for name, value in actual.results():
         _compare_value(name, value, results[name], actual.device, values)
@@ -150,7 +150,7 @@ class Run:
         self.lines.append(line)
         code = compile(line, f"<line {len(self.lines)}>", "exec")
         expected, actual = self.cpu.execute(code), self.other.execute(code)
-        if expected is not None and actual != expected:  # the device may raise it in a wait
+        if expected is not None and actual != expected:  # the device may raise the error only in a wait
             actual = self.other.wait() or actual
             self._forget_unfinished()
         if expected != actual:
@@ -168,8 +168,8 @@ class Run:
             del self.cpu.names[each], self.other.names[each]
 
     def _forget_unfinished(self) -> None:
-        """Removes what a line has named or written on the device, for a line that raised there after it had returned.
-        If it has written a tensor, everything with a history of autograd goes too: it may have saved that tensor."""
+        """Removes the variables that a line has made or written on the device, if the line raises only in a wait.
+        If it has written a tensor, also removes all tensors with an autograd graph: a graph may have saved that one."""
         for name in [name for name, _ in self.other.results() if name not in self.cpu.names]:
             del self.other.names[name]
         written = {name for name, value in self.cpu.results() if self._differs(name, value)}
@@ -186,7 +186,7 @@ class Run:
         return False
 
     def finish(self) -> None:
-        """Compares the values, and the states of the generators: the device must not have drawn from the CPU's."""
+        """Compares the values, and the next random number of each device: the generators must have advanced alike."""
         if (late := self.other.wait()) is not None:
             raise Difference(f"the device raises {late} at the end")
         if self.values_at_end:
@@ -198,7 +198,7 @@ class Run:
 
 
 def run(lines: list[str], device: str, seed: int = 0, values_at_end: bool = False) -> None:
-    """Runs a program. Raises Difference."""
+    """Runs a program. Raises Difference if the device and the CPU disagree."""
     program = Run(device, seed, values_at_end)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""What the tests of other people's libraries share. They are written as their users write programs, for any device."""
+"""What the tests of other people's libraries share. The tests are written as users write programs, for any device."""
 
 from __future__ import annotations
 

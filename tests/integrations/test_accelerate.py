@@ -1,4 +1,4 @@
-"""Hugging Face accelerate, unchanged: its training loop and what surrounds it."""
+"""Hugging Face accelerate, unchanged: its training loop, precisions, batch sizes, checkpoints and spread models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batches() -> Any:
 
 
 def loop(device: str, steps: int = 1, clip: float | None = None, precision: str = "no") -> tuple[list[float], Any]:
-    """The loop of accelerate's documentation. Returns the losses and the accumulated state."""
+    """The loop of accelerate's documentation. Returns the losses and the model's final state."""
     with accelerate_on(device):
         accelerator = accelerate.Accelerator(gradient_accumulation_steps=steps, mixed_precision=precision)
         accelerate.utils.set_seed(0)

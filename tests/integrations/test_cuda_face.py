@@ -22,7 +22,7 @@ def integers(count, *shape, seed=0):
 
 
 def cuda(folder: Path, program: str, *needed: str, devices: str = "0", **variables: str) -> list[str]:
-    """The lines that a program prints on this many devices. Fails the test if the program fails."""
+    """The lines that a program prints with the visible ``devices``. Fails the test if the program fails."""
     for name in needed:
         if importlib.util.find_spec(name) is None:
             pytest.skip(REASON)

@@ -1,4 +1,4 @@
-"""Libraries that train in several processes, unchanged, on the face cuda: they find "nccl" by themselves."""
+"""Unchanged libraries train in several processes with TORCH_OPENREG_AS=cuda: they find "nccl" by themselves."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_the_versions_are_pinned() -> None:
 
 @pytest.mark.parametrize("requirement", EXTRA, ids=lambda r: r.name)
 def test_installing_the_extra_keeps_the_torch_that_is_there(requirement: Requirement) -> None:
-    """Nothing that it brings, directly or not, asks for another torch, or for a library that belongs to one torch."""
+    """Nothing that the extra installs needs another torch, or a library that works with one version of torch only."""
     pending, seen = [requirement.name], set()
     while pending:
         name = pending.pop()

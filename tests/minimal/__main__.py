@@ -1,7 +1,7 @@
 """Writes docs/minimal-operators.md: `python -m tests.minimal`, or `make minimal`.
 
-For each row of the table, a process loads the backend without that row (filter.c) and tries out what the backend can
-still do (abilities.py).
+A row of the page's table is an operator, or the fallback. For each row, a process loads the backend without the kernels
+of that row (filter.c) and tries out what the backend can still do (abilities.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "minimal-operators.md"
 
-# The table of PyTorch's notes on new accelerators.
+# The operators in the table of PyTorch's notes on new accelerators.
 PYTORCHS = (
     "empty.memory_format",
     "empty_strided",
@@ -100,7 +100,7 @@ class Backends:
                 stderr=subprocess.DEVNULL,
                 text=True,
             )
-            self.inabilities(())  # an answer: the process has loaded the library, whose file may go
+            self.inabilities(())  # after an answer the process has loaded the library, so its file may be deleted
 
     def inabilities(self, rows: Sequence[str]) -> dict[str, str]:
         """What a backend with only `rows` cannot do: ability -> the error, or "crash"."""

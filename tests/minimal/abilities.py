@@ -1,4 +1,4 @@
-"""What a user expects of a device: small programs that check their results. The page calls them by their names."""
+"""What a user expects of a device: small programs that check their results. docs/minimal-operators.md names them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 /*
- * Takes rows out of the backend's registrations, for `python -m tests.minimal`. The library of this file is preloaded
+ * Leaves out some of the backend's kernels, for `python -m tests.minimal`. The library of this file is preloaded
  * and stands between libtorch_openreg.so and the two functions of libtorch_cpu.so with which torch::Library registers a
  * kernel. A backend with fewer kernels can thus be tried out without a build, and the backend does not know the filter.
  *

@@ -90,7 +90,8 @@ def cases_of(row: str, names: list[str]) -> list[str]:
     return [name for name in best if name.split("/")[3] == dtype][:24]
 
 
-# Slow checks, which start Python processes, and the sample of the sweeps. Only mutants of variables run them all.
+# Slow checks, which start Python processes, and the sample of the sweeps. Of the mutants, only those that ignore an
+# environment variable run all of these.
 SLOW = ("loads/autoload/*", "loads/exit/*", "processes/*", "operators/op/*", "operators/module/*",
         "trains/optimizer/*", "memory/limits/the_shared_settings_are_read")  # fmt: skip
 
@@ -171,7 +172,7 @@ class Judge:
     @functools.cache  # noqa: B019 (a judge lives as long as the run)
     def _passes(self, test: str, mutant: str) -> bool:
         command = [self._python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{test}"]
-        # The working directory has the package too, without its libraries.
+        # PYTHONSAFEPATH: Python must not import the package in the working directory, which has no libraries.
         switches = {"BACKEND_MUTANT": mutant, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
         environment = {**os.environ, **switches}
         result = subprocess.run(command, env=environment, cwd=table.ROOT, capture_output=True, text=True)
@@ -191,7 +192,7 @@ class Judge:
         return self.by_a_test(mutant)
 
 
-LENGTH = 100  # of a table that can still be read
+LENGTH = 100  # rows of a table that can still be read
 
 
 def page(results: dict[str, dict[str, Any]]) -> str:

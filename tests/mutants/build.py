@@ -35,7 +35,7 @@ def _compile(command: str, source: str, original: str, build: Path) -> str:
     words = shlex.split(command)
     for option, value in (("-o", str(target)), ("-c", str(changed)), ("-MF", f"{target}.d"), ("-MT", str(target))):
         words[words.index(option) + 1] = value
-    # Includes in quotation marks are found beside the original.
+    # The compiler searches includes in quotation marks in the folder of the original file.
     words[words.index("-c") : words.index("-c")] = ["-iquote", str(Path(original).parent), "-Wno-unused"]
     subprocess.run(words, cwd=build, check=True)
     return str(target)
@@ -90,7 +90,7 @@ def _install() -> Path:
     shutil.rmtree(where, ignore_errors=True)
     environment = Environment(where)
     environment.install()
-    with (environment.site_packages / "outer.pth").open("a") as lines:  # an environment in this one has these lines too
+    with (environment.site_packages / "outer.pth").open("a") as lines:  # the environments of tests copy these lines
         lines.write(table.ignore_variable())
     for library in LIBRARIES:
         installed = environment.package / "lib" / Path(library).name

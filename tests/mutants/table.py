@@ -2,8 +2,8 @@
 
 The changes are data. `sources()` gives the text of every file with a change; the sources themselves know nothing of
 mutants. The changes are systematic: each virtual override of the guard, the hooks, the allocators, the generator and
-the profiler's stubs gives the base's answer or a plausible wrong one; each ordering primitive does nothing; each row of
-a table of registrations, stubs, rules or alerts is left out; each environment variable is ignored.
+the profiler's stubs gives the base class's answer or a plausible wrong one; each ordering primitive does nothing; each
+row of a table of registrations, stubs, rules or alerts is left out; each environment variable is ignored.
 
 A table of many rows is changed in one place, in the function that reads or registers a row (`TABLES`). The names of
 these mutants are read from the sources.
@@ -28,7 +28,11 @@ DEVICE = "third_party/openreg/csrc/"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change. Either ``code`` follows the text ``after``, and runs if the mutant is on, or it replaces ``find``."""
+    """One change of ``file``.
+
+    Either ``code`` is added behind the text ``after`` and runs only if the mutant is on. Or ``code`` replaces the text
+    ``find``, and asks MUTANT itself whether the mutant is on.
+    """
 
     name: str
     kind: str
@@ -38,11 +42,11 @@ class Mutant:
     code: str = ""
     # The checks that are run first, because they are the likeliest to find the mutant.
     first: str = "*"
-    # The checks that could find the mutant at all. If no check sets a variable, none can find that it is ignored.
+    # The checks that could find the mutant at all. "" if the mutant ignores a variable that no check sets.
     within: str = "*"
 
 
-# The function that decides whether a mutant is on. Each place asks once.
+# Added at the beginning of each changed file. MUTANT(name) asks the environment once in each place where it stands.
 PREAMBLE = """#include <cstdlib>
 #include <cstring>
 namespace {
@@ -69,7 +73,7 @@ namespace {
 #line 1 "{file}"
 """
 
-# Override -> the code that the mutant runs instead, at the begin of the function.
+# Override -> the code that the mutant runs instead, at the beginning of the function.
 GUARD = {
     "Device OpenRegGuardImpl::exchangeDevice(Device device) const {": "return device_at(current_device());",
     "Device OpenRegGuardImpl::getDevice() const {": "return device_at(0);",
@@ -180,7 +184,7 @@ STUBS = {
     "  void synchronize() const override {": "return;",
 }
 
-# Ordering: file, function or expression, and what it does instead.
+# Ordering: the name of the mutant, the file, the function, and the code that the mutant runs instead.
 ORDERING = (
     ("device.orEventRecord", "event.cpp", "orError_t orEventRecord(orEvent_t event, orStream_t stream) {", "return orSuccess;"),
     ("device.orEventQuery", "event.cpp", "orError_t orEventQuery(orEvent_t event) {", "return orSuccess;"),
@@ -278,7 +282,7 @@ REPLACED = (
     ),
 )  # fmt: skip
 
-# Variable -> the checks that could find that it is ignored. Only PyTorch's variables and that of the mode have some.
+# Variable -> the checks that could find that it is ignored. There are none for the variables that are not named here.
 CHECKS_OF_VARIABLE = {"PYTORCH_ALLOC_CONF": "memory/limits/*", "TORCH_DEVICE_BACKEND_AUTOLOAD": "loads/*",
                       "OPENREG_EXECUTION": "streams/waiting/*"}  # fmt: skip
 
@@ -450,7 +454,8 @@ TABLES = (
     Table("stub.", "stub", _STRUCTURED, "  static void fill() {",
           '  static void fill() {\n    if (mutant_of("stub.", name.text)) return;',
           lambda: _operators_of(_STRUCTURED, r"STUB\((\w+)\)(?!>)")[1:], "operators/*"),
-    # The mutant has the rule of an operator without a row. If that is one_scalar, and the row says so too: one_device.
+    # The mutant gives the operator the rule of an operator without a row: one_scalar if PyTorch does not check its
+    # devices, else one_device. If the row says one_scalar too, the mutant gives one_device, so that the rule changes.
     Table("rule.", "rule", "csrc/aten/native/DeviceRules.cpp", "  if (known != std::end(kRules)) {",
           """  if (known != std::end(kRules) && mutant_of("rule.", name.c_str())) {
     const bool unchecked = is_listed(kUncheckedOperators, name) && known->check != &one_scalar;
@@ -461,7 +466,8 @@ TABLES = (
           """    for (const Alert& alert : kAlerts) {
       if (mutant_of("alert.", std::string(alert.operators).substr(0, std::strcspn(alert.operators, " ")).c_str())) continue;""",
           _alerts, "operators/deterministic/{name}", "operators/deterministic/*"),
-    # If the row of an operator is left out, the boxed fallback refuses the operator: a vendor has no such fallback.
+    # If the row of an operator is left out, the boxed fallback refuses the operator, because a vendor has no fallback
+    # that computes every operator.
     Table("row.", "row", "csrc/aten/native/FallbackPolicy.cpp", "void note_fallback(const OperatorTraits& op) {",
           """void note_fallback(const OperatorTraits& op) {
   TORCH_CHECK_NOT_IMPLEMENTED(!mutant_of("row.", op.name.c_str()), "Could not run '", op.name,

@@ -2,7 +2,8 @@
 
 `import torch` takes most of the time of a check. A child loads the backend with its mutant on, and runs checks until
 one does not pass. Standard input has a request a line, {"mutant", "mode", "environment", "names", "insist"};
-standard output has an answer a line. Checks that start processes of their own pass on the mutant in the environment.
+standard output has an answer a line. The mutant's name is in the environment, so processes that a check starts have
+the mutant too.
 
 A check that is not offered any more catches the mutant too, because the baseline says that it passed. If the request
 sets "insist", the child goes on to look for a check that fails.

@@ -27,10 +27,10 @@ at::HostAllocator* host_allocator() {
   return at::getHostAllocator(c10::DeviceType::PrivateUse1);
 }
 
-// Memory whose words all have one value once `used` is reached. Every use waits for the one before.
+// Memory whose words all have the value `value` once the events `used` are done. Every use waits for the use before it.
 struct Buffer {
   int device; // -1: pinned
-  std::optional<Stream> home;
+  std::optional<Stream> home; // the current stream at the allocation; none for pinned memory
   c10::DataPtr data;
   size_t words;
   uint32_t value;

@@ -49,7 +49,8 @@ void check(orError_t error, const char* call) {
 #define CHECK(call) check(call, #call)
 #define CHECK_WAIT(call) checkWait(call, #call)
 
-// Device or pinned memory whose words all have one value once `used` is reached. Every use waits for the one before.
+// Device or pinned memory whose words all have the value `value` once the events `used` are done. Every use waits for
+// the use before it.
 struct Buffer {
   int device; // -1: pinned
   uint32_t* data = nullptr;
@@ -125,7 +126,7 @@ class Worker : Choices<OwnStream, Buffer> {
     return stream;
   }
 
-  // Computes a kernel on this thread, now and then with a second kernel inside it, often on another stream.
+  // Computes a kernel on this thread. Sometimes a second kernel runs inside the first one, often on another stream.
   void onThisThread(orStream_t stream, const std::function<void()>& compute) {
     const orKernel kernel{"on this thread", nullptr, nullptr};
     orKernelScope scope;
@@ -158,7 +159,7 @@ class Worker : Choices<OwnStream, Buffer> {
     void* data = nullptr;
     if (buffer.device >= 0) {
       CHECK(orSetDevice(buffer.device));
-      if (below(16) == 0) { // more than there is
+      if (below(16) == 0) { // tries to allocate more than the device has
         if (orMalloc(&data, size_t{1} << 40) != orErrorMemoryAllocation) {
           die("a device gave more memory than it has");
         }
@@ -180,7 +181,7 @@ class Worker : Choices<OwnStream, Buffer> {
     buffers_.push_back(buffer);
   }
 
-  // Frees memory that queued work may still use: freeing waits.
+  // Frees memory that queued work may still use: orFree and orFreeHost wait for that work.
   void release() {
     Buffer& buffer = anyBuffer();
     CHECK(buffer.device >= 0 ? orFree(buffer.data) : orFreeHost(buffer.data));
@@ -347,7 +348,7 @@ int main(int argc, char** argv) {
   CHECK(orStreamDestroy(sharedStream));
   for (int device = 0; device < kDevices; ++device) {
     CHECK(orSetDevice(device));
-    while (const orError_t error = orDeviceSynchronize()) { // a destroyed stream's failure
+    while (const orError_t error = orDeviceSynchronize()) { // the failure of work on a destroyed stream
       checkWait(error, "orDeviceSynchronize()");
     }
   }

@@ -94,7 +94,7 @@ class Choices {
 struct Options {
   double seconds = 10;
   uint64_t seed = std::random_device()();
-  std::string mode = "async"; // or inline, chaos, switching: async at first, and one thread changes it
+  std::string mode = "async"; // or inline, chaos, or switching: starts with async, and one thread changes the mode
   size_t threads = 8;
 };
 
@@ -132,7 +132,7 @@ inline Options start(int argc, char** argv, const char* deviceMemory) {
   return options;
 }
 
-// Runs a Worker(seed, switchesModes) in each thread until the time is over. Returns the number of their actions.
+// Runs a Worker(seed, switchesModes) in each thread until the time is over. Returns the number of all actions.
 template <class Worker>
 uint64_t runThreads(const Options& options) {
   using Clock = std::chrono::steady_clock;

@@ -118,7 +118,7 @@ def sweep(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a sweep, prints what does not agree and the table; 0 if all that does not agree is a listed exception."""
+    """Runs a sweep, prints what does not agree and the table. Returns 0 if all that does not agree is listed."""
     options = vars(_parse(arguments))
     try:
         records = sweep(**options)

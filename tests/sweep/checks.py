@@ -1,4 +1,4 @@
-"""How a case is run, and how its result on the device is held against the CPU's. Runs inside a worker.
+"""How a case is run, and how its result on the device is compared with the CPU's. Runs inside a worker.
 
 A case is (suite, name, dtype, variant), see `samples`.
 """
@@ -69,7 +69,7 @@ def list_cases(suites: list[str], dtypes: list[str], variants: list[str]) -> lis
 
 
 def _aliases(tensors: list[torch.Tensor]) -> list[int]:
-    """For each tensor the position of the first one that shares its storage."""
+    """For each strided tensor with elements: the position of the first tensor that shares its storage."""
     first: dict[int, int] = {}
     result = []
     for position, tensor in enumerate(tensors):
@@ -110,7 +110,7 @@ def compare(actual: Any, expected: Any, device: str, lenient: Sequence[str] = ()
     status, detail = BITWISE, ""
     for a, e, wide in zip(actual_leaves, expected_leaves, exact_leaves, strict=True):
         if not isinstance(e, torch.Tensor):
-            # A device in the arguments was replaced, a module copied; everything else is plain data.
+            # Sample.place has replaced devices and generators. Everything else is plain data, and must be equal.
             if not (a == e or (a != a and e != e) or isinstance(e, (torch.device, torch.Generator))):
                 return DIFFERENT, f"{a!r} is not the CPU's {e!r}"
             continue
@@ -175,7 +175,7 @@ def run_case(case: dict[str, Any], device: str, verbose: bool = False) -> dict[s
 def _run_sample(
     entry: Any, variant: Variant, sample: Sample, device: str, lenient: Sequence[str], verbose: bool
 ) -> tuple[str, str]:
-    # False for a factory that is called without a device: the default device then decides.
+    # Whether an argument decides where the call runs. A factory without a device runs on the default device.
     placed = any(
         isinstance(leaf, (torch.Tensor, torch.device, torch.nn.Module)) or (isinstance(leaf, str) and leaf == "cpu")
         for leaf in leaves(sample.arguments())

@@ -50,7 +50,7 @@ def _forward(entry: Entry, sample: Sample) -> Any:
 
 def _backward(entry: Entry, sample: Sample) -> Any:
     inputs = [tensor.requires_grad_() for tensor in sample.args]
-    outputs = leaves(entry.function(*inputs, sample.device))  # gradients of parameters among them
+    outputs = leaves(entry.function(*inputs, sample.device))  # an entry with parameters returns their gradients, too
     return outputs, differentiate(outputs, inputs)
 
 

@@ -83,7 +83,7 @@ def _run_capturable(info: OptimizerInfo, sample: Sample) -> Any:
 
 
 def _run_differentiable(info: OptimizerInfo, sample: Sample) -> Any:
-    """The gradient of the parameters after one step, with respect to the parameters before the step."""
+    """The parameters after one step, and their gradients with respect to the parameters and the .grad before it."""
     grads, settings = sample.args
     first = [parameter.detach().clone().requires_grad_() for parameter in sample.input]
     parameters = [parameter.clone() for parameter in first]

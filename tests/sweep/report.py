@@ -16,7 +16,7 @@ from .runner import Record, key
 
 if sys.version_info >= (3, 11):
     import tomllib
-else:  # pytest brings it along
+else:  # tomli comes with pytest
     import tomli as tomllib
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
@@ -82,7 +82,7 @@ def unlisted(records: list[Record], exceptions: list[Exception_]) -> list[Record
 
 
 def stale(records: list[Record], exceptions: list[Exception_]) -> list[str]:
-    """The patterns that no result needs any more, although their cases were run. Those that allow a part stay."""
+    """The patterns that no result needs any more, although their cases were run. None of them allows a part."""
     result = []
     for exception in exceptions:
         for pattern in exception.cases:
@@ -145,7 +145,7 @@ def show(records: list[Record], exceptions: list[Exception_]) -> None:
     samples: Counter[str] = Counter()
     for record in records:
         samples.update(record.get("samples", {}))
-    # Operators for which the CPU makes no samples are joined.
+    # All operators for which the CPU cannot make samples count under one reason.
     reasons = Counter(
         record["detail"].partition(": the CPU raises")[0] for record in records if record["status"] == "skipped"
     )

@@ -27,7 +27,7 @@ from faces import face_of  # noqa: E402
 
 WORKER = (sys.executable, "-m", "sweep.worker")
 
-# Case and result, as they stand in the results file.
+# A case and its result: one line of the results file.
 Record = dict[str, Any]
 
 

@@ -43,7 +43,7 @@ class Sample:
         return replace(self, input=input, args=args, kwargs=kwargs)
 
     def in_float64(self) -> Sample:
-        """The same with every floating-point tensor, and a module, in float64."""
+        """A copy in which every floating-point tensor, and the module if there is one, is in float64."""
         wide = self.map(lambda t: t.double() if t.is_floating_point() else t)
         if isinstance(wide.input, torch.nn.Module):
             wide.input = copy.deepcopy(wide.input).double()
@@ -79,7 +79,7 @@ def always(entry: Any, dtype: torch.dtype) -> bool:
 
 # Names of devices, tensor types and backends, which differ between the device's messages and the CPU's.
 _NAMES = (
-    (r"\S+\.(?:cpp|h):\d+: ", ""),  # where PyTorch's source found a symbolic size
+    (r"\S+\.(?:cpp|h):\d+: ", ""),  # the line of PyTorch's source, in errors about symbolic sizes
     (r"\b(?:torch\.)?(?:openreg|cuda)\.(\w+Tensor)\b", r"torch.\1"),
     (r"\b(?:CPU|CUDA|openreg)(\w+)Type\b", r"torch.\1Tensor"),
     (r"\b(openreg|cuda)(:\d+)?\b", "cpu"),

@@ -12,7 +12,7 @@ import sys
 
 
 def start(device: str) -> str:
-    """Starts the device, and sets up the process as one of many. Returns PyTorch's version."""
+    """Starts the device, and prepares the process to run beside other workers. Returns PyTorch's version."""
     import torch
 
     # The runner has a worker for every core; samples are small.

@@ -1,6 +1,6 @@
 // The kernels of a small backend, in a library of their own: all that a linear network, its loss, its backward and SGD
-// need.
-// They are float32 loops, and each passes the one door of the device (runtime/OpenRegKernel.h).
+// need. They are float32 loops. Each passes the door of runtime/OpenRegKernel.h, which orders the kernel with the other
+// work of its stream.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -36,7 +36,7 @@ char* kernel_address(const Tensor& tensor) {
   return static_cast<char*>(orGetKernelPointer(tensor.data_ptr()));
 }
 
-// Runs `body` on the calling thread, in its turn of the current stream.
+// Runs `body` on the calling thread, after the work that is queued on the current stream.
 template <class Body>
 void compute(const char* name, Operands operands, const Body& body) {
   const auto stream = c10::openreg::current_stream_handle(operands[0].device().index());
@@ -57,7 +57,7 @@ void for_each_element(const std::array<Tensor, count>& given, const Body& body) 
   std::vector<int64_t> index(sizes.size(), 0);
   for (int64_t element = 0; element < given[0].numel(); ++element) {
     body(addresses);
-    for (int64_t dim = static_cast<int64_t>(sizes.size()) - 1; dim >= 0; --dim) { // counts up, as an odometer does
+    for (int64_t dim = static_cast<int64_t>(sizes.size()) - 1; dim >= 0; --dim) { // the last dimension counts first
       const bool wraps = ++index[dim] == sizes[dim];
       for (size_t i = 0; i < count; ++i) {
         const int64_t step = operands[i].stride(dim) * static_cast<int64_t>(operands[i].element_size());

@@ -19,9 +19,9 @@ from torch_openreg import _loader
 COMMANDS = {
     "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
     "doctor": "which backends `import torch` loads in this environment, which fail, why, and what to do",
-    "memory": "what a snapshot of device memory shows: its peak, who held it, holes; in words or as a page",
-    "models": "the accelerators that the device can stand for: a list, one with its sources, several compared",
-    # LEFT OUT OF A NEW BACKEND START: itself, and the choice of simulated devices
+    "memory": "what a snapshot of device memory shows: the peak, what held the memory, and gaps; as text or as a page",
+    "models": "the accelerators that the device can imitate: lists them, shows one with its sources, compares",
+    # LEFT OUT OF A NEW BACKEND START: the command `new`, and `run`, which chooses simulated devices
     "new": "write a backend of another name from these sources: `new acme --output DIR`",
     "run": "execute a program with other devices: `run --as cuda train.py` gives it simulated CUDA devices",
     # LEFT OUT OF A NEW BACKEND END
@@ -29,7 +29,7 @@ COMMANDS = {
     "trace": "what a trace of torch.profiler shows: busy and idle streams, gaps, waits, copies, kernels",
 }
 # Commands that import torch only when they need it. The doctor must report even if that import hangs or aborts, and
-# `run` must set the variables before the import.
+# `run` must set environment variables before torch is imported.
 WITHOUT_TORCH = ("doctor", "memory", "models", "new", "run", "trace")
 
 # Modules that only some commands use, and the packages that they come from. The extra `demo` names all of them.

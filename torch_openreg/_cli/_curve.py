@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-# The dot of a braille character by (column, row) inside its cell of 2 x 4 dots.
+# The bit of each dot in the code of a braille character, by (column, row) in the cell of 2 x 4 dots.
 _BRAILLE_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 
 

@@ -30,7 +30,7 @@ LEAVE_OUT = "or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 REPORTED_VARIABLES = (
     r"TORCH_DEVICE_BACKEND_AUTOLOAD|CUDA_VISIBLE_DEVICES|(TORCH_)?OPENREG_\w+|LD_(LIBRARY_PATH|PRELOAD)"
 )
-# The remedy if the cause says what to do.
+# The remedy for an error whose message says what to do.
 FOLLOW_MESSAGE = "Do what the message above says."
 REPORT = f"Report the failure to the authors of {{0}}. Until it is repaired, uninstall {{0}}, {LEAVE_OUT}."
 
@@ -309,7 +309,7 @@ def describe(point: EntryPoint) -> Backend:
 
 
 def guilty(run: Run, backends: Sequence[Backend]) -> Backend | None:
-    """The backend that ``run`` loaded last, in which the run ended; None if it loaded none."""
+    """The backend that ``run`` loaded last: a run that failed, failed in it. None if ``run`` loaded no backend."""
     name = run.facts("load").get("backend")
     return next((backend for backend in backends if backend.name == name), None)
 

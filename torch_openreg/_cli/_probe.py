@@ -1,8 +1,8 @@
 """The program that the doctor runs in a separate process: `import torch` with chosen backends.
 
 A backend may hang, print anything, close our files or kill the process. So the probe writes each step to a file before
-the step begins, and the last line tells the doctor where the process ended. The probe does not import torch_openreg. It
-imports torch only when it is told to.
+the step begins, and the last line tells the doctor where the process ended. The probe itself does not import
+torch_openreg. It imports torch only after it has replaced the function with which torch finds backends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _read_entry_points: Any = importlib.metadata.entry_points
 
 
 class Probe:
-    """One run.
+    """One run of the probe.
 
     ``request`` has the ``folder`` for the output, the ``path`` for ``sys.path``, the ``timeout`` in seconds for a
     backend's step, ``first``, which is the module to import, and ``backends``, which are the (name, value) pairs that
@@ -72,7 +72,10 @@ class Probe:
         return [Watched(point, self) for point in points if wanted is None or [point.name, point.value] in wanted]
 
     def ask(self, module: Any) -> None:
-        """Tells whether the device of ``module`` is available; if not, why. Does nothing without is_available."""
+        """Tells whether the device of ``module`` is available; if not, why.
+
+        Does nothing if ``module`` has no function is_available.
+        """
         if not callable(getattr(module, "is_available", None)):
             return
         self.tell("is_available", module=str(getattr(module, "__name__", module)))

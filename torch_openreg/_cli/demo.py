@@ -36,7 +36,7 @@ PLACED = ("parameters", "gradients", "optimizer", "images", "loss")
 
 
 class TrainingFailed(Exception):
-    """A training process ended before its result. The message is the end of its output."""
+    """A training process ended before it printed its result. The message has its exit status and its error output."""
 
 
 class Training:
@@ -241,7 +241,7 @@ def check_claims(device: Training, cpu: Training, data: Path) -> list[Claim]:
             f"{device.losses[step]!r} and {cpu.losses[step]!r}"
         )
 
-    # The device's file is read without the device, as on a machine that has none.
+    # The models of both runs are loaded on the CPU, as on a machine that does not have the device.
     models = [torch.load(run.checkpoint, map_location="cpu", weights_only=True) for run in (device, cpu)]
     unequal = [name for name, value in models[0].items() if not torch.equal(value, models[1][name])]
     parameters = f"{sum(value.numel() for value in models[0].values()):,} values in {len(models[0])} tensors"

@@ -27,7 +27,7 @@ def device_line(simulated: str | None) -> str:
     # LEFT OUT OF A NEW BACKEND END
     if simulated:
         return f"Device: {simulated}, simulated by torch_openreg."
-    return "Device: none of torch_openreg, which `import torch` does not load here, or which fails."
+    return "Device: none. `import torch` does not load torch_openreg here, or torch_openreg fails."
 
 
 class Printer:

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from torch_openreg import _page
 
 MB = 1e6
-COLUMNS = 400  # the points in time of each picture
-SERIES = 9  # the groups of each picture; one more has the rest of the memory
+COLUMNS = 400  # the number of points in time that each picture shows
+SERIES = 9  # the number of groups that each picture shows; the group OTHER has the rest of the memory
 
 # Part of a file's path, name of a function ("": any) -> the purpose of the memory. A row matches if any frame of the
 # allocation's stack matches. The first row that matches is used.
@@ -37,8 +37,8 @@ CATEGORIES = (
 OTHER = "other"
 BEFORE = "allocated before the history began"
 
-# The entries in which the allocator gets memory from the device, and gives it back. CUDA's expandable segments are
-# mapped in parts.
+# The actions of the history in which the allocator gets memory from the device, and in which it gives memory back.
+# CUDA's expandable segments are mapped and unmapped in parts.
 GROWTH = ("segment_alloc", "segment_map")
 SHRINKAGE = ("segment_free", "segment_unmap")
 
@@ -52,7 +52,7 @@ class Block(NamedTuple):
     end: int
     frames: list[dict[str, Any]]
     is_old: bool
-    """Allocated before the history began."""
+    """Whether the memory was allocated before the history began."""
 
     @property
     def category(self) -> str:
@@ -158,7 +158,7 @@ class Device:
         return sum(segments.values())
 
     def failures(self) -> dict[tuple[int, str], tuple[int, int]]:
-        """Allocations that failed, by size and line: how many, and the device's free memory at the last."""
+        """Allocations that failed, by size and line: their number, and the device's free memory at the last failure."""
         found: dict[tuple[int, str], tuple[int, int]] = {}
         for entry in self.history:
             if entry["action"] == "oom":
@@ -172,7 +172,7 @@ class Device:
         return sorted(found, key=lambda block: -block.size)
 
     def columns(self) -> list[int]:
-        """The entries that the pictures show: the highest entry in each of COLUMNS parts of the history."""
+        """The entries that the pictures show: in each of COLUMNS parts of the history, the entry with most memory."""
         count = len(self.allocated)
         edges = sorted({round(i * count / COLUMNS) for i in range(COLUMNS + 1)})
         return [max(range(first, last), key=self.allocated.__getitem__) for first, last in pairwise(edges)]

@@ -1,7 +1,8 @@
 """``torch-openreg new``: writes a backend of another name from the sources of this one.
 
-A checkout uses its own sources. An installed package has them as ``sources.zip``, which the build made from the
-checkout or from the source distribution. The folder ``new_backend`` is a part of these sources.
+In a checkout, the command uses the sources of the checkout. An installed package contains the sources as
+``sources.zip``, which the build made from the checkout or from the source distribution. The folder ``new_backend`` is a
+part of these sources.
 """
 
 from __future__ import annotations

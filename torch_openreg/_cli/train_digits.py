@@ -36,7 +36,10 @@ def load_digits() -> dict[str, torch.Tensor]:
 
 
 def build() -> nn.Module:
-    """The network: two convolutions and two linear layers, 151,000 parameters, drawn from the CPU's random numbers."""
+    """The network: two convolutions and two linear layers with 151,000 parameters.
+
+    The CPU's generator gives their initial values.
+    """
     return nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1),
         nn.BatchNorm2d(32),
@@ -92,7 +95,7 @@ def main() -> None:
     train_x, train_y, test_x, test_y = (data[key].to(device) for key in ("train_x", "train_y", "test_x", "test_y"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     criterion = nn.CrossEntropyLoss()
-    # The order has its own generator, on the CPU, so it is the same on every device.
+    # The order of the images has its own generator, on the CPU, so the order is the same on every device.
     order = torch.Generator().manual_seed(args.seed)
 
     for epoch in range(1, args.epochs + 1):

@@ -1,4 +1,6 @@
-"""torch.cuda on the face "cuda": the attributes that PyTorch's Python finds only in a build with CUDA.
+"""torch.cuda for simulated devices: the attributes that PyTorch's Python finds only in a build with CUDA.
+
+This package is used only with TORCH_OPENREG_AS=cuda, which gives the devices the type "cuda" (the face "cuda").
 
 PyTorch's modules use attributes of ``torch._C`` that its C++ code provides. Here one module for each area provides
 them, with CUDA's meaning. Some modules of PyTorch looked for these attributes when they were imported, and made

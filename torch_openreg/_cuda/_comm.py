@@ -1,6 +1,7 @@
-"""Copies to and from several devices: python_comm.cpp and comm.cpp of torch/csrc/cuda, without NCCL.
+"""Copies to and from several devices: the functions of torch/csrc/cuda/python_comm.cpp and comm.cpp, without NCCL.
 
-The messages are those of comm.cpp. No function waits for a device: streams order these copies as they order any copy.
+The error messages are those of comm.cpp. No function waits for a device: streams order these copies as they order any
+copy.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buff
 
 
 def _unflatten_sparse(indices: Tensor, values: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    # PyTorch's _unflatten_sparse_tensors() makes the tensors on the device of `tensors`.
+    # PyTorch's _unflatten_sparse_tensors() would make the copies on the device of `tensors`, not on that of `values`.
     return [
         torch.sparse_coo_tensor(i, v, tensor.shape, is_coalesced=tensor.is_coalesced(), check_invariants=False)
         for tensor, i, v in zip(

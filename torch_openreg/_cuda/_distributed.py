@@ -1,7 +1,7 @@
 """torch.distributed: under the name "nccl" there is this device's own backend, ``occl``.
 
 torch.cuda.nccl has the version of the NCCL in PyTorch 2.13's own builds, because programs ask for it before they use a
-feature of the backend. The functions of torch.cuda.nccl that call NCCL refuse.
+feature of the backend. The functions of torch.cuda.nccl that call NCCL raise NotImplementedError.
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ def _reset_accumulated_memory_stats(device: int) -> None:
 
 
 def _memory_snapshot(which: tuple[int, int, bool] | None) -> dict[str, Any]:
-    """The snapshot of everything (None, or the pool (0, 0)) or of one pool, with the traces or without."""
+    """A snapshot. ``which`` is the two numbers of a pool's id, and whether the snapshot has the history.
+
+    The id (0, 0) stands for all memory. None means (0, 0, True).
+    """
     pool, with_traces = (which[:2], which[2]) if which else ((0, 0), True)
     snapshot = _C._memory_snapshot(pool, with_traces)
     snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = snapshot["allocator_settings"]["PYTORCH_ALLOC_CONF"]
@@ -87,7 +90,7 @@ class _MemPool(_C._MemPool):
 
 
 def _graph_pool_handle() -> tuple[int, int]:
-    return _C._MemPool(False, False).id  # the ids of pools and handles never have the same number
+    return _C._MemPool(False, False).id  # the pool ends at once, and no later pool gets its id
 
 
 class _CUDAAllocator:

@@ -65,7 +65,7 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_jiterator_compile_and_launch_kernel": refusal(
         "torch.cuda.jiterator is not available: it compiles CUDA's C++, which the simulated device does not run."
     ),
-    # TunableOp, its tuning and its recording are always off, which is also CUDA's default. False changes nothing.
+    # TunableOp, its tuning and its recording are always off, as on CUDA by default. Switching them off has no effect.
     "_cuda_tunableop_enable": _enable_tunable,
     "_cuda_tunableop_is_enabled": lambda: False,
     "_cuda_tunableop_tuning_enable": _enable_tunable,

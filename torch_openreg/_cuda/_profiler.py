@@ -1,4 +1,7 @@
-"""torch.profiler and torch.cuda.nvtx on the face "cuda". Kineto gets the events as CUDA's: CudaKineto.h."""
+"""torch.profiler and torch.cuda.nvtx for devices of the type "cuda".
+
+faces/cuda/CudaKineto.h registers the device's profiler with Kineto, which gets the events as CUDA's events.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ _NVTX = {
 
 
 class _Nvtx(ModuleType):
-    """torch._C._nvtx. Ranges are those of torch.profiler. The results are those of NVTX with a tool attached."""
+    """torch._C._nvtx. Ranges are those of torch.profiler. Functions return what NVTX returns with a tool attached."""
 
     def __getattr__(self, name: str) -> Any:
-        from torch_openreg.openreg import nvtx  # uses functions that torch.cuda has only later
+        from torch_openreg.openreg import nvtx  # not at the top: most programs do not use NVTX
 
         if name in _NVTX:
             return getattr(nvtx, _NVTX[name])

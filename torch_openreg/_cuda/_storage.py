@@ -41,9 +41,10 @@ def _resize_(self: UntypedStorage, size: int) -> UntypedStorage:
 
 # ---- Sharing: torch.multiprocessing sends the eight values of _share_cuda_()
 #
-# The values are this device's own, in the places of CUDA's values: the handle of the counter names the slot of shared
-# memory that the message has (csrc/runtime/OpenRegSharing.h). No event is sent, because _share_cuda_() waits for the
-# stream.
+# The values are this device's own, at the positions of CUDA's values. The handle of CUDA's reference counter is
+# replaced by the device, the number of the message, and the handle of the memory that has the message's slot. The
+# counter's offset is replaced by the slot's index (csrc/runtime/OpenRegSharing.h). No event is sent, because
+# _share_cuda_() waits for the stream.
 
 
 def _share_cuda_(self: UntypedStorage) -> tuple[Any, ...]:
@@ -122,7 +123,7 @@ class _CudaArrayInterface(property):
 def install() -> None:
     """Installs the parts that are no attributes of torch._C: types written in C, and the registry of pickling."""
     for tensor_type in torch._tensor_classes:
-        # torch.cuda.FloatTensor and similar types: every build has them, and a CPU build refuses them.
+        # torch.cuda.FloatTensor and similar types: every build has them, but in a CPU build they make no tensors.
         if tensor_type.is_cuda:
             _C._enable_constructor(tensor_type)
     _reductions.install()

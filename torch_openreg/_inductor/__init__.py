@@ -1,4 +1,4 @@
-"""torch.compile on the device: PyTorch's C++ code generator, with kernels that pass the device's door.
+"""torch.compile on the device: PyTorch's C++ code generator, with kernels that launch their loops on the device.
 
 No module of this package is imported before torch.compile needs it. ``torch_openreg._loader`` waits until a module
 of PyTorch is imported:
@@ -22,8 +22,8 @@ def register_with_inductor(common: ModuleType) -> None:
     """Registers the code generator when inductor first asks for the code generators of all devices.
 
     Inductor would find a code generator without a registration if ``torch.openreg`` had ``Scheduling``,
-    ``PythonWrapperCodegen``, ``CppWrapperCodegen`` and ``WrapperFxCodegen``. But without a registration there is no
-    configuration, which puts the version of torch_openreg into the key of inductor's cache.
+    ``PythonWrapperCodegen``, ``CppWrapperCodegen`` and ``WrapperFxCodegen``. But only a registration takes a
+    configuration: ``_config.py``, which puts the version of torch_openreg into the key of inductor's cache.
     """
     register_others = common.init_backend_registration
 

@@ -28,7 +28,7 @@ class OpenRegInterface(interfaces.DeviceInterface):
     Stream = openreg.Stream
 
     class Worker:
-        """For inductor's compile processes. They must not start the device, so the parent sends them its properties."""
+        """For inductor's compile processes, which must not start the device: the parent sends its properties."""
 
         @staticmethod
         def set_device(device: int) -> None:
@@ -102,7 +102,7 @@ def make_capturable(variable: Any) -> None:
     """Lets a compiled optimizer keep its state on the device, as on CUDA.
 
     Before dynamo traces an optimizer without state, it sets ``capturable`` in each group of parameters that are all on
-    CUDA or XPU. It decides by ``is_cuda`` and ``is_xpu``.
+    CUDA or XPU. It decides by ``is_cuda`` and ``is_xpu``. The replacement does the same for this device.
     """
     original = variable._set_capturable
 
@@ -131,7 +131,11 @@ def register() -> None:
 
 # LITERALINCLUDE START: CONVOLUTIONS
 def register_convolutions() -> None:
-    """Tells inductor the layouts of a convolution's results. The CPU's kernels choose them, and PyTorch cannot know."""
+    """Tells inductor the layouts of a convolution's results, which the CPU's kernels choose.
+
+    PyTorch does not know that this device runs the CPU's kernels. So the convolution of fake tensors is computed with
+    fake tensors on the CPU.
+    """
     aten = torch.ops.aten
     for operator in (aten.convolution.default, aten._convolution.default, aten.convolution_backward.default):
         fake_impls.op_implementations_dict[operator] = functools.partial(
@@ -181,7 +185,8 @@ def _run_with_rng_state(state: torch.Tensor, op: Any, *args: Any, **kwargs: Any)
 
 def _register_rng_operator(operator: Any, kernel: Any) -> None:
     operator.py_impl(DispatchKey.PrivateUse1)(kernel)
-    # For factories, and for tracing, PyTorch chooses an implementation by the device's name, from a list of its own.
+    # For factories, and for tracing, PyTorch chooses an implementation by the device's name, from a list that does not
+    # have this device. So the function that chooses is replaced.
     choose = operator.py_kernels.pop(DispatchKey.BackendSelect)
 
     def choose_with_ours(*args: Any, **kwargs: Any) -> Any:

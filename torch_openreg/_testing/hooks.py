@@ -76,7 +76,7 @@ class PerTestHooks:
                     raise
                 # pytest-xdist shows no usage error of a worker. So the test fails.
                 item.stash[_SETTINGS], item.stash[_MISTAKE] = Settings(), str(error)
-        # In a fork server this replaces pytest's loop: it runs the tests that the user's pytest asks for.
+        # In a fork server, serve() replaces pytest's loop: it runs the tests that the user's pytest asks for.
         return processes.serve(session, self._run_in_child) if processes.is_server() else None
 
     # ---- one test
@@ -115,7 +115,10 @@ class PerTestHooks:
     def _run_here(
         self, item: pytest.Item, nextitem: pytest.Item | None, run: int
     ) -> tuple[list[pytest.TestReport], list[pytest.TestReport]]:
-        """Runs a test once in this process. Returns its subtests' reports, which pytest has got, and its own."""
+        """Runs a test once in this process. Returns the reports of its subtests, and the reports of the test itself.
+
+        pytest has got the reports of the subtests already.
+        """
         item.stash[_RUN] = run
         if run > 0:
             item._initrequest()  # type: ignore[attr-defined]  # so that fixtures are made anew

@@ -1,4 +1,7 @@
-"""Finds what a test has not given back: device memory, with the line that allocated it, pinned memory, streams."""
+"""Finds device and pinned memory that a test still holds at its end, and changes of the current device or streams.
+
+The description of a leak names the line that allocated the memory.
+"""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ class ForkServer:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
         # A forked child of a process with threads may hang. OpenBLAS, which numpy loads, would start threads.
-        # With -s the tests write to our stdout and stderr. The server itself always writes to a file.
+        #
+        # With -s the tests write to this process's stdout and stderr. The server itself always writes to a file.
         shown = [os.dup(1), os.dup(2)] if getattr(config.option, "capture", None) == "no" else []
         passed = [theirs.fileno(), *shown]
         environment |= {FORK_SERVER: ",".join(map(str, passed)), "OPENBLAS_NUM_THREADS": "1"}
@@ -204,7 +205,7 @@ def _in_child(function: Callable[[], Answer], shown: list[int]) -> Answer:
 def _pickled(answer: Answer) -> bytes:
     try:
         return pickle.dumps(answer)
-    except Exception as error:  # a property that the test recorded
+    except Exception as error:  # the test recorded a property that cannot be pickled
         return pickle.dumps(
             f"The report of the test cannot be sent to pytest's process: {type(error).__name__}: {error}. A test with "
             "a device of its own may record only what can be pickled."

@@ -71,7 +71,7 @@ void init_distributed() {
                 };
           })
       .def_property_readonly("options", &ProcessGroupOCCL::options)
-      // Ranks outside of the new group call it, as with ProcessGroupNCCL. Here such a rank has nothing to do.
+      // Ranks outside of the new group call this function, as with ProcessGroupNCCL. Here it does nothing.
       .def("perform_nocolor_split", [](ProcessGroupOCCL&, c10::Device) {})
       .def("comm_split_count", &ProcessGroupOCCL::split_count)
       // NCCL sends faster from memory that is registered with it. Here all memory is alike.

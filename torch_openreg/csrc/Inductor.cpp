@@ -42,7 +42,7 @@ uintptr_t current_stream_handle(int64_t device) {
 
 PyMethodDef methods[] = {
     {"_empty_strided",
-     // Through void (*)(), because the compiler warns of a direct cast (-Wcast-function-type).
+     // The inner cast to void (*)() is needed: the compiler warns of a direct cast (-Wcast-function-type).
      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&empty_strided)),
      METH_FASTCALL,
      nullptr},

@@ -1,8 +1,8 @@
 // torch_openreg._C: the functions that torch.openreg needs and torch.accelerator does not have.
 //
 // Rule: glue only. A function converts its arguments, calls one function of csrc or of the device's C API, and converts
-// the result. It is wrapped by wrap_pybind_function, which turns a c10::Error into the Python exception of the same
-// name.
+// the result. A function that may throw is wrapped by wrap_pybind_function, which turns a c10::Error into the Python
+// exception of the same name.
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>

@@ -20,7 +20,7 @@ namespace {
 // ---- lines of Python
 
 struct Line {
-  PyCodeObject* code; // a strong reference of Lines
+  PyCodeObject* code; // Lines holds a reference, so the object lives
   int number;
 
   bool operator==(const Line&) const = default;

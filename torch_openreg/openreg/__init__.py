@@ -1,7 +1,7 @@
 """``torch.openreg``: the device's own module, as ``torch.cuda`` is CUDA's.
 
 An argument ``device`` is an index, ``"openreg:1"``, a ``torch.device``, or None for the current device. An index
-without a device raises ``torch.AcceleratorError: The device index is out of range. It must be in [0, N), but got M.``
+that no device has raises ``torch.AcceleratorError: The device index is out of range. It must be in [0, N), but got M.``
 The shared libraries are loaded with this module. The device itself starts at its first use. As with CUDA, a child that
 is forked after the start cannot use the device.
 """
@@ -19,7 +19,7 @@ import torch
 
 from torch_openreg import _loader
 
-if _loader.failure:  # before a library is opened that may be damaged
+if _loader.failure:  # before the import of _C opens a library that may be damaged
     raise _loader.failure.with_traceback(None)
 
 from torch_openreg import _C
@@ -112,7 +112,9 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """The number of visible devices: OPENREG_DEVICE_COUNT, without those that OPENREG_VISIBLE_DEVICES hides.
+    """The number of visible devices: OPENREG_DEVICE_COUNT without those that OPENREG_VISIBLE_DEVICES hides.
+
+    If OPENREG_DEVICE_COUNT is not set, the device model gives the number; without a model there are 2 devices.
 
     Returns 0, and warns once, if an environment variable has a wrong value. Does not start the device. As
     ``torch.cuda.device_count``.

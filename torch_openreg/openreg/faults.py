@@ -14,8 +14,8 @@ A program of faults is a list, separated by semicolons, of ``[rankN@][deviceN@]P
   stream is created), ``event`` (an event is created), ``ipc`` (memory of another process is opened), ``start`` (the
   device starts), or ``message`` (a collective, a send or a recv of torch.distributed).
 - WHICH selects calls, counted from the injection on: ``3`` (the third call), ``3-5``, ``3+`` (the third and all later
-  calls), ``>64M`` (calls for more than 64 MiB), ``p0.1`` (each call with the probability 0.1; the part ``seed=7``
-  before the fault chooses another sequence), ``*`` (all calls, the default).
+  calls), ``>64M`` (calls for more than 64 MiB), ``p0.1`` (each call with the probability 0.1; an entry ``seed=7``
+  before the fault in the list chooses other random calls), ``*`` (all calls, the default).
 - EFFECT is what happens. The errors are ``=oom``, ``=illegal`` (an illegal memory access), ``=assert``, ``=failure``,
   ``=ecc``, ``=busy``, ``=driver``, ``=nodevice``. With a ``!``, as in ``=illegal!``, every later call of the process
   fails too, as after a sticky error of CUDA. ``=lost``: every later call for that device fails, until the fault is

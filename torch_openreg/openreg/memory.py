@@ -306,12 +306,13 @@ def _format_count(value: int, reference: int) -> str:
 def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
     """The segments that the allocator holds, and the blocks in them, in CUDA's format. Sizes are in bytes.
 
-    As ``torch.cuda.memory_snapshot``.
+    Each block has the place where it was allocated, if ``_record_memory_history`` has recorded the place. As
+    ``torch.cuda.memory_snapshot``.
 
     Args:
         mempool_id: the id of a ``MemPool``; only its segments are returned. Default: all segments of all devices.
-        include_traces: whether each block has the place where it was allocated, if ``_record_memory_history`` has
-            recorded it.
+        include_traces: accepted because CUDA's function has it; no effect. False leaves out the history, which is not
+            a part of this result.
     """
     return _C._memory_snapshot(mempool_id, include_traces)["segments"]
 
@@ -398,8 +399,9 @@ def _get_memory_metadata() -> str:
 def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], None]) -> None:
     """Calls ``observer(device, size, total, free)`` before each ``torch.OutOfMemoryError``, until the process ends.
 
-    ``observer`` gets the device's index, and three numbers of bytes: the size of the request, the device's capacity,
-    and the free memory. It can call ``_dump_snapshot``. As ``torch._C._cuda_attach_out_of_memory_observer``.
+    ``observer`` gets the device's index, and three numbers of bytes: the size of the request, the device's memory
+    (or the limit that ``set_per_process_memory_fraction`` has set), and the device's free memory. ``observer`` can
+    call ``_dump_snapshot``. As ``torch._C._cuda_attach_out_of_memory_observer``.
     """
     _C._attach_out_of_memory_observer(observer)
 

@@ -73,7 +73,7 @@ def rounds_to_tf32() -> bool:
     return _current is not None and _current.rounds_to_tf32
 
 
-# The models name operators of PrivateUse1. For a device of type cuda, PyTorch calls these instead.
+# Operator that PyTorch calls for PrivateUse1, as the models name it -> operator that PyTorch calls for cuda instead.
 _OF_CUDA = {
     "aten::convolution_overrideable": "aten::_convolution",
     "aten::convolution_backward_overrideable": "aten::convolution_backward",
@@ -106,7 +106,8 @@ def _restrict(model: _models.Model) -> None:
     for each in model.absent_dtypes:
         dtype, error = getattr(torch, each["dtype"]), _models.ERRORS.index(each["error"])
         _C._refuse_dtype(dtype, error, each["message"])
-        rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))  # allocates nothing
+        # _refuse_dtype() acts where memory is allocated, and on the results of kernels. A view is neither.
+        rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))
         if each["dtype"] == "float64":
             _print_in_float32()
     for operator, refusals in rows.items():
@@ -160,7 +161,7 @@ def _when(condition: dict[str, Any]) -> _When:
 
 
 def _obey_environment(restrict: bool = True) -> None:
-    """Chooses the model that OPENREG_MODEL names. Called at import, and again before the device starts."""
+    """Chooses the model that OPENREG_MODEL names. Called at import. The pytest plugin calls it in each forked child."""
     if name := os.environ.get("OPENREG_MODEL", "").strip():
         _choose(_models.find_for_this_torch(name), restrict)
     elif _current is None:

@@ -1,4 +1,4 @@
-"""The sanitizer finds races, reads of unwritten bytes, accesses out of bounds, and leaks. It names the lines.
+"""The sanitizer finds races, reads of unwritten bytes, accesses out of bounds, and leaks. It names the lines of Python.
 
 ::
 

@@ -55,7 +55,7 @@ def like_factories_stay_on_the_device(device):
 
 @factories.check()
 def strides_are_kept(device):
-    """empty_strided gives the strides of its argument, empty_like those of its tensor, and empty the memory format."""
+    """empty_strided has the given strides, empty_like the strides of its tensor, empty the given memory format."""
     x = torch.empty_strided((2, 3), (1, 2), device=device)
     equal(x.stride(), (1, 2))
     equal(torch.empty_like(x).stride(), (1, 2))
@@ -296,14 +296,14 @@ def contiguous_copies_only_if_needed(device):
 
 @views.check()
 def a_dtype_view_reads_the_bytes(device):
-    """view(dtype) reads the same bytes as another dtype."""
+    """view(dtype) reads the bytes of the tensor as numbers of the other dtype, as on the CPU."""
     x = torch.tensor([1.0, -2.0])
     same(x.to(device).view(torch.int32), x.view(torch.int32))
 
 
 @views.check()
 def views_know_their_base(device):
-    """The base of a view is the tensor, and a write to the base increases the view's version counter."""
+    """A view's _base is the tensor that was viewed. A write to the base increases the view's version counter."""
     x = torch.zeros(4, device=device)
     y = x[1:3]
     assert y._is_view() and y._base is x
@@ -414,7 +414,7 @@ def set_takes_a_tensor_or_nothing(device):
 
 @storages.check()
 def a_storage_can_be_made(device):
-    """torch.UntypedStorage(n, device=...) has n bytes there, and can be copied to the CPU."""
+    """torch.UntypedStorage(n, device=...) has n bytes on the device, and can be copied to the CPU."""
     storage = torch.UntypedStorage(64, device=device)
     equal((storage.nbytes(), storage.device.type), (64, torch.device(device).type))
     storage.fill_(3)
@@ -423,7 +423,7 @@ def a_storage_can_be_made(device):
 
 @storages.check("two_devices")
 def a_storage_is_made_on_its_device(device):
-    """torch.UntypedStorage(n, device="TYPE:1") lies on device 1, and a tensor on it computes there."""
+    """torch.UntypedStorage(n, device="TYPE:1") lies on device 1, and a tensor with this storage computes there."""
     type = torch.device(device).type
     storage = torch.UntypedStorage(64, device=f"{type}:1")
     x = torch.empty(0, device=f"{type}:1").set_(storage)
@@ -433,7 +433,7 @@ def a_storage_is_made_on_its_device(device):
 
 @storages.check()
 def a_lazy_clone_is_copied_when_written(device):
-    """torch._lazy_clone shares memory until one of the two is written; then each has its own values."""
+    """A tensor and its torch._lazy_clone share memory until one of them is written; then each has its own values."""
     x = torch.arange(5.0, device=device)
     y = torch._lazy_clone(x)
     y.add_(1)
@@ -535,7 +535,7 @@ def map_location_moves(device):
 
 @files.check("storage")
 def sharing_survives_a_file(device):
-    """Two tensors that share a storage still share it after torch.save and torch.load."""
+    """If two tensors share a storage, the tensors that torch.load makes from their file share one too."""
     import io
 
     x = torch.zeros(4, device=device)

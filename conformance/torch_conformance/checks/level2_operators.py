@@ -60,7 +60,7 @@ def out_is_written_and_returned(device):
 
 @dispatch.check()
 def in_place_keeps_the_tensor(device):
-    """An in-place operator writes the tensor itself, also through a view. It never changes the dtype, but raises."""
+    """An in-place operator writes the tensor itself, also through a view. A result of another dtype raises."""
     x = torch.ones(4, device=device)
     assert x.add_(1) is x
     x[1:3].mul_(5)
@@ -288,7 +288,7 @@ def a_scalar_of_the_cpu_is_not_copied_to_out(device):
 
 @mixed.check()
 def indices_may_be_on_the_cpu(device):
-    """Index tensors may be on the CPU if the indexed tensor is on the device, and not the other way round."""
+    """Index tensors may be on the CPU if the indexed tensor is on the device. A CPU tensor refuses device indices."""
     x, host = torch.arange(3.0, device=device), torch.arange(3.0)
     i, at = torch.tensor([2, 0], device=device), torch.tensor([2, 0])
     same(x[at], host[at])

@@ -124,7 +124,7 @@ def an_error_frees_its_temporaries(device):
 
 @statistics.check()
 def a_training_step_leaks_nothing(device):
-    """Memory allocated after the fifth and after the fifteenth training step is the same."""
+    """memory_allocated is the same after the fifth and after the fifteenth training step."""
     model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 1)).to(device)
     optimizer = torch.optim.Adam(model.parameters())
     x = torch.ones(8, 20, device=device)

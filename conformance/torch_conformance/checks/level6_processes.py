@@ -32,7 +32,7 @@ def an_unused_device_survives_a_fork(device):
 
 @forks.check()
 def a_used_device_refuses_in_the_child(device):
-    """A child forked after the parent used the device gets a RuntimeError that names spawn or fork, and no hang."""
+    """A child forked after the parent used the device gets a RuntimeError that names spawn or fork. It never hangs."""
     code = f"""
     import os, signal, sys, torch
     x = torch.ones(2, device={device!r})
@@ -149,7 +149,7 @@ shares = Topic(
 
 @shares.check("not_the_host")
 def a_spawned_child_shares_a_tensor(device):
-    """A tensor of the device sent to a spawned process shares its memory: the parent sees what the child wrote."""
+    """A tensor that is sent to a spawned process is not copied: the parent sees what the child wrote to it."""
     import os
     import subprocess
     import sys

@@ -1,4 +1,4 @@
-"""Level 8: what tools ask of a device: the profiler, the hooks of sanitizers, device properties."""
+"""Level 8: what tools need from a device: profiler, hooks that sanitizers use, C++ interfaces, device properties."""
 
 import torch
 
@@ -16,7 +16,7 @@ profiles = Topic(
 
 @profiles.check()
 def operators_are_listed(device):
-    """torch.profiler lists the operators that ran on the device. With record_shapes=True it has their input shapes."""
+    """torch.profiler lists the operators that ran on the device. With record_shapes=True the list has input shapes."""
     x = torch.ones(30, 40, device=device)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         x @ x.t()
@@ -234,7 +234,7 @@ def the_hooks_find_the_device_of_an_address(device):
 
 @cpp.check("streams", chapter="streams")
 def the_default_stream_stays_the_default(device):
-    """getDefaultStream gives the default stream while another one is the current stream."""
+    """getDefaultStream gives the default stream also while another stream is the current stream."""
     asked = interfaces(str(torch.ones(1, device=device).device))
     before, stream = asked.guard_default_stream(), torch.Stream(device=device)
     with stream:

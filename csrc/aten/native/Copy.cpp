@@ -9,7 +9,7 @@
 #include "Minimal.h"
 
 // Copies between the host and a device, between devices, and on one device. A copy that is one block of bytes needs no
-// kernel. A kernel makes all other copies (Copy.h).
+// kernel. The copy kernel (Copy.h) makes all other copies.
 namespace at::openreg {
 namespace {
 

@@ -2,7 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-// Operators of the backend's own, in the namespace torch.ops.openreg. Registered in ../OpenRegExtra.cpp.
+// The backend's own operators. All are in the namespace torch.ops.openreg, except openreg_hypotenuse, which is in
+// torch.ops.aten. Registered in ../OpenRegExtra.cpp.
 namespace at::openreg {
 
 Tensor custom_abs(const Tensor& input);

@@ -14,7 +14,7 @@ std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell(
     const Tensor& cx,
     const std::optional<Tensor>& input_bias,
     const std::optional<Tensor>& hidden_bias);
-// Returns the gradients of the gates, of cx and of the bias.
+// Returns the gradients of the gates, of cx, and of the bias (undefined if `has_bias` is false).
 std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell_backward_impl(
     const std::optional<Tensor>& grad_hy,
     const std::optional<Tensor>& grad_cy,
@@ -23,7 +23,8 @@ std::tuple<Tensor, Tensor, Tensor> _thnn_fused_lstm_cell_backward_impl(
     const Tensor& workspace,
     bool has_bias);
 
-// Returns hy, and a tensor that the backward needs: the activated gates, hx, and the hidden part of the new gate.
+// Returns hy, and a tensor that the backward needs: the activated gates (reset, update, candidate), hx, and the part of
+// the candidate that comes from the hidden state.
 std::tuple<Tensor, Tensor> _thnn_fused_gru_cell(
     const Tensor& input_gates,
     const Tensor& hidden_gates,

@@ -22,8 +22,9 @@ c10::OperatorHandle find(const std::string& op) {
   return *handle;
 }
 
-// Base class of the kernels of this file. Such a kernel is registered for PrivateUse1. It refuses a call, or passes the
-// call on to `next_`: the kernel that the operator had for the dispatch key `key`.
+// Base class of the kernels of this file. Such a kernel is registered for PrivateUse1. It refuses the call, or passes
+// the call on to `next_`: the kernel that the operator had for the dispatch key `key`. The class Rounding rounds the
+// arguments before it passes them on.
 class InFront : public c10::OperatorKernel {
  public:
   explicit InFront(const c10::OperatorHandle& op, c10::DispatchKey key = c10::DispatchKey::PrivateUse1)
@@ -132,8 +133,8 @@ class Refusing final : public InFront {
 
  private:
   struct Row {
-    size_t index; // of the argument
-    size_t other; // of the condition's argument
+    size_t index; // of refusal.argument
+    size_t other; // of refusal.when.argument
     Refusal refusal;
   };
   std::vector<Row> refusals_;
@@ -156,7 +157,7 @@ class Composite final : public InFront {
 
 // ---- TensorFloat-32
 
-// Rounds to the nearest number with 10 bits of mantissa, and ties away from zero, as the PTX instruction
+// Rounds to the nearest number with 10 bits of mantissa, and rounds ties away from zero, as the PTX instruction
 // cvt.rna.tf32.f32 does. Infinities and NaN are kept.
 Tensor rounded(const Tensor& tensor) {
   constexpr int kDropped = 13;

@@ -10,10 +10,12 @@
 
 #include "../../runtime/OpenRegException.h"
 
-// What a device model refuses: operators, and dtypes of operators, that the CPU has and the model's accelerator lacks.
+// What a device model refuses. A device model describes the accelerator that the device stands for. The model refuses
+// operators, and dtypes of operators, that the CPU has and that accelerator lacks.
 //
-// Rule: a restricted operator gets a kernel in front of its own, in the dispatcher's table, when the model is chosen.
-// So nothing is checked without a model, and a model costs its unrestricted operators nothing.
+// Rule: when a model is chosen, each restricted operator gets a kernel in the dispatcher's table that checks the call
+// and then calls the operator's own kernel. So nothing is checked without a model, and the operators that a model does
+// not restrict cost nothing more.
 namespace at::openreg {
 
 enum class RefusalError : uint8_t { NotImplemented, Runtime, Type, Value };
@@ -27,7 +29,7 @@ struct Condition {
 };
 
 struct Refusal {
-  std::string argument;           // the name of a tensor, a list of tensors or a dtype; empty: all calls are refused
+  std::string argument;           // a tensor, a list of tensors, or a dtype; empty: refuses all calls
   std::vector<ScalarType> dtypes; // the dtypes of the argument that are refused; empty: all
   Condition when;
   RefusalError error = RefusalError::NotImplemented;
@@ -58,9 +60,9 @@ inline void check_dtype(caffe2::TypeMeta dtype) {
 // operator's name.
 OPENREG_API void keep_only(const std::vector<std::string>& operators, const std::string& message);
 
-// After this call, `op` rounds those of these arguments that are float32 to TensorFloat-32, while PyTorch's setting
-// allows TensorFloat-32. If `convolution` is true, the setting is torch.backends.cudnn.allow_tf32, else
-// torch.backends.cuda.matmul.allow_tf32.
+// After this call, `op` first rounds the float32 tensors among `arguments` to TensorFloat-32, if PyTorch's setting
+// allows TensorFloat-32 when `op` is called. If `convolution` is true, the setting is
+// torch.backends.cudnn.allow_tf32, else torch.backends.cuda.matmul.allow_tf32.
 OPENREG_API void round_to_tf32(const std::string& op, std::vector<std::string> arguments, bool convolution);
 
 } // namespace at::openreg

@@ -87,7 +87,7 @@ std::tuple<Tensor, Tensor> batch_norm_gather_stats_with_counts(
     const Tensor& counts) {
   check_devices<at::_ops::batch_norm_gather_stats_with_counts>(
       input, mean, invstd, running_mean, running_var, momentum, eps, counts);
-  // Row i has the statistics of counts[i] elements.
+  // Row i of `mean` and of `invstd` has the statistics of one rank, which has counts[i] elements for each channel.
   const Tensor weights = counts.to(mean.scalar_type()).unsqueeze(1);
   const Tensor total = weights.sum();
   const Tensor all_mean = (mean * weights).sum(0) / total;

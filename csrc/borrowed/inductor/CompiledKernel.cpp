@@ -36,7 +36,7 @@ struct OperandList {
   }
 };
 
-// Does for a compiled kernel what check_missing_memory() does for an operator.
+// Throws if an operand has bytes but no memory (storage.resize_(0)), as check_missing_memory() does for an operator.
 void check_memory(const CompiledOperand& operand, const char* kernel) {
   if (C10_UNLIKELY(!operand.data && operand.size > 0)) {
     const std::string call =
@@ -114,7 +114,7 @@ void queue(c10::Stream stream, std::unique_ptr<QueuedCompiledKernel> kernel) {
     static_cast<const QueuedCompiledKernel*>(data)->visit_operands(visit, context);
   };
   OPENREG_CHECK(launch_kernel(stream, run, kernel.get(), orLaunchDefault, {kernel->name(), operands, kernel.get()}));
-  kernel.release(); // `run` deletes it
+  kernel.release(); // `run` deletes the kernel
 }
 
 } // namespace

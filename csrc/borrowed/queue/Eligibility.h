@@ -16,7 +16,7 @@ struct QueueRule {
     WrittenLists, // there is no result: the operator writes lists of tensors, as the fused optimizers do
   } results = Results::Unknown;
   const c10::KernelFunction* meta = nullptr;
-  size_t generator = std::numeric_limits<size_t>::max(); // the number of the argument that is a generator
+  size_t generator = std::numeric_limits<size_t>::max(); // index of the generator argument; max: none
 };
 
 // The rule of an operator. Each thread makes the rule once, and then finds it by the address of the schema.

@@ -18,7 +18,7 @@ namespace {
 
 #include <OperatorTraits.inc>
 
-// Functions in at::meta take plain integers for what the operator's schema has as symbolic integers.
+// The type that a function in at::meta takes for a type of the operator's schema: plain integers in place of SymInts.
 template <class T>
 struct Plain {
   using type = T;
@@ -47,8 +47,9 @@ struct Plain<Result(Args...)> {
 template <class Op>
 using PlainSchema = typename Plain<typename Op::schema>::type;
 
-// Meta kernels that PyTorch has in Python only, for operators that networks call in every step. Their results are those
-// of the CPU's kernels, down to the strides.
+// Meta kernels in C++ for operators that networks call in every step and whose meta kernel PyTorch has in Python only.
+// The shapes, strides and dtypes are those of the CPU kernels' results. If a call fails a TORCH_CHECK here, the call is
+// not queued: it has an error, or its results are not known for certain.
 namespace shapes {
 
 Tensor contiguous(IntArrayRef sizes, ScalarType dtype) {
@@ -89,8 +90,8 @@ Tensor abs(const Tensor& self) {
   return elementwise({&self}, toRealValueType(self.scalar_type()));
 }
 
-// The kernel's result has the dimensions batch, head, position, feature. It is a transposed view of memory in the order
-// batch, position, head, feature.
+// Makes a result of the CPU's attention kernels. The result has the dimensions batch, head, position, feature. It is a
+// transposed view of memory in the order batch, position, head, feature.
 Tensor heads(IntArrayRef sizes, ScalarType dtype) {
   std::vector<int64_t> inner = sizes.vec();
   std::swap(inner[1], inner[2]);
@@ -353,7 +354,7 @@ Tensor where_self(const Tensor& condition, const Tensor& self, const Tensor& oth
 using Kernels = std::unordered_map<c10::OperatorName, c10::KernelFunction>;
 
 template <
-    class Function> // one instance for each type, not for each operator, because an instance takes the compiler long
+    class Function> // one instance for each type, not for each operator, because an instance takes long to compile
 void add(Kernels& kernels, const char* name, const char* overload, Function* kernel) {
   kernels.emplace(c10::OperatorName(name, overload), c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
 }
@@ -400,7 +401,7 @@ Kernels all_kernels() {
 } // namespace
 
 const c10::KernelFunction* meta_kernel(const c10::OperatorName& name) {
-  static const auto* kernels = new Kernels(all_kernels()); // made when the first kernel is queued
+  static const auto* kernels = new Kernels(all_kernels()); // made at the first call, not at import
   const auto found = kernels->find(name);
   return found == kernels->end() ? nullptr : &found->second;
 }

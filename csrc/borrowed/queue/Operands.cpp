@@ -16,8 +16,9 @@ namespace {
 
 constexpr size_t kFew = 16; // each of the first 16 operands is compared with all operands before it
 
-// Meta kernels ask for the size of a storage, to see whether a result must grow, and for its identity, to see whether
-// operands overlap. So each operand has a storage of its own.
+// Returns the storage of the meta tensor for operand number `operand`. Meta kernels ask for the size of a storage, to
+// see whether a result must grow, and for its identity, to see whether operands overlap. So each of the first kFew
+// operands has a storage of its own. All later operands share one storage.
 c10::intrusive_ptr<c10::StorageImpl> meta_storage(size_t operand) {
   static const auto* storages = [] {
     auto* all = new std::array<c10::intrusive_ptr<c10::StorageImpl>, kFew + 1>;

@@ -27,14 +27,15 @@ class QueuedOperands {
   // Whether every tensor has the shape of the first one, or can be expanded to it. Then the shapes cause no error.
   bool fit_the_first() const;
 
-  // Whether the arguments that are written would keep their shapes and overlap with no other argument in part.
+  // Whether the kernel can write its outputs later: each output already has the shape and the strides that the meta
+  // kernel computed, no output overlaps itself, and no output overlaps another argument in part.
   bool can_write() const;
 
  private:
   struct Operand {
     TensorImpl *device, *cpu, *meta; // the stacks keep `cpu` and `meta` alive
     bool is_written;
-    bool is_repeated = false; // whether the tensor is more than one argument
+    bool is_repeated = false; // whether the tensor is passed as more than one argument
 
     bool defined() const {
       return cpu != c10::UndefinedTensorImpl::singleton();

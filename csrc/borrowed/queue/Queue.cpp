@@ -82,7 +82,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel));
   size_t written = 0;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (schema.returns()[i].alias_info()) { // this result is an argument: the next one that `op` writes
+    if (schema.returns()[i].alias_info()) { // this result is the next argument that `op` writes
       while (!(arguments[written].alias_info() && arguments[written].alias_info()->isWrite())) {
         ++written;
       }

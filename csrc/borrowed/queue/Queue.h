@@ -12,10 +12,10 @@
 // are arguments. For other operators a meta kernel in C++ computes the shapes, and the results get their memory in the
 // call.
 //
-// These calls are not queued: an operator whose results are neither arguments nor known from a meta kernel, an out=
-// argument that has elements and another shape, operands that overlap in part, shapes that do not fit, and an operator
-// that alerts under torch.use_deterministic_algorithms(). The caller then waits for the stream and runs the kernel on
-// its own thread. So the same CPU kernel gives the results and the errors of both kinds of calls.
+// A call is not queued in these cases: the results are neither arguments nor known from a meta kernel; an out= argument
+// has elements and another shape than the result; operands overlap in part; the shapes do not fit; the operator alerts
+// under torch.use_deterministic_algorithms(). The caller then waits for the stream and runs the kernel on its own
+// thread. So the same CPU kernel gives the results and the errors, whether a call is queued or not.
 //
 // Rules: a queued kernel keeps no device tensor alive. It holds CPU aliases (tensors over the same bytes,
 // ../KernelScope.h), which own no memory. If a tensor is freed meanwhile, its memory is reused in the order of the

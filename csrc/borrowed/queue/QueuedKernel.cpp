@@ -133,7 +133,7 @@ bool launch(c10::Stream stream, std::unique_ptr<QueuedKernel>& kernel, unsigned 
     return false;
   }
   OPENREG_CHECK(error);
-  kernel.release(); // the queued call deletes it
+  kernel.release(); // `run` deletes the kernel
   return true;
 }
 // LITERALINCLUDE END: QUEUE LAUNCH

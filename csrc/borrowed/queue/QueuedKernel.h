@@ -14,7 +14,7 @@ namespace at::openreg {
 
 // Memory that a result got at the launch.
 struct Reserved {
-  c10::intrusive_ptr<c10::StorageImpl> memory; // a CPU twin; null: the call returns no tensor here
+  c10::intrusive_ptr<c10::StorageImpl> memory; // a CPU twin; null: the call returns no tensor for this result
   c10::impl::SizesAndStrides shape;
   caffe2::TypeMeta dtype;
 };
@@ -23,7 +23,7 @@ class QueuedKernel {
  public:
   QueuedKernel(const c10::OperatorHandle& op, torch::jit::Stack&& operands) : op_(op), stack_(std::move(operands)) {}
 
-  // Adds the next result. The caller sets its memory, or leaves it null if the call returns no tensor there.
+  // Adds the next result. The caller sets its memory, or leaves that null if the call returns no tensor for the result.
   Reserved& add_result() {
     return reserved_.emplace_back();
   }

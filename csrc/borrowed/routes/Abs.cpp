@@ -10,7 +10,7 @@ namespace at::openreg {
 
 // LITERALINCLUDE START: OVERRIDE DEFAULT BODY
 Tensor abs(const Tensor& self) {
-  if (!self.is_floating_point()) { // the result for complex numbers is real
+  if (!self.is_floating_point()) { // integers and complex numbers; the result for complex is real
     return CpuKernel<_ops::abs>::call(self);
   }
   Tensor result;

@@ -6,8 +6,8 @@ namespace sdp {
 struct sdp_params;
 }
 
-// The attention that a backend may supply in place of the composite one ("overrideable"). Here it is the CPU's flash
-// kernel.
+// The fused attention kernel that a backend may supply ("overrideable"). PyTorch calls it in place of the composite
+// kernel. Here it is the CPU's flash attention kernel.
 namespace at::openreg {
 
 // Chooses the kernel that scaled_dot_product_attention calls, and returns its SDPBackend: overrideable, if the program

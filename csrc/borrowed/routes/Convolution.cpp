@@ -13,7 +13,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
-// The check that PyTorch has for each of its own backends (aten/src/ATen/native/Convolution.cpp), in its words.
+// The check that PyTorch makes for its own backends (aten/src/ATen/native/Convolution.cpp), with PyTorch's message.
 void check_same_type(const Tensor& input, const Tensor& other, const char* name) {
   TORCH_CHECK(
       !other.defined() || input.options().type_equal(other.options()),
@@ -45,14 +45,14 @@ Tensor convolution_overrideable(
   add_argument(scope, input, schema.arguments()[0]);
   add_argument(scope, weight, schema.arguments()[1]);
   add_argument(scope, bias, schema.arguments()[2]);
-  if (C10_UNLIKELY(!c10::openreg::executes_inline())) { // as InlineOrQueued, but queues aten::convolution
+  if (C10_UNLIKELY(!c10::openreg::executes_inline())) { // as InlineOrQueued does, but with aten::convolution
     scope.check_devices();
     return Boxed<at::_ops::convolution, &run_boxed>::call(
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
   }
   scope.enter();
   return scope.result(
-      at::_ops::_convolution::redispatch( // as convolution() would call it
+      at::_ops::_convolution::redispatch( // the operator that convolution() calls
           kCpu,
           *scope.alias(input),
           *scope.alias(weight),

@@ -2,9 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
-// "Overrideable" operators: PyTorch's composite convolution and attention prepare their arguments and then call these
-// operators, which a backend must supply. PyTorch has no default kernel for them: without a backend's kernel every
-// convolution raises.
+// "Overrideable" operators: PyTorch's composite convolution prepares the arguments and then calls these operators. A
+// backend must supply kernels for them, because PyTorch has none: without the backend's kernels every convolution
+// raises.
 namespace at::openreg {
 
 Tensor convolution_overrideable(

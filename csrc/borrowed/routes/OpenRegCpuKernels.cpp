@@ -52,9 +52,9 @@ void cpu_kernels(torch::Library& m) {
   add<UnboxedCpuKernel, Ops...>(m);
 }
 
-// PyTorch calls dot and vdot with zeros that have no memory too (torch._efficientzerotensor, a tangent of forward-mode
-// differentiation). The result is then a zero without memory (ATen/ZeroTensorFallback.cpp, native/Blas.cpp), and the
-// CPU's kernel is called only for its checks and the dtype of its result.
+// PyTorch may call dot and vdot with a ZeroTensor: a tensor of zeros that has no memory (torch._efficientzerotensor, a
+// tangent of forward-mode differentiation). The result is then a ZeroTensor too (ATen/ZeroTensorFallback.cpp,
+// native/Blas.cpp), and the CPU's kernel is called only for its checks and the dtype of its result.
 template <class Op, class Schema>
 struct InnerProduct;
 
@@ -216,7 +216,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       unique_consecutive,
       bucketize_Tensor>(m);
 
-  // Random numbers in place; the factories (rand, randn, dropout's mask) are made of these
+  // Random numbers; rand, randn and dropout are composed of the operators that work in place
   cpu_kernels<
       bernoulli__Tensor,
       bernoulli__float,
@@ -250,7 +250,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 // LITERALINCLUDE END: FALLBACK GLOBAL
 
 // LITERALINCLUDE START: FALLBACK PER OPERATOR
-// The same fallback, registered for single operators: PyTorch prefers a composite kernel to the global fallback.
+// Registers the fallback for single operators. An operator with a composite kernel needs this, because PyTorch prefers
+// the composite kernel to the global fallback. So does an operator with another fallback than the global one.
 template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* kernel = &fallback, class Names>
 void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
   for (const auto& name : names) {
@@ -267,7 +268,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_structured();
   fallback_for<&alert_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, alerting_operators());
   fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
-  // The composite kernels of these operators accept named devices only, or call a stub that the device does not fill.
+  // The composite kernel of `mode` accepts only the devices that it names (CPU, CUDA, XPU). The composite kernel of
+  // `conj_physical_` calls a stub that the device does not fill.
   for (const char* name : {"mode.values", "conj_physical_"}) {
     m.impl(name, routed(torch::CppFunction::makeFromBoxedFunction<&fallback>(), "registered fallback"));
   }
@@ -291,7 +293,8 @@ void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
 }
 
 // Registered when the device starts, because no tensor of these layouts exists before. TORCH_LIBRARY_IMPL would
-// register at `import torch`. There each fallback would take 3 ms, because PyTorch then looks at every operator again.
+// register at `import torch`, which would take 3 ms longer for each fallback, because PyTorch looks at every operator
+// again.
 const bool at_start = [] {
   c10::openreg::on_start([] {
     register_layout(c10::DispatchKey::SparsePrivateUse1, kOvershadowedSparseCPU);

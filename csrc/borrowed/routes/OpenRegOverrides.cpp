@@ -59,7 +59,7 @@ Tensor flatten_indices(const Tensor& indices, IntArrayRef size) {
 } // namespace at::openreg
 
 namespace at::native {
-// As in native/sparse/FlattenIndicesStub.h, which PyTorch does not install.
+// The declaration is a copy of native/sparse/FlattenIndicesStub.h, a header that PyTorch does not install.
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(flatten_indices_stub, &at::openreg::flatten_indices)

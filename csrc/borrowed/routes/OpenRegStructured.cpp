@@ -37,7 +37,7 @@ struct Stub {
 };
 #define STUB(stub) Stub<native::stub, #stub>()
 
-// Operators of one structured kernel, and the stubs that it computes through.
+// Registers the operators that one structured kernel computes, and fills the stubs that this kernel calls.
 template <class Kernel, class... Ops, class... Stubs>
 void structured(torch::Library& m, Stubs... stubs) {
   (stubs.fill(), ...);

@@ -2,11 +2,12 @@
 
 #include <torch/library.h>
 
-// The route of an operator: the way by which it reaches the loop that computes it.
+// The route of an operator: the way by which a call reaches the loop that computes.
 namespace at::openreg {
 
-// A kernel with its route, a name that `torch-openreg ops` lists. PyTorch keeps the text beside the kernel and prints
-// it in its dispatch tables: "registered at csrc/borrowed/routes/OpenRegCpuKernels.cpp:30 as unboxed".
+// Attaches the name of a route to a kernel, with the place of the registration. `torch-openreg ops` lists the name.
+// PyTorch prints the text in its dispatch tables: "registered at csrc/borrowed/routes/OpenRegCpuKernels.cpp:30 as
+// unboxed".
 inline torch::CppFunction routed(
     torch::CppFunction&& kernel, const char* route, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return std::move(kernel).debug(c10::str("registered at ", file, ":", line, " as ", route));

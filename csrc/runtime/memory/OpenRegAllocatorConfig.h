@@ -26,8 +26,8 @@ void read_allocator_settings();
 // this limit when it starts; set_memory_fraction() changes the limit later.
 double memory_fraction_at_start();
 
-// Sets the alignment of blocks in bytes: 512, as with CUDA's allocator, or another power of two up to 1 MiB. Must be
-// called before the device starts. Throws ValueError for any other number.
+// Sets the alignment of blocks in bytes: a power of two from 512 (the default, as with CUDA's allocator) to 1 MiB. Must
+// be called before the device starts. Throws ValueError for any other number.
 OPENREG_API void set_block_alignment(size_t bytes);
 
 // The size of the block for a request of `size` bytes: a multiple of the alignment. If roundup_power2_divisions is n,

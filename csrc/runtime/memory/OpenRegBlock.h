@@ -12,7 +12,7 @@ class BlockPool;
 // A piece of a segment of device memory, allocated or free. The blocks of a segment form a list in the order of their
 // addresses. A segment is what one orMalloc() gave.
 struct Block {
-  char* address; // in the device window
+  char* address; // in the device window (openreg.h, section Memory)
   size_t size;
   DeviceIndex device;
   BlockPool* pool;

@@ -5,7 +5,7 @@
 namespace c10::openreg {
 
 void BlockEvents::insert_events(Block* block) {
-  const FixLine not_known; // the caller holds the allocator's lock
+  const FixLine not_known; // the caller holds the allocator's lock, so Python cannot be asked for the line
   for (const Stream& stream : block->stream_uses) {
     const orEvent_t event = create_event(stream);
     OPENREG_CHECK(orEventRecord(event, stream_handle(stream)));

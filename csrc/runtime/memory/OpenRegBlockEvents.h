@@ -13,7 +13,7 @@ inline Stream stream_of(const Block* block) {
 }
 
 // Blocks that were freed while streams still used them. Each waits for the events that were recorded on these streams.
-// Takes no lock: DeviceCachingAllocator takes the lock that is needed.
+// This class takes no lock: its callers, DeviceBlockCache and DeviceCachingAllocator, hold the lock of the device.
 class BlockEvents {
  public:
   bool empty() const {

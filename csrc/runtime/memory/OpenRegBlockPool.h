@@ -11,9 +11,9 @@ namespace c10::openreg {
 
 struct PoolSet;
 
-// The free blocks of one stream that are either small (up to 1 MiB) or large: how they are kept, found, split and
-// merged. A BlockPool neither allocates nor frees segments, and takes no lock. DeviceCachingAllocator allocates and
-// frees the segments, and holds its lock during all calls.
+// The small free blocks of one stream (up to 1 MiB), or its large ones: how they are kept, found, split and merged. A
+// BlockPool neither allocates nor frees segments; DeviceSegments does that. A BlockPool takes no lock: its callers hold
+// the lock of the device during all calls.
 //
 // A freed block of up to 1 MiB goes into the bin of its exact size and is not merged with its neighbours, so that the
 // next request of that size takes a few nanoseconds: training allocates the same sizes again and again. If no block
@@ -38,7 +38,7 @@ class BlockPool {
 
   // Removes a free block of at least `size` bytes and returns it: a block from the bin of exactly this size, or else
   // the smallest block of `merged_` that fits. Returns null if no block fits even after all bins were merged, or if
-  // max_split_size_mb forbids the block that fits. `size` is a multiple of 512, in a small pool of at most 1 MiB.
+  // max_split_size_mb forbids the block that fits. `size` is a multiple of 512. In a small pool it is at most 1 MiB.
   Block* find(size_t size) {
     ++searches_;
     if (C10_LIKELY(is_small)) {

@@ -25,8 +25,8 @@ REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());
 
 // ---- deleters
 
-// A deleter gets only an address. There is one deleter for each device, so no deleter must search for the device of the
-// address.
+// A deleter gets only an address. Each device has a deleter of its own, so that a deleter need not find out to which
+// device the address belongs.
 std::array<DeviceCachingAllocator*, kMaxDevices> device_allocators{};
 
 template <size_t device>
@@ -54,7 +54,7 @@ constexpr std::array<Deleters, sizeof...(devices)> make_deleters(std::index_sequ
 
 constexpr auto deleters = make_deleters(std::make_index_sequence<kMaxDevices>());
 
-// Converts the times in a history. The first start of a history makes the converter.
+// Converts the times in the histories of all devices. Made by the first record_history() or snapshot().
 ApproximateClockToUnixTimeConverter& trace_clock() {
   static ApproximateClockToUnixTimeConverter clock;
   return clock;
@@ -99,7 +99,7 @@ DeviceCachingAllocator& OpenRegDeviceAllocator::checked(DeviceIndex device) {
   return at(device);
 }
 
-// The device that has a block at `pointer`; null if none has.
+// The allocator of the device that has a block at `pointer`; null if no device has one.
 DeviceCachingAllocator* OpenRegDeviceAllocator::owner_of(const void* pointer) {
   check_not_forked();
   if (initialized()) {

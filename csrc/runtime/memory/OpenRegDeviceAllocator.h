@@ -44,8 +44,9 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   // `required`, and otherwise returns null.
   DataPtr allocate_for_kernel(size_t size, DeviceIndex device, bool required = true);
 
-  // Allocates a temporary of a queued kernel, on the current device, in the same form. Returns null if the device has
-  // no memory left, and for sizes up to 1 MiB; the caller then takes host memory, which is equally fast for such sizes.
+  // Allocates a temporary of a queued kernel, on the current device. The DataPtr has the form that
+  // allocate_for_kernel() returns. Returns null if the device has no memory left, and for sizes up to 1 MiB; the caller
+  // then takes host memory, which is equally fast for such sizes.
   //
   // Temporaries come from pools that belong to no stream. They cannot be blocks that the host has freed, because
   // kernels that were queued before the free may still use those. Temporaries count in memory_reserved() and not in
@@ -56,7 +57,7 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   void copy_data(void* destination, const void* source, size_t size) const override;
   bool initialized() override;
   void emptyCache(MempoolId_t pool) override;
-  // Ignores memory of other owners, such as an imported DLPack tensor: the owner keeps that alive.
+  // Ignores memory of other owners, such as that of an imported DLPack tensor: its owner keeps that memory alive.
   void recordStream(const DataPtr& data, c10::Stream stream) override;
   CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;
   void resetAccumulatedStats(DeviceIndex device) override;
@@ -69,9 +70,9 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
 
   // ---- Memory pools (torch.openreg.MemPool): memory that is kept apart from other requests
 
-  // A pool has a use count. When the count becomes 0, the free segments of the pool return to the device at once,
-  // without waiting for other streams. Segments with blocks that are still used return with an emptyCache() after these
-  // blocks were freed.
+  // A pool has a use count. When the count becomes 0, the free segments of the pool return to the device at once. A
+  // segment with a block that is still used, or that waits for another stream, returns with the first emptyCache()
+  // after the block was freed.
   void use_pool(DeviceIndex device, MempoolId_t pool); // makes the pool at its first use
   void release_pool(DeviceIndex device, MempoolId_t pool);
   int pool_use_count(DeviceIndex device, MempoolId_t pool);

@@ -38,9 +38,9 @@ void DeviceBlockCache::process_events(std::unique_lock<Mutex>& lock, const std::
   }
 }
 
-// Returns true if the block is filled with poison. Otherwise queues the fill, and returns false unless the fill is done
-// at once. The block then waits for the fill as it would wait for another stream: a kernel that runs on its launching
-// thread must not get the block before the fill is done.
+// Returns true if the block is filled with poison already. Otherwise queues the fill, and returns whether the fill is
+// done at once. If it is not, the block waits for the fill as it would wait for another stream: a kernel that runs on
+// its launching thread must not get the block before the fill is done.
 bool DeviceBlockCache::poison_before_reuse(std::unique_lock<Mutex>& lock, Block* block) {
   if (block->poison_queued) {
     block->poison_queued = false;
@@ -72,7 +72,8 @@ void DeviceBlockCache::emptyCache(MempoolId_t id) {
   release_cached_blocks(lock, context, id);
 }
 
-// Gives the segments back to the device. The lock is free meanwhile, because this waits for the device.
+// Gives the segments back to the device. Releases the lock meanwhile, because DeviceSegments::free() waits for the
+// device.
 void DeviceBlockCache::release_blocks(std::unique_lock<Mutex>& lock, const DeviceSegments::Segments& segments) {
   lock.unlock();
   DeviceSegments::free(segments);

@@ -14,8 +14,8 @@ namespace c10::openreg {
 // class frees blocks, lets them wait for other streams, and gives segments back to the device. DeviceCachingAllocator
 // adds the requests.
 //
-// All functions may be called from every thread. Those that have a `lock` parameter are called with the lock held. They
-// give it up where they wait, and hold it again when they return.
+// All functions may be called from every thread. A function with a `lock` parameter is called with the lock held. If
+// the function has to wait, it releases the lock while it waits, and holds the lock again when it returns.
 class DeviceBlockCache {
  public:
   explicit DeviceBlockCache(DeviceIndex device);
@@ -27,7 +27,7 @@ class DeviceBlockCache {
   // Whether `pointer` is the address of a block of this device.
   bool owns(const void* pointer);
 
-  // Call fn(statistics), fn(pools) or fn(segments) with the lock held.
+  // These functions call fn(statistics), fn(pools) or fn(segments) with the lock held.
   template <class Fn>
   auto with_stats(const Fn& fn) {
     const std::lock_guard lock(mutex());
@@ -70,7 +70,7 @@ class DeviceBlockCache {
 
   Mutex& mutex();
 
-  // The block at an address of either window; null if there is none.
+  // The block at `pointer`, an address of the device window or of the kernel window; null if there is no block.
   C10_ALWAYS_INLINE Block* block_at(const void* pointer) const {
     const auto found = blocks_.find(static_cast<char*>(orGetDevicePointer(pointer)));
     return found == blocks_.end() ? nullptr : found->second;

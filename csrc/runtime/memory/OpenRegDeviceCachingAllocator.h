@@ -22,9 +22,9 @@ struct AllocParams {
 // LITERALINCLUDE END: ALLOC PARAMS
 
 // LITERALINCLUDE START: DEVICE CACHING ALLOCATOR
-// The caching allocator of one device: how a request gets a block, and what happens if the device has no room. A
-// function that CUDA's DeviceCachingAllocator (c10/cuda/CUDACachingAllocator.cpp) has too has its name there. For
-// threads and the lock see DeviceBlockCache.
+// The caching allocator of one device: how a request gets a block, and what happens if the device has no room.
+// Functions that also exist in CUDA's DeviceCachingAllocator (c10/cuda/CUDACachingAllocator.cpp) have the same names as
+// there. For threads and the lock see DeviceBlockCache.
 class DeviceCachingAllocator : public DeviceBlockCache {
  public:
   using DeviceBlockCache::DeviceBlockCache;

@@ -7,16 +7,16 @@
 
 namespace c10::openreg {
 
-// All pools of one device, and which of them serves a request. Takes no lock: DeviceCachingAllocator takes the lock
-// that is needed.
+// All pools of one device, and which of them serves a request. This class takes no lock: its callers, DeviceBlockCache
+// and DeviceCachingAllocator, hold the lock of the device.
 class DevicePools {
  public:
-  // `stats` are the device's. The pools of temporaries count in statistics of their own, which nobody sees.
+  // `stats` are the statistics of the device. The pools of temporaries count in other statistics, which nobody sees.
   DevicePools(DeviceStats* stats, BlockTable* blocks) : stats_(stats), blocks_(blocks) {
     temporaries_.of_temporaries = true;
   }
 
-  // The pool that serves a request of the current stream `stream`: a pool of the MemPool whose filter accepts the
+  // The pool that serves a request of the current stream `stream`: a pool of the first MemPool whose filter accepts the
   // stream. If there is no such MemPool, a shared pool.
   BlockPool& get_pool(size_t size, Stream stream) {
     return pool_of(C10_LIKELY(routes_.empty()) ? shared_ : route(stream), stream.id(), size);
@@ -32,7 +32,7 @@ class DevicePools {
 
   // ---- MemPools
 
-  // The pools of the MemPool `id`. Throws if nobody uses it.
+  // The pools of the MemPool `id`. Throws if nobody has used it yet, or if forget_empty_pools() has removed it.
   PoolSet& private_pools(MempoolId_t id);
 
   // Adds a user of the MemPool `id`, and makes its pools at the first use.

@@ -12,8 +12,8 @@ namespace c10::openreg {
 std::pair<size_t, size_t> memory_info(DeviceIndex device);
 
 // The segments of one device. This class allocates segments from the device, up to the memory fraction of the process,
-// counts them, and frees them. It takes no lock: its callers, DeviceBlockCache and DeviceCachingAllocator, hold the lock
-// of the device during each call except free().
+// counts them, and frees them. It takes no lock: its callers, DeviceBlockCache and DeviceCachingAllocator, hold the
+// device's lock during each call except free().
 class DeviceSegments {
  public:
   using Context = std::shared_ptr<GatheredContext>;
@@ -26,7 +26,7 @@ class DeviceSegments {
   // blocks. Null if the device has no room for the segment, or if the process may not have that much.
   Block* alloc(BlockPool& pool, size_t size, const Context& context);
 
-  // Remove free segments from pools. The caller passes them to free(), without the lock.
+  // These functions remove free segments from pools. The caller then passes the segments to free(), without the lock.
   Segments take_all(const std::vector<BlockPool*>& pools, const Context& context);
   // Only segments of at least max_split_size_mb, until they make up `wanted` bytes.
   Segments take_oversize(BlockPool& pool, size_t wanted, const Context& context);

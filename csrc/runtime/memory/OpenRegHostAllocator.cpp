@@ -94,7 +94,7 @@ class RecordedBlocks {
   void add(const void* address, size_t size) {
     const auto gather = gather_.load(std::memory_order_relaxed);
     if (C10_UNLIKELY(gather && address)) {
-      PinnedBlock block{address, size, gather()}; // needs Python's GIL, so before the lock
+      PinnedBlock block{address, size, gather()}; // gather() needs Python's GIL, so the lock is taken later
       const std::lock_guard lock(mutex_);
       blocks_[address] = std::move(block);
       any_ = true;
@@ -103,7 +103,7 @@ class RecordedBlocks {
 
   void remove(const void* address) {
     if (C10_UNLIKELY(any_.load(std::memory_order_relaxed))) {
-      std::map<const void*, PinnedBlock>::node_type removed; // dropped after the lock
+      std::map<const void*, PinnedBlock>::node_type removed; // destroyed after the lock is released
       const std::lock_guard lock(mutex_);
       removed = blocks_.extract(address);
     }

@@ -27,7 +27,7 @@ void MemoryHistory::start(HistoryOptions options) {
   enabled_.store(true, std::memory_order_relaxed);
 }
 
-// Leaves gather_ as it is: another thread's gather() may have read when_ already, and is about to call it.
+// Leaves gather_ as it is: gather() on another thread may have read when_ already, and is then about to call gather_.
 void MemoryHistory::stop() {
   when_.store(RecordContext::NEVER, std::memory_order_relaxed);
   enabled_.store(false, std::memory_order_relaxed);

@@ -16,7 +16,7 @@ struct StreamPools {
 // torch.openreg.MemPool (CUDA's PrivatePool), or the pools of temporaries.
 struct PoolSet {
   MempoolId_t id{0, 0};    // {0, 0}: not a MemPool's
-  int use_count = 0;       // of a MemPool: 1 for the object, and 1 for each begin_allocate_to_pool() that has not ended
+  int use_count = 0;       // of a MemPool: use_pool() and begin_allocate_to_pool() add 1, release_pool() subtracts 1
   bool use_on_oom = false; // other requests may take free blocks from here before they run out of memory
   bool no_split = false;   // blocks are never split
   bool of_temporaries =

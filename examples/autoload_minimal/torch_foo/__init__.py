@@ -1,4 +1,4 @@
-"""A backend, as ``torch.foo``. ``import torch`` loads the backend. So does ``import torch_foo``, before or after torch.
+"""The backend ``torch.foo``. ``import torch`` loads it, and so does ``import torch_foo``, before or after torch.
 
 No line above ``_autoload`` imports torch. If a program imports torch_foo first, PyTorch calls ``_autoload`` while this
 module waits for torch, and finds only the names that this module has defined until then.

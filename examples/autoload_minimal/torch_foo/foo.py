@@ -2,7 +2,7 @@
 
 
 def is_available() -> bool:
-    """Whether there is a device. As ``torch.cuda.is_available``, it never raises."""
+    """Whether there is a device. Like ``torch.cuda.is_available``, this function never raises."""
     return True
 
 

@@ -28,7 +28,7 @@ def histogram(x: torch.Tensor) -> np.ndarray:
 
 
 def download(x: torch.Tensor) -> np.ndarray:
-    """Copies through pinned memory, as a program does whose host has other work during the copy."""
+    """Copies through pinned memory without blocking, so that the host could do other work during the copy."""
     on_device = x.device.type != "cpu"
     host = torch.empty(x.shape, dtype=x.dtype, pin_memory=on_device)
     host.copy_(x, non_blocking=True)

@@ -2,5 +2,6 @@
 
 
 def _autoload():
-    # torch_door may be half imported, if it has imported torch. It is then in sys.modules, and completes after torch.
+    # If a program imports torch_door first, torch_door is half imported here and waits for torch. This import then only
+    # finds it in sys.modules, and torch_door completes after torch.
     import torch_door  # noqa: F401

@@ -32,7 +32,7 @@ Allocator allocator;
 REGISTER_ALLOCATOR(kType, &allocator);
 
 // HARDWARE: this backend has one device, and one stream, on which work is finished when the call returns. For more
-// devices, use the driver's current device here. For more streams, use its queues and events.
+// devices, use the driver's current device here. For more streams, use the driver's queues and events.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override {
     return kType;
@@ -69,8 +69,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
-// HARDWARE: ask the driver whether it finds a device. A machine without one must import torch as if nothing was
-// installed.
+// HARDWARE: ask the driver whether it finds a device. On a machine without a device, `import torch` must work as if the
+// package were not there.
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override {
     return true;

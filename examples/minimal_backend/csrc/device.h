@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// The device's interface for the rest of the backend: memory, copies and kernels, in C, without PyTorch.
+// The device's interface for the rest of the backend: memory, copies and kernels, without PyTorch.
 //
 // Each function calls the hardware; device.cpp marks these places with HARDWARE. The functions run in order, and return
 // when their work is done. So the device has one stream, the default stream, and it is synchronous.
@@ -32,7 +32,7 @@ void sum_rows(float* out, const float* in, int64_t rows, int64_t columns);
 void mse_loss(float* loss, const float* in, const float* target, int64_t n);
 void mse_loss_backward(float* grad_in, const float* grad_loss, const float* in, const float* target, int64_t n);
 
-// Copies elements of `size` bytes of a tensor with these sizes from one layout to another.
+// Copies a tensor of shape `sizes` from one layout to another. An element has `size` bytes. Strides count elements.
 void copy_strided(
     void* to,
     const int64_t* to_strides,

@@ -9,9 +9,9 @@
 
 #include "device.h"
 
-// The operators that a multilayer perceptron and SGD need. PyTorch refuses a missing operator by its name. To find the
-// next operator to write, run a program and read "Could not run 'aten::...'". Most operators have three forms. If
-// PyTorch makes the other forms from the one with `out`, register only that form.
+// The operators that a multilayer perceptron and SGD need. To find the next operator to write, run a program: PyTorch's
+// error names the missing operator, "Could not run 'aten::...'". Most operators have three forms, such as add, add_ and
+// add.out. If PyTorch makes the other two from the form with `out`, register only that form.
 namespace abacus {
 namespace {
 
@@ -68,7 +68,8 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
       to.element_size());
 }
 
-// copy_() in all directions. The host converts dtypes and gathers tensors with gaps.
+// copy_() in all directions. The host converts dtypes. The host and the device each gather their own tensors with gaps,
+// so only whole blocks of bytes cross the bus.
 Tensor copy_from(const Tensor& source, const Tensor& to, bool /*non_blocking*/) {
   const Tensor from = source.expand_as(to);
   if (to.numel() == 0) {
@@ -91,7 +92,7 @@ Tensor copy_from(const Tensor& source, const Tensor& to, bool /*non_blocking*/) 
   return to;
 }
 
-// item() is the one operator in which PyTorch asks a device for a number.
+// PyTorch calls this operator for item(), bool(), int() and float() of a tensor.
 Scalar local_scalar_dense(const Tensor& self) {
   return self.cpu().item();
 }

@@ -38,7 +38,8 @@ class LedgerTensor(torch.Tensor):
             dtype=values.dtype,
             device=torch.device(NAME, 0),
         )
-        # The wrapper is marked as lazily conjugated or negated, so that PyTorch resolves it before a kernel runs.
+        # If `values` is lazily conjugated or negated, the wrapper is marked so too. PyTorch then resolves the wrapper
+        # before a kernel runs.
         torch._C._set_conj(tensor, values.is_conj())
         torch._C._set_neg(tensor, values.is_neg())
         tensor.values = values

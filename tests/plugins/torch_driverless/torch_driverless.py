@@ -1,4 +1,4 @@
-"""A backend without a driver, which does as CUDA: no device is available, and the initialisation says why."""
+"""A backend without a driver. As with CUDA, no device is available then, and the initialisation says why."""
 
 import types
 

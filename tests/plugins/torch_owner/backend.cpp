@@ -1,4 +1,4 @@
-// A minimal real PrivateUse1 backend: its tensors can be allocated, and it has no other kernel. It registers itself
+// A minimal real PrivateUse1 backend: its only kernel allocates a tensor (empty). The backend registers itself
 // when its library is opened, as backends do. If another backend has registered before, PyTorch ends the process.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

@@ -14,12 +14,12 @@
 
 unsigned int orObservedKinds = 0;
 
-// Subscribers form a list. They are never deleted, because a thread may be walking through the list at any time. A
-// subscriber that has left is used again. Otherwise the list, which each activity walks, would grow with every step
-// that a program profiles.
+// Subscribers form a list. They are never deleted, because a thread may be walking through the list at any time. The
+// object of a subscriber that has left is given to the next one. Otherwise the list, which each activity walks, would
+// grow with every step that a program profiles.
 struct orSubscriber {
-  // Threads read `fn` and `userData` after they have increased `running` and seen `subscribed`. They are written only
-  // while `subscribed` is false and `running` is 0.
+  // Threads read `fn` and `userData` after they have increased `running` and seen `subscribed`. Both members are
+  // written only while `subscribed` is false and `running` is 0.
   orActivityFn_t fn = nullptr;
   void* userData = nullptr;
   std::atomic<unsigned int> kinds{0};
@@ -32,7 +32,9 @@ namespace openreg {
 namespace {
 
 std::atomic<orSubscriber*> first{nullptr};
-std::mutex subscriptions; // guards changes of the list; a leaf. A forked child is refused before it takes this lock.
+// Guards changes of the list. A thread that holds this lock takes no other lock. A forked child is refused before it
+// takes this lock.
+std::mutex subscriptions;
 std::atomic<uint64_t> lastId{0};
 
 void tell(const orActivity& activity) {
@@ -156,7 +158,7 @@ orError_t tellLaunch(int device, orStream_t stream, const orKernel& what) {
 
 orError_t takeStop() {
   const orError_t stop = std::exchange(thisThread.stop, orSuccess);
-  return stop == orSuccess ? orSuccess : fail(stop, "an observer of the device stopped the call");
+  return stop == orSuccess ? orSuccess : fail(stop, "a subscriber (openreg_activity.h) stopped the call");
 }
 
 void tellHandle(orActivityPhase phase, const char* name, const void* object, size_t size) {
@@ -199,7 +201,7 @@ using namespace openreg;
 orError_t orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, void* userData, unsigned int kinds) {
   enter(__func__);
   if (isInBadFork()) {
-    return start(); // refuses
+    return start(); // which returns the error of a forked child
   }
   if (subscriber == nullptr || fn == nullptr) {
     return fail(orErrorInvalidValue, "%s is NULL", subscriber == nullptr ? "subscriber" : "fn");

@@ -61,10 +61,11 @@ inline void noteHandle(orActivityPhase phase, const char* name, const void* obje
 uint64_t currentCall();
 
 // Tells the subscribers of a call of the host, which begins here and ends with the scope. Activities that start
-// meanwhile have its id as correlation. Do not make one under a lock: subscribers run.
+// meanwhile have its id as correlation. Do not make an object of this class while a lock is held: it calls the
+// subscribers.
 class ObservedCall {
  public:
-  // `event`: the event that the call records, waits for or queries.
+  // `event`: the event that the call records or waits for.
   ObservedCall(
       orActivityKind kind, const char* name, int device, const Stream* stream = nullptr, orEvent_t event = nullptr) {
     if (orIsObserved(kind)) {
@@ -92,7 +93,7 @@ class ObservedCall {
   void end();
 };
 
-// To be called when the faults at the points of kernels, copies, fills and allocations have changed.
+// Computes orObservedKinds anew. To be called when faults (openreg_faults.h) were added or removed.
 void updateObservedKinds();
 
 } // namespace openreg

@@ -11,14 +11,14 @@ namespace openreg {
 template <typename Allocation>
 using AllocationMap = std::map<uintptr_t, Allocation>;
 
-// The last allocation that begins at `address` or before it; NULL if there is none. Not synchronised.
+// The last allocation that begins at `address` or before it; NULL if there is none. The caller holds a lock.
 template <typename Allocation>
 const Allocation* findBefore(const AllocationMap<Allocation>& allocations, uintptr_t address) {
   const auto after = allocations.upper_bound(address);
   return after == allocations.begin() ? nullptr : &std::prev(after)->second;
 }
 
-// The allocation that contains `address`; NULL if there is none. Not synchronised.
+// The allocation that contains `address`; NULL if there is none. The caller holds a lock.
 template <typename Allocation>
 const Allocation* findContaining(const AllocationMap<Allocation>& allocations, uintptr_t address) {
   const Allocation* const before = findBefore(allocations, address);

@@ -103,7 +103,7 @@ struct Copy {
     visit(&from, context);
   }
 
-  // Reads a pageable source in advance. False if the limit of stagedBytes is reached.
+  // Reads a pageable source in advance. Returns false, and reads nothing, if stagedBytes would exceed its limit.
   bool stage() {
     if (stagedBytes.fetch_add(size) + size > kMaxStagedBytes) {
       stagedBytes -= size;

@@ -36,14 +36,15 @@ class DeviceMemory {
   // Returns the memfd behind an allocation and moves the bytes there if necessary. The DeviceMemory keeps the
   // descriptor.
   orError_t makeShareable(uintptr_t begin, int& fd, uint64_t& size);
-  // Maps the memfd of another process and takes ownership of `fd`. Memory that is mapped already keeps its address.
+  // Maps the memfd of another process and takes ownership of `fd`. If that memory is mapped already, gives the
+  // same address again.
   orError_t attach(int fd, uint64_t inode, size_t size, void** devPtr);
   orError_t detach(uintptr_t begin);
 
   // The allocation that contains `address`.
   std::optional<Allocation> find(uintptr_t address);
-  // For a signal handler: allocates no memory, and gives up if the lock is not free for long. False if it gave up.
-  // `orGuard`: also finds an allocation if `address` is in the guard behind it.
+  // As find(), for a signal handler: allocates no memory, and gives up if the lock stays taken. Returns false if it
+  // gave up. `orGuard`: also finds an allocation if `address` is in the guard behind the allocation.
   bool tryFind(uintptr_t address, std::optional<Allocation>& found, bool orGuard = false);
 
   size_t capacity() const {

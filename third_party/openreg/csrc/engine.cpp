@@ -76,8 +76,8 @@ void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& 
 }
 
 void runEngine(EngineState& engine) {
-  // The destructor also runs if a host function ends its thread. CPython ends threads that ask for the interpreter
-  // after its end.
+  // The destructor also runs if a host function ends its thread. CPython ends a thread that asks for the interpreter
+  // after the interpreter was finalized.
   struct Thread {
     EngineState& engine;
 
@@ -204,7 +204,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   }
   try {
     const std::optional<FaultyWork> faulty = isTold ? FaultyWork::meet(kind, stream->device, work.what) : std::nullopt;
-    work.fn(work.data); // even if a fault makes it fail, because the function deletes its data
+    work.fn(work.data); // runs even if a fault makes the work fail, because `fn` deletes its data
     if (faulty) {
       faulty->finish();
     }

@@ -12,7 +12,8 @@ namespace openreg {
 // Linux commits memory when it is first touched. If the host then has none left, the OOM killer ends a process. So this
 // function checks beforehand whether the host and the cgroup can back all memory that was granted. If they cannot, it
 // returns orErrorMemoryAllocation with a message that names the limit, and counts nothing. The check is a forecast and
-// no guarantee. Because it reads files, it happens only once for a certain number of granted bytes.
+// no guarantee. Because the check reads files, most calls skip it: after a check that succeeded, the next one is made
+// when at least 64 MiB more were asked for, and later if much memory was left.
 orError_t chargeHostMemory(size_t bytes);
 void unchargeHostMemory(size_t bytes);
 

@@ -203,7 +203,7 @@ using namespace openreg;
 orError_t orFaultInject(orInjectedFault_t* fault, const orFault* what) {
   enter(__func__);
   if (isInBadFork()) {
-    return start(); // refuses
+    return start(); // which returns the error of a forked child
   }
   if (fault == nullptr || what == nullptr) {
     return fail(orErrorInvalidValue, "%s is NULL", fault == nullptr ? "fault" : "what");
@@ -261,7 +261,7 @@ orInjectedFault* findFault(orInjectedFault_t fault) {
 orError_t orFaultCount(orInjectedFault_t fault, uint64_t* seen, uint64_t* fired) {
   enter(__func__);
   if (isInBadFork()) {
-    return start(); // refuses
+    return start(); // which returns the error of a forked child
   }
   const std::lock_guard lock(mutex);
   const orInjectedFault* const found = findFault(fault);

@@ -12,10 +12,11 @@
 // The faults that a test has injected (openreg_faults.h).
 namespace openreg {
 
-// The orFaultPoint values at which a fault waits, joined by |.
+// The orFaultPoint values at which a fault is set, joined by |.
 extern std::atomic<unsigned int> faultPoints;
 
-// The kinds of activities (orActivityKind) at which a fault may wait. They count as observed.
+// The kinds of activities (orActivityKind) at which a fault may be set. For these, orIsObserved() returns true even
+// without a subscriber, so that their calls pass the fault.
 unsigned int faultKinds();
 
 // What the faults do to a call that passes a point. `error` was recorded with fail(), and `message` is its sentence.
@@ -28,7 +29,7 @@ struct Outcome {
   uint64_t seed = 0; // chooses the bit that is flipped
 };
 
-// Applies the faults that wait at this point. Sleeps if one of them is a delay.
+// Applies the faults that are set at this point. Sleeps if one of them is a delay.
 Outcome meetFaults(orFaultPoint point, int device, size_t size);
 
 // The same for calls that can only fail or succeed. Returns the error.
@@ -36,13 +37,14 @@ inline orError_t checkFaults(orFaultPoint point, int device, size_t size = 0) {
   return (faultPoints.load(std::memory_order_relaxed) & point) != 0 ? meetFaults(point, device, size).error : orSuccess;
 }
 
-// For calls that wait: returns an error if the device is lost, or the whole process (orFaultDuration).
+// For calls that wait: returns an error if a fault made all later calls fail, of this device or of the whole process
+// (orFaultDuration).
 orError_t checkLost(int device);
 
-// A kernel, copy or fill that has met faults, from its begin to its end.
+// A kernel, copy or fill at whose point faults are set, from its begin to its end.
 class FaultyWork {
  public:
-  // Returns nullopt if the work met no fault. Sleeps if it met a delay.
+  // Returns nullopt if no fault is set at the point of this work. Sleeps if a fault delays the work.
   static std::optional<FaultyWork> meet(orActivityKind kind, int device, const orKernel& what);
 
   orError_t error() const {

@@ -35,7 +35,7 @@ struct IpcKind {
   const char* advice; // "use the pointer here"
 };
 
-// Opens the memfd of another process's handle. Returns a failure that fail() has recorded.
+// Opens the memfd of another process's handle. Returns orSuccess, or the error that fail() has recorded.
 orError_t openMemfd(const IpcHandle& handle, const IpcKind& kind, int& fd);
 
 } // namespace openreg

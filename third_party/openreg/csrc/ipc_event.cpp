@@ -62,7 +62,8 @@ SharedEvent::~SharedEvent() {
 uint64_t SharedEvent::record() {
   uint64_t last = page_->last;
   do {
-    page_->slots[(last + 1) % kRecords].process = getpid(); // before the number, with which others look for it
+    // This comes before the change of `last`: other processes look at the slot as soon as they see the new number.
+    page_->slots[(last + 1) % kRecords].process = getpid();
   } while (!page_->last.compare_exchange_weak(last, last + 1));
   return last + 1;
 }
@@ -131,7 +132,7 @@ class Watcher {
   static constexpr std::chrono::microseconds kPause{100};
   static constexpr int kLooksPerCheck = 500; // about 50 ms
 
-  void run() { // ends when there is nothing to wait for
+  void run() { // returns when no record is awaited any more
     for (int look = 1;; ++look) {
       std::vector<std::pair<orCompletion_t, std::exception_ptr>> done;
       {
@@ -167,7 +168,7 @@ class Watcher {
 };
 
 void await(void* data, orCompletion_t completion) {
-  static auto* const watcher = new Watcher(); // its thread runs until the process has ended
+  static auto* const watcher = new Watcher(); // never deleted: its thread may run while the process exits
   const std::unique_ptr<Awaited> awaited(static_cast<Awaited*>(data));
   awaited->completion = completion;
   watcher->add(std::move(*awaited));

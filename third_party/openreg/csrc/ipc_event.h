@@ -25,7 +25,7 @@ class SharedEvent {
   SharedEvent(const SharedEvent&) = delete;
   SharedEvent& operator=(const SharedEvent&) = delete;
 
-  // Numbers a record of this process.
+  // Notes that this process records the event, and returns the number of the record.
   uint64_t record();
 
   // Notes that the device has reached the record.
@@ -44,8 +44,9 @@ class SharedEvent {
   SharedPage* const page_;
 };
 
-// If another process made the last record of the event, makes the event's mark stand for that record. The mark is then
-// a stream that no program sees, which a thread completes when the other process's device has reached the record.
+// If another process made the last record of the event, makes the event's mark stand for that record. The mark then
+// belongs to a hidden stream with one item. A thread of this process completes the item when the other process's device
+// has reached the record.
 orError_t followOtherProcesses(const std::shared_ptr<Event>& event);
 
 } // namespace openreg

@@ -9,9 +9,9 @@
 #include "scheduler.h"
 #include "scheduler_state.h"
 
-// The door that every kernel passes, and the turn of a stream, which a kernel needs. As long as no other thread wants
-// the turn, it costs one atomic instruction to take it and one to give it back. Otherwise the scheduler decides, under
-// its lock.
+// The door that a kernel on the calling thread passes (orKernelBegin, orKernelEnd), and the turn of a stream, which the
+// kernel needs. As long as no other thread wants the turn, it costs one atomic instruction to take the turn and one to
+// give it back. Otherwise the scheduler decides, under its lock.
 
 namespace openreg {
 namespace {
@@ -87,7 +87,7 @@ void end(orKernelScope* scope) {
   }
 }
 
-// The outermost kernel of this thread, if it has met faults: no element, or one.
+// This list has one element if faults apply to the outermost kernel of this thread, and otherwise none.
 using FaultyKernels = std::vector<std::pair<const orKernelScope*, FaultyWork>>;
 thread_local constinit std::unique_ptr<FaultyKernels> faultyKernels;
 FaultyKernels& faulty() {
@@ -97,8 +97,8 @@ FaultyKernels& faulty() {
   return *faultyKernels;
 }
 
-// Fills in the members that only subscribers need, and tells them. This function and those below are not inlined:
-// otherwise every kernel would save and restore the registers that they use.
+// Fills in the members that only subscribers need, and tells the subscribers. This function and those below are not
+// inlined: otherwise every kernel would save and restore the registers that they use.
 [[gnu::noinline]] orError_t tellKernelBegin(orKernelScope* scope, const Stream& stream, const orKernel* kernel) {
   scope->stream = stream.handle;
   scope->device = stream.device;
@@ -144,7 +144,7 @@ FaultyKernels& faulty() {
       hasTurn = claimWhen(locked, stream, [&] { return isIdle(*stream); });
       --stream->kernelsWaiting;
       if (stream->turnWaiters > 0) {
-        locked.wakeLater(stream); // launches that wait until no kernel waits
+        locked.wakeLater(stream); // wakes launches, which wait until no kernel waits for the turn
       }
       if (hasTurn) {
         if (scheduler->mode != orExecutionInline) {

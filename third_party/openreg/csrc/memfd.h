@@ -7,14 +7,14 @@
 // Files without a name (memfd). Such a file holds device memory that another process, or the host, also maps.
 namespace openreg {
 
-// How /proc shows the descriptor of such a file. The seals of every such file: they fix its size.
+// kMemfdLink: how /proc shows the descriptor of such a file. kMemfdSeals: the seals of such a file, which fix its size.
 constexpr char kMemfdLink[] = "/memfd:openreg (deleted)";
 constexpr int kMemfdSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// The descriptor of a new file of `size` bytes; -1 with errno after a failure.
+// Makes a file of `size` bytes, and returns its descriptor. Returns -1, with errno, after a failure.
 int createMemfd(size_t size);
 
-// Copies `size` bytes, a multiple of the page's size, to the file. False with errno after a failure.
+// Copies `size` bytes, a multiple of kPageSize, to the file. Returns false, with errno, after a failure.
 //
 // Pages of zeros are left out: memory that was never touched stays uncommitted. The bytes go through pwrite(), not
 // through a mapping, so a lack of memory is an error and not SIGBUS.

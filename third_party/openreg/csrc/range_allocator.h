@@ -11,7 +11,7 @@
 namespace openreg {
 
 // Hands out ranges of addresses by best fit, and merges free neighbours. It never reads or writes the memory at the
-// addresses. Not synchronised.
+// addresses. The caller holds a lock.
 class RangeAllocator {
  public:
   RangeAllocator(uintptr_t begin, size_t size);

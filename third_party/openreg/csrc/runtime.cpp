@@ -24,7 +24,7 @@ orDeviceModel theModel = ownModel();    // guarded by startMutex
 std::mutex startMutex;                  // guards the start, and the first read of the environment
 
 // If another thread is starting the simulator, fork() waits for it. So a child finds the simulator either started or
-// not started, and startMutex free. A child of a process that has started never takes any other lock.
+// not started, and startMutex free. If the simulator was started before the fork, the child never takes any other lock.
 [[gnu::constructor]] void registerForkHandlers() {
   pthread_atfork(
       [] { startMutex.lock(); },

@@ -13,7 +13,7 @@ namespace openreg {
 // The settings of the environment, which the first call reads. Maps no memory, and works in a forked child.
 const Environment& environment();
 
-// Starts the simulator, unless it has started: reserves the windows and installs the fault handler. Returns
+// Starts the simulator, unless it has started: reserves the windows and installs the SIGSEGV handler. Returns
 // orErrorInvalidConfiguration, orErrorNoDevice, orErrorMemoryAllocation (no address space; the next call tries again),
 // or orErrorInitializationError in a child that was forked after the start. Once it has succeeded, a call takes a few
 // nanoseconds.

@@ -10,8 +10,9 @@
 // The queues of all streams, and the threads that run their work.
 //
 // Each stream has a counter of submitted items and one of completed items, and all waiting is based on them. A mark is
-// a stream and a count. The record of an event is a mark; a stream that waits for an event, and a host thread that
-// waits, wait for a mark. One lock guards all queues. It is held for tens of nanoseconds, and never while work runs.
+// a stream and a count: the mark is reached when the stream has completed so many items. To record an event is to set
+// its mark. Streams that wait for an event, and threads of the host that wait, wait for a mark. One lock guards all
+// queues. It is held for tens of nanoseconds, and never while work runs.
 //
 // If a kernel of the calling thread has the turn of the stream (orKernelBegin), work that the thread starts there runs
 // at once, within that turn, in every mode. The comments below describe all other cases.

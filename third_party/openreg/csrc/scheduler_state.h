@@ -41,8 +41,9 @@ inline thread_local constinit HostThread thisThread{};
 
 // One thread that runs work, and the streams whose next item is for this thread.
 //
-// A launch that wakes a thread costs several times as much as one that does not. So after its work a thread naps for a
-// while before it sleeps, and looks for more work itself. It is woken from a nap only if somebody waits.
+// A launch that wakes a thread costs several times as much as one that does not. So a thread without work first *naps*:
+// it waits for a short time, looks for work itself, and repeats this for a while. Then it sleeps until it is woken. A
+// thread that naps is woken only if a thread of the host waits.
 struct EngineState {
   std::vector<StreamPtr> ready;
   std::condition_variable changed;
@@ -141,7 +142,7 @@ class Locked {
 // Records that the calling thread may not wait, because it is in a function that a stream runs. Returns the code.
 orError_t notPermitted();
 
-// Waits until the stream has completed `count` items. orErrorNotPermitted where the thread may not wait.
+// Waits until the stream has completed `count` items. Returns orErrorNotPermitted if this thread may not wait.
 orError_t waitFor(Locked& locked, Stream& stream, uint64_t count);
 
 // Waits for the work that was submitted to the streams of one device; without `device`, of all devices.

@@ -27,7 +27,7 @@ struct Streams {
 
 Streams* streams = nullptr;
 
-// Returns null if there are too many.
+// Returns null if the process has kMaxPersistent persistent streams already.
 Stream* createPersistent(int device, int priority) {
   const size_t index = streams->persistent++;
   if (index >= kMaxPersistent) {

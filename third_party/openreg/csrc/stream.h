@@ -56,8 +56,9 @@ using Item = std::variant<Work, Record, Mark>;
 
 struct HostThread;
 
-// Who has the turn of a stream. `taken`: a kernel on a thread of the host, which took the turn without the scheduler's
-// lock and gives it back without the lock. `scheduled`: the stream is busy, and the scheduler decides under its lock.
+// Who has the turn of a stream (see Kernels in openreg.h). `taken`: a kernel on a thread of the host, which took the
+// turn without the scheduler's lock and gives it back without the lock. `scheduled`: the stream is busy, and the
+// scheduler decides under its lock who gets the turn.
 enum class Turn { free, taken, scheduled };
 
 struct Stream {
@@ -80,7 +81,7 @@ struct Stream {
   int turnWaiters = 0;     // how many threads sleep: those of kernelsWaiting, and launches that wait for kernels
   size_t activeIndex = 0;  // while busy: the index in Scheduler::active
   std::vector<std::pair<uint64_t, std::shared_ptr<Stream>>>
-      blocked;                                                // streams that wait for a mark of this one, and its count
+      blocked;                                                // the count of a mark, and a stream that waits for it
   std::condition_variable progress;                           // wakes the host threads that wait for this stream
   uint64_t progressAt = std::numeric_limits<uint64_t>::max(); // the smallest count that one of them waits for
 };

@@ -124,7 +124,7 @@ using namespace openreg;
 orError_t orSetWaitCallbacks(orBeforeWaitFn_t before, orAfterWaitFn_t after) {
   enter(__func__);
   if (isInBadFork()) {
-    return start(); // refuses
+    return start(); // which returns the error of a forked child
   }
   if ((before == nullptr) != (after == nullptr)) {
     return fail(orErrorInvalidValue, "%s is NULL; pass both, or neither", before == nullptr ? "before" : "after");

@@ -25,7 +25,7 @@ struct Windows {
   std::atomic<uintptr_t> base;
   std::atomic<size_t> span; // set after `base` and read before it; 0 while there are no windows
   size_t window;            // bytes of the window of one device
-  uintptr_t inherited;      // in a forked child: `base` before the fork, for the fault handler
+  uintptr_t inherited;      // in a forked child: `base` before the fork, for the SIGSEGV handler
   size_t inheritedSpan;
 
   size_t offsetIfDevice(uintptr_t address, size_t& distance) const {

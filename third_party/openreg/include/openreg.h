@@ -9,8 +9,8 @@
  * Rules for every function:
  *   - It returns an orError, unless its entry says otherwise. Nothing ends the process, except a host access to device
  *     memory (see orMalloc).
- *   - After a failure the device is usable, and orGetLastErrorMessage() returns a sentence about the failure. A NULL in
- *     the place of a result is orErrorInvalidValue, unless the entry allows NULL.
+ *   - After a failure the device is usable, and orGetLastErrorMessage() returns a sentence about the failure. If a
+ *     pointer to a result is NULL, the function returns orErrorInvalidValue, unless the entry allows NULL.
  *   - It may be called from any host thread. Each host thread has its own current device, which starts as 0.
  *   - It waits for nothing, unless its entry says so. Inside a function that a stream runs (see Launches), a call that
  *     would have to wait for queued work returns orErrorNotPermitted and does nothing: the queued work may itself be
@@ -30,8 +30,8 @@
  *                            repeated indices are errors, which they are not in CUDA_VISIBLE_DEVICES.
  *   OPENREG_EXECUTION        inline, async or chaos; default inline: see orExecutionMode
  *   OPENREG_CHAOS_SEED       0 to 2^64-1; default 0
- * If a value is not valid, this call and every later one return orErrorInvalidConfiguration, with a message that names
- * the variable, its value and the values that are allowed.
+ * If a value is not valid, every call that needs or counts devices returns orErrorInvalidConfiguration, with a message
+ * that names the variable, its value and the values that are allowed.
  */
 #ifndef OPENREG_H
 #define OPENREG_H
@@ -48,8 +48,8 @@ extern "C" {
 
 /* ---- Version and errors ------------------------------------------------------------------------------------------ */
 
-/* Grows when a function changes its meaning or disappears. A program compares this number, with which it was compiled,
- * to orGetApiVersion(), the number of the library that it has loaded. */
+/* The version of this header. The number grows when a function changes its meaning or disappears. A program compares
+ * the number of the header with which it was compiled to orGetApiVersion(), the number of the loaded library. */
 #define OPENREG_API_VERSION 1
 
 /* Codes have the values of their CUDA namesakes. */
@@ -91,8 +91,8 @@ OPENREG_EXPORT const char* orGetErrorString(orError_t error);
 OPENREG_EXPORT orError_t orGetLastError(void);
 OPENREG_EXPORT orError_t orPeekAtLastError(void);
 
-/* A sentence about the calling thread's last failure. It names the call, the value, the limit and the way out. "" if
- * there was no failure. Valid until the thread's next call that fails. */
+/* Returns a sentence about the calling thread's last failure, or "" if there was no failure. The sentence names the
+ * call, the value, the limit and the way out. It is valid until the thread's next call that fails. */
 OPENREG_EXPORT const char* orGetLastErrorMessage(void);
 
 /* ---- Devices ----------------------------------------------------------------------------------------------------- */
@@ -129,23 +129,24 @@ typedef struct orDeviceProp {
   bool streamPrioritiesSupported; /* true */
 } orDeviceProp;
 
-/* For a caller who presents the devices as CUDA's. To be called before any call that reads the environment.
+/* A program that presents the devices as CUDA's calls this function, before any call that reads the environment.
  *
  * From then on CUDA_VISIBLE_DEVICES selects devices as well, by CUDA's rules: it lists indices or beginnings of UUIDs
  * ("GPU-..."); a repeated entry hides every device, and an entry that is no device ends the list. If
- * OPENREG_VISIBLE_DEVICES is set too and selects other devices, every call returns orErrorInvalidConfiguration.
- * Error texts say CUDA in place of OpenReg. */
+ * OPENREG_VISIBLE_DEVICES is set too and selects different devices, every call that needs or counts devices
+ * returns orErrorInvalidConfiguration. The texts of orGetErrorString() say CUDA in place of OpenReg. */
 OPENREG_EXPORT void orReadCudaVariables(void);
 
-/* The number of visible devices. 0 devices are orSuccess here, and orErrorNoDevice in every function that needs a
- * device. */
+/* The number of visible devices. If there are 0 devices, this function returns orSuccess, and every function that needs
+ * a device returns orErrorNoDevice. */
 OPENREG_EXPORT orError_t orGetDeviceCount(int* count);
 
-/* The calling thread's current device. orErrorInvalidDevice if there is no device of this number. */
+/* Sets and gets the calling thread's current device. orSetDevice returns orErrorInvalidDevice if there is no device of
+ * this number. */
 OPENREG_EXPORT orError_t orSetDevice(int device);
 OPENREG_EXPORT orError_t orGetDevice(int* device);
 
-/* orErrorInvalidDevice if there is no device of this number. */
+/* Returns orErrorInvalidDevice if there is no device of this number. */
 OPENREG_EXPORT orError_t orGetDeviceProperties(orDeviceProp* prop, int device);
 
 /* Waits for all work of the current device. Returns the first failure of its streams that no call has returned yet. */
@@ -161,8 +162,8 @@ OPENREG_EXPORT bool orIsInBadFork(void);
 
 /* Sets `canAccess` to 1 for two different devices: each device reads and writes the memory of every other, and nothing
  * needs to be enabled. Sets it to 0 for a device and itself, and for all devices of a model without peer access
- * (openreg_model.h). Copies between devices work in both cases, as CUDA's do. orErrorInvalidDevice if one of the
- * devices does not exist. */
+ * (openreg_model.h). Copies between devices work in both cases, as CUDA's do. Returns orErrorInvalidDevice if one
+ * of the devices does not exist. */
 OPENREG_EXPORT orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peer);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
@@ -176,14 +177,14 @@ typedef enum orMemcpyKind {
 } orMemcpyKind;
 
 typedef enum orMemoryType {
-  orMemoryTypeUnregistered = 0, /* host memory that was not allocated here: pageable */
-  orMemoryTypeHost = 1,         /* pinned host memory */
+  orMemoryTypeUnregistered = 0, /* pageable host memory, or no memory that this library knows */
+  orMemoryTypeHost = 1,         /* pinned host memory: of orMallocHost or orHostRegister */
   orMemoryTypeDevice = 2,
 } orMemoryType;
 
 typedef struct orPointerAttributes {
   orMemoryType type;
-  int device;          /* the device of device memory; for pinned memory the current device of orMallocHost; else -1 */
+  int device;          /* for device memory its device; for pinned memory the device current when pinned; else -1 */
   void* devicePointer; /* the pointer if kernels may use it, else NULL */
   void* hostPointer;   /* the pointer if the host may use it, else NULL */
   void* base;          /* the start of the allocation; NULL if the pointer lies in no allocation */
@@ -191,7 +192,7 @@ typedef struct orPointerAttributes {
 } orPointerAttributes;
 
 /*
- * Device memory: a separate address space that costs nothing.
+ * Device memory: a separate address space, although its bytes are memory of the host.
  *
  * Each device has two windows of addresses, at a constant distance from each other. The addresses that orMalloc returns
  * lie in the *device window*, which is mapped PROT_NONE. A host that dereferences such an address gets SIGSEGV. A
@@ -204,7 +205,7 @@ typedef struct orPointerAttributes {
  * limit or the host's memory does not suffice. The message names the limit, and OPENREG_DEVICE_MEMORY.
  *
  * orFree: waits for the work of all devices, because each device reaches the memory of every other, and then gives the
- * pages back to the system. NULL is orSuccess. Returns orErrorInvalidValue if `devPtr` is not the start of an
+ * pages back to the system. For NULL it does nothing. Returns orErrorInvalidValue if `devPtr` is not the start of an
  * allocation.
  */
 OPENREG_EXPORT orError_t orMalloc(void** devPtr, size_t size);
@@ -236,8 +237,8 @@ OPENREG_EXPORT orError_t orHostUnregister(void* ptr);
 /* Free and total bytes of the current device. */
 OPENREG_EXPORT orError_t orMemGetInfo(size_t* free, size_t* total);
 
-/* Describes a pointer. For a pointer that no function here returned, the result is orSuccess and
- * orMemoryTypeUnregistered. */
+/* Describes a pointer, which may point into the middle of an allocation. For a pointer into no device memory and no
+ * pinned memory, the result is orSuccess and orMemoryTypeUnregistered. */
 OPENREG_EXPORT orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* ptr);
 
 /* Returns the address at which a kernel may read and write the bytes of `devPtr`. Pinned and ordinary host addresses,
@@ -283,12 +284,12 @@ OPENREG_EXPORT orError_t orIpcGetMemHandle(orIpcMemHandle_t* handle, void* devPt
 OPENREG_EXPORT orError_t orIpcOpenMemHandle(void** devPtr, orIpcMemHandle_t handle, unsigned int flags);
 OPENREG_EXPORT orError_t orIpcCloseMemHandle(void* devPtr);
 
-/* Copies `size` bytes, or sets them to the low byte of `value`. Both come after the work that is already queued on the
- * current device's default stream, and wait for that work and for the copy.
+/* orMemcpy copies `size` bytes. orMemset sets them to the low byte of `value`. Both do so after the work that is
+ * already queued on the current device's default stream, and return when that work and their own is done.
  *
  * They return orErrorInvalidMemcpyDirection if `kind` contradicts the pointers, and orErrorInvalidValue if a range
  * reaches past the end of its allocation or if orMemset gets ordinary host memory. As every call that waits for a
- * stream, they return a failure of its work that no call has returned yet; the copy is done all the same. */
+ * stream, they return a failure of its work that no call has returned yet; the bytes are written all the same. */
 OPENREG_EXPORT orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind);
 OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
 
@@ -299,9 +300,9 @@ OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
  *
  * Three threads run queued work. The first runs the kernels of all streams and all devices, so the process has one
  * OpenMP team for them, besides that of the host's own computations. The second runs copies between the host and a
- * device, and between two devices. The third runs host functions. The first work that is queued for a thread starts it,
- * and the thread sleeps when it has no work. If several streams have work for a thread, the stream with the most urgent
- * priority comes first.
+ * device, and between two devices. The third runs host functions. The first work that is queued for a thread starts the
+ * thread, and the thread sleeps when it has no work. If several streams have work for a thread, the stream with the
+ * most urgent priority comes first.
  *
  * When the process exits, running work is finished and queued work is abandoned. Calls from later exit handlers execute
  * inline.
@@ -310,7 +311,7 @@ typedef enum orExecutionMode {
   orExecutionInline = 0, /* work runs in the launching call; it is queued if its stream has pending work */
   orExecutionAsync = 1,  /* work is queued, except for kernels with orLaunchMayRunInline */
   /* All work is queued, and a program that misses a synchronisation gets wrong results:
-   *   - Streams take turns at random, whatever their priority.
+   *   - Each thread takes its next work from a random stream, whatever the priorities.
    *   - Each piece of work is delayed before it starts and again before it counts as done. Half of the delays are 0,
    *     the others are at most 0.5 ms.
    *   - The destination of a copy is filled with 0xFF bytes (NaN for floating point) when the copy starts; then the
@@ -321,8 +322,8 @@ typedef enum orExecutionMode {
 } orExecutionMode;
 
 /* Waits for the work of all devices, then switches. Failures of that work stay for the next call that waits. `seed`
- * starts the random sequence of orExecutionChaos; the other modes ignore it. orErrorInvalidValue if the mode does not
- * exist. */
+ * starts the random sequence of orExecutionChaos; the other modes ignore it. Returns orErrorInvalidValue if the mode
+ * does not exist. */
 OPENREG_EXPORT orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed);
 
 /* Returns whether the mode is orExecutionInline. Callers ask before every kernel, so this function cannot fail: it
@@ -341,7 +342,7 @@ OPENREG_EXPORT orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* see
  * lock, and `after` takes it again. `before` returns the argument of `after`; if it returns NULL, `after` is not
  * called. No lock of this library is held during the calls.
  *
- * Both NULL, the default: nothing is called. orErrorInvalidValue if only one is NULL. */
+ * If both are NULL, which is the default, nothing is called. Returns orErrorInvalidValue if only one is NULL. */
 typedef void* (*orBeforeWaitFn_t)(void);
 typedef void (*orAfterWaitFn_t)(void* token);
 OPENREG_EXPORT orError_t orSetWaitCallbacks(orBeforeWaitFn_t before, orAfterWaitFn_t after);
@@ -363,16 +364,17 @@ typedef struct orStream* orStream_t;
 typedef struct orEvent* orEvent_t;
 
 /* The default stream of a device, as a handle. The handle means this device, whichever device is current (NULL means
- * the current device). A default stream is never destroyed. orErrorInvalidDevice if the device does not exist. */
+ * the current device). A default stream is never destroyed. Returns orErrorInvalidDevice if the device does not
+ * exist. */
 OPENREG_EXPORT orError_t orDeviceGetDefaultStream(orStream_t* stream, int device);
 
-/* Makes a stream of the current device, of priority 0 or of the given one. A priority outside of
- * orDeviceGetStreamPriorityRange() is moved into the range, as CUDA does. `flags` is 0 or orStreamPersistent; other
- * flags are orErrorInvalidValue. */
+/* Makes a stream of the current device, with priority 0 or with `priority`. A priority outside of
+ * orDeviceGetStreamPriorityRange() is moved into the range, as CUDA does. `flags` is 0 or orStreamPersistent; for other
+ * flags the function returns orErrorInvalidValue. */
 OPENREG_EXPORT orError_t orStreamCreate(orStream_t* stream);
 OPENREG_EXPORT orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned int flags, int priority);
-/* For the streams of a framework's pool. The stream lives as long as the process: orStreamDestroy refuses it, and its
- * handle is looked up without a lock. A process can make 16384 of them. */
+/* This flag is for the streams of a framework's pool. The stream lives as long as the process: orStreamDestroy refuses
+ * it, and its handle is looked up without a lock. A process can make 16384 such streams. */
 #define orStreamPersistent 0x1u
 
 OPENREG_EXPORT orError_t orStreamGetPriority(orStream_t stream, int* priority);
@@ -398,8 +400,8 @@ OPENREG_EXPORT orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, u
 /* As orMemcpy and orMemset, but queued on `stream`. Whether the call waits depends on the memory:
  *   - With pinned memory, and between devices, it does not wait.
  *   - A copy to pageable memory has written its destination when the call returns. The call waits for the stream.
- *   - A copy from pageable memory has read its source when the call returns. The call waits only if 64 MiB of such
- *     copies are queued already. */
+ *   - A copy from pageable memory has read its source when the call returns. If the copy must be queued, its source
+ *     is read in advance. The call waits only if the sources read in advance, with this one, would exceed 64 MiB. */
 OPENREG_EXPORT orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
 /* The same as orMemcpyAsync followed by orStreamSynchronize, but the calling thread copies where it can, instead of
  * waking another thread. HIP has this function; CUDA does not. */
@@ -409,8 +411,8 @@ OPENREG_EXPORT orError_t orMemsetAsync(void* devPtr, int value, size_t size, orS
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
 
-/* Makes an event of the current device; orEventCreate makes it without timing. Flags other than the two below are
- * orErrorInvalidValue. */
+/* Makes an event of the current device; orEventCreate makes it without timing. For flags other than the two below, the
+ * function returns orErrorInvalidValue. */
 OPENREG_EXPORT orError_t orEventCreate(orEvent_t* event);
 OPENREG_EXPORT orError_t orEventCreateWithFlags(orEvent_t* event, unsigned int flags);
 #define orEventDisableTiming 0x0u /* the default here and in PyTorch; in CUDA the default records times */
@@ -438,8 +440,9 @@ OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Every kernel passes one door. A kernel that the host computes on the calling thread passes orKernelBegin and
- * orKernelEnd. A kernel that is launched (see Launches) passes the same door when a stream runs it.
+ * Every kernel passes one *door*: the code that lets a kernel begin and tells subscribers of its begin and its end.
+ * For a kernel that the host computes on the calling thread, the caller passes the door with orKernelBegin and
+ * orKernelEnd. A kernel that is launched (see Launches) passes the door when a stream runs it.
  *
  * A stream runs one piece of work at a time, so a kernel needs the *turn* of its stream. orKernelBegin waits until all
  * queued work of the stream has run and no kernel of another thread has the turn; then it takes the turn. Until
@@ -447,8 +450,8 @@ OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_
  * there are queued. Work that the thread with the turn starts on the same stream runs at once, and waits for nothing.
  *
  * There are two cases in which a kernel begins without a turn. If two threads each want the turn that the other one
- * has, both would wait for ever; so the second thread to ask goes on without it. And a kernel that begins inside a
- * function that a stream runs may not wait.
+ * has, both would wait for ever; so the second thread to ask goes on without the turn. And a kernel that begins
+ * inside a function that a stream runs may not wait, so it begins even if the turn is not free.
  *
  * Subscribers (openreg_activity.h) are told of the begin and the end of each kernel. Without a subscriber this costs
  * one branch.

@@ -30,7 +30,7 @@ typedef enum orActivityKind {
    * operands are those of the work. A kernel of orKernelBegin has no such activity, because its orActivityKernel is
    * told on the calling thread already. */
   orActivityLaunch = 128,
-  orActivityHandle = 256, /* an event, a stream, pinned or opened memory is made (begin) or destroyed (end) */
+  orActivityHandle = 256, /* an event, stream, pinned memory or opened IPC memory is made (begin) or destroyed (end) */
   orActivityUse = 512,    /* a block is used on `stream` too: orNoteUse */
 } orActivityKind;
 #define orActivityAll 0x3FFu
@@ -56,8 +56,8 @@ typedef struct orActivity {
    * are not known, or were told at the begin, or the activity failed. */
   void (*operands)(void* data, orOperandFn_t visit, void* context);
   void* data;
-  /* The event, for a call that records, waits for or queries one. The object that is made or destroyed, for
-   * orActivityHandle. */
+  /* For a call that records or waits for an event, and for orNoteWait: the event. For orActivityHandle: the object that
+   * is made or destroyed. Otherwise NULL. */
   const void* object;
 } orActivity;
 
@@ -74,9 +74,9 @@ static inline void orActivityVisitOperands(const orActivity* activity, orOperand
  *
  * `fn` runs on the thread that does the work, which has the stream's turn: the begin of a kernel is told before its
  * first byte is read, and the end after its last byte is written. Therefore `fn` must not wait for the device, nor for
- * a lock that another thread holds while it waits for the device: Python's global interpreter lock is such a lock. It
- * must not throw. Work that `fn` itself starts on the device is not told. Returns orErrorInvalidValue for `kinds` that
- * are not valid.
+ * a lock that another thread holds while it waits for the device: Python's global interpreter lock is such a lock.
+ * `fn` must not throw. Work that `fn` itself starts on the device is not told. Returns orErrorInvalidValue for `kinds`
+ * that are not valid.
  *
  * orActivityUnsubscribe: waits until no thread is in `fn` any more, unless it is called from `fn`. The handle may then
  * be given to another subscriber. Returns orErrorInvalidResourceHandle if the subscriber does not exist.

@@ -2,9 +2,9 @@
  * openreg_faults: makes calls of the device fail on purpose. A test lets an allocation fail, delays a copy, or loses a
  * device, and looks at what the program does then.
  *
- * A fault is set at one or more points. Each call of the device passes the point of its kind, in every mode. Without a
- * fault the points cost nothing: those of kernels, copies, fills and allocations are the activities of
- * openreg_activity.h.
+ * A fault is set at one or more *points* (orFaultPoint). A point is one kind of call or work: every call and all work
+ * of that kind passes the point, in every execution mode. If no fault is set, the points of kernels, copies, fills and
+ * allocations cost nothing: they share the branch of the activities in openreg_activity.h.
  */
 #ifndef OPENREG_FAULTS_H
 #define OPENREG_FAULTS_H
@@ -45,7 +45,7 @@ typedef enum orFaultAction {
 typedef enum orFaultDuration {
   orFaultOnce = 0,      /* only the call that the fault changes fails */
   orFaultUntilRemoved,  /* every later call for the same device fails, and so does waiting for it: the device is lost */
-  orFaultForTheProcess, /* every later call fails, even after orFaultRemove: a sticky error of CUDA */
+  orFaultForTheProcess, /* every later call fails, even after orFaultRemove, as after a sticky error of CUDA */
 } orFaultDuration;
 
 typedef struct orFault {

@@ -19,10 +19,11 @@ typedef struct orIpcEventHandle {
 /* Makes an event of the current device that other processes can open. It has no timing: `flags` is
  * orEventDisableTiming. Every function for events accepts such an event, in each of the processes:
  *   - All processes may record it. A wait, in any process, is for the last record of all processes.
- *   - Later work of a stream, and calls that wait for the stream, then also wait for the other process.
+ *   - After orStreamWaitEvent, later work of the stream waits for the process that made the record. So do calls that
+ *     wait for the stream.
  *   - If the process that recorded it ends before its device reached the record, the wait ends. The waiting call, or
  *     the next call that waits for this device, returns orErrorLaunchFailure.
- * In CUDA this is a flag of cudaEventCreateWithFlags, and the end of the other process is not noticed. */
+ * In CUDA a flag of cudaEventCreateWithFlags makes such an event, and the end of the other process is not noticed. */
 OPENREG_EXPORT orError_t orIpcEventCreate(orEvent_t* event, unsigned int flags);
 
 /* orIpcGetEventHandle: returns orErrorInvalidResourceHandle if orIpcEventCreate did not make the event. The process

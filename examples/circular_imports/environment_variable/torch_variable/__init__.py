@@ -1,4 +1,4 @@
-"""This package switches autoload off while it imports torch, and then on again, for the processes that it starts."""
+"""This package switches autoload off while it imports torch. Then it restores the setting, for child processes."""
 
 import os
 import sys

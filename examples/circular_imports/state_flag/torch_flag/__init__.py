@@ -1,4 +1,4 @@
-"""This module does not import torch. It has the entry point, and a flag: the backend is being imported already."""
+"""This module does not import torch. It has the entry point, and a flag: whether the backend's import has begun."""
 
 is_loaded = False
 

@@ -13,7 +13,7 @@ def _autoload() -> ModuleType | None:
     name = torch._C._get_privateuse1_backend_name()
     if name == "abacus":
         return sys.modules["torch_abacus.abacus"]
-    # A kernel for PrivateUse1 belongs to another backend, which has not renamed the device type, or not yet.
+    # If PrivateUse1 has a kernel already, another backend uses the device type, even if the type has no name yet.
     if name != "privateuseone" or torch._C._dispatch_has_kernel_for_dispatch_key(
         "aten::empty.memory_format", "PrivateUse1"
     ):

@@ -23,7 +23,7 @@ def current_device() -> int:
 
 
 def synchronize(device: object = None) -> None:
-    """Waits for all work of the device. The work is done already. As ``torch.cuda.synchronize``."""
+    """Returns at once, because all work is done already. ``torch.cuda.synchronize`` waits for the work."""
 
 
 def _is_in_bad_fork() -> bool:
