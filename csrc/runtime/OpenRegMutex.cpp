@@ -2,39 +2,30 @@
 
 #include <pthread.h>
 
-#include <vector>
-
 namespace c10::openreg {
-namespace {
 
-// All ForkSafeMutexes. One thread fills the list while the library loads; it is never destroyed.
-std::vector<ForkSafeMutex*>& held_across_fork() {
-  static auto* all = [] {
-    pthread_atfork(
-        [] {
-          for (ForkSafeMutex* each : held_across_fork()) {
-            each->lock();
-          }
-        },
-        [] {
-          for (ForkSafeMutex* each : held_across_fork()) {
-            each->unlock();
-          }
-        },
-        [] {
-          for (ForkSafeMutex* each : held_across_fork()) {
-            each->unlock();
-          }
-        });
-    return new std::vector<ForkSafeMutex*>;
-  }();
-  return *all;
-}
-
-} // namespace
-
+// The mutexes form a list, from the newest to the oldest. No lock guards it, because a thread may make a mutex (in a
+// function-local static) while another thread makes one or calls fork().
 ForkSafeMutex::ForkSafeMutex() {
-  held_across_fork().push_back(this);
+  static std::atomic<ForkSafeMutex*> newest{nullptr};
+  static ForkSafeMutex* newest_at_fork = nullptr;
+  constexpr auto unlock_all = [] {
+    for (ForkSafeMutex* each = newest_at_fork; each; each = each->older_) {
+      each->unlock();
+    }
+  };
+  [[maybe_unused]] static const int registered = pthread_atfork(
+      [] {
+        newest_at_fork = newest.load(std::memory_order_acquire);
+        for (ForkSafeMutex* each = newest_at_fork; each; each = each->older_) {
+          each->lock();
+        }
+      },
+      unlock_all,
+      unlock_all);
+  older_ = newest.load(std::memory_order_acquire);
+  while (!newest.compare_exchange_weak(older_, this, std::memory_order_acq_rel)) {
+  }
 }
 
 } // namespace c10::openreg

@@ -10,16 +10,17 @@
 //
 //   1. The lock is a leaf: a thread that holds it waits for nothing. It does not wait for the device or for Python's
 //      interpreter, and it calls no foreign function that could. One exception: a thread that holds a lock of the
-//      device allocator may take the device library's own locks. The turn of a stream is not a lock. A thread that has
-//      a turn may wait for another, and gives the interpreter up before it waits (orSetWaitCallbacks).
-//   2. A forked child never waits for the lock. Either the function that takes the lock throws before
-//      (check_not_forked() here, deviceCall() in the device library), or the lock is a ForkSafeMutex.
+//      device allocator may take the device library's own locks. The turn of a stream (openreg.h, section Kernels) is
+//      not a lock: a thread that has a turn may wait for another turn. It releases the interpreter before it waits
+//      (orSetWaitCallbacks).
+//   2. A forked child never waits for the lock. Either the function that takes the lock throws in a forked child before
+//      it takes the lock (check_not_forked() here, deviceCall() in the device library), or the lock is a ForkSafeMutex.
 //
 // tests/test_locks.py lists all locks, and says for each how it keeps the two rules.
 // LITERALINCLUDE END: LOCK RULES
 namespace c10::openreg {
 
-// A mutex that is free in a forked child: fork() waits until no other thread holds it.
+// A mutex that is free in a forked child: fork() waits until no other thread holds it. Must live until the process ends.
 class ForkSafeMutex {
  public:
   ForkSafeMutex();
@@ -35,6 +36,7 @@ class ForkSafeMutex {
 
  private:
   std::mutex mutex_;
+  ForkSafeMutex* older_;
 };
 
 // A mutex for paths that every operator takes. To lock and to unlock is one inline atomic instruction each. std::mutex
