@@ -397,21 +397,24 @@ CACHED = """
     import torch._inductor.codegen.common
     from torch_openreg._inductor import _config
 
-    VERSION
+    SETTINGS
     x = torch.ones(3, device=DEVICE, requires_grad=True)
     torch.compile(lambda x: (x * 3).sin())(x).sum().backward()
     print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
 """
 
 
-def test_a_second_process_finds_the_graph_in_the_cache_and_another_version_of_ours_does_not(
+def test_a_second_process_finds_the_graph_in_the_cache_but_not_with_another_version_or_more_threads(
     python: Python, tmp_path: Path
 ) -> None:
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
-    here = CACHED.replace("VERSION", "pass")
-    assert output_of(python(here, **cache)) == "0 2"
-    assert output_of(python(here, **cache)) == "2 0"
-    assert output_of(python(CACHED.replace("VERSION", '_config.version = "another"'), **cache)) == "0 2"
+    one = CACHED.replace("SETTINGS", "torch.set_num_threads(1)")
+    two = CACHED.replace("SETTINGS", "torch.set_num_threads(2)")
+    another = CACHED.replace("SETTINGS", 'torch.set_num_threads(1); _config.version = "another"')
+    assert output_of(python(one, **cache)) == "0 2"
+    assert output_of(python(one, **cache)) == "2 0"
+    assert output_of(python(two, **cache)) == "0 2"
+    assert output_of(python(another, **cache)) == "0 2"
 
 
 def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Python) -> None:

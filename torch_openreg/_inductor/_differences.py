@@ -1,9 +1,9 @@
-"""Replaces the decisions of inductor 2.13 that depend on the name of a device and have no registration.
+"""Replaces the decisions of inductor 2.13 that depend on the name of a device and that no registration can change.
 
 The loops are the CPU's, so the choices about loops must be the CPU's too. But the device is an accelerator, so the
 choices about devices must be as for a GPU: which operand decides the device of a result, device guards, streams. To
-append the name to inductor's GPU_TYPES is no solution: the scheduler would then order loops as SIMD backends need
-them, and inductor would ask for Triton.
+append the name to inductor's GPU_TYPES is no solution: the scheduler would then order loops as SIMD backends (Triton)
+need them, and inductor would ask for Triton.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from unittest import mock
 import torch
 from torch._inductor import (
     autotune_process,
+    codecache,
     config,
     cudagraph_utils,
     decomposition,
@@ -99,6 +100,10 @@ def _forget_cuda(function: Any) -> None:
 # LEFT OUT OF A NEW BACKEND END
 def _is_cpu(original: Any, self: Any) -> bool:
     return original(self) or _is_ours(self)
+
+
+def _is_cpp(original: Any, self: Any, *args: Any) -> bool:
+    return True
 
 
 def _or_ours(original: Any, device: str | None) -> bool:
@@ -188,21 +193,22 @@ def _refuse(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 # LITERALINCLUDE START: DIFFERENCES
 REPLACED = (
-    # The scheduler would reorder loops for SIMD backends; C++ loops are merged as they are.
+    # As on the CPU, the scheduler does not reorder loops so that more loops are fused. On a GPU the scheduler does.
     (scheduler.BaseSchedulerNode, "is_cpu", _is_cpu),
-    # The CPU's thresholds for computing a value twice, and the CPU's argmin and argmax.
+    # As on the CPU: the thresholds for computing a value twice, and the code of argmin and argmax.
     (ir, "get_device_type", _device_type),
     # As on the CPU, a variance is computed in two steps: then LayerNorm gives the same numbers.
     (lowering, "use_two_step_variance", _as_on_cpu),
     # As on the CPU, a division by a constant does not become a multiplication by its reciprocal.
     (lowering, "div_prim", _div_prim),
-    # As on the CPU, several threads add with ATen's kernel: atomic additions are slower, and their order varies.
+    # As on the CPU, a scatter with several threads runs ATen's kernel: atomic additions are slower, and their order
+    # varies.
     (lowering, "use_scatter_fallback", _scatter_as_on_cpu),
     (decomposition, "use_scatter_fallback", _scatter_as_on_cpu),
     # A result of a CPU scalar and a device tensor is on the device.
     (lowering, "is_gpu", _or_ours),
-    # A list operator in place may write the result of device tensors into a CPU tensor. Inductor would make a kernel on
-    # the CPU, which cannot access the memory of the device.
+    # An operator such as _foreach_add_ may write the result of device tensors into a CPU tensor. Inductor would make a
+    # kernel on the CPU, which cannot access the memory of the device. So the compilation raises RuntimeError.
     (cpp.CppScheduling, "define_kernel", _without_device_memory),
     # The generated code gets device guards, which also set the stream.
     (scheduler, "device_need_guard", _or_ours),
@@ -212,13 +218,13 @@ REPLACED = (
     (b2b_gemm, "is_b2b_gemm_good_on", _no_two_products),
     # As on the CPU, loops are fused without a measurement: inductor would measure Triton's kernels.
     (scheduler.Scheduler, "speedup_by_fusion", _fused_as_on_cpu),
-    # As on the CPU, max-autotune tries templates in C++ for matrix products. It tries them, and ATen's kernels, with
-    # tensors on the CPU: a template that is not launched takes host addresses.
+    # As on the CPU, max-autotune measures templates in C++ for matrix products. The templates and ATen's kernels are
+    # measured with tensors on the CPU: the measurement calls a template without a launch, so with host addresses.
     (utils, "_use_template_for_cpu", _templates_as_on_cpu),
     (select_algorithm.AlgorithmSelectorCache, "__call__", _chosen_at_once),
     (select_algorithm.AlgorithmSelectorCache, "generate_example_value", _example_on_cpu),
     (autotune_process.GPUDeviceBenchmarkMixin, "do_bench", _timed_on_cpu),
-    # With mode="reduce-overhead", a program runs without a graph. If the device has CUDA's name, inductor logs why.
+    # With mode="reduce-overhead", a program runs without a CUDA graph. If the type is "cuda", inductor logs why.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
 )
 
