@@ -188,7 +188,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     "torch_openreg/_cli/doctor.py": (("from torch_openreg import _loader\n", ""),),
     "torch_openreg/_inductor/_differences.py": (
         ("import inspect\n", ""),
-        ("    autotune_process,\n    config,\n", "    autotune_process,\n"),
+        ("    codecache,\n    config,\n", "    codecache,\n"),
         ("import b2b_gemm, fuse_attention, replace_random\n", "import b2b_gemm\n"),
     ),
     "torch_openreg/_cli/_probe.py": (
