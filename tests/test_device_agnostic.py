@@ -1,4 +1,4 @@
-"""Programs that never name the device, and PyTorch's own tools, work on the device as on CUDA."""
+"""torch.accelerator, the default device and PyTorch's own tools (torch.func, export, checkpoint) work on the device."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_accelerators_streams_are_the_devices() -> None:
     assert accelerator.current_device_index() == 0
 
 
-def test_the_accelerator_waits_for_one_device_or_another() -> None:
+def test_the_accelerator_waits_for_a_given_device_or_for_the_current_one() -> None:
     event = torch.Event()
     event.record(torch.Stream(device=1))
     accelerator.synchronize(1)
@@ -214,7 +214,7 @@ def test_a_training_step_on_the_default_device() -> None:
 
 @pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type:UserWarning")
 def test_the_default_tensor_type_cannot_be_the_devices() -> None:
-    """PyTorch has a closed list of tensor types; torch.set_default_device is what replaces the deprecated function."""
+    """PyTorch's list of default tensor types is fixed. torch.set_default_device replaces the deprecated function."""
     with pytest.raises(TypeError, match="^invalid type object: only floating-point types are supported as the default"):
         torch.set_default_tensor_type(f"torch.{DEVICE}.FloatTensor")
 
@@ -299,7 +299,7 @@ def test_a_checkpoint_repeats_the_forward_with_the_same_random_numbers(reentrant
     on_both(run)
 
 
-def test_a_checkpoint_under_autocast_repeats_it() -> None:
+def test_a_checkpoint_repeats_the_forward_under_the_same_autocast() -> None:
     def run(device: str) -> list[Tensor]:
         model = network().to(device)
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -343,7 +343,7 @@ def test_the_benchmark_timer_waits_for_the_device() -> None:
     assert timer.blocked_autorange(min_run_time=0.01).median > 0
 
 
-def test_the_flop_counter_counts_what_the_cpus_would() -> None:
+def test_the_flop_counter_counts_the_same_on_the_device_and_on_the_cpu() -> None:
     totals = []
     for device in (DEVICE, "cpu"):
         with FlopCounterMode(display=False) as counter:
@@ -543,7 +543,7 @@ def test_captured_graphs_run_forward_and_backward(backend: str) -> None:
 
 
 def test_captured_attention_runs_forward_and_backward() -> None:
-    """The kernel must return what the meta kernel predicts, because the graph saves it for the backward."""
+    """The results have the shapes and dtypes of the meta kernel, which the captured graph saves for the backward."""
 
     def run(device: str, capture: bool) -> list[Tensor]:
         def attend(q: Tensor) -> Tensor:

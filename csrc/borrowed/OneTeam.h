@@ -17,7 +17,7 @@
 //   - the thread that runs queued kernels releases its team when it is idle.
 namespace at::openreg {
 
-// Makes the calling thread run the next backward itself, instead of autograd's own thread for the device. Must be
+// Makes the calling thread run backward itself from now on, instead of autograd's own thread for the device. Must be
 // called by every kernel, because InferenceMode and other modes save and restore the state that holds this setting.
 // With TORCH_OPENREG_AUTOGRAD_THREADS=1 autograd's own thread for the device runs the backward, as on CUDA.
 void run_backward_on_this_thread();
@@ -25,8 +25,8 @@ void run_backward_on_this_thread();
 // The settings of the launching thread. A queued kernel computes with them. The constructor runs at the launch.
 //
 // PyTorch's observers (at::RecordFunction) do not see the operators that a queued kernel calls on the device's thread.
-// The program called the operator on its own thread; an observer of all threads, such as ExecutionTraceObserver, would
-// take the inner operators for further calls of the program.
+// They saw the operator that the program called, on the thread of the program. An observer of all threads, such as
+// ExecutionTraceObserver, would count the inner operators as further calls of the program.
 class LaunchSettings {
  public:
   LaunchSettings();   // may call Python (c10::openreg::launched_at()): no lock may be held

@@ -29,7 +29,7 @@ end.synchronize()
 print(f"1000 x 1000 matrix product: {start.elapsed_time(end):.2f} ms")
 assert start.elapsed_time(end) > 0
 
-# %% A copy from pinned memory does not wait. The host may reuse the buffer only when the event has passed.
+# %% With non_blocking, the host does not wait for a copy from pinned memory. An event says when the copy is done.
 buffer = torch.ones(1 << 20).pin_memory()
 on_device = buffer.to("openreg", non_blocking=True)
 uploaded = torch.openreg.current_stream().record_event()

@@ -21,7 +21,8 @@ def _values_at_end(settings: dict[str, Any]) -> bool:
 def write_and_run(case: dict[str, Any], settings: dict[str, Any], device: str) -> dict[str, Any]:
     """Writes and runs program number `case["number"]`. Returns its lines, and the difference if there is one.
 
-    The lines depend on the CPU's results only. A program that crashes the device can be written with `device` "cpu"."""
+    The lines depend on the CPU's results only. If a program crashes the device, the worker's lines are lost; another
+    worker then writes the same lines with `device` "cpu"."""
     from fuzz import grammar, programs
 
     seed = case["seed"] * 1_000_003 + case["number"]

@@ -1,4 +1,4 @@
-"""Level 4: device memory is counted, limited, reused, and described."""
+"""Level 4: device memory is counted, limited, reused, and shown in snapshots."""
 
 import gc
 
@@ -64,7 +64,7 @@ def emptying_the_cache_gives_back(device):
 
 @statistics.check()
 def freed_memory_is_reused(device):
-    """A hundred allocations of one size, each freed before the next one, reserve no more memory than a single one."""
+    """A hundred allocations of one size, each freed before the next one, reserve at most 8 MiB more."""
     x = torch.empty(4 << 20, dtype=torch.uint8, device=device)
     del x
     before = torch.accelerator.memory_reserved(device)

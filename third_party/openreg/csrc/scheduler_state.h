@@ -14,8 +14,8 @@
 #include "openreg.h"
 #include "stream.h"
 
-// What scheduler.cpp, launch.cpp, wait.cpp, failure.cpp, kernel.cpp, queue.cpp and engine.cpp share. All other files
-// include scheduler.h.
+// What scheduler.cpp, launch.cpp, wait.cpp, failure.cpp, kernel.cpp, queue.cpp and engine.cpp share. activity.cpp,
+// injection.cpp and ipc_event.cpp use some of it. All other files include scheduler.h.
 
 namespace openreg {
 
@@ -33,8 +33,8 @@ struct HostThread {
   const Frame* function = nullptr; // the innermost function that the thread runs for a stream
   orKernelScope* kernel = nullptr; // the innermost kernel that the thread has begun
   bool tells = false;              // a function of a subscriber runs
-  uint64_t call = 0;               // the id of the innermost ObservedCall
-  orError_t stop = orSuccess;      // the error of orActivityStop() for the work that begins
+  uint64_t call = 0;               // the id of the thread's innermost call of which subscribers are told
+  orError_t stop = orSuccess;      // what a subscriber passed to orActivityStop(), to stop work that begins
   Stream* waitsFor = nullptr;      // the stream that the thread waits for; guarded by the scheduler's lock
 };
 inline thread_local constinit HostThread thisThread{};
@@ -142,7 +142,8 @@ class Locked {
 // Records that the calling thread may not wait, because it is in a function that a stream runs. Returns the code.
 orError_t notPermitted();
 
-// Waits until the stream has completed `count` items. Returns orErrorNotPermitted if this thread may not wait.
+// Waits until the stream has completed `count` items since it was created. Does not wait if a kernel of this thread has
+// the turn of the stream. Returns orErrorNotPermitted if this thread may not wait.
 orError_t waitFor(Locked& locked, Stream& stream, uint64_t count);
 
 // Waits for the work that was submitted to the streams of one device; without `device`, of all devices.
@@ -154,16 +155,17 @@ orError_t waitForDevice(Locked& locked, std::optional<int> device);
 std::optional<Failure> takeFailure(const Stream& stream);
 std::optional<Failure> takeFailureOfDevice(int device);
 
-// Records the failure for the calling thread, as fail() does; orSuccess if there is none. To be called without the
-// lock: the destructor of an exception may run any code.
+// Records the failure for the calling thread, as fail() does, and returns its code; orSuccess if there is none. To be
+// called without the lock: the destructor of an exception may run any code.
 orError_t report(std::optional<Failure> failure);
 
-// As report(). But if the device is lost (openreg_faults.h), records that error in place of `failure`.
+// As report(). But if the device is lost (openreg_faults.h), records and returns the error of a lost device instead.
 orError_t reportOrLost(std::optional<Failure> failure, int device);
 
 // ---- kernel.cpp: the turn of a stream -------------------------------------------------------------------------------
 
-// Gives the turn to the scheduler, and makes the stream busy.
+// Makes the stream busy, if it is not: from now on the scheduler decides who gets the turn. A kernel of a thread of the
+// host that has the turn keeps it until the kernel ends.
 void claim(const StreamPtr& stream);
 
 // Whether a claimed stream has no pending item and no kernel. If so, the caller must use the stream or give its turn up
@@ -180,12 +182,13 @@ void claimBetweenKernels(Locked& locked, const StreamPtr& stream);
 // Whether a kernel of this thread has the stream's turn. If so, work that the thread starts there runs at once.
 bool hasTurnHere(const Stream& stream);
 
-// Call the functions of orSetWaitCallbacks() before and after a wait. To be called without the lock.
+// To be called before and after a wait, without the lock: they call the functions of orSetWaitCallbacks().
 void* beforeWait();
 void afterWait(void* token); // CPython may end the thread in this call
 
-// A time limit that is never reached. The reason for it: with GCC 12, condition_variable::wait() needs a symbol that
-// older systems do not have, and wait_for() is compiled into its caller.
+// A time limit in place of none: when it is reached, the loop around the wait waits again. The reason for it: with GCC
+// 12, condition_variable::wait() needs a symbol that older systems do not have, and wait_for() is compiled into its
+// caller.
 constexpr std::chrono::hours kLong{24};
 
 // Sleeps until `done()` is true. `done()` is called with the lock held, each time when `stream.progress` is notified;
@@ -230,6 +233,7 @@ void push(Locked& locked, const StreamPtr& stream, Item&& item);
 // ---- engine.cpp: the threads that run work --------------------------------------------------------------------------
 
 // Runs item number `count` of the stream on this thread, and completes it, even if the thread ends within the work.
+// Deferred work is only started: complete() completes it.
 void run(const StreamPtr& stream, const Work& work, uint64_t count);
 
 // Runs `work` on this thread, whose kernel has the stream's turn.
