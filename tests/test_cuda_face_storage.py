@@ -343,6 +343,97 @@ def test_tensors_travel_between_processes(run_python: Run, tmp_path: Path) -> No
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+EVENT_WORKER = """
+import torch
+
+def work(requests, replies):
+    for data, event in iter(requests.get, None):
+        event.wait()  # torch/csrc/cuda/Event.cpp: the current stream waits
+        doubled = data * 2
+        event.record()
+        replies.put(event.device)
+        del data
+    event.synchronize()
+    replies.put((event.query(), doubled.sum().item()))
+"""
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_an_event_travels_between_processes(run_python: Run, tmp_path: Path, mode: str) -> None:
+    # torch/multiprocessing/reductions.py, reduce_event and rebuild_event
+    (tmp_path / "worker.py").write_text(EVENT_WORKER)
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent("""
+        import torch, worker
+
+        if __name__ == "__main__":
+            mp = torch.multiprocessing.get_context("spawn")
+            requests, replies = mp.Queue(), mp.Queue()
+            process = mp.Process(target=worker.work, args=(requests, replies))
+            process.start()
+            data = torch.zeros(1000, device="cuda:1")
+            torch.cuda.synchronize(1)
+            event = torch.cuda.Event(interprocess=True)
+            with torch.cuda.device(1):
+                event.record()
+            requests.put((data, event))
+            assert replies.get(timeout=60) == torch.device("cuda:1")
+            event.synchronize()  # waits for the record() of the other process
+            assert event.query()
+            with torch.cuda.device(1):
+                torch.cuda._sleep(141_000_000)  # 100 ms
+                data.fill_(3)
+                event.record()
+            requests.put((data, event))
+            replies.get(timeout=60)
+            event.synchronize()
+            requests.put(None)
+            print(replies.get(timeout=60))
+            process.join(60)
+    """)
+    )
+    result = run_python(
+        "import runpy; runpy.run_path('program.py', run_name='__main__')",
+        TORCH_OPENREG_AS="cuda",
+        OPENREG_EXECUTION=mode,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "(True, 6000.0)\n", "")
+
+
+def test_handles_of_events_are_checked(succeeds: Callable[..., None]) -> None:
+    succeeds("""
+        event = torch.cuda.Event(interprocess=True)
+        handle = event.ipc_handle()  # makes the event, on the current device: c10/cuda/CUDAEvent.h
+        assert (type(handle), len(handle), event.device, event.query()) == (bytes, 64, torch.device("cuda:0"), True)
+        assert event.ipc_handle() == handle and event.cuda_event
+        assert error_of(event.record, torch.cuda.current_stream(1)) == (
+            "RuntimeError: Event device 0 does not match recording stream's device 1.")
+        event.record()
+        load = torch.cuda.Event.from_ipc_handle
+        recorded = torch.cuda.Event()
+        recorded.record()
+        for call, arguments, code, words in (
+            # cudaIpcGetEventHandle needs the flag cudaEventInterprocess, which an event with timing cannot have
+            (recorded.ipc_handle, (), 400, "the event is for this process only"),
+            (torch.cuda.Event().ipc_handle, (), 400, "does not exist"),
+            (torch.cuda.Event(interprocess=True, enable_timing=True).ipc_handle, (), 1, "has no timing"),
+            (load, (torch.device("cuda:0"), handle), 201, "the handle is of this process's own event"),
+            (load, (torch.device("cuda:0"), bytes(64)), 400, "the handle is none that orIpcGetEventHandle"),
+        ):
+            try:
+                call(*arguments)
+            except torch.AcceleratorError as error:
+                assert error.error_code == code and words in str(error), error
+            else:
+                raise AssertionError(words)
+        # torch/csrc/cuda/Event.cpp, THCPEvent_from_ipc_handle
+        assert error_of(load, torch.device("cuda:0"), b"short") == (
+            "RuntimeError: cudaIpcEventHandle_t expects byte-like object of size 64, but got 5")
+        assert error_of(load, torch.device("cpu"), handle) == (
+            "RuntimeError: Event can only be created on CUDA devices, but got device type cpu")
+    """)
+
+
 def test_what_a_program_shares_by_hand(succeeds: Callable[..., None]) -> None:
     # torch/csrc/StorageSharing.cpp, THPStorage_shareCuda: eight values, which _new_shared_cuda takes in another process
     succeeds("""

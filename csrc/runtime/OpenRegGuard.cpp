@@ -104,6 +104,18 @@ bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
   return false;
 }
 
+// LEFT OUT OF A NEW BACKEND START: events of other processes, which PyTorch knows for the type cuda only
+namespace {
+thread_local orEvent_t handle_to_set = nullptr; // set during the call of record() in set_handle()
+} // namespace
+
+void set_handle(c10::Event& event, orEvent_t handle, DeviceIndex device) {
+  TORCH_INTERNAL_ASSERT(!event.eventId(), "The event has a handle.");
+  handle_to_set = handle;
+  event.record(default_stream(device));
+}
+
+// LEFT OUT OF A NEW BACKEND END
 // LITERALINCLUDE START: GUARD EVENT
 void OpenRegGuardImpl::record(
     void** event, const Stream& stream, const DeviceIndex device, const EventFlag flag) const {
@@ -115,6 +127,12 @@ void OpenRegGuardImpl::record(
       static_cast<int>(stream.device_index()),
       ".");
   auto handle = static_cast<orEvent_t>(*event);
+  // LEFT OUT OF A NEW BACKEND START: events of other processes
+  if (handle_to_set) {
+    *event = std::exchange(handle_to_set, nullptr);
+    return;
+  }
+  // LEFT OUT OF A NEW BACKEND END
   const orStream_t native_stream = stream_handle(stream);
   if (!handle) { // PyTorch passes a null event at the first record, and the backend makes the event
     // As in CUDAGuardImpl.h: only events of BACKEND_DEFAULT record times, and not those of PYTORCH_DEFAULT.

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "OpenRegFunctions.h"
 
 // The interface that c10::DeviceGuard, c10::StreamGuard, c10::Event, torch.Stream, torch.Event and torch.accelerator
 // call. PyTorch has one object for each device type, so the object holds no state: every method forwards to the
@@ -39,5 +42,11 @@ struct OpenRegGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   void recordDataPtrOnStream(const DataPtr& data, const Stream& stream) const override;
 };
 // LITERALINCLUDE END: GUARD
+
+// LEFT OUT OF A NEW BACKEND START: events of other processes, which PyTorch knows for the type cuda only
+// Gives the handle to an event of PyTorch that has none, because it was never recorded. The event then owns the handle,
+// and belongs to `device`. PyTorch has no such function: at the first record() it asks the backend for a handle.
+OPENREG_API void set_handle(c10::Event& event, orEvent_t handle, DeviceIndex device);
+// LEFT OUT OF A NEW BACKEND END
 
 } // namespace c10::openreg

@@ -1,17 +1,21 @@
 // The bindings that only the face "cuda" (the device under the type cuda) has. PyTorch's own Python calls functions
 // like these in a build with CUDA, and a CPU build does not compile them. Same rule as in
 // torch_openreg/csrc/Module.cpp: no logic here.
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/Event.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
+#include <string>
 #include <thread>
 
 #include "CudaHooks.h"
 #include "Storage.h"
+#include "openreg_ipc.h"
 #include "openreg_launch.h"
+#include "runtime/OpenRegGuard.h"
 #include "runtime/OpenRegStream.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 
@@ -61,13 +65,45 @@ std::pair<int, int> stream_priority_range() {
   return {least, greatest};
 }
 
+c10::Event& event_of(const py::object& object) {
+  TORCH_CHECK_TYPE(THPEvent_Check(object.ptr()), "expected an Event");
+  return reinterpret_cast<THPEvent*>(object.ptr())->event;
+}
+
 // torch.Event.elapsed_time accepts only an object of exactly that class.
 double elapsed_time(const py::object& start, const py::object& end) {
-  TORCH_CHECK_TYPE(THPEvent_Check(start.ptr()) && THPEvent_Check(end.ptr()), "elapsed_time(): expected an Event");
-  const auto event = [](const py::object& object) -> c10::Event& {
-    return reinterpret_cast<THPEvent*>(object.ptr())->event;
-  };
-  return event(start).elapsedTime(event(end));
+  return event_of(start).elapsedTime(event_of(end));
+}
+
+// Makes the handle of an event that other processes can open.
+void create_interprocess_event(const py::object& event, c10::DeviceIndex device) {
+  const bool timing = event_of(event).flag() == c10::EventFlag::BACKEND_DEFAULT;
+  orEvent_t handle = nullptr;
+  const c10::DeviceGuard guard(c10::Device(c10::DeviceType::CUDA, device));
+  OPENREG_CHECK(orIpcEventCreate(&handle, timing ? orEventEnableTiming : orEventDisableTiming));
+  openreg::set_handle(event_of(event), handle, device);
+}
+
+py::bytes event_ipc_handle(const py::object& event) {
+  orIpcEventHandle_t handle{};
+  OPENREG_CHECK(orIpcGetEventHandle(&handle, static_cast<orEvent_t>(event_of(event).eventId())));
+  return py::bytes(handle.reserved, sizeof(handle.reserved));
+}
+
+// Opens another process's event by its handle. `event`, a new event of this process, then stands for it.
+void open_event(const py::object& event, c10::DeviceIndex device, const std::string& handle) {
+  orIpcEventHandle_t content{};
+  TORCH_CHECK(
+      handle.size() == sizeof(content.reserved),
+      "cudaIpcEventHandle_t expects byte-like object of size ",
+      sizeof(content.reserved),
+      ", but got ",
+      handle.size());
+  handle.copy(content.reserved, sizeof(content.reserved));
+  orEvent_t opened = nullptr;
+  const c10::DeviceGuard guard(c10::Device(c10::DeviceType::CUDA, device));
+  OPENREG_CHECK(orIpcOpenEventHandle(&opened, content));
+  openreg::set_handle(event_of(event), opened, device);
 }
 
 // Launches a kernel that sleeps for the time of `cycles` cycles of the device's clock.
@@ -117,6 +153,9 @@ PyMODINIT_FUNC PyInit__C() {
                return int(orHostUnregister(reinterpret_cast<void*>(pointer)));
              }));
   module.def("_elapsed_time", wrap_pybind_function(&elapsed_time));
+  module.def("_create_interprocess_event", wrap_pybind_function(&create_interprocess_event));
+  module.def("_event_ipc_handle", wrap_pybind_function(&event_ipc_handle));
+  module.def("_open_event", wrap_pybind_function(&open_event));
   module.def("_sleep", wrap_pybind_function_no_gil(&sleep_cycles));
   module.def("_allocate_on_stream", wrap_pybind_function(&allocate_on_stream));
   module.def("_begin_allocate_to_pool", wrap_pybind_function(&begin_allocate_to_pool));

@@ -51,6 +51,8 @@ def attach() -> None:
         setattr(torch._C, name, value)
     for name in EXECUTED_AGAIN:
         importlib.reload(sys.modules[name])
+    # It registers how torch.cuda.Event is pickled, and that is another class now.
+    torch.multiprocessing.reductions.init_reductions()
     for owner, name, replacement, _ in REPLACED:
         setattr(pkgutil.resolve_name(owner), name, replacement)
     _storage.install()

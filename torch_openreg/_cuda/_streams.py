@@ -66,10 +66,30 @@ class _CudaStreamBase(torch.Stream):
 
 
 class _CudaEventBase(torch.Event):
+    _interprocess = False
+
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> _CudaEventBase:
-        return super().__new__(cls, "cuda", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+        event = super().__new__(cls, "cuda", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+        event._interprocess = interprocess
+        return event
+
+    @classmethod
+    def from_ipc_handle(cls, device: torch.device, handle: bytes) -> _CudaEventBase:
+        """The event of another process, from the result of its ``ipc_handle()``."""
+        if device.type != "cuda":
+            raise RuntimeError(f"Event can only be created on CUDA devices, but got device type {device.type}")
+        torch.cuda.init()
+        event = cls(interprocess=True)
+        _C._open_event(event, _C._get_device() if device.index is None else device.index, handle)
+        return event
+
+    def ipc_handle(self) -> bytes:
+        """The handle for ``from_ipc_handle()`` in another process. The event needs ``interprocess=True``."""
+        torch.cuda.init()
+        self._create(_C._get_device())
+        return _C._event_ipc_handle(self)
 
     def record(self, stream: torch.Stream) -> None:  # type: ignore[override] # torch.cuda.Event always passes a stream
         """Records the event: from now on it stands for this point of the stream."""
@@ -78,7 +98,12 @@ class _CudaEventBase(torch.Event):
             raise RuntimeError(
                 f"Event device {own.index} does not match recording stream's device {stream.device_index}."
             )
+        self._create(stream.device_index)
         super().record(stream)
+
+    def _create(self, device: int) -> None:
+        if self._interprocess and not self.event_id:
+            _C._create_interprocess_event(self, device)
 
     @property
     def cuda_event(self) -> int:
