@@ -347,6 +347,7 @@ EVENT_WORKER = """
 import torch
 
 def work(requests, replies):
+    torch.cuda.set_device(1)  # record() uses the current stream, which must belong to the event's device
     for data, event in iter(requests.get, None):
         event.wait()  # torch/csrc/cuda/Event.cpp: the current stream waits
         doubled = data * 2
