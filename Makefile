@@ -14,7 +14,8 @@ export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_party torch_openreg/csrc -type f -not -name '*.pyc')
 SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
-  execution streams_events copy generator operators autograd storage memory views serialization nn_zoo amp device_module))
+  execution streams_events copy generator operators autograd storage memory memory_limits pinned_memory mixed_devices views \
+  serialization nn_zoo amp device_module fork))
 CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor conformance -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # LEFT OUT OF A NEW BACKEND START: workflows of continuous integration
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml

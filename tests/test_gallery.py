@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import environment_without_switches
+from conftest import device_under_test, environment_without_switches
+
+from faces import face_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "test" / "gallery.md").read_text()
@@ -22,7 +24,8 @@ def word(path: Path, name: str) -> str:
 
 
 def run(path: Path, settings: str) -> subprocess.CompletedProcess[str]:
-    environment = environment_without_switches() | dict(setting.split("=", 1) for setting in settings.split())
+    environment = environment_without_switches() | {"TORCH_OPENREG_AS": face_of(device_under_test())}
+    environment |= dict(setting.split("=", 1) for setting in settings.split())
     return subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, timeout=300)
 
 

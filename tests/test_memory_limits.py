@@ -360,7 +360,7 @@ def test_expandable_segments_are_taken_with_a_warning() -> None:
 @pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
 @pytest.mark.parametrize(("backend", "warnings"), [("native", 0), ("cudaMallocAsync", 1)])
 def test_keys_that_only_cuda_has_are_taken(variable: str, backend: str, warnings: int) -> None:
-    code = "import torch; torch.empty(1, device='openreg')"
+    code = f"import torch; torch.empty(1, device='{DEVICE}')"
     settings = f"pinned_use_cuda_host_register:True,backend:{backend},throw_on_cudamalloc_oom:False"
     result = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {variable: settings}, capture_output=True, text=True

@@ -21,6 +21,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def _empty() -> Iterator[None]:
     gc.collect()
+    openreg.init()  # before it, empty_host_cache() does nothing
     openreg.synchronize()
     torch.accelerator.empty_host_cache()
     yield

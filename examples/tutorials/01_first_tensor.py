@@ -1,6 +1,6 @@
 """Tensors on the device, copies, and what the host must not do. Run: python 01_first_tensor.py"""
 
-# %% `import torch` also loads the installed package torch_openreg, so a program imports only torch.
+# %% The statement "import torch" also loads the installed package torch_openreg, so a program imports only torch.
 import torch
 
 print(torch.accelerator.current_accelerator(), "x", torch.accelerator.device_count())

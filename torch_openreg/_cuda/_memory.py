@@ -113,6 +113,7 @@ def _enable_cache(value: bool) -> None:
 
 SUPPLIED: dict[str, Any] = {
     "_cuda_emptyCache": torch._C._accelerator_emptyCache,
+    "_host_emptyCache": torch._C._accelerator_emptyHostCache,
     "_cuda_memoryStats": _memory_stats,
     "_cuda_resetPeakMemoryStats": _reset_peak_memory_stats,
     "_cuda_resetAccumulatedMemoryStats": _reset_accumulated_memory_stats,
