@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "openreg(model, memory, execution, faults, no_sync): what the simulated device is in this test. With model and "
-        "memory the test runs in a process of its own. no_sync: the test may not wait for the device (--openreg-no-sync)",
+        "memory the test runs in a process of its own. no_sync: the test must not wait (--openreg-no-sync)",
     )
     if any(getattr(config.option, name.replace("-", "_")) for name, *_ in FLAGS) or _is_chaotic(config):
         _attend(config)

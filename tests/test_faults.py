@@ -86,7 +86,10 @@ def test_a_program_is_a_list_of_faults() -> None:
             "kernel x0.5",
             "The fault 'kernel x0.5' makes no sense: kernels, copies and memsets can be slower, by a factor ",
         ),
-        ("kernel=flip", "The fault 'kernel=flip' makes no sense: only a copy can have a flipped bit, and flip has no '!'."),
+        (
+            "kernel=flip",
+            "The fault 'kernel=flip' makes no sense: only a copy can have a flipped bit, and flip has no '!'.",
+        ),
         (
             "malloc",
             "The fault 'malloc' cannot be read. It is written [rankN@][deviceN@]POINT[:WHICH]EFFECT, and EFFECT is ",

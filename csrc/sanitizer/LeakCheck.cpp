@@ -33,7 +33,8 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
     Access access{.verb = Access::Verb::Write, .site = key.second, .name = key.first ? "pinned memory" : "a tensor"};
     access.extent = Extent(nullptr, leak.bytes);
     report.accesses.push_back(access);
-    report.remedy = "Drop the references to them: lists and caches that grow, closures, reference cycles, stored graphs.";
+    report.remedy =
+        "Drop the references to them: lists and caches that grow, closures, reference cycles, stored graphs.";
     found.push_back(std::move(report));
   }
   std::map<std::pair<std::string, Site>, size_t> counts;

@@ -224,6 +224,9 @@ REPLACED = (
     (select_algorithm.AlgorithmSelectorCache, "__call__", _chosen_at_once),
     (select_algorithm.AlgorithmSelectorCache, "generate_example_value", _example_on_cpu),
     (autotune_process.GPUDeviceBenchmarkMixin, "do_bench", _timed_on_cpu),
+    # As on the CPU, the key of the cache has the number of threads: the loops are generated for this number, and a
+    # process with more threads would run the loops of one thread.
+    (codecache.FxGraphHashDetails, "_may_generate_cpu_cpp_code", _is_cpp),
     # With mode="reduce-overhead", a program runs without a CUDA graph. If the type is "cuda", inductor logs why.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
 )

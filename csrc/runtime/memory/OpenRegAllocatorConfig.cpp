@@ -36,7 +36,8 @@ void after_settings_changed(const std::string& settings) {
   const c10::CachingAllocator::ConfigTokenizer tokens(settings);
   for (size_t i = 0; i + 2 < tokens.size(); ++i) {
     if (tokens[i] == "backend" && tokens[i + 2] != "native") {
-      TORCH_WARN_ONCE("the allocator backend ", tokens[i + 2], " is not available; the device uses its own allocator, native");
+      TORCH_WARN_ONCE(
+          "the allocator backend ", tokens[i + 2], " is not available; the device uses its own allocator, native");
     }
     if (tokens[i] == "per_process_memory_fraction") {
       const double fraction = tokens.toDouble(i + 2);
