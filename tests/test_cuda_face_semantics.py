@@ -211,17 +211,9 @@ def test_tests_run_on_this_face_in_every_mode() -> None:
         assert result.returncode == 0, result.stdout[-3000:]
 
 
-@pytest.mark.parametrize(
-    "areas",
-    [
-        ("profiler", "profiler_trace", "memory_pages"),
-        ("fork", "gallery", "memory_limits", "mixed_devices", "pinned_memory"),
-    ],
-    ids=", ".join,
-)
-def test_what_is_true_of_the_device_is_true_on_this_face(areas: tuple[str, ...]) -> None:
+def test_traces_and_memory_pages_are_right_on_this_face() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cuda"]
-    files = [f"tests/test_{area}.py" for area in areas]
+    files = ["tests/test_profiler.py", "tests/test_profiler_trace.py", "tests/test_memory_pages.py"]
     result = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stdout[-3000:]
     assert " skipped" not in result.stdout
