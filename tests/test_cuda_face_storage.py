@@ -298,11 +298,11 @@ def work(requests, replies):
 """
 
 
-def test_tensors_travel_between_processes(run_python: Run, tmp_path: Path) -> None:
-    # torch/multiprocessing/reductions.py, reduce_tensor and rebuild_cuda_tensor; torch/csrc/StorageSharing.cpp
-    (tmp_path / "worker.py").write_text(WORKER)
-    (tmp_path / "program.py").write_text(
-        textwrap.dedent("""
+def run_with_worker(
+    run_python: Run, folder: Path, worker: str, program: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs ``program`` beside a spawned process that runs ``work(requests, replies)`` of ``worker``."""
+    start = """
         import torch, worker
 
         if __name__ == "__main__":
@@ -310,6 +310,16 @@ def test_tensors_travel_between_processes(run_python: Run, tmp_path: Path) -> No
             requests, replies = mp.Queue(), mp.Queue()
             process = mp.Process(target=worker.work, args=(requests, replies))
             process.start()
+"""
+    (folder / "worker.py").write_text(worker)
+    (folder / "program.py").write_text(textwrap.dedent(start + program.lstrip("\n")))
+    code = "import runpy; runpy.run_path('program.py', run_name='__main__')"
+    return run_python(code, TORCH_OPENREG_AS="cuda", **variables)
+
+
+def test_tensors_travel_between_processes(run_python: Run, tmp_path: Path) -> None:
+    # torch/multiprocessing/reductions.py, reduce_tensor and rebuild_cuda_tensor; torch/csrc/StorageSharing.cpp
+    program = """
             a, b = torch.zeros(4, device="cuda"), torch.zeros(3, device="cuda:1")
             w = torch.nn.Parameter(torch.zeros(2, device="cuda"))
             answers = []
@@ -337,9 +347,8 @@ def test_tensors_travel_between_processes(run_python: Run, tmp_path: Path) -> No
             del a, b, w, thing
             torch.cuda.ipc_collect()
             assert torch.accelerator.memory_allocated(0) == torch.accelerator.memory_allocated(1) == 0
-    """)
-    )
-    result = run_python("import runpy; runpy.run_path('program.py', run_name='__main__')", TORCH_OPENREG_AS="cuda")
+    """
+    result = run_with_worker(run_python, tmp_path, WORKER, program)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
@@ -362,16 +371,7 @@ def work(requests, replies):
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_an_event_travels_between_processes(run_python: Run, tmp_path: Path, mode: str) -> None:
     # torch/multiprocessing/reductions.py, reduce_event and rebuild_event
-    (tmp_path / "worker.py").write_text(EVENT_WORKER)
-    (tmp_path / "program.py").write_text(
-        textwrap.dedent("""
-        import torch, worker
-
-        if __name__ == "__main__":
-            mp = torch.multiprocessing.get_context("spawn")
-            requests, replies = mp.Queue(), mp.Queue()
-            process = mp.Process(target=worker.work, args=(requests, replies))
-            process.start()
+    program = """
             data = torch.zeros(1000, device="cuda:1")
             torch.cuda.synchronize(1)
             event = torch.cuda.Event(interprocess=True)
@@ -391,13 +391,8 @@ def test_an_event_travels_between_processes(run_python: Run, tmp_path: Path, mod
             requests.put(None)
             print(replies.get(timeout=60))
             process.join(60)
-    """)
-    )
-    result = run_python(
-        "import runpy; runpy.run_path('program.py', run_name='__main__')",
-        TORCH_OPENREG_AS="cuda",
-        OPENREG_EXECUTION=mode,
-    )
+    """
+    result = run_with_worker(run_python, tmp_path, EVENT_WORKER, program, OPENREG_EXECUTION=mode)
     assert (result.returncode, result.stdout, result.stderr) == (0, "(True, 6000.0)\n", "")
 
 
