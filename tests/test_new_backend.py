@@ -40,7 +40,9 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     output = tmp_path_factory.mktemp("new") / "project"
     result = new(request.param, "--output", output, folder=output.parent)
     assert (result.returncode, result.stderr) == (0, ""), result.stderr
-    assert result.stdout.splitlines()[-1] == f"  cd {output} && git init && make demo && make test"
+    assert result.stdout.splitlines()[-1] == (
+        f"  cd {output} && git init && git add -A && git commit -m start && make demo && make test"
+    )
     return request.param, output
 
 
