@@ -318,7 +318,7 @@ def is_known(code: str, page: Path) -> bool:
         except (ImportError, AttributeError):
             return False
         return True
-    if "/" in code:
+    if "/" in code or (ROOT / code).is_file():
         return any((base / code).exists() for base in (ROOT, page.parent, Path(torch.__file__).parent / "include"))
     if re.search(r"\.(py|cpp|h|md|so|yaml|toml)$", code):
         return code.endswith(".so") or any(ROOT.rglob(code))
