@@ -90,6 +90,13 @@ def test_the_commands_of_its_makefile_name_only_what_is_there(project: tuple[str
     assert {path for path in paths if not (folder / path).exists()} == set()
 
 
+def test_the_paths_that_its_pages_name_are_there(project: tuple[str, Path]) -> None:
+    name, folder = project
+    for page in ("README.md", "CONTRIBUTING.md"):
+        paths = re.findall(rf"`((?:csrc|tests|third_party|torch_{name})(?:/[\w.]+)*)`", (folder / page).read_text())
+        assert len(paths) >= 5 and [path for path in paths if not (folder / path).exists()] == []
+
+
 def test_formatting_needs_no_build(project: tuple[str, Path]) -> None:
     result = run(["make", "-n", "format"], project[1], {"MAKEFLAGS": ""})
     assert result.returncode == 0, result.stderr
@@ -108,6 +115,7 @@ def test_each_kind_of_name_is_replaced_by_a_name_of_that_kind(project: tuple[str
     assert f"{upper}_DEVICE_COUNT" in "".join(path.read_text() for path in files(folder / "third_party"))
     collectives = f"{upper.replace('_', '')}CCL"
     assert f" ProcessGroup{collectives} " in (folder / f"csrc/distributed/ProcessGroup{collectives}.h").read_text()
+    assert f" `{collectives}_`. " in (folder / "README.md").read_text()
     pyproject = (folder / "pyproject.toml").read_text()
     assert f'torch_{name} = "torch_{name}_autoload:_autoload"' in pyproject
     assert f'torch-{name.replace("_", "-")} = "torch_{name}._cli:main"' in pyproject
