@@ -357,6 +357,15 @@ def test_the_table_of_environment_variables_has_every_variable_that_a_file_reads
         assert not variable.reader or f'"{variable.name}"' in (ROOT / variable.reader).read_text()
 
 
+def test_the_architecture_has_a_row_for_each_folder_of_the_integration_and_names_each_header_of_the_device() -> None:
+    table = (DOCS / "architecture.md").read_text().partition("## Layers")[2].partition("\n## ")[0]
+    rows = {code for line in table.splitlines() if line.startswith("|") for code in line.split("|")[1].split("`")}
+    folders = {f"csrc/{folder.name}" for folder in (ROOT / "csrc").iterdir() if folder.is_dir()}
+    assert len(folders) > 5 and sorted(folders - rows) == []
+    headers = [header.name for header in (ROOT / "third_party/openreg/include").iterdir()]
+    assert "openreg.h" in headers and [name for name in headers if f"`{name}`" not in table] == []
+
+
 @every_page
 def test_links_to_public_issues_say_where_they_lead(page: Path) -> None:
     for words, address in re.findall(r"\[([^\]]+)\]\((https://github\.com/[^)]+)\)", page.read_text()):
