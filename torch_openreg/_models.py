@@ -40,6 +40,7 @@ PROPERTIES = {  # the properties that a model may set, with their units; most ar
     "peer_access": "",
     "allocation_alignment": "bytes",
 }
+_SIZES = ((30, "GiB"), (10, "KiB"), (0, "bytes"))
 _FLAGS = ("is_integrated", "is_multi_gpu_board", "peer_access")
 _RANGES = {
     "total_memory": (1 << 20, 1 << 44),
@@ -85,6 +86,11 @@ class Model:
         return {name: each["value"] for name, each in self.properties.items()}
 
     @property
+    def texts(self) -> dict[str, str]:
+        """The properties' values as text, by name."""
+        return {name: text(name, value) for name, value in self.numbers.items()}
+
+    @property
     def rounds_to_tf32(self) -> bool:
         """Whether convolutions, and matrix products if the program allows it, round their inputs to TensorFloat-32."""
         return bool(self.tf32 and self.tf32["value"])
@@ -99,6 +105,19 @@ class Model:
     def restricted(self) -> bool:
         """Whether the model refuses any operator or dtype."""
         return bool(self.only_operators or self.absent_dtypes or self.missing_operators or self.refusals)
+
+
+def text(name: str, value: Any) -> str:
+    """The value of a property as text, with its unit."""
+    unit = PROPERTIES[name]
+    if value is None:
+        return "-"
+    if unit == "bytes":
+        size, suffix = next((value / (1 << bits), name) for bits, name in _SIZES if value >= 1 << bits or not bits)
+        return f"{round(size, 1):g} {suffix}"
+    if unit == "kHz":
+        return f"{value / 1000:g} MHz"
+    return f"{value} {unit}".rstrip() if unit in ("bits", "threads") else str(value)
 
 
 def names() -> list[str]:
