@@ -118,6 +118,23 @@ def test_every_check_says_what_it_proves_why_where_and_how() -> None:
             assert text.strip(), check.name
         assert check.proves.endswith("."), check.name
         assert check.source().startswith("def "), check.name
+        assert re.fullmatch(r"([\w.-]+/[\w.-]+#\d+)?", check.issue), check.name
+    assert len({check.issue for check in checks.values()}) >= 15
+
+
+def test_the_chapter_of_every_check_is_a_file_of_this_repository() -> None:
+    for name in (*all_checks(), *(f"{kind}/case" for kind in report._SWEPT)):
+        assert (Path(__file__).parents[2] / report.metadata(name)["chapter"]).is_file(), name
+
+
+def test_every_form_of_the_report_names_the_issue_and_the_chapter() -> None:
+    name = "streams/ordering/wait_stream_waits"
+    facts = {"device": "npu", "torch": "2", "python": "3", "date": "today", "seconds": 1.0}
+    summary = report.collect([record(name, "failed")], facts)
+    issue, chapter = all_checks()[name].issue, "docs/bring-up/streams.md"
+    assert issue in summary["checks"][0]["script"]
+    for text in (json.dumps(summary), page.page(summary), report.text(summary, [], False)):
+        assert issue and issue in text and chapter in text
 
 
 def test_the_kit_names_no_backend() -> None:
