@@ -57,6 +57,19 @@ def test_every_mutant_has_its_place_in_the_sources() -> None:
 
 
 @pytest.mark.only_on("openreg", reason="about the sources")
+def test_every_override_has_a_mutant_or_a_reason() -> None:
+    from mutants import table
+
+    names, without = {mutant.name for mutant in table.mutants()}, set()
+    for prefix, _, file, _, _ in table.OVERRIDES:
+        declared = [path for path in (table.ROOT / file, (table.ROOT / file).with_suffix(".h")) if path.exists()]
+        overrides = re.findall(r"(?m)^ .*?(~?\w+)\(.*\boverride\b", "".join(path.read_text() for path in declared))
+        assert len(overrides) >= 8, file
+        without |= {name for name in overrides if f"{prefix}.{name}" not in names}
+    assert without == set(table.WITHOUT_MUTANT)
+
+
+@pytest.mark.only_on("openreg", reason="about the sources")
 def test_every_row_of_a_table_has_a_mutant() -> None:
     from mutants import table
 
