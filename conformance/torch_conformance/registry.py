@@ -10,8 +10,8 @@ A check is a small function. Its one argument is the device as a string. The fun
         ...
 
 The name of this check is ``tensors/views/a_slice_shares_memory``. The docstring is the sentence that the check proves.
-A `Topic` holds what its checks have in common: why they matter, an issue of a real backend or program about it (a public
-one, as ``owner/repository#number``), where PyTorch defines the behaviour, and the chapter that shows how to implement it.
+A `Topic` holds what its checks have in common: why they matter, a public issue of a real backend or program about it
+(as ``owner/repository#number``), where PyTorch defines the behaviour, and the chapter that shows how to implement it.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ def script(name: str, device: str, proves: str) -> str:
     names = vars(sys.modules[module])
     used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)} & set(names)
     modules = [word for word in sorted(used) if isinstance(names[word], types.ModuleType)]
-    lines = [f"# {name}", f"# {proves}", f"# Why: {_with_issue(vars(check))}", *(f"import {word}" for word in modules)]
+    lines = [f"# {name}", f"# {proves}", f"# Why: {_with_issue(vars(check))}"]
+    lines += [f"import {word}" for word in modules]
     for home, words in ((kit.__name__, used & {*kit.__all__}), (module, used - {*kit.__all__, *modules})):
         if words:
             lines.append(f"from {home} import {', '.join(sorted(words))}")
@@ -86,8 +87,8 @@ def _with_issue(about: dict[str, str]) -> str:
 def metadata(name: str) -> dict[str, str]:
     """What the check proves, why it matters, where PyTorch defines the behaviour, and the chapter about it.
 
-    The issue is ``owner/repository#number`` on GitHub, or the empty string. The chapter is a file of the repository that
-    the kit comes from.
+    The issue is ``owner/repository#number`` on GitHub, or the empty string. The chapter is a file of the repository
+    that the kit comes from.
     """
     check = all_checks().get(name)
     if check is not None:
