@@ -72,6 +72,7 @@ def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: t
     only_here = re.compile(
         rf"LITERALINCLUDE|LEFT OUT OF A NEW BACKEND|TORCH_{name.upper()}_AS|CUDA_FACE|_C_cuda|--as\b|\bfaces?\b"
         r"|\{\{(name|version)\}\}|docs/|\"docs\"|benchmarks|make (bench|docs|look|fuzz)|no hardware"
+        r"|conformance/|\brelease/|tests/mutants|FORK_SERVER|(?i:pytest plugin)|plugin for pytest"
     )
     for path in files(folder):
         if path.name not in ("README.md", "UPSTREAM.md") or path.parent != folder:
@@ -182,6 +183,16 @@ def test_a_mark_without_its_partner_and_an_edit_that_no_longer_fits_are_named() 
     assert writing._edited("a.py", f"a\n# {start}: why\nb\n# {end}\nc\n# LITERALINCLUDE END: X\n") == "a\nc\n"
     with pytest.raises(writing.DefectiveSource, match="has no longer what new_backend/parts.py changes: 'import warn"):
         writing._edited("torch_openreg/_loader.py", "")
+
+
+def test_the_book_names_the_tests_of_the_first_day() -> None:
+    from build_new_backend import FIRST_DAY_TESTS
+
+    page = (ROOT / "docs/bring-up/new-backend.md").read_text()
+    named = re.search(r"the first day runs eight files of them: ([^.]*\.py[^.]*)+\.", page)
+    assert named and re.findall(r"`tests/test_(\w+)\.py`", named[0]) == [*FIRST_DAY_TESTS]
+    kept = {*parts.files(ROOT)}
+    assert {f"tests/test_{area}.py" for area in FIRST_DAY_TESTS} <= kept
 
 
 # ---- The chapter about it --------------------------------------------------------------------------------------------

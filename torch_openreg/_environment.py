@@ -46,9 +46,11 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str, reader: str) -> V
     return Variable(name, "choice", choices[0], meaning, reader, choices)
 
 
+# LEFT OUT OF A NEW BACKEND START: the plugin for pytest
 # Internal: the file descriptors through which a fork server of the pytest plugin talks to its parent process.
 FORK_SERVER = "_TORCH_OPENREG_FORK_SERVER"
 
+# LEFT OUT OF A NEW BACKEND END
 _DEVICE = "third_party/openreg/csrc/environment.cpp"
 _ALLOCATOR = "csrc/runtime/memory/OpenRegAllocatorConfig.cpp"
 
