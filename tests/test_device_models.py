@@ -808,6 +808,29 @@ def test_strict_refuses_what_the_others_refuse() -> None:
             assert all(each in strict.refusals for each in other.refusals)
             assert all(each in strict.missing_operators for each in other.missing_operators)
             assert all(each in strict.absent_dtypes for each in other.absent_dtypes)
+    for entries in (strict.refusals, strict.missing_operators, strict.absent_dtypes):
+        assert all(entries.count(each) == 1 for each in entries)
+
+
+def test_strict_has_the_smallest_numbers_of_the_others() -> None:
+    strict = _models.find("strict").numbers
+    others = [_models.find(name).numbers for name in _models.names() if name not in ("minimal", "strict")]
+    for name in set(_models.PROPERTIES) - {"name", "major", "minor", "device_count", "peer_access"}:
+        found = [numbers[name] for numbers in others if name in numbers]
+        assert strict.get(name) == min(found, default=None), name
+    capabilities = [(numbers["major"], numbers["minor"]) for numbers in others if "major" in numbers]
+    assert (strict["major"], strict["minor"]) == min(capabilities)
+    assert not strict["peer_access"] and strict["device_count"] == 2
+
+
+def test_each_missing_operator_of_strict_is_counted_and_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    strict, cuda, mps = (_models.find(name) for name in ("strict", "cuda-t4", "mps-like"))
+    models_command.compare([strict, cuda, mps])
+    (counts,) = re.findall(r"operators that are missing +(\d+) +(\d+) +(\d+)", capsys.readouterr().out)
+    missing = [{name for each in m.missing_operators for name in each["operators"]} for m in (strict, cuda, mps)]
+    assert missing[0] == missing[1] | missing[2] and list(map(int, counts)) == list(map(len, missing))
+    models_command.show(strict, sources=False)
+    assert capsys.readouterr().out.count("histogram.bins_tensor_out") == 1
 
 
 # ---- unusable devices ------------------------------------------------------------------------------------------------
