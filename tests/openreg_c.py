@@ -242,6 +242,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orFaultCount": (POINTER, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64)),
     "orFaultRemove": (POINTER,),
     "orRequestAllocation": (ctypes.c_int, SIZE),
+    "orRequestStream": (ctypes.c_int,),
 }
 for _name, _arguments in SIGNATURES.items():
     getattr(lib, _name).argtypes = _arguments

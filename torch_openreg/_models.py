@@ -42,7 +42,7 @@ PROPERTIES = {  # the properties that a model may set, with their units; most ar
 }
 _SIZES = ((30, "GiB"), (10, "KiB"), (0, "bytes"))
 _FLAGS = ("is_integrated", "is_multi_gpu_board", "peer_access")
-_RANGES = {
+RANGES = {
     "total_memory": (1 << 20, 1 << 44),
     "device_count": (1, 64),
 }  # the ranges of OPENREG_DEVICE_MEMORY and OPENREG_DEVICE_COUNT
@@ -271,7 +271,7 @@ def _check(data: object, path: str) -> None:
 
 
 def _check_property(word: str, value: object, path: str) -> None:
-    least, most = _RANGES.get(word, _ANY_NUMBER)
+    least, most = RANGES.get(word, _ANY_NUMBER)
     if word == "name":
         valid = isinstance(value, str) and 0 < len(value.encode()) <= _LONGEST_NAME and "\0" not in value
         expected = f"a text of at most {_LONGEST_NAME} bytes"
@@ -333,7 +333,10 @@ def _check_word(word: object, known: Iterable[str], what: str, path: str) -> Non
 
 
 def _joined(first: Model, second: Model) -> Model:
-    """The values of ``first``, and those that only ``second`` has. The lists in _RESTRICTIONS are joined."""
+    """The values of ``first``, and those that only ``second`` has. The lists in _RESTRICTIONS are joined.
+
+    Two models that are like the same third model have its entries in common: the joined list has each of them once.
+    """
     return Model(
         first.name,
         first.about,
@@ -341,7 +344,11 @@ def _joined(first: Model, second: Model) -> Model:
         first.tf32 or second.tf32,
         first.alerts or second.alerts,
         first.only_operators or second.only_operators,
-        first.absent_dtypes + second.absent_dtypes,
-        first.missing_operators + second.missing_operators,
-        first.refusals + second.refusals,
+        _without_equals(first.absent_dtypes + second.absent_dtypes),
+        _without_equals(first.missing_operators + second.missing_operators),
+        _without_equals(first.refusals + second.refusals),
     )
+
+
+def _without_equals(entries: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    return tuple(entry for index, entry in enumerate(entries) if entry not in entries[:index])

@@ -58,9 +58,9 @@ def compare(models: Sequence[_models.Model]) -> None:
     rows.append(("TensorFloat-32", *("yes" if model.rounds_to_tf32 else "no" for model in models)))
     rows.append(("alerts of nondeterminism", *("no" if m.alerts and not m.alerts["value"] else "yes" for m in models)))
     rows.append(("dtypes that are absent", *(", ".join(e["dtype"] for e in m.absent_dtypes) or "-" for m in models)))
-    missing = [sum(len(each["operators"]) for each in model.missing_operators) for model in models]
+    missing = [len({name for each in model.missing_operators for name in each["operators"]}) for model in models]
     rows.append(("operators that are missing", *map(str, missing)))
-    refused = [sum(len(e["operators"]) * len(e["dtypes"]) for e in model.refusals) for model in models]
+    refused = [len({(n, t) for e in m.refusals for n in e["operators"] for t in e["dtypes"]}) for m in models]
     rows.append(("pairs of operator and dtype that are refused", *map(str, refused)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
