@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 from comparison import DEVICE
 
-from torch_openreg import _environment
+from torch_openreg import _environment, openreg
 from torch_openreg._environment import VARIABLES, Variable
 
-CHOICES = [variable for variable in VARIABLES if variable.choices]
+CHOICES = [variable for variable in VARIABLES if variable.kind == "choice"]
 
 
 @pytest.mark.parametrize("variable", CHOICES, ids=lambda variable: variable.name)
@@ -23,6 +23,19 @@ def test_a_bad_value_is_named_with_all_that_are_allowed(variable: Variable) -> N
         variable.check("many")
     allowed = str(caught.value).partition("Set it to ")[2].removesuffix(", or unset it.")
     assert re.split(r", | or ", allowed.replace(" (the default)", "")) == list(variable.choices)
+
+
+def test_a_list_of_checks_is_checked_without_torch() -> None:
+    (variable,) = [each for each in VARIABLES if each.kind == "choices"]
+    assert (variable.name, variable.choices) == ("OPENREG_SANITIZER", tuple(openreg.sanitizer._CHECKS))
+    for value in (*variable.choices, ",".join(variable.choices), " race , leak,", " "):
+        variable.check(value)
+    for value in ("rase", "race;init", "race,inti", ",", "all"):
+        with pytest.raises(ValueError) as caught:
+            _environment.check({variable.name: value})
+        assert str(caught.value) == (
+            f"OPENREG_SANITIZER is '{value}'. Set it to race, init, memory, leak (separated by commas), or unset it."
+        )
 
 
 def test_the_default_is_the_first_choice_and_empty_means_unset() -> None:
