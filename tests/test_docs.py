@@ -345,6 +345,16 @@ def test_the_page_of_environment_variables_is_the_table_of_them() -> None:
     assert len(written) == len(table)
 
 
+def test_the_page_of_environment_variables_names_each_value_of_a_choice() -> None:
+    page = (DOCS / "test/environment.md").read_text().partition("## As options")[0]
+    for variable in VARIABLES:
+        if variable.choices:
+            (row,) = re.findall(rf"^\| `{variable.name}` \| ([^\n]*)", page, re.MULTILINE)
+            default, _, meaning = row.partition("|")
+            named = {default.strip(), *re.split("[,`]", meaning)}
+            assert set(variable.choices) <= named, variable.name
+
+
 def test_the_table_of_environment_variables_has_every_variable_that_a_file_reads_and_no_other() -> None:
     reads = r"""(?:get_?env|check_env|environ\.get)\(\s*"(\w+)"|environ\["(\w+)"\]|"(\w+)" (?:not )?in os\.environ"""
     folders = ("csrc", "third_party/openreg", "torch_openreg")

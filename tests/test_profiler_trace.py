@@ -592,6 +592,21 @@ profiler.stop()
     assert [each["name"] for each in Trace.read(file).device] == ["openreg::sub.Tensor"]
 
 
+@pytest.mark.parametrize("name", ["missing/part.json", "."])
+def test_a_part_does_not_begin_if_its_file_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    file = str(tmp_path / name)
+    monkeypatch.setenv("TORCH_OPENREG_TRACE", file)
+    with pytest.raises(ValueError) as caught:
+        openreg.profiler.start()
+    assert str(caught.value) == (
+        f"TORCH_OPENREG_TRACE is {file!r}, and no file can be written there. Set it to a file in a folder that exists "
+        "and is writable, or unset it."
+    )
+    openreg.profiler.stop()  # no part has begun
+
+
 def test_a_part_does_not_begin_within_another_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_OPENREG_TRACE", str(tmp_path / "part.json"))
     x = torch.ones(10, device=DEVICE)

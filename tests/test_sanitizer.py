@@ -387,7 +387,9 @@ def test_the_environment_enables_it_for_a_process() -> None:
     assert result.returncode == 1
     assert "Error: init: aten::add_.Tensor reads 16 bytes that nobody has written" in result.stderr
     assert run(PROGRAM, OPENREG_SANITIZER="race").returncode == 0
-    assert "ValueError: The sanitizer was given no check." in run(PROGRAM, OPENREG_SANITIZER=",").stderr
+    sentence = "Set it to race, init, memory, leak (separated by commas), or unset it."
+    for value in (",", "rase"):
+        assert f"ValueError: OPENREG_SANITIZER is '{value}'. {sentence}" in run(PROGRAM, OPENREG_SANITIZER=value).stderr
 
 
 def test_it_starts_no_device() -> None:

@@ -19,7 +19,7 @@ namespace {
 
 std::string_view chosen_transport() {
   const char* value = std::getenv("OCCL_TRANSPORT");
-  const std::string_view transport = value == nullptr ? "auto" : value;
+  const std::string_view transport = value == nullptr || *value == '\0' ? "auto" : value; // empty means unset
   TORCH_CHECK_VALUE(
       transport == "auto" || transport == "gloo" || transport == "shm",
       "OCCL_TRANSPORT is '",

@@ -283,9 +283,11 @@ template <size_t N>
 void register_layout(c10::DispatchKey key, const char* const (&names)[N]) {
   static auto* libraries = new std::deque<torch::Library>; // a registration lasts as long as its library
   torch::Library& aten = libraries->emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
-  aten.impl("copy_", copy_);
-  if (key == c10::DispatchKey::QuantizedPrivateUse1) { // copy.deepcopy and pickle need it
-    aten.impl("set_.source_Storage_storage_offset", set_source_Storage_storage_offset_);
+  aten.impl("copy_", routed(torch::CppFunction(&copy_), "override")); // the copy kernel is the CPU's copy_
+  if (key == c10::DispatchKey::QuantizedPrivateUse1) {                // copy.deepcopy and pickle need it
+    aten.impl(
+        "set_.source_Storage_storage_offset",
+        routed(torch::CppFunction(&set_source_Storage_storage_offset_), "native"));
   }
   fallback_for(aten, key, names);
   torch::Library& all = libraries->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
@@ -306,10 +308,10 @@ const bool at_start = [] {
 }();
 // LITERALINCLUDE END: FALLBACK OTHER LAYOUTS
 
-// This kernel draws the random numbers from the device's generator. The fallback would draw them from the CPU's
-// generator.
+// This kernel calls the device's native_dropout, which draws the random numbers from the device's generator. The
+// fallback would draw them from the CPU's generator.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
-  m.impl("native_dropout", at::native::native_dropout_nested);
+  m.impl("native_dropout", routed(torch::CppFunction(&at::native::native_dropout_nested), "composite explicit"));
 }
 
 } // namespace
