@@ -49,8 +49,12 @@ LOCKS = {
         "a list of calls; the hook runs outside",
         "taken by the engine's threads; a child has none",
     ),
+    ("csrc/distributed/GlooConnection.h", "mutex_"): (
+        "a set of works",
+        "taken by the engine's threads; a child has none",
+    ),
     ("csrc/distributed/GlooEngine.h", "mutex_"): (
-        "a set of works, and a pointer",
+        "a pointer",
         "taken by the engine's threads; a child has none",
     ),
     ("csrc/distributed/CollectiveCall.h", "mutex"): ("a failure", "taken by the engine's threads"),
