@@ -115,7 +115,7 @@ VARIABLES: tuple[Variable, ...] = (
         "OCCL_TRANSPORT",
         ("auto", "gloo", "shm"),
         "what collectives use",
-        "csrc/distributed/ProcessGroupOCCL.cpp",
+        "csrc/distributed/Engines.cpp",
     ),
     _choice("OCCL_CHECK", ("1", "0"), "whether ranks compare what they call", "csrc/distributed/Header.cpp"),
     Variable(

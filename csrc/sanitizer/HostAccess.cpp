@@ -9,16 +9,21 @@
 #include <unordered_map>
 
 #include "../aten/native/Arguments.h"
+#include "../runtime/OpenRegKernel.h"
 #include "../runtime/OpenRegMutex.h"
+#include "Accesses.h"
 #include "Extent.h"
 #include "InitCheck.h"
 #include "Movement.h"
-#include "Session.h"
+#include "Observer.h"
+#include "RaceCheck.h"
+#include "SessionState.h"
 
 namespace c10::openreg::sanitizer {
 namespace {
 
 using at::openreg::for_each_tensor;
+using c10::OperatorName; // c10::openreg::OperatorName keeps the name of a running operator
 
 struct Operator {
   const FunctionSchema* schema = nullptr; // null: the operator reads and writes no bytes itself
@@ -165,6 +170,39 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
 std::optional<at::CallbackHandle> callback;
 
 } // namespace
+
+void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
+  if (!running || is_in_kernel() || tensor.numel() == 0) {
+    return;
+  }
+  const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  const auto find = [&] { return session ? session->shadow.find(address) : nullptr; };
+  {
+    const std::lock_guard lock(session_mutex);
+    if (!session || !(session->checks & kRace) || !find()) { // neither device memory nor pinned memory
+      return;
+    }
+  }
+  const Site site = current_site();
+  std::vector<Access> accesses;
+  visit_tensor(*tensor.unsafeGetTensorImpl(), writes ? orAccessWrite : orAccessRead, collect_operand, &accesses);
+  const std::lock_guard lock(session_mutex);
+  Block* const block = find();
+  if (!block || block->device >= 0 || accesses.empty()) {
+    return;
+  }
+  std::vector<Report> found;
+  Access& access = accesses.front();
+  access.time = session->clocks.step(kHost);
+  access.site = site;
+  access.name = name;
+  find_races(*block, access, session->clocks, found);
+  if (writes) { // a race, if there is one, is in `found` already
+    session->pinned_sources.forget(access.extent);
+  }
+  keep_access(*block, std::move(access), session->clocks);
+  add_new_reports(found);
+}
 
 void watch_host_accesses(bool enabled) {
   if (callback) {

@@ -14,7 +14,6 @@
 #include "MemoryCheck.h"
 #include "RaceCheck.h"
 #include "RedZoneWatch.h"
-#include "Session.h"
 #include "SessionState.h"
 
 namespace c10::openreg::sanitizer {

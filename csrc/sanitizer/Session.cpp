@@ -3,7 +3,6 @@
 #include <c10/util/StringUtil.h>
 #include <openreg_activity.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,7 +12,6 @@
 #include "../runtime/OpenRegKernel.h"
 #include "../runtime/OpenRegStream.h"
 #include "../runtime/memory/OpenRegDeviceAllocator.h"
-#include "Accesses.h"
 #include "HostAccess.h"
 #include "MemoryCheck.h"
 #include "Observer.h"
@@ -23,7 +21,6 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-std::atomic<bool> running{false};
 orSubscriber_t subscriber = nullptr;
 
 // Adds the blocks that are allocated already.
@@ -127,39 +124,6 @@ void look_for_leaks() {
   }
   std::vector<Report> found;
   find_leaks(session->shadow, session->handles, found);
-  add_new_reports(found);
-}
-
-void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
-  if (!running || is_in_kernel() || tensor.numel() == 0) {
-    return;
-  }
-  const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  const auto find = [&] { return session ? session->shadow.find(address) : nullptr; };
-  {
-    const std::lock_guard lock(session_mutex);
-    if (!session || !(session->checks & kRace) || !find()) { // neither device memory nor pinned memory
-      return;
-    }
-  }
-  const Site site = current_site();
-  std::vector<Access> accesses;
-  visit_tensor(*tensor.unsafeGetTensorImpl(), writes ? orAccessWrite : orAccessRead, collect_operand, &accesses);
-  const std::lock_guard lock(session_mutex);
-  Block* const block = find();
-  if (!block || block->device >= 0 || accesses.empty()) {
-    return;
-  }
-  std::vector<Report> found;
-  Access& access = accesses.front();
-  access.time = session->clocks.step(kHost);
-  access.site = site;
-  access.name = name;
-  find_races(*block, access, session->clocks, found);
-  if (writes) { // a race, if there is one, is in `found` already
-    session->pinned_sources.forget(access.extent);
-  }
-  keep_access(*block, std::move(access), session->clocks);
   add_new_reports(found);
 }
 

@@ -17,10 +17,8 @@
 // LITERALINCLUDE END: SESSION RULES
 namespace c10::openreg::sanitizer {
 
-enum Check : unsigned { kRace = 1, kInit = 2, kMemory = 4, kLeak = 8 };
-
-// Starts a session. Waits for all devices. Memory that is allocated already counts as written, and never as a leak.
-// Throws if a session runs.
+// Starts a session. `checks`: values of Check (SessionState.h), joined by |. Waits for all devices. Memory that is
+// allocated already counts as written, and never as a leak. Throws if a session runs.
 OPENREG_API void start(unsigned checks, bool raises);
 OPENREG_API void stop();
 
@@ -45,16 +43,5 @@ OPENREG_API std::vector<Finding> findings(size_t first, bool settles);
 
 // Adds a finding for memory and handles that were made during the session and are not released yet.
 OPENREG_API void look_for_leaks();
-
-// Sets the function that throws a finding, given by its number. The thread whose work was stopped calls it.
-OPENREG_API void set_raiser(void (*raise)(size_t finding));
-
-// Sets the device tensors of the custom operator that the calling thread is in: kernels of the operator that do not
-// tell their operands use these. null: the thread is in no custom operator. Returns the previous value.
-using CustomOperands = std::vector<std::pair<at::Tensor, bool>>; // true: the operator writes the tensor
-OPENREG_API const CustomOperands* exchange_custom_operands(const CustomOperands* operands);
-
-// To be called for accesses of the host to pinned memory, which are no activities of the device. Ignores other memory.
-OPENREG_API void note_host_access(const char* name, const at::Tensor& tensor, bool writes);
 
 } // namespace c10::openreg::sanitizer

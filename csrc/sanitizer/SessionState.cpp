@@ -5,10 +5,10 @@
 
 #include "../runtime/OpenRegThreadOwned.h"
 #include "RaceCheck.h"
-#include "Session.h"
 
 namespace c10::openreg::sanitizer {
 
+std::atomic<bool> running{false};
 ForkSafeMutex session_mutex;
 std::unique_ptr<SessionState> session;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../runtime/OpenRegException.h"
 #include "../runtime/OpenRegMutex.h"
 #include "LeakCheck.h"
 #include "PinnedSources.h"
@@ -16,6 +18,8 @@
 // The state of a session of the sanitizer, and the lock that guards the state. Session.cpp starts and stops sessions.
 // Observer.cpp and RedZoneWatch.cpp change the state when the device reports an activity.
 namespace c10::openreg::sanitizer {
+
+enum Check : unsigned { kRace = 1, kInit = 2, kMemory = 4, kLeak = 8 };
 
 // A free of memory that another stream may use. The free is a race unless the block's stream waits for `user` before
 // the next allocation on the block's stream.
@@ -51,6 +55,8 @@ struct SessionState {
   uint64_t order = 0;                  // the number of allocations so far
 };
 
+extern std::atomic<bool> running; // a session observes the device
+
 extern ForkSafeMutex session_mutex;           // a leaf (OpenRegMutex.h); guards `session`
 extern std::unique_ptr<SessionState> session; // the running session or the last one; null: there was none
 
@@ -72,6 +78,8 @@ void settle_early_frees(std::optional<Actor> actor, std::vector<Report>& found);
 void forget_pending();
 // Whether the calling thread's next work is to be stopped with a finding.
 bool has_pending();
+// Sets the function that throws a finding, given by its number. The thread whose work was stopped calls it.
+OPENREG_API void set_raiser(void (*raise)(size_t finding));
 // Throws this finding, through the function of set_raiser(). Returns if no finding is pending.
 void raise_pending();
 

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "runtime/OpenRegFunctions.h"
+#include "sanitizer/HostAccess.h"
 #include "sanitizer/Session.h"
+#include "sanitizer/SessionState.h"
 #include "sanitizer/Site.h"
 
 namespace py = pybind11;
