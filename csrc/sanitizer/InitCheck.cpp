@@ -33,7 +33,8 @@ struct Row {
 
   Row(Reading reading, uint32_t complete = 0) : reading(reading), complete(complete) {}
 };
-constexpr uint32_t kFirst = 1, kSecond = 2, kFourth = 8, kAllButFirst = ~1u;
+constexpr uint32_t kFirst = 1, kSecond = 2, kFourth = 8, kAllButFirst = ~1u, kAllButSecond = ~2u, kAllButThird = ~4u,
+                   kAllButFirstTwo = ~3u;
 
 // By the operator's name, without "aten::", the name of the overload, and the underscore at the end.
 const std::unordered_map<std::string_view, Row>& readings() {
@@ -72,6 +73,18 @@ const std::unordered_map<std::string_view, Row>& readings() {
       {"index_reduce", {Moves, kAllButFirst}},
       {"put", {Moves, kSecond}},
       {"embedding_dense_backward", {Selects, kSecond}},
+      {"_embedding_bag_per_sample_weights_backward", {Selects, kFirst}},
+      // Positions: the elements of an image around the points of a grid.
+      {"grid_sampler_2d", {Selects, kSecond}},
+      {"grid_sampler_3d", {Selects, kSecond}},
+      {"_grid_sampler_2d_cpu_fallback", {Selects, kSecond}},
+      {"grid_sampler_2d_backward", {Selects, kAllButSecond}},
+      {"grid_sampler_3d_backward", {Selects, kAllButSecond}},
+      {"_grid_sampler_2d_cpu_fallback_backward", {Selects, kAllButSecond}},
+      // Offsets and lengths.
+      {"segment_reduce", {Selects, kAllButFirst}},
+      {"_segment_reduce_backward", {Selects, kAllButThird}},
+      {"_grouped_mm", {Selects, kAllButFirstTwo}},
       // Masks.
       {"masked_select", {Moves, kSecond}},
       {"masked_fill", {Moves, kSecond}},
