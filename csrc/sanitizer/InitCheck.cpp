@@ -185,6 +185,7 @@ Row row_of(const char* name) {
 
 Report make_report(const Block& block, const Access& access, size_t bytes) {
   Report report{.kind = Kind::Init, .accesses = {access}, .block = block.size, .allocated = block.site};
+  report.accesses.front().verb = Access::Verb::Read; // an in-place operator also writes, but the read is the problem
   report.problem = c10::str(access.name, " reads ", bytes, " bytes that nobody has written since they were allocated.");
   report.remedy = "Write the bytes first, or allocate with zeros() instead of empty().";
   return report;

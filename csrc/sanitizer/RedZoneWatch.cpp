@@ -61,11 +61,11 @@ void end_watch(const orActivity& activity, Site site) {
       return false;
     }
     block.is_armed |= block.stream == activity.stream;
-    if (!block.has_red_zone || !block.is_armed || is_red_zone_whole(block)) {
+    if (!block.has_red_zone || !block.is_armed) {
       return false;
     }
-    kernel.extent = red_zone_of(block);
-    return true;
+    kernel.extent = repair_red_zone(block);
+    return !kernel.extent.empty();
   };
   const auto look = [&](Block& block) {
     if (is_damaged(block)) {

@@ -107,11 +107,10 @@ std::vector<Finding> findings(size_t first, bool settles) {
     finding.kind = name_of(report.kind);
     finding.text = to_text(report);
     for (const Access& access : report.accesses) {
-      const char* const action = access.verb == Access::Verb::Free ? "frees" : access.writes() ? "writes" : "reads";
       finding.parts.push_back(
           {access.name,
-           action,
-           name_of_stream(access.stream, access.device),
+           in_words(access.verb),
+           place_of(access),
            describe(access.site),
            {access.shape.begin(), access.shape.end()},
            access.extent.end - access.extent.begin});

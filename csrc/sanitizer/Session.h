@@ -30,8 +30,8 @@ struct Finding {
   std::string text;
   struct Part {
     std::string name;   // the name of the operator
-    std::string action; // "reads", "writes", "frees"
-    std::string stream; // "the default stream of openreg:0", "the host"
+    std::string action; // "reads", "writes", "frees", "allocates", "makes"
+    std::string stream; // "the default stream of openreg:0", "the host"; for leaks place_of(Access)
     std::string site;   // "train.py:12 in step"
     std::vector<int64_t> shape;
     size_t bytes;
