@@ -23,7 +23,16 @@ using at::openreg::for_each_tensor;
 struct Operator {
   const FunctionSchema* schema = nullptr; // null: the operator reads and writes no bytes itself
   const char* name = "";
+  bool computes = false; // with all bytes of an operand that it only reads
+  bool changes = false;  // computes with all bytes of an operand that it also writes
 };
+
+HostUse use_of(const Operator& op, const Argument& argument) {
+  if (argument.alias_info() && argument.alias_info()->isWrite()) {
+    return op.changes && !argument.is_out() ? HostUse::Changes : HostUse::Writes;
+  }
+  return op.computes ? HostUse::Computes : HostUse::Moves;
+}
 
 bool is_view(const FunctionSchema& schema) {
   const auto is_alias = [](const Argument& each) { return each.alias_info() && !each.alias_info()->isWrite(); };
@@ -37,7 +46,12 @@ Operator find_operator(const OperatorName& name) {
   const bool computes = handle && (handle->hasKernelForDispatchKey(DispatchKey::CPU) || name.name == "aten::copy_") &&
                         !is_view(handle->schema()) && name.name.rfind("aten::empty", 0) != 0 &&
                         name.name != "aten::resize_" && name.name != "aten::set_" && name.name != "aten::record_stream";
-  return computes ? Operator{&handle->schema(), (new std::string(name.name))->c_str()} : Operator{};
+  return computes ? Operator{
+                        &handle->schema(),
+                        (new std::string(name.name))->c_str(),
+                        computes_with_all_bytes(name.name, false),
+                        computes_with_all_bytes(name.name, true)}
+                  : Operator{};
 }
 
 Operator operator_of(const OperatorName& name) {
@@ -111,7 +125,7 @@ void note_scalars(ArrayRef<const IValue> inputs, const OperatorName& name) {
       if (is_strided(tensor) && tensor.is_cpu() && tensor.dim() == 0 &&
           !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
         if (const Operator op = operator_of(name); op.schema) {
-          note_host_access(op.name, tensor, false);
+          note_host_access(op.name, tensor, op.computes ? HostUse::Computes : HostUse::Moves);
         }
       }
     });
@@ -152,10 +166,10 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   }
   const auto& arguments = op.schema->arguments();
   for (size_t i = 0; i < inputs.size() && i < arguments.size(); ++i) {
-    const AliasInfo* const alias = arguments[i].alias_info();
+    const HostUse use = use_of(op, arguments[i]);
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
       if (is_strided(tensor) && tensor.is_cpu()) {
-        note_host_access(op.name, tensor, alias && alias->isWrite());
+        note_host_access(op.name, tensor, use);
       }
     });
   }

@@ -333,6 +333,21 @@ std::optional<int64_t> exchange_deciding_argument(std::optional<int64_t> value) 
   return std::exchange(deciding_value, value);
 }
 
+bool computes_with_all_bytes(std::string_view name, bool writes) {
+  const Reading reading = look_up(name).reading;
+  return reading == Reading::Uses || (reading == Reading::Overwrites && !writes);
+}
+
+void check_read(Block& block, const Access& access, bool forgets, std::vector<Report>& found) {
+  const size_t bytes = block.unwritten.empty() ? 0 : block.unwritten.count(access.extent);
+  if (bytes != 0) {
+    found.push_back(make_report(block, access, bytes));
+    if (forgets) {
+      block.unwritten.remove(access.extent);
+    }
+  }
+}
+
 void check_reads(
     Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found) {
   const auto [reading, complete] = row_of(name);
@@ -360,13 +375,8 @@ void check_reads(
     }
     const bool uses = ((checked & kFirst) && !(reading == Reading::Overwrites && access.writes())) || is_index(access);
     checked = (checked >> 1) | (checked & 0x80000000u); // the last bit stands for all further operands
-    Block* const block = uses ? shadow.find(access.extent.begin) : nullptr;
-    const size_t bytes = block && !block->unwritten.empty() ? block->unwritten.count(access.extent) : 0;
-    if (bytes != 0) {
-      found.push_back(make_report(*block, access, bytes));
-      if (forgets) {
-        block->unwritten.remove(access.extent);
-      }
+    if (Block* const block = uses ? shadow.find(access.extent.begin) : nullptr) {
+      check_read(*block, access, forgets, found);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "../runtime/memory/OpenRegDeviceAllocator.h"
 #include "Accesses.h"
 #include "HostAccess.h"
+#include "InitCheck.h"
 #include "MemoryCheck.h"
 #include "Observer.h"
 #include "RaceCheck.h"
@@ -129,36 +130,55 @@ void look_for_leaks() {
   add_new_reports(found);
 }
 
-void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
+void note_host_access(const char* name, const at::Tensor& tensor, HostUse use) {
   if (!running || is_in_kernel() || tensor.numel() == 0) {
     return;
   }
   const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  const auto find = [&] { return session ? session->shadow.find(address) : nullptr; };
+  // The block, if a check of the session is about this access: the block is pinned memory.
+  const auto find = [&]() -> Block* {
+    Block* const block = session ? session->shadow.find(address) : nullptr;
+    const bool matters = block && block->device < 0 &&
+                         (session->checks & kRace || (session->checks & kInit && !block->unwritten.empty()));
+    return matters ? block : nullptr;
+  };
   {
     const std::lock_guard lock(session_mutex);
-    if (!session || !(session->checks & kRace) || !find()) { // neither device memory nor pinned memory
+    if (!find()) {
       return;
     }
   }
   const Site site = current_site();
+  const bool writes = use == HostUse::Writes || use == HostUse::Changes;
   std::vector<Access> accesses;
   visit_tensor(*tensor.unsafeGetTensorImpl(), writes ? orAccessWrite : orAccessRead, collect_operand, &accesses);
   const std::lock_guard lock(session_mutex);
   Block* const block = find();
-  if (!block || block->device >= 0 || accesses.empty()) {
+  if (!block || accesses.empty()) {
     return;
   }
   std::vector<Report> found;
   Access& access = accesses.front();
-  access.time = session->clocks.step(kHost);
   access.site = site;
   access.name = name;
-  find_races(*block, access, session->clocks, found);
-  if (writes) { // a race, if there is one, is in `found` already
-    session->pinned_sources.forget(access.extent);
+  if (session->checks & kInit) {
+    if (use == HostUse::Computes || use == HostUse::Changes) {
+      check_read(*block, access, !session->raises, found);
+    }
+    if (use == HostUse::Exposes) {
+      block->unwritten = {};
+    } else if (writes) {
+      block->unwritten.remove(access.extent);
+    }
   }
-  keep_access(*block, std::move(access), session->clocks);
+  if (session->checks & kRace) {
+    access.time = session->clocks.step(kHost);
+    find_races(*block, access, session->clocks, found);
+    if (writes) { // a race, if there is one, is in `found` already
+      session->pinned_sources.forget(access.extent);
+    }
+    keep_access(*block, std::move(access), session->clocks);
+  }
   add_new_reports(found);
 }
 

@@ -54,7 +54,16 @@ OPENREG_API void set_raiser(void (*raise)(size_t finding));
 using CustomOperands = std::vector<std::pair<at::Tensor, bool>>; // true: the operator writes the tensor
 OPENREG_API const CustomOperands* exchange_custom_operands(const CustomOperands* operands);
 
+// What the host does with a tensor.
+enum class HostUse {
+  Computes, // reads the bytes, and computes with them
+  Moves,    // reads the bytes, and computes with some of them or with none
+  Writes,
+  Changes, // computes with the bytes, and writes them
+  Exposes, // reads the bytes, and gives them to code that may write them and that the sanitizer does not see
+};
+
 // To be called for accesses of the host to pinned memory, which are no activities of the device. Ignores other memory.
-OPENREG_API void note_host_access(const char* name, const at::Tensor& tensor, bool writes);
+OPENREG_API void note_host_access(const char* name, const at::Tensor& tensor, HostUse use);
 
 } // namespace c10::openreg::sanitizer

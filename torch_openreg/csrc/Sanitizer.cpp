@@ -108,12 +108,14 @@ void raise(size_t finding) {
   throw thrown;
 }
 
-// The host is about to read the tensor in a way that is no operator. `name`: the name of the method.
-void note_host_read(const at::Tensor& tensor, const std::string& name) {
+// The host is about to read the tensor in a way that is no operator. `name`: the name of the method. `exposes`: the
+// method gives the memory to code that may write it.
+void note_host_read(const at::Tensor& tensor, const std::string& name, bool exposes) {
   static auto* const names = new std::set<std::string>(); // guarded by Python's interpreter lock
   const char* const kept = names->insert(name).first->c_str();
   const py::gil_scoped_release no_gil;
-  c10::openreg::sanitizer::note_host_access(kept, tensor, false);
+  using c10::openreg::sanitizer::HostUse;
+  c10::openreg::sanitizer::note_host_access(kept, tensor, exposes ? HostUse::Exposes : HostUse::Computes);
 }
 
 void start(unsigned checks, bool raises) {

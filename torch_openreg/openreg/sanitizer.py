@@ -127,7 +127,7 @@ class Session:
 
     def _run(self) -> None:
         _C._sanitizer_start(sum(_CHECKS[check] for check in self.checks), self.mode == "raise")
-        if "race" in self.checks:
+        if self.checks & {"race", "init"}:
             _watch_readers()
 
     def _interrupt(self) -> None:
@@ -182,9 +182,9 @@ def disable() -> None:
         _sessions[-1].close()
 
 
-# Methods of a tensor that give the bytes of a CPU tensor to code that calls no operator. `__reduce_ex__` is for pickle
-# and torch.save.
-_READERS = ("numpy", "tolist", "__reduce_ex__")
+# Methods of a tensor that give the bytes of a CPU tensor to code that calls no operator, and whether this code may also
+# write them. `__reduce_ex__` is for pickle, which may send the memory to another process, and for torch.save.
+_READERS = {"numpy": True, "tolist": False, "__reduce_ex__": True}
 
 
 def _watch_readers() -> None:
@@ -206,7 +206,7 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def tell(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if type(self) in (torch.Tensor, torch.nn.Parameter) and self.is_cpu:
-            _C._sanitizer_note_host_read(self, f"Tensor.{method.__name__}")
+            _C._sanitizer_note_host_read(self, f"Tensor.{method.__name__}", _READERS[method.__name__])
         return method(self, *args, **kwargs)
 
     tell._original = method  # type: ignore[attr-defined]
