@@ -147,6 +147,11 @@ orError_t orIpcOpenEventHandle(orEvent_t* event, orIpcEventHandle_t handle) {
   });
 }
 
+bool orIpcIsShared(orEvent_t event) {
+  const auto found = orIsInBadFork() ? nullptr : events().find(event);
+  return found && found->shared;
+}
+
 orError_t orEventCreate(orEvent_t* event) {
   return deviceCall(__func__, [&] { return create(event, orEventDisableTiming); });
 }
