@@ -147,6 +147,9 @@ void begin_work(const orActivity& activity, bool tells_results) {
     if (!session) {
       return;
     }
+    if (kernels_within == (activity.kind == orActivityKernel)) { // not within another kernel, so not on the device
+      take_late_report();
+    }
     std::vector<Report> found;
     const Actor actor = session->clocks.actor_of(activity.stream);
     stamp(accesses, activity, actor, session->clocks.step(actor), site);

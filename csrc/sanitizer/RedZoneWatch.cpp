@@ -96,7 +96,11 @@ void end_watch(const orActivity& activity, Site site) {
       found.push_back(make_underrun(*block, kernel));
     }
   }
-  add_new_reports(found);
+  if (activity.correlation != 0) { // the kernel was queued, so this thread may be one of the device
+    add_late_reports(found);
+  } else {
+    add_new_reports(found);
+  }
 }
 
 } // namespace c10::openreg::sanitizer

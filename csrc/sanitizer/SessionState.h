@@ -49,6 +49,8 @@ struct SessionState {
   PinnedSources pinned_sources;
   std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
   uint64_t order = 0;                  // the number of allocations so far
+  // The number of a finding about a queued kernel that has run. Any thread may raise it; nullopt: there is none.
+  std::optional<size_t> found_late;
 };
 
 extern ForkSafeMutex session_mutex;           // a leaf (OpenRegMutex.h); guards `session`
@@ -60,6 +62,11 @@ extern std::unique_ptr<SessionState> session; // the running session or the last
 // has_pending() is false, the first report of `found` stops the next work of the calling thread. This report is moved
 // even if the session has the same report already.
 void add_new_reports(std::vector<Report>& found);
+// To be called with the lock held. As add_new_reports(), but the first report of `found` stops the next work of whichever
+// thread begins work or waits for the device: the calling thread may be one of the device.
+void add_late_reports(std::vector<Report>& found);
+// To be called with the lock held. The calling thread, which is the program's, takes the report of add_late_reports().
+void take_late_report();
 
 // To be called with the lock held.
 //
@@ -74,5 +81,7 @@ void forget_pending();
 bool has_pending();
 // Throws this finding, through the function of set_raiser(). Returns if no finding is pending.
 void raise_pending();
+// The calling thread has waited for the device: as raise_pending(), and throws also the report of add_late_reports().
+void raise_late();
 
 } // namespace c10::openreg::sanitizer

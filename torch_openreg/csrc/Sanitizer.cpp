@@ -148,6 +148,8 @@ py::list findings(size_t first, bool settles) {
 void add_sanitizer(py::module_& module) {
   module.def("_sanitizer_start", wrap_pybind_function_no_gil(&start));
   module.def("_sanitizer_stop", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::stop));
+  module.def("_sanitizer_stop_raising", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::stop_raising));
+  module.def("_sanitizer_fail_at_exit", &c10::openreg::sanitizer::fail_at_exit);
   module.def("_sanitizer_look_for_leaks", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::look_for_leaks));
   module.def("_sanitizer_findings", &findings);
   module.def("_sanitizer_note_host_read", &note_host_read);

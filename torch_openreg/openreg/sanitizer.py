@@ -18,7 +18,8 @@ Checks:
 - ``leak`` finds what was allocated while the sanitizer was on and still exists at its end.
 
 ``OPENREG_SANITIZER=race,init`` enables checks for the whole process, and ``pytest --openreg-sanitize=race,init`` for
-each test. The checks follow NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``.
+each test. Findings that nothing has raised are printed when the process ends, and an exit status of 0 becomes 1. The
+checks follow NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class Session:
             raise Error(left[0])
 
     def _finish(self) -> None:
+        _C._sanitizer_stop_raising()
         if "leak" in self.checks:
             _look_for_leaks()
         self._interrupt()
@@ -154,7 +156,8 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
     ``checks`` are "race", "init", "memory" and "leak", as several arguments or joined by commas (default: "race"). In
     the mode "raise" (the default) each finding raises ``Error``, and the work with the finding does not run. Some
     findings are about actions that cannot raise, such as the free of a tensor. The next work of the thread, or the end
-    of the block, raises such a finding. In the mode "report" nothing raises, and ``session.reports`` has the findings.
+    of the block, raises such a finding. If a queued kernel has written past the end of a tensor, the next work of any
+    thread raises the finding, and so does ``synchronize()`` of a device, a stream or an event. In the mode "report" nothing raises, and ``session.reports`` has the findings.
     A finding with the same lines and the same memory as another one is not reported again. A session within another
     session interrupts that session. Raises ValueError for an unknown check or mode, and for no check.
 
@@ -243,6 +246,7 @@ def _apply_environment() -> None:
     checks = os.environ.get("OPENREG_SANITIZER", "")
     if checks.strip():
         enable(checks)
+        _C._sanitizer_fail_at_exit(False)
         atexit.register(_report_at_exit)
 
 
@@ -253,6 +257,7 @@ def _report_at_exit() -> None:
         for number, report in enumerate(session._earlier):
             if number not in session._raised:
                 print(f"OPENREG_SANITIZER: {report}", file=sys.stderr)
+                _C._sanitizer_fail_at_exit(True)
 
 
 _apply_environment()
