@@ -213,11 +213,11 @@ orError_t orEventSynchronize(orEvent_t event) {
       return orPeekAtLastError();
     }
     const Mark mark = stateOf(*found).mark;
-    if (!mark.stream) {
+    if (!mark.stream && !found->shared) { // never recorded
       return orSuccess;
     }
     const ObservedCall call(orActivitySynchronization, "orEventSynchronize", found->device, mark.stream.get(), event);
-    return synchronize(mark);
+    return mark.stream ? synchronize(mark) : orSuccess; // no stream: what another process recorded was reached
   });
 }
 
