@@ -306,7 +306,8 @@ def test_rows_that_belong_to_no_group_are_not_read() -> None:
 def test_an_overrun_of_a_queued_kernel_is_raised_by_the_wait_or_by_the_next_work_of_any_thread() -> None:
     with sanitizer.enable("memory"):
         x = ones(90)
-        for wait in (torch.accelerator.synchronize, current().synchronize, lambda: current().record_event().synchronize()):
+        waits = (torch.accelerator.synchronize, current().synchronize, lambda: current().record_event().synchronize())
+        for wait in waits:
             kept = launch_kernel("over", x, 91)
             with pytest.raises(sanitizer.Error, match="over wrote past the end of a tensor's memory"):
                 wait()
@@ -346,7 +347,7 @@ for line in sys.stdin:
 
 
 class Peer:
-    """Another process. It has memory and an event, and can wait for an event of this process before it records its own."""
+    """Another process with memory and an event. It can wait for an event of this process before it records its own."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -454,7 +455,7 @@ def test_a_leak_of_a_handle_names_the_function_that_made_it() -> None:
     (report,) = session.reports
     (access,) = report.accesses
     assert (access.operator, access.action, access.stream, access.bytes) == ("orStreamCreate", "makes", "", 0)
-    assert f"\n  orStreamCreate makes a handle, at {__file__}:" in str(report) or "openreg_c.py:" in str(report)
+    assert "\n  orStreamCreate makes a handle, at " in str(report)
 
 
 def test_a_leak_of_pinned_memory_names_its_line() -> None:

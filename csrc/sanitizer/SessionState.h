@@ -62,8 +62,8 @@ extern std::unique_ptr<SessionState> session; // the running session or the last
 // has_pending() is false, the first report of `found` stops the next work of the calling thread. This report is moved
 // even if the session has the same report already.
 void add_new_reports(std::vector<Report>& found);
-// To be called with the lock held. As add_new_reports(), but the first report of `found` stops the next work of whichever
-// thread begins work or waits for the device: the calling thread may be one of the device.
+// To be called with the lock held. As add_new_reports(), but the first report of `found` stops the next work of
+// whichever thread begins work or waits for the device: the calling thread may be one of the device.
 void add_late_reports(std::vector<Report>& found);
 // To be called with the lock held. The calling thread, which is the program's, takes the report of add_late_reports().
 void take_late_report();
