@@ -255,6 +255,7 @@ for _name, _arguments, _result in (
     ("orGetKernelPointer", (POINTER,), POINTER),
     ("orGetDevicePointer", (POINTER,), POINTER),
     ("orIsInBadFork", (), ctypes.c_bool),
+    ("orIpcIsShared", (POINTER,), ctypes.c_bool),
     ("orExecutesInline", (), ctypes.c_bool),
     ("orRethrowLaunchFailure", (), None),
     ("orKernelEnd", (ctypes.POINTER(KernelScope), ctypes.c_bool), None),

@@ -12,7 +12,16 @@ namespace c10::openreg::sanitizer {
 // Starts or stops the calls of note_host_access() for operators.
 void watch_host_accesses(bool enabled);
 
+// What the host does with a tensor.
+enum class HostUse {
+  Computes, // reads the bytes, and computes with them
+  Moves,    // reads the bytes, and computes with some of them or with none
+  Writes,
+  Changes, // computes with the bytes, and writes them
+  Exposes, // reads the bytes, and gives them to code that may write them and that the sanitizer does not see
+};
+
 // To be called for accesses of the host to pinned memory. Ignores other memory.
-OPENREG_API void note_host_access(const char* name, const at::Tensor& tensor, bool writes);
+OPENREG_API void note_host_access(const char* name, const at::Tensor& tensor, HostUse use);
 
 } // namespace c10::openreg::sanitizer

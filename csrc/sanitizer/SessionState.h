@@ -53,6 +53,8 @@ struct SessionState {
   PinnedSources pinned_sources;
   std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
   uint64_t order = 0;                  // the number of allocations so far
+  // The number of a finding about a queued kernel that has run. Any thread may raise it; nullopt: there is none.
+  std::optional<size_t> found_late;
 };
 
 extern std::atomic<bool> running; // a session observes the device
@@ -66,6 +68,11 @@ extern std::unique_ptr<SessionState> session; // the running session or the last
 // has_pending() is false, the first report of `found` stops the next work of the calling thread. This report is moved
 // even if the session has the same report already.
 void add_new_reports(std::vector<Report>& found);
+// To be called with the lock held. As add_new_reports(), but the first report of `found` stops the next work of
+// whichever thread begins work or waits for the device: the calling thread may be one of the device.
+void add_late_reports(std::vector<Report>& found);
+// To be called with the lock held. The calling thread, which is the program's, takes the report of add_late_reports().
+void take_late_report();
 
 // To be called with the lock held.
 //
@@ -82,5 +89,7 @@ bool has_pending();
 OPENREG_API void set_raiser(void (*raise)(size_t finding));
 // Throws this finding, through the function of set_raiser(). Returns if no finding is pending.
 void raise_pending();
+// The calling thread has waited for the device: as raise_pending(), and throws also the report of add_late_reports().
+void raise_late();
 
 } // namespace c10::openreg::sanitizer
