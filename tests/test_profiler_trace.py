@@ -275,6 +275,22 @@ def test_the_table_has_the_device_times_of_each_operator(mode: str) -> None:
     assert longest.key in first
 
 
+def test_the_operators_have_all_the_time_of_the_device(mode: str) -> None:
+    x = torch.rand(100, 100, device=DEVICE)
+    torch.accelerator.synchronize()  # otherwise the profile has the end of rand, and not its operator
+    with profile() as profiled:
+        for call in (x.sum, x.mean, x.var, x.norm, x.max, x.prod, lambda: x.softmax(0), lambda: 2**x, lambda: 2 - x):
+            call()
+        torch.accelerator.synchronize()
+    times = {each.key: each.self_device_time_total for each in profiled.key_averages()}
+    assert times["aten::sum"] > 0 and times["aten::mean"] > 0
+    # PyTorch rounds the time of each operator.
+    operators, kernels = (
+        sum(time for name, time in times.items() if name.startswith(prefix)) for prefix in ("aten::", "openreg::")
+    )
+    assert operators == pytest.approx(kernels, rel=1e-3)
+
+
 def test_memory_columns_stacks_shapes_and_flops(tmp_path: Path) -> None:
     with profile(profile_memory=True, with_stack=True, record_shapes=True, with_flops=True) as profiled:
         x = torch.ones(256, 256, device=DEVICE)
