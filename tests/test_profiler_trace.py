@@ -14,7 +14,7 @@ import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
-from trace_rules import RUNTIME, Trace, violations
+from trace_rules import ROUNDING, RUNTIME, Trace, violations
 
 from torch_openreg import openreg
 
@@ -494,6 +494,58 @@ def test_ranges_of_nvtx_are_in_the_trace(tmp_path: Path) -> None:
     host = {each["name"] for each in trace.complete if each["cat"] == "user_annotation"}
     assert host == {"outer", "inner", "decorated 1", "free", "mark"}
     assert {each["name"] for each in trace.ranges} == {"outer", "inner", "decorated 1", "free"}
+
+
+def kernels_of_ranges(trace: Trace) -> dict[str, list[str]]:
+    """For each range of the user on a lane of the device: the kernels that are drawn within the range."""
+    return {
+        each["name"]: [
+            kernel["name"].removeprefix("openreg::")
+            for kernel in trace.device
+            if each["ts"] <= kernel["ts"] and kernel["end"] <= each["end"] + ROUNDING
+        ]
+        for each in trace.ranges
+    }
+
+
+def test_ranges_that_do_not_nest_have_their_own_kernels(mode: str, tmp_path: Path) -> None:
+    nvtx = openreg.nvtx
+
+    def program() -> None:
+        x = torch.ones(10, device=DEVICE)
+        first = nvtx.range_start("first")
+        x.add(1)
+        second = nvtx.range_start("second")
+        x.mul(2)
+        nvtx.range_end(first)
+        x.sub(1)
+        nvtx.range_end(second)
+        x.div(2)
+        nvtx.range_start("without an end")
+        x.neg()
+        torch.accelerator.synchronize()
+
+    assert kernels_of_ranges(run_profiled(program, tmp_path)) == {
+        "first": ["add.Tensor", "mul.Tensor"],
+        "second": ["mul.Tensor", "sub.Tensor"],
+        "without an end": ["neg"],
+    }
+
+
+def test_a_range_that_another_thread_ends_ends_there(mode: str, tmp_path: Path) -> None:
+    import threading
+
+    x = torch.ones(10, device=DEVICE)
+    every_thread = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with profile(experimental_config=every_thread) as profiled:
+        handle = openreg.nvtx.range_start("range")
+        x.add(1)
+        thread = threading.Thread(target=openreg.nvtx.range_end, args=(handle,))
+        thread.start()
+        thread.join()
+        x.sub(1)
+        torch.accelerator.synchronize()
+    assert kernels_of_ranges(trace_of(profiled, tmp_path)) == {"range": ["add.Tensor"]}
 
 
 def test_a_profiler_outside_records_the_marked_part(run_python: Run, tmp_path: Path) -> None:
