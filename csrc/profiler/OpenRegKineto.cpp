@@ -153,6 +153,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     const auto is_within = [&](const ActivityRecord& record) {
       return types_.contains(type_of(record.kind)) && time_of(record.begin) >= from && time_of(record.end) <= to;
     };
+    const std::set<int32_t> workers = device_threads();
     std::erase_if(recording_.records, [&](const auto& record) { return !is_within(record); });
     std::unordered_map<uint64_t, const ActivityRecord*> calls;
     std::set<uint64_t> starts; // the calls that started something
@@ -188,6 +189,9 @@ class Session final : public libkineto::IActivityProfilerSession {
       }
       if (is_on_device(record)) {
         work[origin.began_on].push_back({call_begin, {event.device, event.resource}, {event.startTime, event.endTime}});
+        if (!record.correlation && workers.contains(record.began_on)) {
+          event.addMetadata("launched before the recording", true);
+        }
       }
       logger.handleActivity(event);
     }
@@ -312,6 +316,22 @@ class Session final : public libkineto::IActivityProfilerSession {
       event.addMetadata("toDevice", record.to.device);
     }
     return event;
+  }
+
+  // The device's own threads: those that ran work which other threads had launched, and neither called the device nor
+  // entered an operator. What such a thread runs was launched. If no call is known, the call was before the recording.
+  std::set<int32_t> device_threads() const {
+    std::set<int32_t> callers;
+    std::set<int32_t> workers;
+    for (const ActivityRecord& record : recording_.records) {
+      if (!is_on_device(record) || record.operation) {
+        callers.insert(record.began_on);
+      } else if (record.correlation) {
+        workers.insert(record.began_on);
+      }
+    }
+    std::erase_if(workers, [&](int32_t thread) { return callers.contains(thread); });
+    return workers;
   }
 
   // For each range of the user on one thread, adds a span to the lane of each stream. The span covers the work that the
