@@ -46,8 +46,8 @@ struct Finding {
 OPENREG_API std::vector<Finding> findings(size_t first, bool settles);
 
 // Whether this process ends with the status 1 if it would end with 0. The first call decides the place among the
-// functions of atexit(): those that are registered later run as usual, and those that were registered earlier do not run
-// if the status changes.
+// functions of atexit(): those that are registered later run as usual, and those that were registered earlier do not
+// run if the status changes.
 OPENREG_API void fail_at_exit(bool fails);
 
 // Adds a finding for memory and handles that were made during the session and are not released yet.

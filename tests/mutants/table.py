@@ -424,7 +424,7 @@ def _operators_of(file: str, pattern: str) -> list[str]:
 
 def _unboxed() -> list[str]:
     lists = _operators_of(ROUTES + "OpenRegCpuKernels.cpp", r"\b(?:cpu_kernels|add)<([\w\s,]+)>\(m\)")
-    kernels = {"UnboxedCpuKernel", "AlertingCpuKernel", "InnerProduct", "Permutation", "Ops"}
+    kernels = {"UnboxedCpuKernel", "AlertingCpuKernel", "InnerProduct", "OverAllElements", "Permutation", "Ops"}
     return [name for each in lists for name in re.findall(r"\w+", each) if name not in kernels]
 
 
