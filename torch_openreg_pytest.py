@@ -20,6 +20,7 @@ from torch_openreg_options import OPTIONS, metavar, reader
 if TYPE_CHECKING:
     import torch
 
+_CHAOS = pytest.StashKey[bool]()  # whether the tests run in the mode chaos
 # Options that set no variable: the name, the arguments for argparse, the help.
 FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("openreg", {"action": "store_true"}, "start the device, and count the tests whose tensors reached it"),
@@ -54,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before conftest.py, which may import torch
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     settings = _settings(early_config.known_args_namespace)
+    early_config.stash[_CHAOS] = (os.environ | settings).get("OPENREG_EXECUTION") == "chaos"
     # A worker of pytest-xdist inherits the variables, so they have their effect even if torch is imported already.
     if settings.items() <= os.environ.items():
         return
@@ -70,10 +72,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "openreg(model, memory, execution, faults, no_sync): what the simulated device is in this test. With model and "
-        "memory the test runs in a process of its own. no_sync: the test must not wait (--openreg-no-sync)",
+        "openreg(model, memory, device_count, execution, faults, no_sync): what the simulated device is in this test. "
+        "With model, memory and device_count the test runs in a process of its own. no_sync: the test may not wait for "
+        "the device (--openreg-no-sync)",
     )
-    if any(getattr(config.option, name.replace("-", "_")) for name, *_ in FLAGS) or _is_chaotic(config):
+    has_flag = any(getattr(config.option, name.replace("-", "_")) for name, *_ in FLAGS)
+    if has_flag or _is_chaotic(config) or os.environ.get("OPENREG_FAULTS", "").strip():
         _attend(config)
 
 
@@ -100,11 +104,15 @@ def _has_workers(config: pytest.Config) -> bool:
 
 
 def _is_chaotic(config: pytest.Config) -> bool:
-    return getattr(config.option, "openreg_execution", None) == "chaos"
+    """Whether --openreg-execution or OPENREG_EXECUTION is chaos. A later change by a conftest.py does not count."""
+    return config.stash.get(_CHAOS, False)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     settings = _settings(config.known_args_namespace)
+    if _is_chaotic(config):
+        names = ("OPENREG_EXECUTION", "OPENREG_CHAOS_SEED")
+        settings |= {name: os.environ[name] for name in names if name in os.environ}
     if not settings:
         return None
     face = os.environ.get("TORCH_OPENREG_AS") or "openreg"
@@ -116,12 +124,13 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Gives ``openreg_device`` one value for each device. The options set the number of devices."""
+    """Gives ``openreg_device`` one value for each device. The options or the test's marker set their number."""
     definitions = metafunc._arg2fixturedefs.get("openreg_device", ())
     if definitions and definitions[-1].func is openreg_device.__wrapped__:  # type: ignore[attr-defined]
         from torch_openreg import openreg
+        from torch_openreg._testing.marker import device_count_of
 
-        indices = range(openreg.device_count())
+        indices = range(max(openreg.device_count(), device_count_of(metafunc.definition)))
         metafunc.parametrize("openreg_device", indices, indirect=True, ids=[f"device{index}" for index in indices])
 
 
@@ -135,17 +144,16 @@ def _device_type() -> str:
 def openreg_device(request: pytest.FixtureRequest) -> torch.device:
     """Each simulated device in turn: the test runs once for each, with its ``torch.device``.
 
-    The test is skipped for a device that the model of its marker does not have.
+    The test is skipped for a device that its marker, or the model of its marker, does not have.
     """
     import torch
 
     from torch_openreg import openreg
 
     if request.param >= (count := openreg.device_count()):
-        pytest.skip(
-            f"openreg_device: there is no device {request.param}, because the model {openreg.models.current()!r} has "
-            f"{count}"
-        )
+        model = openreg.models.current()
+        owner = "the marker" if model is None else f"the model {model!r}"
+        pytest.skip(f"openreg_device: there is no device {request.param}, because {owner} has {count}")
     return torch.device(_device_type(), request.param)
 
 

@@ -46,6 +46,7 @@ class Benchmark:
             **os.environ,
             "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)),
             "OPENREG_EXECUTION": execution,
+            "KINETO_LOG_LEVEL": "10",  # otherwise each profile writes two lines to stderr
             "PYTHONPATH": os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")])),
         }
         # The folder in which `-m benchmarks.worker` finds this package.
@@ -158,6 +159,7 @@ SECTIONS = {
     "copies": Section("Copies (at 4 KB the reference is the CPU's copy_)", "memcpy", True, _interleaved("copies")),
     "allocation": Section("Allocation", "CPU", False, _interleaved("allocation")),
     "latency": Section("Calls that should cost next to nothing", "CPU", False, _interleaved("latency")),
+    "profiling": Section("What a profiler adds to x + x, 16 elements", "host only", False, _interleaved("profiling")),
     "import": Section("Import with the package and without it", "without", False, Benchmark.imports),
     "idle": Section("A process that does nothing", "CPU", False, Benchmark.idle),
 }

@@ -18,6 +18,8 @@ EVENT_RECORD_US = 1.0
 # How much longer the host takes to queue a kernel of 16 elements on a stream than to run the kernel itself.
 LAUNCH_US = 3.0
 SYNCHRONIZE_US = 1.0
+# What the profile of a kernel of 16 elements adds to the profile of its operator, by mode of execution.
+PROFILED_KERNEL_US = {"inline": 1.0, "async": 1.5}
 IMPORT_MS = 15.0
 TRAINING = {
     "MLP": 0.97,

@@ -28,7 +28,7 @@ def main() -> None:
         print(json.dumps(imported))
         return
 
-    from benchmarks import compiled, memory, operators, process, training
+    from benchmarks import compiled, memory, operators, process, profiling, training
     from benchmarks.timing import QUICK, THOROUGH
 
     torch.set_num_threads(args.threads)
@@ -39,6 +39,7 @@ def main() -> None:
         "copies": memory.measure_copies,
         "allocation": memory.measure_allocation,
         "latency": memory.measure_latency,
+        "profiling": profiling.measure_profiling,
     }
     result: object
     if args.job in interleaved:

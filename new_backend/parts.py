@@ -157,6 +157,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     ),
     "torch_openreg/_loader.py": (
         ("import warnings\n", ""),
+        ("for each version (release/wheels.py), because pip", "for each version, because pip"),
         (
             "from importlib.machinery import ExtensionFileLoader, ModuleSpec",
             "from importlib.machinery import ModuleSpec",
@@ -232,6 +233,23 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ),
     ),
     "torch_openreg/distributed.py": (("With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. ", ""),),
+    "torch_openreg/openreg/faults.py": (("outside of this package and its pytest plugin.", "outside of this package."),),
+    "torch_openreg/openreg/models.py": (
+        ("_environment import FORK_SERVER, device_type", "_environment import device_type"),
+        ('    if device_type == "cuda":\n        torch.cuda._cached_device_count = None\n', ""),
+        ("def _choose(model: _models.Model | None, restrict: bool = True)", "def _choose(model: _models.Model | None)"),
+        ("    if restrict and model != _restricting:", "    if model != _restricting:"),
+        ("def _obey_environment(restrict: bool = True)", "def _obey_environment()"),
+        (" Called at import. The pytest plugin calls it in each forked child.", " Called at import."),
+        ("_choose(_models.find_for_this_torch(name), restrict)", "_choose(_models.find_for_this_torch(name))"),
+        (
+            """    # The pytest plugin's fork server (_testing.processes) refuses nothing: a test's marker may choose another model in
+    # its child, and restrictions cannot be removed.
+    _obey_environment(restrict=FORK_SERVER not in os.environ)
+""",
+            "    _obey_environment()\n",
+        ),
+    ),
     "torch_openreg/openreg/_reductions.py": (
         (
             """    if device_type == "openreg":  # PyTorch knows how CUDA tensors travel: torch_openreg/_cuda/_storage.py

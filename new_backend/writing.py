@@ -94,6 +94,7 @@ def _pages(name: str, folder: Path, command: str) -> dict[str, str]:
         "NAME": upper,
         "prefix": c_prefix,
         "ccl": lower.replace("_", "") + "ccl",
+        "CCL": upper.replace("_", "") + "CCL",
         "dashed": lower.replace("_", "-"),
         "a": article,
         "version": upstream_version(),

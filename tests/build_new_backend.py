@@ -20,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "new"
 FIRST_DAY_MINUTES = 15  # the limit, on a machine with two processors
-# All tests of a new backend take half an hour. The first day runs only these, and the conformance kit.
+# All tests of a new backend take half an hour. The first day runs only these, which the book names
+# (docs/bring-up/new-backend.md), and the conformance kit.
 FIRST_DAY_TESTS = ("amp", "autograd", "copy", "device_module", "memory", "serialization", "storage", "views")
 
 # An operator of the vendor's own. Until this kernel is registered, hypot() on the device runs the CPU's kernel.
@@ -181,7 +182,8 @@ def first_day(steps: Steps, name: str) -> None:
     python, folder = whole(steps, name, f"-n 2 -q {tests}"), BUILD / name
     if (ROOT / "conformance").is_dir():
         steps.run("the kit", python, "-m", "pip", "install", "--no-deps", ROOT / "conformance", folder=BUILD)
-        steps.run("conformance", python, "-m", "torch_conformance", "--device", name, "--quick", folder=folder)
+        kit = [python, "-m", "torch_conformance", "--device", name, "--quick", "--html", BUILD / f"{name}.html"]
+        steps.run("conformance", *kit, folder=folder)
     lower, camel, upper, prefix = naming.words(name)
     text = OPERATOR.format(name=lower, camel=camel, upper=upper, prefix=prefix)
     (folder / "csrc" / "aten" / "native" / "Hypot.cpp").write_text(text)

@@ -165,8 +165,10 @@ WORKS: dict[str, str] = {
     "has_half": "cuda.has_half is True",
     "has_magma": "cuda.has_magma is torch._C._has_magma",
     "ipc_collect": "cuda.ipc_collect() is None",
-    # what PyTorch says where nvidia-ml-py is missing
-    "list_gpu_processes": "cuda.list_gpu_processes() == 'pynvml module not found, please install nvidia-ml-py'",
+    "list_gpu_processes": "(lambda kept: 'MB GPU memory' in cuda.list_gpu_processes())(x())",
+    "memory_usage": "0 <= cuda.memory_usage() <= 100",
+    "utilization": "0 <= cuda.utilization() <= 100",
+    "device_memory_used": "(lambda kept: cuda.device_memory_used() > 0)(x())",
     # ---- streams and events
     "Stream": "isinstance(cuda.Stream(), torch.Stream) and cuda.Stream().cuda_stream > 0",
     "Event": "9 < measured() < 1000",
@@ -355,11 +357,8 @@ _NO_GREEN = "RuntimeError: PyTorch was not built with Green Context support!"
 REFUSES: dict[str, tuple[str, str]] = {
     # what PyTorch raises where nvidia-ml-py is missing
     "clock_rate": ("cuda.clock_rate()", _NO_PYNVML),
-    "device_memory_used": ("cuda.device_memory_used()", _NO_PYNVML),
-    "memory_usage": ("cuda.memory_usage()", _NO_PYNVML),
     "power_draw": ("cuda.power_draw()", _NO_PYNVML),
     "temperature": ("cuda.temperature()", _NO_PYNVML),
-    "utilization": ("cuda.utilization()", _NO_PYNVML),
     "CUDAGraph": ("cuda.CUDAGraph()", _NO_GRAPH),
     "graph": ("cuda.graph(cuda.CUDAGraph())", _NO_GRAPH),
     "make_graphed_callables": (

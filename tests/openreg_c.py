@@ -242,6 +242,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orFaultCount": (POINTER, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64)),
     "orFaultRemove": (POINTER,),
     "orRequestAllocation": (ctypes.c_int, SIZE),
+    "orRequestStream": (ctypes.c_int,),
 }
 for _name, _arguments in SIGNATURES.items():
     getattr(lib, _name).argtypes = _arguments
@@ -254,6 +255,7 @@ for _name, _arguments, _result in (
     ("orGetKernelPointer", (POINTER,), POINTER),
     ("orGetDevicePointer", (POINTER,), POINTER),
     ("orIsInBadFork", (), ctypes.c_bool),
+    ("orIpcIsShared", (POINTER,), ctypes.c_bool),
     ("orExecutesInline", (), ctypes.c_bool),
     ("orRethrowLaunchFailure", (), None),
     ("orKernelEnd", (ctypes.POINTER(KernelScope), ctypes.c_bool), None),

@@ -16,6 +16,7 @@ import torch
 from comparison import DEVICE
 from openreg_c import (
     DEVICE_TO_DEVICE,
+    DEVICE_TO_HOST,
     HOST_TO_DEVICE,
     HostFn,
     Kernel,
@@ -337,6 +338,19 @@ def an_external_stream_goes_on_while_the_library_reads(fixed: bool) -> None:
     data.mul_(3)
     torch.accelerator.synchronize()
     del total
+
+
+@pair("race")
+def two_streams_fill_a_librarys_memory(fixed: bool) -> None:
+    memory, source = malloc(256), ones(64)
+    side = new_stream()
+    a, b = (ctypes.c_void_p(stream.native_handle) for stream in (current(), side))  # type: ignore[attr-defined]
+    call("orMemcpyAsync", memory, source.data_ptr(), 256, DEVICE_TO_DEVICE, a)
+    if fixed:
+        side.wait_stream(current())
+    call("orMemsetAsync", memory, 0, 256, b)
+    torch.accelerator.synchronize()
+    call("orFree", memory)
 
 
 # ---- freed too early -------------------------------------------------------------------------------------------------
@@ -757,6 +771,48 @@ def the_host_is_given_unwritten_bytes(fixed: bool) -> None:
 
 
 @pair("init")
+def the_host_computes_with_a_pinned_copy_of_unwritten_bytes(fixed: bool) -> None:
+    on_host = half_written(8).to("cpu", non_blocking=True)
+    current().synchronize()
+    (on_host[:4] if fixed else on_host).sum()
+
+
+@pair("init")
+def the_host_changes_a_pinned_copy_of_unwritten_bytes(fixed: bool) -> None:
+    on_host = half_written(8).to("cpu", non_blocking=True)
+    current().synchronize()
+    if fixed:
+        on_host[4:] = 1
+    on_host.add_(1)
+
+
+@pair("init")
+def a_librarys_memory_is_downloaded_before_it_is_written(fixed: bool) -> None:
+    memory, on_host = malloc(256), ctypes.create_string_buffer(256)
+    if fixed:
+        call("orMemset", memory, 0, 256)
+    call("orMemcpy", on_host, memory, 256, DEVICE_TO_HOST)
+    call("orFree", memory)
+
+
+@pair("init")
+def a_grid_is_not_written(fixed: bool) -> None:
+    image = torch.empty(1, 1, 8, 8, device=DEVICE)
+    image[:, :, :4] = 1
+    grid = torch.full((1, 2, 2, 2), -0.9, device=DEVICE) if fixed else torch.empty(1, 2, 2, 2, device=DEVICE)
+    image.requires_grad_(), grid.requires_grad_()
+    torch.nn.functional.grid_sample(image, grid, align_corners=True).sum().backward()
+
+
+@pair("init")
+def segments_end_where_nobody_has_written(fixed: bool) -> None:
+    data = half_written(8).requires_grad_()
+    offsets = torch.tensor([0, 2, 4], device=DEVICE)
+    sums = torch.segment_reduce(data, "sum", offsets=offsets)
+    (sums.sum() if fixed else data.sum()).backward()
+
+
+@pair("init")
 def attention_reads_the_padding_of_its_keys(fixed: bool) -> None:
     keys = torch.empty(1, 2, 8, 4, device=DEVICE)
     keys[:, :, :5] = 1
@@ -1030,6 +1086,29 @@ def a_library_uses_the_addresses_of_a_tensor_that_is_gone(fixed: bool) -> None:
     call("orFree", memory)
 
 
+@pair("memory")
+def a_kernel_uses_memory_that_its_library_has_freed(fixed: bool) -> None:
+    memory = malloc(4096)
+    if not fixed:
+        call("orFree", memory)
+    run_kernel("library", At(memory), 0)  # type: ignore[arg-type]
+    if fixed:
+        call("orFree", memory)
+
+
+class At:
+    """A library's memory of 4,096 bytes."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+
+    def data_ptr(self) -> int:
+        return self._memory
+
+    def numel(self) -> int:
+        return 1024
+
+
 # ---- leaks -----------------------------------------------------------------------------------------------------------
 
 kept: list[object] = []
@@ -1089,6 +1168,13 @@ def a_librarys_memory_that_nobody_frees(fixed: bool) -> None:
     if fixed:
         call("orFree", on_device)
         call("orFreeHost", on_host)
+
+
+@pair("leak")
+def a_stream_that_nobody_destroys(fixed: bool) -> None:
+    stream = get_pointer("orStreamCreate")
+    if fixed:
+        call("orStreamDestroy", stream)
 
 
 @pair("leak")

@@ -453,7 +453,6 @@ def _first_use(**environment: str) -> subprocess.CompletedProcess[str]:
         ("OPENREG_DEVICE_COUNT", "65"),
         ("OPENREG_DEVICE_MEMORY", "16X"),
         ("OPENREG_DEVICE_MEMORY", "-1"),
-        ("OPENREG_DEVICE_MEMORY", ""),
     ],
 )
 def test_a_bad_environment_value_is_named_with_what_is_allowed(variable: str, value: str) -> None:

@@ -30,8 +30,8 @@ def test_every_section_is_measured_shown_and_written(tmp_path: Path) -> None:
     assert written["machine"]["torch"] == torch.__version__
     sections = {row["section"] for row in written["rows"]}
     assert sections == {
-        "operators", "optimizers", "training", "queued", "interference", "copies", "allocation", "latency", "import",
-        "idle", "compiled",
+        "operators", "optimizers", "training", "queued", "interference", "copies", "allocation", "latency",
+        "profiling", "import", "idle", "compiled",
     }  # fmt: skip
     for row in written["rows"]:
         assert math.isfinite(row["value"]), row

@@ -20,11 +20,10 @@ from torch_openreg._environment import VARIABLES
 KIT = Path(__file__).resolve().parents[1] / "conformance"
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(KIT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, *command], cwd=KIT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
-    )
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
+    return subprocess.run([sys.executable, *command], cwd=KIT, env=environment, capture_output=True, text=True)
 
 
 def test_the_device_conforms(tmp_path: Path) -> None:
@@ -35,6 +34,16 @@ def test_the_device_conforms(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     checks = json.loads(report.read_text())["checks"]
     assert len(checks) > 200 and {check["level"] for check in checks} == set(range(9))
+
+
+@pytest.mark.only_on("openreg", reason="the test chooses the other face itself")
+def test_the_device_conforms_under_the_name_cuda(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    options = ("--device", "cuda", "--quick", "--no-sweeps", "--quiet", "--json", report)
+    result = run("-m", "torch_conformance", *options, TORCH_OPENREG_AS="cuda")
+    assert result.returncode == 0, result.stdout + result.stderr
+    checks = json.loads(report.read_text())["checks"]
+    assert sum(check["result"] == "passed" for check in checks) > 200
 
 
 @pytest.mark.only_on("openreg", reason="the kit's own tests need no device")
@@ -54,6 +63,19 @@ def test_every_mutant_has_its_place_in_the_sources() -> None:
         assert fnmatch.filter(names, pattern), pattern
         file, _, function = test.partition("::")
         assert function in (KIT.parent / "tests" / file).read_text(), test
+
+
+@pytest.mark.only_on("openreg", reason="about the sources")
+def test_every_override_has_a_mutant_or_a_reason() -> None:
+    from mutants import table
+
+    names, without = {mutant.name for mutant in table.mutants()}, set()
+    for prefix, _, file, _, _ in table.OVERRIDES:
+        declared = [path for path in (table.ROOT / file, (table.ROOT / file).with_suffix(".h")) if path.exists()]
+        overrides = re.findall(r"(?m)^ .*?(~?\w+)\(.*\boverride\b", "".join(path.read_text() for path in declared))
+        assert len(overrides) >= 8, file
+        without |= {name for name in overrides if f"{prefix}.{name}" not in names}
+    assert without == set(table.WITHOUT_MUTANT)
 
 
 @pytest.mark.only_on("openreg", reason="about the sources")

@@ -328,6 +328,37 @@ def test_dynamo_calls_streams_and_ranges_and_does_not_trace_into_them(cuda: Cuda
     assert lines == ["[3.0, 3.0] [3.0, 3.0]", *["[2.0, 2.0] [2.0, 2.0]"] * 2]
 
 
+# ---- the profiler
+
+
+def test_emit_nvtx_within_a_marked_part_and_around_it(cuda: Cuda, tmp_path: Path) -> None:
+    code = """
+    import json, os
+    x = torch.ones(10, device="cuda")
+    def operators():
+        with open(os.environ["TORCH_OPENREG_TRACE"]) as file:
+            return [event["name"] for event in json.load(file)["traceEvents"] if event.get("cat") == "cpu_op"]
+    with torch.cuda.profiler.profile():
+        x + x
+        with torch.autograd.profiler.emit_nvtx():
+            x * x
+    print(operators())
+    with torch.autograd.profiler.emit_nvtx(record_shapes=True) as nvtx:
+        with torch.cuda.profiler.profile():
+            x - x
+        print(raised(nvtx.__enter__))
+    print(operators())
+    with torch.autograd.profiler.emit_nvtx(enabled=False) as nvtx:
+        print(nvtx)
+    """
+    assert cuda(code, TORCH_OPENREG_TRACE=str(tmp_path / "part.json"), KINETO_LOG_LEVEL="10") == [
+        "['aten::add', 'aten::mul']",
+        "RuntimeError: NVTX annotation context manager is not reentrant",
+        "['aten::sub']",
+        "None",
+    ]
+
+
 # ---- streams and events
 
 

@@ -639,6 +639,27 @@ def test_the_rounding_keeps_inf_and_nan_and_gives_the_nearest_of_10_bits(value: 
     assert answer(f"torch.backends.cuda.matmul.allow_tf32 = True\nprint({product})", "cuda-a100") == rounded
 
 
+def test_all_products_of_matrices_are_rounded() -> None:
+    code = """
+torch.backends.cuda.matmul.allow_tf32 = True
+a, b, m, v = torch.randn(2, 8, 8), torch.randn(2, 8, 8), torch.randn(8, 8), torch.randn(8)
+products = [
+    lambda m, a, b, v: torch.mm(m, m), lambda m, a, b, v: torch.mm(m, m, out=m.clone()),
+    lambda m, a, b, v: torch.addmm(v, m, m), lambda m, a, b, v: m.clone().addmm_(m, m),
+    lambda m, a, b, v: torch.addmm(v, m, m, out=m.clone()), lambda m, a, b, v: torch._addmm_activation(v, m, m),
+    lambda m, a, b, v: torch._addmm_activation(v, m, m, out=m.clone()), lambda m, a, b, v: torch.addbmm(m, a, b),
+    lambda m, a, b, v: m.clone().addbmm_(a, b), lambda m, a, b, v: torch.addbmm(m, a, b, out=m.clone()),
+    lambda m, a, b, v: torch.bmm(a, b), lambda m, a, b, v: torch.bmm(a, b, out=a.clone()),
+    lambda m, a, b, v: torch.baddbmm(a, a, b), lambda m, a, b, v: a.clone().baddbmm_(a, b),
+    lambda m, a, b, v: torch.baddbmm(a, a, b, out=a.clone()), lambda m, a, b, v: torch.nn.functional.linear(a, m, v),
+    lambda m, a, b, v: torch.linalg.multi_dot([m, m, m]), lambda m, a, b, v: torch.einsum("bij,bjk->bik", a, b),
+]
+here, there = (m, a, b, v), (m.to(d), a.to(d), b.to(d), v.to(d))
+print([index for index, product in enumerate(products) if torch.equal(product(*here), product(*there).cpu())])
+"""
+    assert answer(code, "cuda-a100") == "[]"
+
+
 @pytest.mark.parametrize("model", ["cuda-v100", "cuda-t4", None])
 def test_older_cards_and_no_model_round_no_inputs(model: str | None) -> None:
     assert answer(TF32, model).split()[:3] == ["True", "False", "True"]
@@ -706,14 +727,50 @@ def test_a_result_of_float64_is_refused_too(mode: str) -> None:
     assert default == str({DOUBLE})
 
 
-def test_an_operator_that_mps_lacks_is_refused() -> None:
-    code = (
-        ERROR
-        + "print(error(lambda: torch.ones(2, device=d).put_(torch.tensor([0], device=d), torch.ones(1, device=d))))"
-    )
-    assert answer(code, "mps-like").startswith(
-        "NotImplementedError: The operator 'aten::put_' is not currently implemented for the MPS device."
-    )
+LACKING = {  # a call -> the operator that has no kernel for MPS
+    "f.put_(torch.tensor([0], device=d), f[:1])": "put_",
+    "torch.linalg.eigh(m)": "_linalg_eigh",
+    "torch.linalg.eigvals(m)": "_linalg_eigvals",
+    "torch.pdist(m)": "_pdist_forward",
+    "torch.nn.functional.ctc_loss(m[:, None], i, (3,), (2,))": "_ctc_loss",
+    "torch._int_mm(m.to(torch.int8), m.to(torch.int8))": "_int_mm",
+    "torch.nn.functional.adaptive_avg_pool3d(m.view(1, 3, 3, 1), 2)": "_adaptive_avg_pool3d",
+    "aa(m.view(1, 1, 3, 3).requires_grad_()).sum().backward()": "_upsample_bilinear2d_aa_backward",
+    "torch.logspace(0, 1, 3, device=d)": "logspace.out",
+    "f.logit_()": "logit_",
+    "f.hash_tensor()": "hash_tensor",
+    "m.to_sparse_csr()": "_to_sparse_csr",
+    "torch.std(f, 0, out=f.clone())": "std.correction_out",
+    "torch.fake_quantize_per_tensor_affine(f, 1.0, 0, 0, 9)": "fake_quantize_per_tensor_affine_cachemask",
+}
+
+
+@pytest.mark.parametrize("model", ["mps-like", "strict"])
+def test_operators_that_mps_lacks_are_refused(model: str) -> None:
+    calls = ", ".join(f"lambda: {call}" for call in LACKING)
+    code = f"""{ERROR}
+from functools import partial
+f, m, i = torch.ones(3).to(d), torch.eye(3).to(d), torch.tensor([[1, 2]]).to(d)
+aa = partial(torch.nn.functional.interpolate, size=2, mode="bilinear", antialias=True)
+for call in ({calls}): print(error(call))
+"""
+    said = [line.partition(" is not currently")[0] for line in answer(code, model).splitlines()]
+    assert said == [f"NotImplementedError: The operator 'aten::{operator}'" for operator in LACKING.values()]
+
+
+def test_what_mps_computes_another_way_is_not_refused() -> None:
+    code = """
+m = torch.eye(3).to(d)
+torch.nn.functional.embedding(torch.tensor([0], device=d), m, max_norm=0.5)
+torch.linalg.svd(m)
+torch.conv2d(m.view(1, 1, 3, 3), m.view(1, 1, 3, 3))
+x = torch.ones(2, 5, 8).to(d)
+layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).to(d)
+with torch.no_grad(): layer.eval()(x)
+torch.nn.functional.scaled_dot_product_attention(x, x, x)
+print((m > 0).any((0, 1)).item())
+"""
+    assert answer(code, "mps-like") == "True"
 
 
 TRAIN = """
@@ -764,6 +821,29 @@ def test_strict_refuses_what_the_others_refuse() -> None:
             assert all(each in strict.refusals for each in other.refusals)
             assert all(each in strict.missing_operators for each in other.missing_operators)
             assert all(each in strict.absent_dtypes for each in other.absent_dtypes)
+    for entries in (strict.refusals, strict.missing_operators, strict.absent_dtypes):
+        assert all(entries.count(each) == 1 for each in entries)
+
+
+def test_strict_has_the_smallest_numbers_of_the_others() -> None:
+    strict = _models.find("strict").numbers
+    others = [_models.find(name).numbers for name in _models.names() if name not in ("minimal", "strict")]
+    for name in set(_models.PROPERTIES) - {"name", "major", "minor", "device_count", "peer_access"}:
+        found = [numbers[name] for numbers in others if name in numbers]
+        assert strict.get(name) == min(found, default=None), name
+    capabilities = [(numbers["major"], numbers["minor"]) for numbers in others if "major" in numbers]
+    assert (strict["major"], strict["minor"]) == min(capabilities)
+    assert not strict["peer_access"] and strict["device_count"] == 2
+
+
+def test_each_missing_operator_of_strict_is_counted_and_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    strict, cuda, mps = (_models.find(name) for name in ("strict", "cuda-t4", "mps-like"))
+    models_command.compare([strict, cuda, mps])
+    (counts,) = re.findall(r"operators that are missing +(\d+) +(\d+) +(\d+)", capsys.readouterr().out)
+    missing = [{name for each in m.missing_operators for name in each["operators"]} for m in (strict, cuda, mps)]
+    assert missing[0] == missing[1] | missing[2] and list(map(int, counts)) == list(map(len, missing))
+    models_command.show(strict, sources=False)
+    assert capsys.readouterr().out.count("histogram.bins_tensor_out") == 1
 
 
 # ---- unusable devices ------------------------------------------------------------------------------------------------

@@ -7,11 +7,15 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import distributed_collectives
 import pytest
+from conftest import at_once
 from distributed_group import Group, free_port
+
+from torch_openreg._environment import VARIABLES
 
 CHECKS = (
     "all_reduce",
@@ -173,6 +177,17 @@ def test_ranks_with_different_hostids_cannot_share_memory(tmp_path: Path) -> Non
         )
 
 
+def run_group_of_one(**variables: str) -> subprocess.CompletedProcess[str]:
+    program = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(torch.ones(2, device="openreg"))
+    dist.destroy_process_group()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=60)
+
+
 @pytest.mark.parametrize(
     ("variable", "sentence"),
     [
@@ -181,21 +196,21 @@ def test_ranks_with_different_hostids_cannot_share_memory(tmp_path: Path) -> Non
     ],
 )
 def test_a_wrong_setting_is_refused(variable: str, sentence: str) -> None:
-    program = """
-    import torch, torch.distributed as dist
-    dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
-    dist.all_reduce(torch.ones(2, device="openreg"))
-    """
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env=os.environ | {variable: "fast"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    result = run_group_of_one(**{variable: "fast"})
     assert result.returncode == 1
     assert f"ValueError: {sentence}" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["OCCL_TRANSPORT", "OCCL_CHECK"])
+def test_the_settings_are_those_of_the_table(name: str) -> None:
+    (variable,) = [each for each in VARIABLES if each.name == name]
+    *results, refused = at_once(
+        *(partial(run_group_of_one, **{name: value}) for value in (*variable.choices, "", "many"))
+    )
+    assert [(result.returncode, result.stderr) for result in results] == [(0, "")] * len(results)
+    with pytest.raises(ValueError) as caught:
+        variable.check("many")
+    assert f"ValueError: {caught.value}\n" in refused.stderr
 
 
 def test_import_torch_imports_no_more_for_the_backend() -> None:

@@ -318,7 +318,7 @@ def is_known(code: str, page: Path) -> bool:
         except (ImportError, AttributeError):
             return False
         return True
-    if "/" in code:
+    if "/" in code or (ROOT / code).is_file():
         return any((base / code).exists() for base in (ROOT, page.parent, Path(torch.__file__).parent / "include"))
     if re.search(r"\.(py|cpp|h|md|so|yaml|toml)$", code):
         return code.endswith(".so") or any(ROOT.rglob(code))
@@ -345,6 +345,16 @@ def test_the_page_of_environment_variables_is_the_table_of_them() -> None:
     assert len(written) == len(table)
 
 
+def test_the_page_of_environment_variables_names_each_value_of_a_choice() -> None:
+    page = (DOCS / "test/environment.md").read_text().partition("## As options")[0]
+    for variable in VARIABLES:
+        if variable.choices:
+            (row,) = re.findall(rf"^\| `{variable.name}` \| ([^\n]*)", page, re.MULTILINE)
+            default, _, meaning = row.partition("|")
+            named = {default.strip(), *re.split("[,`]", meaning)}
+            assert set(variable.choices) <= named, variable.name
+
+
 def test_the_table_of_environment_variables_has_every_variable_that_a_file_reads_and_no_other() -> None:
     reads = r"""(?:get_?env|check_env|environ\.get)\(\s*"(\w+)"|environ\["(\w+)"\]|"(\w+)" (?:not )?in os\.environ"""
     folders = ("csrc", "third_party/openreg", "torch_openreg")
@@ -355,6 +365,15 @@ def test_the_table_of_environment_variables_has_every_variable_that_a_file_reads
     assert read - of_others == {variable.name for variable in VARIABLES if variable.reader}
     for variable in VARIABLES:
         assert not variable.reader or f'"{variable.name}"' in (ROOT / variable.reader).read_text()
+
+
+def test_the_architecture_has_a_row_for_each_folder_of_the_integration_and_names_each_header_of_the_device() -> None:
+    table = (DOCS / "architecture.md").read_text().partition("## Layers")[2].partition("\n## ")[0]
+    rows = {code for line in table.splitlines() if line.startswith("|") for code in line.split("|")[1].split("`")}
+    folders = {f"csrc/{folder.name}" for folder in (ROOT / "csrc").iterdir() if folder.is_dir()}
+    assert len(folders) > 5 and sorted(folders - rows) == []
+    headers = [header.name for header in (ROOT / "third_party/openreg/include").iterdir()]
+    assert "openreg.h" in headers and [name for name in headers if f"`{name}`" not in table] == []
 
 
 @every_page

@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import pytest
 from comparison import DEVICE
+from openreg_process import error_of, output_of
 
-from torch_openreg import _environment
+from torch_openreg import _environment, openreg
 from torch_openreg._environment import VARIABLES, Variable
 
-CHOICES = [variable for variable in VARIABLES if variable.choices]
+CHOICES = [variable for variable in VARIABLES if variable.kind == "choice"]
 
 
 @pytest.mark.parametrize("variable", CHOICES, ids=lambda variable: variable.name)
@@ -23,6 +24,28 @@ def test_a_bad_value_is_named_with_all_that_are_allowed(variable: Variable) -> N
         variable.check("many")
     allowed = str(caught.value).partition("Set it to ")[2].removesuffix(", or unset it.")
     assert re.split(r", | or ", allowed.replace(" (the default)", "")) == list(variable.choices)
+
+
+def test_a_list_of_checks_is_checked_without_torch() -> None:
+    (variable,) = [each for each in VARIABLES if each.kind == "choices"]
+    assert (variable.name, variable.choices) == ("OPENREG_SANITIZER", tuple(openreg.sanitizer._CHECKS))
+    for value in (*variable.choices, ",".join(variable.choices), " race , leak,", " "):
+        variable.check(value)
+    for value in ("rase", "race;init", "race,inti", ",", "all"):
+        with pytest.raises(ValueError) as caught:
+            _environment.check({variable.name: value})
+        assert str(caught.value) == (
+            f"OPENREG_SANITIZER is '{value}'. Set it to race, init, memory, leak (separated by commas), or unset it."
+        )
+
+
+def test_the_device_library_knows_the_execution_modes_of_the_table() -> None:
+    (variable,) = [each for each in VARIABLES if each.name == "OPENREG_EXECUTION"]
+    code = "print(get_int('orGetExecutionMode', None))"
+    assert [output_of(code, OPENREG_EXECUTION=mode) for mode in variable.choices] == ["0", "1", "2"]
+    *some, last = variable.choices
+    _, message = error_of(code, OPENREG_EXECUTION="many")
+    assert message.endswith(f'OPENREG_EXECUTION="many" is not valid: expected {", ".join(some)} or {last}')
 
 
 def test_the_default_is_the_first_choice_and_empty_means_unset() -> None:
@@ -44,6 +67,26 @@ def test_the_first_use_of_the_device_raises_for_a_bad_value(
     result = run_python("import torch\ntorch.ones(1, device='openreg')", **{name: "yes"})
     assert result.returncode == 1
     assert f"ValueError: {name} is 'yes'. Set it to {allowed}, or unset it." in result.stderr
+
+
+EMPTY = """
+import torch, torch.distributed as dist
+x = torch.ones(2, device="openreg", requires_grad=True)
+x.sum().backward()
+torch.openreg.profiler.start()
+dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(x.grad)
+print(x.grad.tolist(), torch.openreg.device_count(), torch.openreg.get_execution_mode())
+dist.destroy_process_group()
+"""
+
+
+def test_a_variable_with_an_empty_value_is_as_if_unset(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    names = [each.name for each in VARIABLES if each.reader and not each.name.endswith("_VISIBLE_DEVICES")]
+    result = run_python(EMPTY, **dict.fromkeys(names, ""))
+    assert (result.stdout, result.stderr) == ("[1.0, 1.0] 2 inline\n", "")
 
 
 THREADS = """

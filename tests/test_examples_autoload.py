@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -153,6 +154,63 @@ x = torch.full((2,), 1j, device="ledger").conj()
 print(x.is_conj(), (x + 1).cpu().tolist(), (x.imag * 2).cpu().tolist())
 """
     assert python(folders["torch_ledger"], code) == "True [(1-1j), (1-1j)] [-2.0, -2.0]\n"
+
+
+# A limit in the README of examples/python_backend -> the checks of the conformance kit that fail because of it.
+LIMITS = {
+    "`resize_`, `set_`, and other changes of a tensor's metadata": (
+        "tensors/factories/ranges_have_their_values",
+        "tensors/serialization/pickle_keeps_the_device",
+        "operators/dispatch/out_is_written_and_returned",
+    ),
+    "more than one device": (
+        "loads/names/an_index_out_of_range_is_an_error",
+        "loads/names/set_device_index_rejects_what_does_not_exist",
+    ),
+    "`.numpy()` and `.tolist()` without `.cpu()`": (
+        "tensors/printing/lists_and_formats",
+        "trains/loading/a_loader_feeds_the_device",
+    ),
+    "an error in an operator or a hook during backward": ("trains/autograd/checkpointing_recomputes",),
+    "tensors of the CPU beside tensors of the device": (
+        "operators/dispatch/index_tensors_of_the_cpu_are_taken",
+        "operators/mixed/a_scalar_of_the_cpu_is_not_copied_to_out",
+        "operators/mixed/indices_may_be_on_the_cpu",
+        "operators/mixed/fills_take_a_value_of_the_cpu",
+        "operators/mixed/distributions_take_probabilities_of_the_cpu",
+        "operators/mixed/losses_take_a_scalar_weight_of_the_cpu",
+        "operators/mixed/copies_and_questions_take_every_device",
+        "operators/mixed/a_fused_step_refuses_a_flag_of_the_cpu",
+    ),
+    "an operator that has a kernel for PrivateUse1 only": (
+        "operators/custom/a_custom_operator_runs",
+        "operators/custom/a_kernel_can_be_registered_for_the_key",
+    ),
+    "`nn.LSTM`, `nn.GRU`": ("trains/modules/lstm", "trains/modules/gru"),
+    "`torch.func` transforms": ("operators/custom/func_transforms",),
+    '`module.to("ledger")`': ("trains/modules/to_moves_parameters_in_place",),
+    "`torch.load`": (
+        "tensors/serialization/a_tensor_is_saved_and_loaded",
+        "tensors/serialization/map_location_moves",
+        "tensors/serialization/a_state_dict_is_saved_and_loaded",
+    ),
+    "`memory_format=` of a factory": ("tensors/factories/strides_are_kept",),
+    "`torch.ledger.is_initialized()`": ("loads/autoload/import_leaves_the_device_alone",),
+}
+
+
+def test_the_conformance_kit_finds_the_limits_of_the_python_backend_and_no_others(folders: dict[str, Path]) -> None:
+    kit, results = EXAMPLES.parent / "conformance", folders["torch_ledger"].parent / "results.json"
+    path = os.pathsep.join([str(folders["torch_ledger"]), str(kit), os.environ.get("PYTHONPATH", "")])
+    command = ["-m", "torch_conformance", "--device", "ledger", "--quick", "--no-sweeps", "--quiet", "--json", results]
+    result = run([sys.executable, *command], EXAMPLES, {"PYTHONPATH": path, "TORCH_OPENREG_AUTOLOAD": "0"})
+    assert result.returncode == 1, result.stderr
+    checks = json.loads(results.read_text())["checks"]
+    assert {check["name"] for check in checks if check["result"] == "passed"} > {"trains/modules/mlp"}
+    bad = {check["name"] for check in checks if check["result"] in ("failed", "crashed", "hung")}
+    assert bad == {name for names in LIMITS.values() for name in names}
+    readme = (EXAMPLES / "python_backend" / "README.md").read_text()
+    assert [limit for limit in LIMITS if f"\n| {limit} |" not in readme] == []
 
 
 def test_the_python_backend_works_in_both_orders_and_yields_to_another_owner(folders: dict[str, Path]) -> None:

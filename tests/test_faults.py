@@ -396,6 +396,18 @@ def test_streams_and_events_cannot_be_made(point: str) -> None:
         call(name.replace("Create", "Destroy"), made)
 
 
+def test_each_stream_of_pytorch_meets_a_fault_when_it_is_taken_from_the_pool() -> None:
+    with inject("stream:2=failure;stream:100=busy") as faults:
+        for number in range(1, 201):  # more than the pool has
+            error = {2: "unspecified launch failure", 100: "busy"}.get(number)
+            expected = pytest.raises(torch.AcceleratorError, match=error) if error else contextlib.nullcontext()
+            with expected:
+                stream = torch.Stream(device=DEVICE_0)
+            with stream:  # the stream of the call before, if this call failed
+                assert torch.ones(1, device=DEVICE_0).item() == 1
+    assert [(count.seen, count.fired) for count in faults.counts] == [(200, 1), (200, 1)]
+
+
 def test_memory_of_another_process_cannot_be_opened(mode: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(f"""if True:
         import torch

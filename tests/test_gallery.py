@@ -1,4 +1,4 @@
-"""Each program of the gallery fails with the message that docs/test/gallery.md quotes. The repaired program passes."""
+"""Each program of the gallery gets the message that docs/test/gallery.md quotes. The repaired program passes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ BUGS = sorted(path for path in (ROOT / "examples" / "gallery").glob("*.py") if n
 
 
 def word(path: Path, name: str) -> str:
-    """The rest of the line that begins with `name` in the docstring of a bug; empty if there is no such line."""
-    found = re.search(rf"^{name} (.+)$", path.read_text(), re.M)
-    return found[1] if found else ""
+    """What follows `name` at the begin of a line in the docstring of a bug; empty if there is no such line."""
+    found = re.search(rf'^{name} (.+?)\n(?:Seen in |Says: |Run with: |""")', path.read_text(), re.M | re.S)
+    return " ".join(found[1].split()) if found else ""
+
+
+def without_the_device(text: str) -> str:
+    """The text with one word for the type of the device, which is cuda or openreg, and for its dispatch key."""
+    return re.sub("openreg|cuda|PrivateUse1", "DEVICE", text, flags=re.I)
 
 
 def run(path: Path, settings: str) -> subprocess.CompletedProcess[str]:
@@ -38,6 +43,7 @@ def test_the_device_finds_the_bug_and_accepts_the_repair(bug: Path) -> None:
     settings, says, link = word(bug, "Run with:"), word(bug, "Says:"), word(bug, "Seen in")
     assert link in PAGE and says in PAGE and link.startswith("https://github.com/")
     result = run(bug, settings)
-    assert result.returncode != 0 and says in result.stderr
+    assert without_the_device(says) in without_the_device(result.stderr)
+    assert result.returncode != 0 or "SANITIZER" in settings  # which reports a race, and lets the program go on
     repaired = run(bug.with_name(f"{bug.stem}_repaired.py"), settings)
-    assert repaired.returncode == 0, repaired.stderr
+    assert repaired.returncode == 0 and without_the_device(says) not in without_the_device(repaired.stderr)

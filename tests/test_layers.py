@@ -1,4 +1,4 @@
-"""The files of csrc/runtime depend on each other in one direction.
+"""The files of csrc depend on each other in one direction.
 
 A header and its source are one module. A module depends on what either of them includes. If two modules need each
 other, nobody can read, replace or build one without the other.
@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 CSRC = ROOT / "csrc"
 RUNTIME = CSRC / "runtime"
+OPERATORS = CSRC / "aten"
 
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
@@ -42,20 +43,40 @@ def loop(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def test_no_two_files_of_the_runtime_need_each_other() -> None:
-    graph = dependencies(RUNTIME)
-    assert len(graph) > 20
+def needed_by(names: set[str], graph: dict[str, set[str]]) -> set[str]:
+    """The modules that ``names`` need, directly or through others, and ``names`` themselves."""
+    needed: set[str] = set()
+    new = names
+    while new:
+        needed |= new
+        new = {name for each in new for name in graph.get(each, ())} - needed
+    return needed
+
+
+def test_no_two_files_need_each_other() -> None:
+    graph = dependencies(CSRC)
+    assert len(graph) > 50
     assert loop(graph) == []
+
+
+def test_the_runtime_needs_nothing_else_of_csrc() -> None:
+    graph = dependencies(RUNTIME)
+    assert {name for name in needed_by(set(graph), graph) if not name.startswith("runtime/")} == set()
+
+
+def test_operators_need_the_runtime_only_and_their_kernels_do_not_need_the_registrations() -> None:
+    graph = dependencies(OPERATORS)
+    assert {name for name in needed_by(set(graph), graph) if not name.startswith(("aten/", "runtime/"))} == set()
+    kernels = {name for name in graph if name.startswith("aten/native/")}
+    assert len(kernels) > 10
+    assert {name for name in needed_by(kernels, graph) if not name.startswith(("aten/native/", "runtime/"))} == set()
 
 
 def test_the_memory_of_a_device_needs_neither_storages_nor_the_sharing_of_them() -> None:
     graph = dependencies(RUNTIME)
-    needed, new = set(), {name for name in graph if name.startswith("runtime/memory/")}
-    while new:
-        needed |= new
-        new = {name for each in new for name in graph.get(each, ())} - needed
+    needed = needed_by({name for name in graph if name.startswith("runtime/memory/")}, graph)
     assert needed & {"runtime/OpenRegStorage", "runtime/OpenRegSharing", "runtime/OpenRegKernel"} == set()
 
 
-def test_the_check_finds_a_loop_of_three_modules(tmp_path: Path) -> None:
+def test_the_check_finds_a_loop_of_three_modules() -> None:
     assert loop({"allocator": {"sharing"}, "sharing": {"storage"}, "storage": {"allocator"}})

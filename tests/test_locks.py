@@ -49,12 +49,17 @@ LOCKS = {
         "a list of calls; the hook runs outside",
         "taken by the engine's threads; a child has none",
     ),
+    ("csrc/distributed/GlooConnection.h", "mutex_"): (
+        "a set of works",
+        "taken by the engine's threads; a child has none",
+    ),
     ("csrc/distributed/GlooEngine.h", "mutex_"): (
-        "a set of works, and a pointer",
+        "a pointer",
         "taken by the engine's threads; a child has none",
     ),
     ("csrc/distributed/CollectiveCall.h", "mutex"): ("a failure", "taken by the engine's threads"),
-    ("csrc/distributed/ProcessGroupOCCL.h", "mutex_"): ("creates a stream", "submit() refuses"),
+    ("csrc/distributed/CollectiveQueue.h", "mutex_"): ("a pointer", "submit() refuses"),
+    ("csrc/distributed/CommunicationStreams.h", "mutex_"): ("creates a stream", "submit() refuses"),
     ("csrc/distributed/SharedEngine.h", "mutex_"): (
         "held while other ranks are waited for: it is the turn of the group's threads, and nobody else's",
         "taken by the engine's threads",

@@ -40,7 +40,9 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     output = tmp_path_factory.mktemp("new") / "project"
     result = new(request.param, "--output", output, folder=output.parent)
     assert (result.returncode, result.stderr) == (0, ""), result.stderr
-    assert result.stdout.splitlines()[-1] == f"  cd {output} && git init && make demo && make test"
+    assert result.stdout.splitlines()[-1] == (
+        f"  cd {output} && git init && git add -A && git commit -m start && make demo && make test"
+    )
     return request.param, output
 
 
@@ -70,6 +72,7 @@ def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: t
     only_here = re.compile(
         rf"LITERALINCLUDE|LEFT OUT OF A NEW BACKEND|TORCH_{name.upper()}_AS|CUDA_FACE|_C_cuda|--as\b|\bfaces?\b"
         r"|\{\{(name|version)\}\}|docs/|\"docs\"|benchmarks|make (bench|docs|look|fuzz)|no hardware"
+        r"|conformance/|\brelease/|tests/mutants|FORK_SERVER|(?i:pytest plugin)|plugin for pytest"
     )
     for path in files(folder):
         if path.name not in ("README.md", "UPSTREAM.md") or path.parent != folder:
@@ -86,6 +89,13 @@ def test_the_commands_of_its_makefile_name_only_what_is_there(project: tuple[str
     paths = {word for line in commands for word in line.split() if re.fullmatch(r"[.\w]+(/[.\w]+)+", word)}
     assert "tests/stress" in paths
     assert {path for path in paths if not (folder / path).exists()} == set()
+
+
+def test_the_paths_that_its_pages_name_are_there(project: tuple[str, Path]) -> None:
+    name, folder = project
+    for page in ("README.md", "CONTRIBUTING.md"):
+        paths = re.findall(rf"`((?:csrc|tests|third_party|torch_{name})(?:/[\w.]+)*)`", (folder / page).read_text())
+        assert len(paths) >= 5 and [path for path in paths if not (folder / path).exists()] == []
 
 
 def test_formatting_needs_no_build(project: tuple[str, Path]) -> None:
@@ -106,6 +116,7 @@ def test_each_kind_of_name_is_replaced_by_a_name_of_that_kind(project: tuple[str
     assert f"{upper}_DEVICE_COUNT" in "".join(path.read_text() for path in files(folder / "third_party"))
     collectives = f"{upper.replace('_', '')}CCL"
     assert f" ProcessGroup{collectives} " in (folder / f"csrc/distributed/ProcessGroup{collectives}.h").read_text()
+    assert f" `{collectives}_`. " in (folder / "README.md").read_text()
     pyproject = (folder / "pyproject.toml").read_text()
     assert f'torch_{name} = "torch_{name}_autoload:_autoload"' in pyproject
     assert f'torch-{name.replace("_", "-")} = "torch_{name}._cli:main"' in pyproject
@@ -172,6 +183,96 @@ def test_a_mark_without_its_partner_and_an_edit_that_no_longer_fits_are_named() 
     assert writing._edited("a.py", f"a\n# {start}: why\nb\n# {end}\nc\n# LITERALINCLUDE END: X\n") == "a\nc\n"
     with pytest.raises(writing.DefectiveSource, match="has no longer what new_backend/parts.py changes: 'import warn"):
         writing._edited("torch_openreg/_loader.py", "")
+
+
+def test_the_book_names_the_tests_of_the_first_day() -> None:
+    from build_new_backend import FIRST_DAY_TESTS
+
+    page = (ROOT / "docs/bring-up/new-backend.md").read_text()
+    named = re.search(r"the first day runs eight files of them: ([^.]*\.py[^.]*)+\.", page)
+    assert named and re.findall(r"`tests/test_(\w+)\.py`", named[0]) == [*FIRST_DAY_TESTS]
+    kept = {*parts.files(ROOT)}
+    assert {f"tests/test_{area}.py" for area in FIRST_DAY_TESTS} <= kept
+
+
+# ---- The chapter about it --------------------------------------------------------------------------------------------
+
+CHAPTER = ROOT / "docs" / "bring-up" / "new-backend.md"
+
+
+def rows(chapter: str, heading: str) -> list[list[str]]:
+    """The cells of the rows of the table under a heading."""
+    section = re.split(r"^#+ ", chapter.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+def paths_in(cell: str) -> list[str]:
+    """The files and folders that a cell names. After "in `folder`:" the names are those of files in the folder."""
+    whole, *inside = re.split(r"in `([\w/]+)`: ", cell)
+    code = re.compile(r"`([\w./-]+)`")
+    return [*code.findall(whole), *(f"{inside[0]}/{name}" for name in code.findall("".join(inside[1:])))]
+
+
+def folder_rows(chapter: str) -> list[tuple[list[str], str]]:
+    """The paths of each row of the table of folders, and the step. What a row says to delete is one of its paths."""
+    return [
+        ([path for cell in ([where, what] if verdict == "delete" else [where]) for path in paths_in(cell)], step)
+        for where, verdict, what, step in rows(chapter, "Folder by folder")
+    ]
+
+
+def test_the_chapter_says_of_every_file_what_to_do_with_it() -> None:
+    named = {path for paths, _ in folder_rows(CHAPTER.read_text()) for path in paths}
+    there = {*parts.files(ROOT), *(path.name for path in (ROOT / "new_backend" / "texts").glob("*.md"))}
+    folders = {str(folder) for file in there for folder in Path(file).parents}
+    assert sorted(named - there - folders) == []
+    named |= {str(Path(path).with_suffix(".h")) for path in named if path.endswith(".cpp")}  # a source with its header
+    assert sorted(file for file in there if not {file, *map(str, Path(file).parents)} & named) == []
+
+
+def test_step_3_leaves_no_line_that_the_chapter_does_not_name(project: tuple[str, Path], tmp_path: Path) -> None:
+    name, original = project
+    folder = tmp_path / "project"
+    shutil.copytree(original, folder, symlinks=True)
+    for command in ("git init -q", "git add -A"):
+        assert run(command.split(), folder, {}).returncode == 0
+    chapter = CHAPTER.read_text()
+    (sources,) = (paths for paths, step in folder_rows(chapter) if step == "3" and "torch_openreg/_faults.py" in paths)
+    changed = [path for where, _ in rows(chapter, "Lines that name deleted files") for path in paths_in(where)]
+    names = naming.full_table(name, [*sources, *changed])
+    deleted = [names.rename(path) for path in sources]
+    for path in deleted:
+        shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
+    (search,) = re.findall(r"^git grep .+", chapter, re.MULTILINE)
+    lines = run(["bash", "-c", search], folder, {}).stdout.splitlines()
+    found = {tuple(line.split(":")[:2]) for line in lines}
+    shutil.rmtree(folder / ".git")
+    assert sorted({file for file, _ in found}) == sorted(map(names.rename, changed))
+
+    # Whatever imports, includes or compiles a deleted file is among the lines that the command finds.
+    modules = {path.removesuffix(".py").removeprefix("tests/").replace("/", ".") for path in deleted}
+    compiled = {Path(path).name for path in deleted if path.endswith((".cpp", ".h"))}
+    dangling = set()
+    for file in files(folder):
+        where = file.relative_to(folder)
+        for number, line in enumerate(file.read_text().splitlines(), start=1):
+            if file.suffix in (".h", ".cpp", ".txt") and compiled & {*re.findall(r"[\w.]+", line.partition("//")[0])}:
+                dangling.add((str(where), str(number)))
+        for node in ast.walk(ast.parse(file.read_text())) if file.suffix == ".py" else ():
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom):
+                home = [*where.parts[: -node.level]] if node.level else []
+                module = ".".join([*home, *([node.module] if node.module else [])])
+                imported = [module, *(f"{module}.{each}" for each in imported)]
+            if {*imported} & modules:
+                dangling.add((str(where), str(node.lineno)))  # type: ignore[attr-defined]
+    assert len(dangling) >= 10 and sorted(dangling - found) == []
+
+    # The tools that need no PyTorch work, also before these lines are deleted.
+    for command in ("doctor", "memory", "trace"):
+        result = run([sys.executable, "-m", f"torch_{name}", command, "--help"], folder, {"PYTHONPATH": str(folder)})
+        assert (result.returncode, result.stderr) == (0, ""), result.stderr
 
 
 # ---- The small ones --------------------------------------------------------------------------------------------------

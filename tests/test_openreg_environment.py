@@ -45,17 +45,14 @@ def test_visible_devices_follows_cuda(visible: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "allowed"),
     [
-        *(
-            ("OPENREG_DEVICE_COUNT", value, ALLOWED_COUNT)
-            for value in ("", "0", "65", "-1", "two", "2x", " 2", "9" * 30)
-        ),
+        *(("OPENREG_DEVICE_COUNT", value, ALLOWED_COUNT) for value in ("0", "65", "-1", "two", "2x", " 2", "9" * 30)),
         *(
             ("OPENREG_DEVICE_MEMORY", value, ALLOWED_MEMORY)
-            for value in ("", "abc", "-1", "0", "1K", "G", "1.5G", "16GB", "16 G", "16385G", "9" * 30)
+            for value in ("abc", "-1", "0", "1K", "G", "1.5G", "16GB", "16 G", "16385G", "9" * 30)
         ),
         *(("OPENREG_VISIBLE_DEVICES", value, ALLOWED_VISIBLE) for value in ("abc", "0,", ",", "0 1", "0,0", "0x1")),
-        *(("OPENREG_EXECUTION", value, ALLOWED_EXECUTION) for value in ("", "1", "Inline", "async ", "asynchronous")),
-        *(("OPENREG_CHAOS_SEED", value, ALLOWED_SEED) for value in ("", "-1", "0x10", "1.0", str(1 << 64))),
+        *(("OPENREG_EXECUTION", value, ALLOWED_EXECUTION) for value in ("1", "Inline", "async ", "asynchronous")),
+        *(("OPENREG_CHAOS_SEED", value, ALLOWED_SEED) for value in ("-1", "0x10", "1.0", str(1 << 64))),
     ],
 )
 def test_a_bad_variable_fails_every_call_and_says_what_is_allowed(variable: str, value: str, allowed: str) -> None:
@@ -66,6 +63,13 @@ def test_a_bad_variable_fails_every_call_and_says_what_is_allowed(variable: str,
     assert lines == [
         f"orErrorInvalidConfiguration: {name}: {sentence}" for name in ("orGetDeviceCount", "orSetDevice", "orMalloc")
     ]
+
+
+def test_an_empty_value_means_unset() -> None:
+    names = ("OPENREG_DEVICE_COUNT", "OPENREG_DEVICE_MEMORY", "OPENREG_EXECUTION", "OPENREG_CHAOS_SEED")
+    seed = "seed = ctypes.c_uint64(); print(get_int('orGetExecutionMode', ctypes.byref(seed)), seed.value)"
+    output = output_of(f"{COUNT};{CAPACITY};{seed}", **dict.fromkeys(names, ""))
+    assert output.split() == ["2", str(16 << 30), "0", "0"]
 
 
 def test_without_a_visible_device_calls_return_orErrorNoDevice() -> None:

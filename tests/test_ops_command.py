@@ -40,7 +40,7 @@ def names(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     ("name", "route"),
     [
         ("aten::empty.memory_format", "native"),
-        ("aten::convolution_overrideable", "native"),
+        ("aten::convolution_overrideable", "override"),
         ("aten::add.Tensor", "structured"),
         ("aten::cat", "unboxed"),
         ("aten::mode.values", "registered fallback"),
@@ -64,9 +64,11 @@ def test_an_operator_of_each_route(name: str, route: str) -> None:
         ("sparse_coo", "aten::_coalesce", "fallback"),
         ("sparse_coo", "aten::histc", "other layouts"),
         ("sparse_coo", "aten::matmul", "composite implicit"),
-        ("sparse_csr", "aten::copy_", "native"),
+        ("sparse_csr", "aten::copy_", "override"),
         ("quantized", "aten::dequantize.self", "fallback"),
+        ("quantized", "aten::set_.source_Storage_storage_offset", "native"),
         ("nested", "aten::add.Tensor", "registered fallback"),
+        ("nested", "aten::native_dropout", "composite explicit"),
     ],
 )
 def test_an_operator_on_tensors_of_another_layout(layout: str, name: str, route: str) -> None:
@@ -131,6 +133,22 @@ def test_the_source_of_a_registration_is_named_as_in_its_repository(rows: list[o
     assert sources["aten::_fused_dropout"] == ""
 
 
+@pytest.mark.parametrize("layout", ops.KEYS)
+def test_what_the_borrowed_folder_registers_states_its_route(layout: str) -> None:
+    torch.openreg.init()
+    kernels = {
+        name: source
+        for name in torch._C._dispatch_get_all_op_names()
+        for source, kind in [ops.entry(torch._C._dispatch_dump_table(name), ops.KEYS[layout][0])]
+        if kind == "kernel" and "csrc/borrowed/" in source
+    }
+    assert len(kernels) > 1
+    assert [name for name, source in kernels.items() if " as " not in source] == []
+    # set_ is the device's own function, and the folder only registers it for a layout that the device has with it.
+    own = ["aten::set_.source_Storage_storage_offset"] if layout == "quantized" else []
+    assert [name for name, source in kernels.items() if ops.stated_route(source)[1] == "native"] == own
+
+
 def test_the_column_about_queues_is_the_devices_own_answer(rows: list[ops.Operator]) -> None:
     queued = {row.name for row in rows if row.queued}
     assert {"aten::add.Tensor", "aten::mm", "aten::add_.Tensor"} <= queued
@@ -140,7 +158,8 @@ def test_the_column_about_queues_is_the_devices_own_answer(rows: list[ops.Operat
 def test_the_borrowed_operators_are_those_that_run_the_cpus_kernels(
     capsys: pytest.CaptureFixture[str], rows: list[ops.Operator]
 ) -> None:
-    still = [row.name for row in rows if row.route in ("structured", "unboxed", "registered fallback", "fallback")]
+    borrowed = {"override", "structured", "unboxed", "registered fallback", "fallback"}
+    still = [row.name for row in rows if row.route in borrowed]
     own = [row.name for row in rows if row.route == "native"]
     assert len(still) > 1000 and len(own) > 20
     assert names(capsys, "--borrowed") == still

@@ -14,7 +14,7 @@ import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
-from trace_rules import RUNTIME, Trace, violations
+from trace_rules import ROUNDING, RUNTIME, Trace, is_older, violations
 
 from torch_openreg import openreg
 
@@ -158,6 +158,33 @@ def test_three_cycles_of_a_schedule_are_three_traces(mode: str, tmp_path: Path) 
         assert steps == [f"ProfilerStep#{4 * cycle + 2}", f"ProfilerStep#{4 * cycle + 3}"]
 
 
+@pytest.mark.parametrize("queued", ["async", "chaos"])
+def test_work_that_was_launched_before_the_recording_says_so(queued: str, tmp_path: Path) -> None:
+    traces: list[Trace] = []
+    x = torch.ones(300, 300, device=DEVICE)
+
+    def ready(profiled: profile) -> None:
+        traces.append(trace_of(profiled, tmp_path))
+
+    with (
+        openreg.execution_mode(queued),
+        profile(schedule=schedule(wait=0, warmup=1, active=1), on_trace_ready=ready) as profiled,
+    ):
+        for _ in range(20):  # they take milliseconds, and no step waits for them
+            x @ x
+        profiled.step()
+        x.neg()
+        torch.accelerator.synchronize()
+        profiled.step()
+    (trace,) = traces
+    assert violations(trace) == []
+    older = [each["name"] for each in trace.device if is_older(each)]
+    assert len(older) > 1 and set(older) == {"openreg::mm"}
+    assert [each["name"] for each in trace.device if not is_older(each)] == ["openreg::neg"]
+    words = command(tmp_path / "trace.json").stdout
+    assert f"The trace does not show which operators launched {len(older)} of the kernels, copies and fills," in words
+
+
 def test_a_copy_says_where_from_where_to_and_how_fast(tmp_path: Path) -> None:
     def program() -> None:
         pageable, pinned = torch.ones(1000), torch.ones(1000).pin_memory()
@@ -282,6 +309,22 @@ def test_the_table_has_the_device_times_of_each_operator(mode: str) -> None:
     first = next(line for line in table.splitlines() if "::" in line)
     longest = max(averages.values(), key=lambda each: each.self_device_time_total)
     assert longest.key in first
+
+
+def test_the_operators_have_all_the_time_of_the_device(mode: str) -> None:
+    x = torch.rand(100, 100, device=DEVICE)
+    torch.accelerator.synchronize()  # otherwise the profile has the end of rand, and not its operator
+    with profile() as profiled:
+        for call in (x.sum, x.mean, x.var, x.norm, x.max, x.prod, lambda: x.softmax(0), lambda: 2**x, lambda: 2 - x):
+            call()
+        torch.accelerator.synchronize()
+    times = {each.key: each.self_device_time_total for each in profiled.key_averages()}
+    assert times["aten::sum"] > 0 and times["aten::mean"] > 0
+    # PyTorch rounds the time of each operator.
+    operators, kernels = (
+        sum(time for name, time in times.items() if name.startswith(prefix)) for prefix in ("aten::", "openreg::")
+    )
+    assert operators == pytest.approx(kernels, rel=1e-3)
 
 
 def test_memory_columns_stacks_shapes_and_flops(tmp_path: Path) -> None:
@@ -489,6 +532,58 @@ def test_ranges_of_nvtx_are_in_the_trace(tmp_path: Path) -> None:
     assert {each["name"] for each in trace.ranges} == {"outer", "inner", "decorated 1", "free"}
 
 
+def kernels_of_ranges(trace: Trace) -> dict[str, list[str]]:
+    """For each range of the user on a lane of the device: the kernels that are drawn within the range."""
+    return {
+        each["name"]: [
+            kernel["name"].removeprefix("openreg::")
+            for kernel in trace.device
+            if each["ts"] <= kernel["ts"] and kernel["end"] <= each["end"] + ROUNDING
+        ]
+        for each in trace.ranges
+    }
+
+
+def test_ranges_that_do_not_nest_have_their_own_kernels(mode: str, tmp_path: Path) -> None:
+    nvtx = openreg.nvtx
+
+    def program() -> None:
+        x = torch.ones(10, device=DEVICE)
+        first = nvtx.range_start("first")
+        x.add(1)
+        second = nvtx.range_start("second")
+        x.mul(2)
+        nvtx.range_end(first)
+        x.sub(1)
+        nvtx.range_end(second)
+        x.div(2)
+        nvtx.range_start("without an end")
+        x.neg()
+        torch.accelerator.synchronize()
+
+    assert kernels_of_ranges(run_profiled(program, tmp_path)) == {
+        "first": ["add.Tensor", "mul.Tensor"],
+        "second": ["mul.Tensor", "sub.Tensor"],
+        "without an end": ["neg"],
+    }
+
+
+def test_a_range_that_another_thread_ends_ends_there(mode: str, tmp_path: Path) -> None:
+    import threading
+
+    x = torch.ones(10, device=DEVICE)
+    every_thread = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with profile(experimental_config=every_thread) as profiled:
+        handle = openreg.nvtx.range_start("range")
+        x.add(1)
+        thread = threading.Thread(target=openreg.nvtx.range_end, args=(handle,))
+        thread.start()
+        thread.join()
+        x.sub(1)
+        torch.accelerator.synchronize()
+    assert kernels_of_ranges(trace_of(profiled, tmp_path)) == {"range": ["add.Tensor"]}
+
+
 def test_a_profiler_outside_records_the_marked_part(run_python: Run, tmp_path: Path) -> None:
     program = f"""
 import torch
@@ -601,6 +696,21 @@ profiler.stop()
     assert [each["name"] for each in Trace.read(file).device] == ["openreg::sub.Tensor"]
 
 
+@pytest.mark.parametrize("name", ["missing/part.json", "."])
+def test_a_part_does_not_begin_if_its_file_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    file = str(tmp_path / name)
+    monkeypatch.setenv("TORCH_OPENREG_TRACE", file)
+    with pytest.raises(ValueError) as caught:
+        openreg.profiler.start()
+    assert str(caught.value) == (
+        f"TORCH_OPENREG_TRACE is {file!r}, and no file can be written there. Set it to a file in a folder that exists "
+        "and is writable, or unset it."
+    )
+    openreg.profiler.stop()  # no part has begun
+
+
 def test_a_part_does_not_begin_within_another_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_OPENREG_TRACE", str(tmp_path / "part.json"))
     x = torch.ones(10, device=DEVICE)
@@ -629,7 +739,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 # Stream 0 of device 0 has two kernels with 60 us between them. Of these 60 us the host spends 30 us in a call within
 # aten::slow that waits, 10 us in the rest of aten::slow, 4 us in aten::two, and 16 us outside of operators. Stream 3 of
-# device 1 has a copy of 4000 bytes.
+# device 1 has a fill of 8000 bytes that was launched before the recording, and a copy of 4000 bytes.
 MADE_UP: list[dict[str, Any]] = [
     {"ph": "X", "cat": "cpu_op", "name": "aten::one", "pid": 9, "tid": 9, "ts": 0, "dur": 10,
      "args": {"External id": 1}},
@@ -645,6 +755,8 @@ MADE_UP: list[dict[str, Any]] = [
      "args": {"External id": 3}},
     {"ph": "X", "cat": "kernel", "name": "openreg::two", "pid": 0, "tid": 0, "ts": 100, "dur": 5,
      "args": {"External id": 3, "correlation": 0}},
+    {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "pid": 1, "tid": 3, "ts": 109, "dur": 1,
+     "args": {"correlation": 0, "bytes": 8000, "launched before the recording": True}},
     {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "pid": 1, "tid": 3, "ts": 110, "dur": 2,
      "args": {"External id": 3, "correlation": 0, "bytes": 4000}},
 ]  # fmt: skip
@@ -660,7 +772,7 @@ def test_the_command_measures_a_trace_of_known_numbers(tmp_path: Path) -> None:
         "duration": 112.0,
         "streams": [
             {"device": 0, "stream": 0, "busy": 25.0, "idle": 60.0, "kernels": 2, "copies": 0, "fills": 0},
-            {"device": 1, "stream": 3, "busy": 2.0, "idle": 0.0, "kernels": 0, "copies": 1, "fills": 0},
+            {"device": 1, "stream": 3, "busy": 3.0, "idle": 0.0, "kernels": 0, "copies": 1, "fills": 1},
         ],
         "gaps": [
             {
@@ -690,11 +802,15 @@ def test_the_command_measures_a_trace_of_known_numbers(tmp_path: Path) -> None:
                 "operators": {"aten::two": 1},
             }
         ],
+        "fills": [
+            {"name": "Memset (Device)", "count": 1, "time": 1.0, "bytes": 8000, "operators": {"no operator": 1}},
+        ],
         "waits": [
             {"name": "orDeviceSynchronize", "count": 1, "time": 30.0, "bytes": 0, "operators": {"aten::slow": 1}}
         ],
         "stream_waits": 0,
         "queue_delay": {"count": 1, "mean": 15.0, "longest": 15.0},
+        "launched_before": 1,
     }
     words = command(file).stdout
     assert "Device 0, stream 0: busy 25.0 us (22 % of the trace), idle 60.0 us" in words
@@ -703,6 +819,7 @@ def test_the_command_measures_a_trace_of_known_numbers(tmp_path: Path) -> None:
         "orDeviceSynchronize 30.0 us, no operator 16.0 us, aten::slow 10.0 us." in words
     )
     assert "Memcpy HtoD (Pinned -> Device): 1 times, 2.0 us, 4.0 KB, 2.0 GB/s; from aten::two" in words
+    assert "Fills:\n  Memset (Device): 1 times, 1.0 us, 8.0 KB, 8.0 GB/s; from no operator\n" in words
     assert "Work waited 15.0 us on average between its launch and its begin, and 15.0 us at most." in words
 
 

@@ -101,7 +101,7 @@ def test_a_device_that_cannot_start_is_an_error_of_each_test_with_its_reason(pyt
         ("--openreg-model=cuda-t5", "OPENREG_MODEL cannot be obeyed. There is no device model 'cuda-t5'. Did you mean"),
         ("--openreg-faults=maloc=oom", "OPENREG_FAULTS cannot be obeyed. The fault 'maloc=oom' has the unknown point"),
         ("--openreg-fallback=errr", "TORCH_OPENREG_FALLBACK is 'errr'. Set it to silent"),
-        ("--openreg-sanitize=races", "The sanitizer has no check 'races'. There are race, init, memory, leak."),
+        ("--openreg-sanitize=races", "OPENREG_SANITIZER is 'races'. Set it to race, init, memory, leak (separated by"),
     ],
 )
 def test_a_setting_that_cannot_be_obeyed_is_a_usage_error(
@@ -170,6 +170,67 @@ def test_all(): assert seeds == [(2, 7), (2, 8), (2, 9)] * 2
 def test_the_header_names_the_seed(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--openreg-execution=chaos")
     result.stdout.fnmatch_lines(["torch_openreg: the device * is simulated (OPENREG_EXECUTION=chaos), seed 0"])
+
+
+def test_the_variable_of_the_mode_does_what_the_option_does(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENREG_EXECUTION", "chaos")
+    monkeypatch.setenv("OPENREG_CHAOS_SEED", "3")
+    source = """
+from torch_openreg import _C
+def test_first():
+    torch.ones(1, device="openreg")
+    openreg.execution_mode("inline")
+def test_seed():
+    assert _C._get_execution_mode() == (2, 3)
+    raise ValueError
+"""
+    result = run(pytester, source)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "torch_openreg: * is simulated (OPENREG_EXECUTION=chaos OPENREG_CHAOS_SEED=3)",
+            "*ValueError*",
+            "mode chaos, seed 3",
+            "repeat: python -m pytest *::test_seed --openreg-execution=chaos --openreg-seed=3",
+        ]
+    )
+    run(pytester, source, "--openreg-execution=inline").assert_outcomes(passed=1, failed=1)  # the option wins
+    run(pytester, RACE.format(wait=""), "--openreg-chaos-runs=4").assert_outcomes(failed=1)
+
+
+ORDER = """
+from pathlib import Path
+def order():  # a number that depends on the order in which the kernels of eight streams run
+    number = torch.ones((), device="openreg")
+    streams = [torch.Stream(device="openreg") for _ in range(8)]
+    torch.accelerator.synchronize()
+    with openreg.faults.inject("kernel:1~300ms"):  # all kernels are queued before the first one ends
+        number.add_(0)
+        for index, stream in enumerate(streams):
+            stream.wait_stream(torch.accelerator.current_stream())
+            with stream: number.mul_(2).add_(index)
+        torch.accelerator.synchronize()
+    return number.item()
+def test_first():
+    with torch.Stream(device="openreg"): assert torch.randn(3, 3, device="openreg").cpu().isfinite().all()
+@pytest.mark.parametrize("n", range(2))
+def test_order(n):
+    with Path(__file__).with_name("orders").open("a") as file: print(n, order(), file=file)
+"""
+
+
+def test_selecting_tests_does_not_change_their_order_of_execution_in_chaos(pytester: pytest.Pytester) -> None:
+    def orders(*options: str) -> dict[str, str]:
+        (pytester.path / "orders").unlink(missing_ok=True)
+        run(pytester, ORDER, "--openreg-execution=chaos", *options)
+        return dict(line.split() for line in (pytester.path / "orders").read_text().splitlines())
+
+    whole = orders()
+    assert whole.keys() == {"0", "1"} and whole["0"] == whole["1"]
+    assert orders("-k", "order and 1") == {"1": whole["1"]}
+    assert any(orders("-k", "order and 1", f"--openreg-seed={seed}")["1"] != whole["1"] for seed in (1, 2))
 
 
 def test_runs_without_chaos_are_a_usage_error(pytester: pytest.Pytester) -> None:
@@ -304,6 +365,13 @@ def test_faults():
 def test_memory():
     assert openreg.get_device_properties().total_memory == 8 << 20
     assert os.getpid() != here
+@pytest.mark.openreg(device_count=3)
+def test_device_count():
+    assert openreg.device_count() == 3 and torch.ones(1, device="openreg:2").get_device() == 2
+    assert os.getpid() != here
+@pytest.mark.openreg(device_count=3, model="cuda-t4")
+def test_device_count_wins_over_the_model():
+    assert openreg.get_device_name(2) == "Tesla T4" and openreg.device_count() == 3
 @pytest.mark.openreg(model="cuda-t4")
 class TestModel(unittest.TestCase):
     def test_name(self): assert openreg.get_device_name() == "Tesla T4" and openreg.device_count() == 1
@@ -322,7 +390,54 @@ def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[s
     source = MARKERS.replace("here = os.getpid()", "import sys\nhere = os.getpid()")
     result = run(pytester, source, "--openreg", *workers)
     # A fork server imports the module, and forks a child for a test. So `here` in a child is the server's process id.
-    result.assert_outcomes(passed=7)
+    result.assert_outcomes(passed=9)
+
+
+@pytest.mark.parametrize("count", ["0", "65", "True", "'2'", "2.0"])
+def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Pytester, count: str) -> None:
+    result = run(pytester, f"@pytest.mark.openreg(device_count={count})\ndef test_it(openreg_device): pass")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    message = f"the marker openreg has device_count={count}. It takes a whole number from 1 to 64."
+    result.stderr.fnmatch_lines([f"ERROR: *::test_it*: {message}"])
+
+
+def test_openreg_device_is_each_device_of_the_marker(pytester: pytest.Pytester) -> None:
+    source = """
+import json
+from pathlib import Path
+big = json.dumps({"properties": {"device_count": {"value": 4, "source": "this test"}}})
+Path(__file__).with_name("big.json").write_text(big)
+used = []
+@pytest.mark.openreg(device_count=3)
+def test_count(openreg_device): torch.ones(1, device=openreg_device)
+@pytest.mark.openreg(model=str(Path(__file__).with_name("big.json")))
+def test_model(openreg_device): torch.ones(1, device=openreg_device)
+@pytest.mark.openreg(device_count=1)
+def test_one(openreg_device): torch.ones(1, device=openreg_device)
+def test_unmarked(openreg_device): torch.ones(1, device=openreg_device)
+"""
+    result = run(pytester, source, "-rs")
+    result.assert_outcomes(passed=3 + 4 + 1 + 2, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the marker has 1"])
+    result = run(pytester, source, "--openreg-device-count=2")  # wins over the model, and not over the marker's number
+    result.assert_outcomes(passed=3 + 2 + 1 + 2, skipped=1)
+
+
+def test_the_log_file_is_that_of_the_users_pytest(pytester: pytest.Pytester) -> None:
+    source = """
+import logging
+def test_here(): logging.getLogger().warning("logged before")
+@pytest.mark.openreg(memory="8M")
+def test_own():
+    logging.getLogger().warning("logged in a process of its own")
+    assert False
+def test_after(): logging.getLogger().warning("logged after")
+"""
+    result = run(pytester, source, f"--log-file={pytester.path / 'log'}")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*logged in a process of its own*"])
+    log = (pytester.path / "log").read_bytes().decode().splitlines()
+    assert [line.rpartition(" ")[2] for line in log] == ["before", "after"]
 
 
 def test_a_test_in_its_own_process_reports_as_usual(pytester: pytest.Pytester) -> None:
@@ -375,6 +490,38 @@ def test_a_subtest_that_fails_is_reported_once(pytester: pytest.Pytester, mark: 
         "FAILED test_function",
         "SUBFAILED(part=1) TestCase::test_method",
     ]
+
+
+# ---- --openreg-faults
+
+NEVER = "OPENREG_FAULTS: the fault 'malloc:9=oom' never fired: there were {} calls of its kind."
+ALLOCATES = """
+@pytest.mark.parametrize("n", range(4))
+def test_it(n): torch.ones(1, device="openreg")
+"""
+FAILS = """
+@pytest.mark.parametrize("n", range(4))
+def test_it(n):
+    if n == 2:
+        with pytest.raises(torch.OutOfMemoryError): torch.ones(1, device="openreg")
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "options"),
+    [("", ()), ("@pytest.mark.openreg(memory='8M')", ()), ("", ("-n", "2")), ("@pytest.mark.openreg(memory='8M')", ("-n", "2"))],
+    ids=["plain", "own process", "xdist", "own processes of workers"],
+)  # fmt: skip
+def test_a_fault_fires_in_any_process_of_the_run_or_is_named_once(
+    pytester: pytest.Pytester, mark: str, options: tuple[str, ...]
+) -> None:
+    result = run(pytester, mark + ALLOCATES, "--openreg-faults=malloc:9=oom", *options)
+    result.assert_outcomes(passed=4)
+    said = result.stdout.str() + result.stderr.str()
+    assert said.count("never fired") == 1 and NEVER.format(4) in said
+    result = run(pytester, mark + FAILS, "--openreg-faults=malloc:1=oom", *options)
+    result.assert_outcomes(passed=4)
+    assert "never fired" not in result.stdout.str() + result.stderr.str()
 
 
 def test_a_device_that_started_in_collection_is_an_error_with_its_reason(pytester: pytest.Pytester) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import inspect
 import json
 import operator
@@ -11,14 +12,38 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from comparison import DEVICE
+from openreg_c import (
+    DEVICE_TO_HOST,
+    call,
+    get_pointer,
+    ipc_event,
+    ipc_event_handle,
+    ipc_event_open,
+    ipc_handle,
+    ipc_open,
+    library_path,
+    malloc,
+)
 from openreg_work import Gate
-from sanitizer_pairs import PAIRS, Pair, current, forget, new_stream, ones, pinned
+from sanitizer_pairs import (
+    PAIRS,
+    Pair,
+    current,
+    forget,
+    half_written,
+    launch_kernel,
+    new_stream,
+    ones,
+    pinned,
+    run_kernel,
+)
 
 from torch_openreg import openreg
 from torch_openreg.openreg import sanitizer
@@ -233,6 +258,206 @@ def test_the_methods_of_tensors_that_read_are_watched_only_during_a_session() ->
     assert set(torch.Tensor.__dict__) == inherited
 
 
+def test_an_overrun_is_reported_with_the_bytes_that_it_damaged() -> None:
+    x = ones(90)
+    with sanitizer.enable("memory", mode="report") as session:
+        x = ones(90)
+        run_kernel("over", x, 91)
+        run_kernel("under", x, 1, first=92)
+    assert [(each.accesses[0].operator, each.accesses[0].bytes) for each in session.reports] == [
+        ("over", 4),
+        ("under", 4),
+    ]
+    assert f"\n  over writes 4 bytes on the default stream of {DEVICE}:0, at " in str(session.reports[0])
+
+
+def test_the_access_of_an_operator_in_place_is_the_read_that_is_reported() -> None:
+    with sanitizer.enable("init", mode="report") as session:
+        torch.empty(4, device=DEVICE).add_(1)
+    (report,) = session.reports
+    assert [access.action for access in report.accesses] == ["reads"]
+    assert "\n  aten::add_.Tensor reads a tensor of shape [4], 4 bytes an element on " in str(report)
+
+
+def test_moves_of_pinned_copies_are_no_reads_and_numpy_may_write_them() -> None:
+    with sanitizer.enable("init", mode="report") as session:
+        on_host = half_written(8).to("cpu", non_blocking=True)
+        current().synchronize()
+        on_host.clone(), on_host.flip(0)
+        torch.add(torch.ones(8), 1, out=on_host)
+        on_host.sum()
+        on_host.copy_(half_written(8), non_blocking=True)
+        current().synchronize()
+        on_host.numpy()[4:] = 1
+        on_host.sum()
+    assert [str(report) for report in session.reports] == []
+
+
+def test_rows_that_belong_to_no_group_are_not_read() -> None:
+    rows, matrices = half_written(32, 16, dtype=torch.bfloat16), ones(2, 16, 16).bfloat16()
+    ends = torch.tensor([8, 16], dtype=torch.int32, device=DEVICE)
+    with sanitizer.enable("init", mode="report") as session:
+        rows = half_written(32, 16, dtype=torch.bfloat16)
+        torch._grouped_mm(rows, matrices, offs=ends)
+        rows.sum()
+    assert [report.accesses[0].operator for report in session.reports] == ["aten::sum"]
+
+
+def test_an_overrun_of_a_queued_kernel_is_raised_by_the_wait_or_by_the_next_work_of_any_thread() -> None:
+    with sanitizer.enable("memory"):
+        x = ones(90)
+        waits = (torch.accelerator.synchronize, current().synchronize, lambda: current().record_event().synchronize())
+        for wait in waits:
+            kept = launch_kernel("over", x, 91)
+            with pytest.raises(sanitizer.Error, match="over wrote past the end of a tensor's memory"):
+                wait()
+            torch.accelerator.synchronize()
+        thread = threading.Thread(target=lambda: kept_in_thread.append(launch_kernel("over", x, 91)))
+        kept_in_thread: list[object] = []
+        thread.start(), thread.join()
+        call("orDeviceSynchronize")
+        with pytest.raises(sanitizer.Error, match="over wrote past the end of a tensor's memory"):
+            x.add_(1)
+        x.add_(2)
+    assert x.tolist() == [2] * 90
+    del kept
+
+
+def test_an_overrun_at_the_end_of_the_block_is_raised_there() -> None:
+    with pytest.raises(sanitizer.Error, match="over wrote past the end"), sanitizer.enable("memory"):
+        x = ones(90)
+        kept = launch_kernel("over", x, 91)
+    del kept
+
+
+# ---- with another process --------------------------------------------------------------------------------------------
+
+PEER = """
+import sys
+from openreg_c import *
+memory, mine, stream = malloc(4096), ipc_event(), get_pointer("orStreamCreate")
+print(ipc_handle(memory).hex(), ipc_event_handle(mine).hex(), flush=True)
+for line in sys.stdin:
+    event = ipc_event_open(bytes.fromhex(line))
+    call("orStreamWaitEvent", stream, event, 0)
+    call("orEventRecord", mine, stream)
+    call("orStreamSynchronize", stream)
+    print("recorded", flush=True)
+"""
+
+
+class Peer:
+    """Another process with memory and an event. It can wait for an event of this process before it records its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        assert process.stdout is not None
+        self.memory, self.event = map(bytes.fromhex, process.stdout.readline().split())
+
+    def wait_and_record(self, event: int) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(ipc_event_handle(event).hex() + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "recorded\n"
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    paths = {"PYTHONPATH": str(Path(__file__).parent), "OPENREG_LIBRARY": str(library_path())}
+    command = [sys.executable, "-c", PEER]
+    with subprocess.Popen(
+        command, env=os.environ | paths, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield Peer(process)
+        process.kill()
+
+
+@pytest.mark.parametrize("waits", ["a stream waits", "the host waits", "nobody waits"])
+def test_an_order_through_an_event_of_another_process_is_no_race(peer: Peer, waits: str) -> None:
+    x, side, mine, theirs = ones(64), new_stream(), ipc_event(), ipc_event_open(peer.event)
+    with sanitizer.enable("race", mode="report") as session:
+        side.wait_stream(current())
+        with side:
+            x.mul_(2)
+        call("orEventRecord", mine, side.native_handle)
+        peer.wait_and_record(mine)
+        if waits == "a stream waits":
+            call("orStreamWaitEvent", current().native_handle, theirs, 0)
+        elif waits == "the host waits":
+            call("orEventSynchronize", theirs)
+        x.sum()
+        with side:
+            x.mul_(2)  # work after the record, which nobody waits for
+        x.sum()
+        torch.accelerator.synchronize()
+    reads = [(each.accesses[0].operator, each.accesses[1].operator) for each in session.reports]
+    raced = [("aten::mul_.Tensor", "aten::sum"), ("aten::sum", "aten::mul_.Tensor")]
+    assert reads == (raced if waits != "nobody waits" else raced[1:] + raced)
+    for event in (mine, theirs):
+        call("orEventDestroy", event)
+
+
+def test_two_streams_race_for_the_memory_of_another_process(peer: Peer) -> None:
+    side = new_stream()
+    for fixed in (False, True):
+        with sanitizer.enable(EVERYTHING, mode="report") as session:
+            memory = ipc_open(peer.memory)
+            call("orMemsetAsync", memory, 0, 4096, current().native_handle)
+            if fixed:
+                side.wait_stream(current())
+            call("orMemsetAsync", memory, 0, 4096, side.native_handle)
+            torch.accelerator.synchronize()
+            call("orIpcCloseMemHandle", memory)
+        assert [report.kind for report in session.reports] == ([] if fixed else ["race"])
+
+
+def test_memory_that_another_process_may_have_written_is_not_unwritten(peer: Peer) -> None:
+    with sanitizer.enable("init", mode="report") as session:
+        theirs, mine, on_host = ipc_open(peer.memory), malloc(4096), ctypes.create_string_buffer(4096)
+        call("orMemcpy", on_host, theirs, 4096, DEVICE_TO_HOST)
+        ipc_handle(mine)  # whoever gets the handle may write
+        call("orMemcpy", on_host, mine, 4096, DEVICE_TO_HOST)
+        call("orFree", mine)
+        call("orIpcCloseMemHandle", theirs)
+    assert [str(report) for report in session.reports] == []
+
+
+def test_opened_memory_of_another_process_that_nobody_closes_is_a_leak(peer: Peer) -> None:
+    for fixed in (False, True):
+        with sanitizer.enable("leak", mode="report") as session:
+            memory = ipc_open(peer.memory)
+            if fixed:
+                call("orIpcCloseMemHandle", memory)
+        assert [str(report).split("\n")[0] for report in session.reports] == (
+            [] if fixed else ["leak: 1 results of orIpcOpenMemHandle were never destroyed."]
+        )
+        if not fixed:
+            call("orIpcCloseMemHandle", memory)
+
+
+# ---- what a report of a leak says ------------------------------------------------------------------------------------
+
+
+def test_a_leak_of_device_memory_names_its_device() -> None:
+    with sanitizer.enable("leak", mode="report") as session:
+        x = torch.ones(64, device=f"{DEVICE}:1")
+    del x
+    (report,) = session.reports
+    (access,) = report.accesses
+    assert (access.operator, access.action, access.stream) == ("the device allocator", "allocates", f"{DEVICE}:1")
+    assert f"\n  the device allocator allocates {access.bytes} bytes on {DEVICE}:1, at {__file__}:" in str(report)
+
+
+def test_a_leak_of_a_handle_names_the_function_that_made_it() -> None:
+    with sanitizer.enable("leak", mode="report") as session:
+        stream = get_pointer("orStreamCreate")
+    call("orStreamDestroy", stream)
+    (report,) = session.reports
+    (access,) = report.accesses
+    assert (access.operator, access.action, access.stream, access.bytes) == ("orStreamCreate", "makes", "", 0)
+    assert "\n  orStreamCreate makes a handle, at " in str(report)
+
+
 def test_a_leak_of_pinned_memory_names_its_line() -> None:
     with sanitizer.enable("leak", mode="report") as session:
         buffer = torch.empty(1000, pin_memory=True)
@@ -387,7 +612,30 @@ def test_the_environment_enables_it_for_a_process() -> None:
     assert result.returncode == 1
     assert "Error: init: aten::add_.Tensor reads 16 bytes that nobody has written" in result.stderr
     assert run(PROGRAM, OPENREG_SANITIZER="race").returncode == 0
-    assert "ValueError: The sanitizer was given no check." in run(PROGRAM, OPENREG_SANITIZER=",").stderr
+    sentence = "Set it to race, init, memory, leak (separated by commas), or unset it."
+    for value in (",", "rase"):
+        assert f"ValueError: OPENREG_SANITIZER is '{value}'. {sentence}" in run(PROGRAM, OPENREG_SANITIZER=value).stderr
+
+
+LEAK = f"""
+import sys, torch
+x = torch.ones(64, device={DEVICE!r})
+"""
+
+
+def test_findings_that_are_printed_at_the_end_of_the_process_change_a_status_of_0() -> None:
+    leaked = run(LEAK, OPENREG_SANITIZER="leak")
+    assert leaked.returncode == 1
+    assert re.fullmatch(
+        r"OPENREG_SANITIZER: leak: \d+ bytes of device memory in 1 blocks are still allocated\. They were allocated at "
+        rf"the line below\.\n  the device allocator allocates \d+ bytes on {DEVICE}:0, at <string>:3 in <module>\n"
+        r"  Drop the references to them: .*\n",
+        leaked.stderr,
+    )
+    kept = run(LEAK + "print('done')\nsys.exit(3)", OPENREG_SANITIZER="leak")
+    assert (kept.returncode, kept.stdout) == (3, "done\n")
+    repaired = run(LEAK + "del x", OPENREG_SANITIZER="leak")
+    assert (repaired.returncode, repaired.stderr) == (0, "")
 
 
 def test_it_starts_no_device() -> None:

@@ -68,6 +68,11 @@ def lanes(events: list[Event]) -> dict[tuple[Any, Any], list[Event]]:
     return found
 
 
+def is_older(event: Event) -> bool:
+    """Whether work of the device was launched before the recording: the trace has neither its call nor its operator."""
+    return event["args"].get("launched before the recording") is True
+
+
 def describe(event: Event) -> str:
     return f"{event['cat']} {event['name']} at {event['ts']:.3f} for {event.get('dur', 0):.3f}"
 
@@ -160,7 +165,7 @@ def _causes(trace: Trace, all_linked: bool) -> Iterator[str]:
     for each in trace.device:
         operator = trace.operators.get(each["args"].get("External id"))
         if operator is None:
-            if all_linked:
+            if all_linked and not is_older(each):
                 yield f"no operator started {describe(each)}"
         elif each["ts"] < operator["ts"]:
             yield f"{describe(each)} before its operator, {describe(operator)}"

@@ -146,7 +146,7 @@ def check_platform() -> None:
 def check_environment() -> None:
     """Checks the environment variables of the package. Raises ValueError for a value that the package does not know."""
     _environment.check()
-    value = os.environ.get("TORCH_OPENREG_FALLBACK", "silent")
+    value = os.environ.get("TORCH_OPENREG_FALLBACK") or "silent"
     if value.split(",")[0] not in ("silent", "warn", "error"):
         raise ValueError(
             f"TORCH_OPENREG_FALLBACK is {value!r}. Set it to silent (the default), warn or error, which operators to "

@@ -40,8 +40,9 @@ PROPERTIES = {  # the properties that a model may set, with their units; most ar
     "peer_access": "",
     "allocation_alignment": "bytes",
 }
+_SIZES = ((30, "GiB"), (10, "KiB"), (0, "bytes"))
 _FLAGS = ("is_integrated", "is_multi_gpu_board", "peer_access")
-_RANGES = {
+RANGES = {
     "total_memory": (1 << 20, 1 << 44),
     "device_count": (1, 64),
 }  # the ranges of OPENREG_DEVICE_MEMORY and OPENREG_DEVICE_COUNT
@@ -85,6 +86,11 @@ class Model:
         return {name: each["value"] for name, each in self.properties.items()}
 
     @property
+    def texts(self) -> dict[str, str]:
+        """The properties' values as text, by name."""
+        return {name: text(name, value) for name, value in self.numbers.items()}
+
+    @property
     def rounds_to_tf32(self) -> bool:
         """Whether convolutions, and matrix products if the program allows it, round their inputs to TensorFloat-32."""
         return bool(self.tf32 and self.tf32["value"])
@@ -99,6 +105,19 @@ class Model:
     def restricted(self) -> bool:
         """Whether the model refuses any operator or dtype."""
         return bool(self.only_operators or self.absent_dtypes or self.missing_operators or self.refusals)
+
+
+def text(name: str, value: Any) -> str:
+    """The value of a property as text, with its unit."""
+    unit = PROPERTIES[name]
+    if value is None:
+        return "-"
+    if unit == "bytes":
+        size, suffix = next((value / (1 << bits), name) for bits, name in _SIZES if value >= 1 << bits or not bits)
+        return f"{round(size, 1):g} {suffix}"
+    if unit == "kHz":
+        return f"{value / 1000:g} MHz"
+    return f"{value} {unit}".rstrip() if unit in ("bits", "threads") else str(value)
 
 
 def names() -> list[str]:
@@ -252,7 +271,7 @@ def _check(data: object, path: str) -> None:
 
 
 def _check_property(word: str, value: object, path: str) -> None:
-    least, most = _RANGES.get(word, _ANY_NUMBER)
+    least, most = RANGES.get(word, _ANY_NUMBER)
     if word == "name":
         valid = isinstance(value, str) and 0 < len(value.encode()) <= _LONGEST_NAME and "\0" not in value
         expected = f"a text of at most {_LONGEST_NAME} bytes"
@@ -314,7 +333,10 @@ def _check_word(word: object, known: Iterable[str], what: str, path: str) -> Non
 
 
 def _joined(first: Model, second: Model) -> Model:
-    """The values of ``first``, and those that only ``second`` has. The lists in _RESTRICTIONS are joined."""
+    """The values of ``first``, and those that only ``second`` has. The lists in _RESTRICTIONS are joined.
+
+    Two models that are like the same third model have its entries in common: the joined list has each of them once.
+    """
     return Model(
         first.name,
         first.about,
@@ -322,7 +344,11 @@ def _joined(first: Model, second: Model) -> Model:
         first.tf32 or second.tf32,
         first.alerts or second.alerts,
         first.only_operators or second.only_operators,
-        first.absent_dtypes + second.absent_dtypes,
-        first.missing_operators + second.missing_operators,
-        first.refusals + second.refusals,
+        _without_equals(first.absent_dtypes + second.absent_dtypes),
+        _without_equals(first.missing_operators + second.missing_operators),
+        _without_equals(first.refusals + second.refusals),
     )
+
+
+def _without_equals(entries: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    return tuple(entry for index, entry in enumerate(entries) if entry not in entries[:index])

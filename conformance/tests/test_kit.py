@@ -14,10 +14,12 @@ import sys
 import time
 import warnings
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_conformance import alerts, mixes, page, report, sweep
 from torch_conformance.__main__ import levels_of, main, parser, select
 from torch_conformance.registry import LEVELS, Check, NotOffered, all_checks, device_side
@@ -116,6 +118,23 @@ def test_every_check_says_what_it_proves_why_where_and_how() -> None:
             assert text.strip(), check.name
         assert check.proves.endswith("."), check.name
         assert check.source().startswith("def "), check.name
+        assert re.fullmatch(r"([\w.-]+/[\w.-]+#\d+)?", check.issue), check.name
+    assert len({check.issue for check in checks.values()}) >= 15
+
+
+def test_the_chapter_of_every_check_is_a_file_of_this_repository() -> None:
+    for name in (*all_checks(), *(f"{kind}/case" for kind in report._SWEPT)):
+        assert (Path(__file__).parents[2] / report.metadata(name)["chapter"]).is_file(), name
+
+
+def test_every_form_of_the_report_names_the_issue_and_the_chapter() -> None:
+    name = "streams/ordering/wait_stream_waits"
+    facts = {"device": "npu", "torch": "2", "python": "3", "date": "today", "seconds": 1.0}
+    summary = report.collect([record(name, "failed")], facts)
+    issue, chapter = all_checks()[name].issue, "docs/bring-up/streams.md"
+    assert issue in summary["checks"][0]["script"]
+    for text in (json.dumps(summary), page.page(summary), report.text(summary, [], False)):
+        assert issue and issue in text and chapter in text
 
 
 def test_the_kit_names_no_backend() -> None:
@@ -192,6 +211,83 @@ def test_an_operator_alerts_as_pytorch_does_or_gives_the_same_bits(
     with pytest.raises(kind, match=re.escape(found)):
         alerts.run("operators/deterministic/histc", "cpu")
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_names_of_the_quick_sweep_are_in_pytorchs_databases() -> None:
+    for names, database in (
+        (sweep.QUICK_OPS, sweep._ops()),
+        (sweep.QUICK_MODULES, sweep._modules()),
+        (sweep.QUICK_OPTIMIZERS, sweep._optimizers()),
+    ):
+        assert set(names) - set(database) == set()
+
+
+class Broken(TorchDispatchMode):
+    """Calls ``kernel`` instead of an operator, but only the ``number``-th time that the operator is called."""
+
+    def __init__(self, operator: object, number: int, kernel: Callable[..., object]) -> None:
+        super().__init__()
+        self._operator, self._number, self._kernel = operator, number, kernel
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self._number -= func is self._operator
+        broken = func is self._operator and self._number == 0
+        return (self._kernel if broken else func)(*args, **(kwargs or {}))
+
+
+def refuse(*_: object) -> None:
+    raise RuntimeError("the driver says 17")
+
+
+@pytest.mark.parametrize(
+    ("case", "operator", "number", "kernel", "found"),
+    [
+        # The sum of the gradient of softmax is 0, so a direction of ones would not show this defect.
+        (
+            "softmax/float32/backward",
+            torch.ops.aten._softmax_backward_data.default,
+            2,
+            lambda gradient, *_: torch.zeros_like(gradient),
+            "sample 1: Tensor-likes are not close!",
+        ),
+        # neg is linear, so it has second derivatives only with respect to the direction. Each derivative calls neg.
+        (
+            "neg/float32/double_backward",
+            torch.ops.aten.neg.default,
+            6,
+            lambda direction: direction.clone(),
+            "sample 1: Tensor-likes are not close!",
+        ),
+        (
+            "unbind/float32/error",
+            torch.ops.aten.unbind.int,
+            2,
+            refuse,
+            "sample 1: the device raises RuntimeError('the driver says 17'), which is no IndexError",
+        ),
+    ],
+)
+def test_the_sweep_finds_a_broken_operator(
+    case: str, operator: object, number: int, kernel: Callable[..., object], found: str
+) -> None:
+    assert re.fullmatch(r"\d+ samples", sweep.run(f"operators/op/{case}", "cpu"))
+    with Broken(operator, number, kernel), pytest.raises(AssertionError, match=re.escape(found)):
+        sweep.run(f"operators/op/{case}", "cpu")
+
+
+def test_a_case_that_compares_nothing_is_not_offered() -> None:
+    with pytest.raises(NotOffered, match="floor/float32/double_backward: the CPU gives no result to compare with"):
+        sweep.run("operators/op/floor/float32/double_backward", "cpu")
+    with_errors = [name for name in ("kthvalue", "sub") if sweep._applies(sweep._ops()[name], torch.float32, "error")]
+    assert with_errors == ["kthvalue"]
+
+
+def test_an_empty_result_is_compared_unless_nothing_needs_it() -> None:
+    with pytest.raises(AssertionError, match=r"shape \(5,\), the CPU's \(0, 3\)"):
+        sweep._compare(torch.ones(5), torch.ones(0, 3), "cpu")
+    assert sweep._compare(torch.ones(5), torch.ones(0), "cpu", left_empty=True) == 0
+    with pytest.raises(AssertionError):
+        sweep._compare([True, 1.0], [False, 1.0], "cpu")
 
 
 def test_the_samples_of_a_sweep_stay_views_on_the_device() -> None:

@@ -72,8 +72,8 @@ def _level(level: dict[str, Any]) -> str:
 def _row(check: dict[str, Any]) -> str:
     result = check["result"]
     kind = result.split()[0]
-    rows = [("proves", check["proves"]), ("why", check["why"]), ("defined", check["defined"])]
-    rows += [("chapter", check["chapter"]), ("time", f"{check.get('seconds', 0):g} s")]
+    rows = [(name, check[name]) for name in ("proves", "why", "issue", "defined", "chapter") if check[name]]
+    rows.append(("time", f"{check.get('seconds', 0):g} s"))
     if check["detail"] and result not in BAD:
         rows.insert(0, ("found", check["detail"]))
     facts = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in rows)

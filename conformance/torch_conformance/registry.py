@@ -10,8 +10,8 @@ A check is a small function. Its one argument is the device as a string. The fun
         ...
 
 The name of this check is ``tensors/views/a_slice_shares_memory``. The docstring is the sentence that the check proves.
-A `Topic` holds what its checks have in common: why they matter, where PyTorch defines the behaviour, and the chapter
-that shows how to implement the behaviour.
+A `Topic` holds what its checks have in common: why they matter, a public issue of a real backend or program about it
+(as ``owner/repository#number``), where PyTorch defines the behaviour, and the chapter that shows how to implement it.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Check:
     body: Body
     needs: tuple[str, ...] = ()
     quick: bool = True
+    issue: str = ""
 
     @property
     def level(self) -> int:
@@ -107,15 +108,16 @@ class Topic:
     defined: str
     chapter: str
     needs: tuple[str, ...] = ()
+    issue: str = ""
 
     def check(
-        self, *needs: str, why: str = "", defined: str = "", chapter: str = "", quick: bool = True
+        self, *needs: str, why: str = "", defined: str = "", chapter: str = "", quick: bool = True, issue: str = ""
     ) -> Callable[[Body], Body]:
         """Registers a function as a check.
 
         Args:
             needs: names of abilities in `abilities.ABILITIES`. If the device lacks one, the result is "not offered".
-            why, defined, chapter: the values of this check, if they differ from the topic's.
+            why, defined, chapter, issue: the values of this check, if they differ from the topic's.
             quick: whether ``--quick`` runs this check too.
         """
 
@@ -131,6 +133,7 @@ class Topic:
                 body,
                 (*self.needs, *needs),
                 quick,
+                issue or self.issue,
             )
             return body
 

@@ -72,20 +72,31 @@ def script(name: str, device: str, proves: str) -> str:
     names = vars(sys.modules[module])
     used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)} & set(names)
     modules = [word for word in sorted(used) if isinstance(names[word], types.ModuleType)]
-    lines = [f"# {name}", f"# {proves}", f"# Why: {check.why}", *(f"import {word}" for word in modules)]
+    lines = [f"# {name}", f"# {proves}", f"# Why: {_with_issue(vars(check))}"]
+    lines += [f"import {word}" for word in modules]
     for home, words in ((kit.__name__, used & {*kit.__all__}), (module, used - {*kit.__all__, *modules})):
         if words:
             lines.append(f"from {home} import {', '.join(sorted(words))}")
     return "\n".join([*lines, "", "", source.rstrip(), "", "", f'{check.body.__name__}("{device}")']) + "\n"
 
 
+def _with_issue(about: dict[str, str]) -> str:
+    return about["why"] + (f" An example: {about['issue']}." if about["issue"] else "")
+
+
 def metadata(name: str) -> dict[str, str]:
-    """What the check proves, why it matters, where PyTorch defines the behaviour, and the chapter about it."""
+    """What the check proves, why it matters, where PyTorch defines the behaviour, and the chapter about it.
+
+    The issue is ``owner/repository#number`` on GitHub, or the empty string. The chapter is a file of the repository
+    that the kit comes from.
+    """
     check = all_checks().get(name)
     if check is not None:
-        return {"proves": check.proves, "why": check.why, "defined": check.defined, "chapter": check.chapter}
-    proves, why, defined, chapter = _SWEPT["/".join(name.split("/")[:2])]
-    return {"proves": proves, "why": why, "defined": defined, "chapter": chapter}
+        proves, why, defined, chapter, issue = check.proves, check.why, check.defined, check.chapter, check.issue
+    else:
+        (proves, why, defined, chapter), issue = _SWEPT["/".join(name.split("/")[:2])], ""
+    chapter = f"docs/bring-up/{chapter}.md"
+    return {"proves": proves, "why": why, "issue": issue, "defined": defined, "chapter": chapter}
 
 
 def collect(records: list[Record], facts: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +165,7 @@ def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> s
     for each in bad[:_IN_FULL]:
         found = each["detail"].splitlines()[0][:300] if each["detail"] else ""
         lines += ["", f"{each['result'].upper()} {each['name']}", f"  proves:  {each['proves']}", f"  found:   {found}"]
-        lines += [f"  why:     {each['why']}", f"  defined: {each['defined']}; chapter: {each['chapter']}"]
+        lines += [f"  why:     {_with_issue(each)}", f"  defined: {each['defined']}", f"  chapter: {each['chapter']}"]
     lines += ["", *(f"{each['result'].upper()} {each['name']}" for each in bad[_IN_FULL:])]
     lines.append("")
     if with_baseline:

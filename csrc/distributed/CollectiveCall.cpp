@@ -47,8 +47,8 @@ const char* name_of(OpType type) {
   }
 }
 
-void ProcessGroupOCCL::Chain::visit(void* data, orOperandFn_t visit, void* context) {
-  for (const auto& request : static_cast<const Chain*>(data)->requests) {
+void RequestChain::visit(void* data, orOperandFn_t visit, void* context) {
+  for (const auto& request : static_cast<const RequestChain*>(data)->requests) {
     for (const at::Tensor& input : request->inputs) {
       c10::openreg::visit_tensor(*input.unsafeGetTensorImpl(), orAccessRead, visit, context);
     }
@@ -58,8 +58,8 @@ void ProcessGroupOCCL::Chain::visit(void* data, orOperandFn_t visit, void* conte
   }
 }
 
-void ProcessGroupOCCL::Chain::begin(void* data, orCompletion_t completion) {
-  const std::shared_ptr<Chain> chain(static_cast<Chain*>(data));
+void RequestChain::begin(void* data, orCompletion_t completion) {
+  const std::shared_ptr<RequestChain> chain(static_cast<RequestChain*>(data));
   chain->completion = completion;
   {
     const std::lock_guard lock(chain->call->mutex);
@@ -71,7 +71,7 @@ void ProcessGroupOCCL::Chain::begin(void* data, orCompletion_t completion) {
   next(chain, 0);
 }
 
-void ProcessGroupOCCL::Chain::next(const std::shared_ptr<Chain>& chain, size_t index) {
+void RequestChain::next(const std::shared_ptr<RequestChain>& chain, size_t index) {
   if (index == chain->requests.size()) {
     chain->call->finish(chain->completion);
     return;
@@ -86,14 +86,14 @@ void ProcessGroupOCCL::Chain::next(const std::shared_ptr<Chain>& chain, size_t i
     if (meets_fault(chain->call->device, *request)) {
       done(nullptr);
     } else {
-      chain->call->group->engine_for(*request).start(request, done);
+      chain->call->group->engines.engine_for(*request).start(request, done);
     }
   } catch (...) {
     done(std::current_exception());
   }
 }
 
-bool ProcessGroupOCCL::Chain::meets_fault(c10::DeviceIndex device, const Request& request) {
+bool RequestChain::meets_fault(c10::DeviceIndex device, const Request& request) {
   size_t size = 0;
   for (const at::Tensor& tensor : request.inputs.empty() ? request.outputs : request.inputs) {
     size += tensor.nbytes();
@@ -103,7 +103,7 @@ bool ProcessGroupOCCL::Chain::meets_fault(c10::DeviceIndex device, const Request
   return is_dropped;
 }
 
-void ProcessGroupOCCL::Call::note(const Request& request, const std::exception_ptr& exception) {
+void CollectiveCall::note(const Request& request, const std::exception_ptr& exception) {
   const std::lock_guard lock(mutex);
   if (request.source >= 0) {
     state->source = request.source;
@@ -115,7 +115,7 @@ void ProcessGroupOCCL::Call::note(const Request& request, const std::exception_p
 
 // If a rank is out of memory, or the calls of two ranks do not match, the error already says everything. An error of
 // gloo names only a connection, so this function adds the description of the collective.
-std::exception_ptr ProcessGroupOCCL::Call::explain(const Request& request, const std::exception_ptr& exception) const {
+std::exception_ptr CollectiveCall::explain(const Request& request, const std::exception_ptr& exception) const {
   try {
     std::rethrow_exception(exception);
   } catch (const c10::OutOfMemoryError&) {
@@ -127,13 +127,13 @@ std::exception_ptr ProcessGroupOCCL::Call::explain(const Request& request, const
     const std::string_view text(inner != nullptr ? inner->what_without_backtrace() : error.what());
     const bool timed_out =
         text.find("imed out") != std::string_view::npos || text.find("timeout") != std::string_view::npos;
-    group->error_ = timed_out ? ErrorType::TIMEOUT : ErrorType::COMM_ERROR;
+    group->error = timed_out ? ErrorType::TIMEOUT : ErrorType::COMM_ERROR;
     try {
       C10_THROW_ERROR(
           DistBackendError,
           c10::str(
               "[Rank ",
-              group->getRank(),
+              group->rank,
               timed_out ? "] collective operation timeout: WorkOCCL(SeqNum="
                         : "] collective operation failed: WorkOCCL(SeqNum=",
               request.sequence,
@@ -153,18 +153,18 @@ std::exception_ptr ProcessGroupOCCL::Call::explain(const Request& request, const
   }
 }
 
-void ProcessGroupOCCL::Call::finish(orCompletion_t completion) {
+void CollectiveCall::finish(orCompletion_t completion) {
   if (--running != 0) {
     orCompletionSignal(completion, nullptr);
     return;
   }
-  const auto keep = group; // all other references to the group may be dropped before this function returns
-  if (failure && keep->error_ == ErrorType::SUCCESS) {
-    keep->error_ = ErrorType::COMM_ERROR;
+  const auto keep = group; // all other references to the state may be dropped before this function returns
+  if (failure && keep->error == ErrorType::SUCCESS) {
+    keep->error = ErrorType::COMM_ERROR;
   }
   state->finish(failure);
-  if (keep->hook_) {
-    keep->hook_.add(
+  if (keep->hook) {
+    keep->hook.add(
         std::make_shared<WorkInfo>(
             type,
             sequence,
@@ -174,8 +174,8 @@ void ProcessGroupOCCL::Call::finish(orCompletion_t completion) {
   }
   orCompletionSignal(completion, nullptr);
   state->complete_futures();
-  if (keep->hook_) {
-    keep->hook_.call();
+  if (keep->hook) {
+    keep->hook.call();
   }
 }
 

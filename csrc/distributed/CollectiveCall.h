@@ -1,6 +1,15 @@
 #pragma once
 
-#include "ProcessGroupOCCL.h"
+#include <openreg.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "Engine.h"
+#include "GroupState.h"
+#include "WorkOCCL.h"
 
 namespace c10d::openreg {
 
@@ -8,8 +17,8 @@ namespace c10d::openreg {
 const char* name_of(OpType type);
 
 // One call of torch.distributed. Only a coalesced call can have several chains.
-struct ProcessGroupOCCL::Call {
-  c10::intrusive_ptr<ProcessGroupOCCL> group;
+struct CollectiveCall {
+  std::shared_ptr<GroupState> group;
   c10::DeviceIndex device;
   OpType type;
   uint64_t sequence;
@@ -30,20 +39,20 @@ struct ProcessGroupOCCL::Call {
 };
 
 // The requests of a call that run one after the other: one deferred item of a communication stream (orLaunchDeferred).
-struct ProcessGroupOCCL::Chain {
-  std::shared_ptr<Call> call;
+struct RequestChain {
+  std::shared_ptr<CollectiveCall> call;
   std::vector<std::shared_ptr<Request>> requests;
   orCompletion_t completion = nullptr;
 
   // An orKernel's `operands`: all tensors of all requests.
   static void visit(void* data, orOperandFn_t visit, void* context);
 
-  // An orDeferredFn_t: starts the first request. `data` is a Chain, which begin() owns from now on.
+  // An orDeferredFn_t: starts the first request. `data` is a RequestChain, which begin() owns from now on.
   static void begin(void* data, orCompletion_t completion);
 
  private:
   // Starts request number `index`. When that request is done, the next one is started.
-  static void next(const std::shared_ptr<Chain>& chain, size_t index);
+  static void next(const std::shared_ptr<RequestChain>& chain, size_t index);
 
   // Whether an injected fault drops this message (openreg_faults.h). If a fault makes the message fail, throws that
   // failure.

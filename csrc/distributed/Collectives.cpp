@@ -5,6 +5,7 @@
 
 #include "Arguments.h"
 #include "ProcessGroupOCCL.h"
+#include "runtime/OpenRegFunctions.h"
 
 // The collectives of ProcessGroupOCCL. Each function checks its arguments, and submits a request for an engine.
 namespace c10d::openreg {
@@ -15,16 +16,16 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce(
     std::vector<at::Tensor>& tensors, const AllreduceOptions& options) {
   const at::Tensor& tensor = check_single(tensors);
   const TypedReduction how = reduction_of(options.reduceOp, tensor, size_, "all_reduce");
-  auto request = make_request(Verb::allreduce, OpType::ALLREDUCE, tensor, options.timeout);
+  auto request = queue_.make_request(Verb::allreduce, OpType::ALLREDUCE, tensor, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   request->inputs = request->outputs = {flat_view(tensor, how.dtype)};
-  return submit(kCollectives, tensor.device(), std::move(request), tensors);
+  return queue_.submit(kCollectives, tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce_coalesced(
     std::vector<at::Tensor>& tensors, const AllreduceCoalescedOptions& options) {
   TORCH_CHECK_VALUE(!tensors.empty(), "Tensor list must be nonempty");
-  return coalesced([&] {
+  return queue_.coalesced([&] {
     for (const at::Tensor& tensor : tensors) {
       std::vector<at::Tensor> one{tensor};
       allreduce(one, options);
@@ -36,11 +37,11 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce(std::vector<at::Tensor>& tenso
   const at::Tensor& tensor = check_single(tensors);
   check_root(options.rootRank, size_);
   const TypedReduction how = reduction_of(options.reduceOp, tensor, size_, "reduce");
-  auto request = make_request(Verb::reduce, OpType::REDUCE, tensor, options.timeout);
+  auto request = queue_.make_request(Verb::reduce, OpType::REDUCE, tensor, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   request->root = static_cast<int>(options.rootRank);
   request->inputs = request->outputs = {flat_view(tensor, how.dtype)};
-  return submit(kCollectives, tensor.device(), std::move(request), tensors);
+  return queue_.submit(kCollectives, tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::_reduce_scatter_base(
@@ -51,11 +52,11 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::_reduce_scatter_base(
   check_tensor(output);
   check_tensor(input);
   const TypedReduction how = reduction_of(options.reduceOp, input, size_, "reduce_scatter_tensor");
-  auto request = make_request(Verb::reduce_scatter, OpType::_REDUCE_SCATTER_BASE, output, options.timeout);
+  auto request = queue_.make_request(Verb::reduce_scatter, OpType::_REDUCE_SCATTER_BASE, output, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   request->inputs = pieces(flat_view(input, how.dtype), {}, size_, size_);
   request->outputs = {flat_view(output, how.dtype)};
-  return submit(kCollectives, output.device(), std::move(request), {output});
+  return queue_.submit(kCollectives, output.device(), std::move(request), {output});
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce_scatter(
@@ -74,18 +75,18 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce_scatter(
       " elements and the output ",
       output.numel());
   const TypedReduction how = reduction_of(options.reduceOp, output, size_, "reduce_scatter");
-  auto request = make_request(Verb::reduce_scatter, OpType::REDUCE_SCATTER, output, options.timeout);
+  auto request = queue_.make_request(Verb::reduce_scatter, OpType::REDUCE_SCATTER, output, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   for (const at::Tensor& input : inputs[0]) {
     request->inputs.push_back(flat_view(input, how.dtype));
   }
   request->outputs = {flat_view(output, how.dtype)};
-  return submit(kCollectives, output.device(), std::move(request), outputs);
+  return queue_.submit(kCollectives, output.device(), std::move(request), outputs);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce_scatter_tensor_coalesced(
     std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs, const ReduceScatterOptions& options) {
-  return coalesced([&] {
+  return queue_.coalesced([&] {
     for (size_t i = 0; i < outputs.size(); ++i) {
       _reduce_scatter_base(outputs[i], inputs.at(i), options);
     }
@@ -98,10 +99,10 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::broadcast(
     std::vector<at::Tensor>& tensors, const BroadcastOptions& options) {
   const at::Tensor& tensor = check_single(tensors);
   check_root(options.rootRank, size_);
-  auto request = make_request(Verb::broadcast, OpType::BROADCAST, tensor, options.timeout);
+  auto request = queue_.make_request(Verb::broadcast, OpType::BROADCAST, tensor, options.timeout);
   request->root = static_cast<int>(options.rootRank);
   request->inputs = request->outputs = {bytes_of(tensor)};
-  return submit(kCollectives, tensor.device(), std::move(request), tensors);
+  return queue_.submit(kCollectives, tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::_allgather_base(
@@ -112,15 +113,15 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::_allgather_base(
   TORCH_CHECK_VALUE(
       input.numel() * size_ == output.numel(),
       "output tensor size must be equal to world_size times input tensor size");
-  auto request = make_request(Verb::allgather, OpType::_ALLGATHER_BASE, input, options.timeout);
+  auto request = queue_.make_request(Verb::allgather, OpType::_ALLGATHER_BASE, input, options.timeout);
   request->inputs = {bytes_of(input)};
   request->outputs = pieces(bytes_of(output), {}, size_, size_);
-  return submit(kCollectives, output.device(), std::move(request), {output});
+  return queue_.submit(kCollectives, output.device(), std::move(request), {output});
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::allgather_into_tensor_coalesced(
     std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs, const AllgatherOptions& options) {
-  return coalesced([&] {
+  return queue_.coalesced([&] {
     for (size_t i = 0; i < outputs.size(); ++i) {
       _allgather_base(outputs[i], inputs.at(i), options);
     }
@@ -132,17 +133,17 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::allgather(
   const at::Tensor& input = check_single(inputs);
   TORCH_CHECK_VALUE(outputs.size() == 1, "Expecting one list of tensors only but got ", outputs.size());
   check_list(outputs[0], size_, input.scalar_type());
-  auto request = make_request(Verb::allgather, OpType::ALLGATHER, input, options.timeout);
+  auto request = queue_.make_request(Verb::allgather, OpType::ALLGATHER, input, options.timeout);
   request->inputs = {bytes_of(input)};
   request->outputs = bytes_of(outputs[0]);
-  return submit(kCollectives, input.device(), std::move(request), outputs[0]);
+  return queue_.submit(kCollectives, input.device(), std::move(request), outputs[0]);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::gather(
     std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs, const GatherOptions& options) {
   const at::Tensor& input = check_single(inputs);
   check_root(options.rootRank, size_);
-  auto request = make_request(Verb::gather, OpType::GATHER, input, options.timeout);
+  auto request = queue_.make_request(Verb::gather, OpType::GATHER, input, options.timeout);
   request->root = static_cast<int>(options.rootRank);
   request->inputs = {bytes_of(input)};
   std::vector<at::Tensor> results;
@@ -155,14 +156,14 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::gather(
   } else {
     TORCH_CHECK_VALUE(outputs.empty(), "requires empty output on non-root");
   }
-  return submit(kCollectives, input.device(), std::move(request), std::move(results));
+  return queue_.submit(kCollectives, input.device(), std::move(request), std::move(results));
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::scatter(
     std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs, const ScatterOptions& options) {
   const at::Tensor& output = check_single(outputs);
   check_root(options.rootRank, size_);
-  auto request = make_request(Verb::scatter, OpType::SCATTER, output, options.timeout);
+  auto request = queue_.make_request(Verb::scatter, OpType::SCATTER, output, options.timeout);
   request->root = static_cast<int>(options.rootRank);
   if (rank_ == request->root) {
     TORCH_CHECK_VALUE(
@@ -175,7 +176,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::scatter(
     TORCH_CHECK_VALUE(inputs.empty(), "requires empty input on non-root");
   }
   request->outputs = {bytes_of(output)};
-  return submit(kCollectives, output.device(), std::move(request), outputs);
+  return queue_.submit(kCollectives, output.device(), std::move(request), outputs);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::alltoall_base(
@@ -189,10 +190,10 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::alltoall_base(
   TORCH_CHECK_TYPE(input.dtype() == output.dtype(), "output tensor must have the same type as input tensor");
   c10d::checkSplitSizes(input_splits, input, size_);
   c10d::checkSplitSizes(output_splits, output, size_);
-  auto request = make_request(Verb::alltoall, OpType::ALLTOALL_BASE, input, options.timeout);
+  auto request = queue_.make_request(Verb::alltoall, OpType::ALLTOALL_BASE, input, options.timeout);
   request->inputs = pieces(bytes_of(input), input_splits, input.size(0), size_);
   request->outputs = pieces(bytes_of(output), output_splits, output.size(0), size_);
-  return submit(kCollectives, output.device(), std::move(request), {output});
+  return queue_.submit(kCollectives, output.device(), std::move(request), {output});
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::alltoall(
@@ -202,36 +203,36 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::alltoall(
       "Tensor list input to all_to_all must match number of ranks");
   check_list(inputs, size_, inputs[0].scalar_type());
   check_list(outputs, size_, inputs[0].scalar_type());
-  auto request = make_request(Verb::alltoall, OpType::ALLTOALL, inputs[0], options.timeout);
+  auto request = queue_.make_request(Verb::alltoall, OpType::ALLTOALL, inputs[0], options.timeout);
   request->inputs = bytes_of(inputs);
   request->outputs = bytes_of(outputs);
-  return submit(kCollectives, outputs[0].device(), std::move(request), outputs);
+  return queue_.submit(kCollectives, outputs[0].device(), std::move(request), outputs);
 }
 
 // As in NCCL, tags are ignored: the messages between two ranks match in their order.
 c10::intrusive_ptr<Work> ProcessGroupOCCL::send(std::vector<at::Tensor>& tensors, int to, int /*tag*/) {
   const at::Tensor& tensor = check_single(tensors);
   check_root(to, size_);
-  auto request = make_request(Verb::send, OpType::SEND, tensor, kUnsetTimeout);
+  auto request = queue_.make_request(Verb::send, OpType::SEND, tensor, kUnsetTimeout);
   request->root = to;
   request->inputs = {bytes_of(tensor)};
-  return submit(c10::str("send to ", to), tensor.device(), std::move(request), tensors);
+  return queue_.submit(c10::str("send to ", to), tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::recv(std::vector<at::Tensor>& tensors, int from, int /*tag*/) {
   const at::Tensor& tensor = check_single(tensors);
   check_root(from, size_);
-  auto request = make_request(Verb::recv, OpType::RECV, tensor, kUnsetTimeout);
+  auto request = queue_.make_request(Verb::recv, OpType::RECV, tensor, kUnsetTimeout);
   request->root = from;
   request->outputs = {bytes_of(tensor)};
-  return submit(c10::str("recv from ", from), tensor.device(), std::move(request), tensors);
+  return queue_.submit(c10::str("recv from ", from), tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::recvAnysource(std::vector<at::Tensor>& tensors, int /*tag*/) {
   const at::Tensor& tensor = check_single(tensors);
-  auto request = make_request(Verb::recv, OpType::RECVANYSOURCE, tensor, kUnsetTimeout);
+  auto request = queue_.make_request(Verb::recv, OpType::RECVANYSOURCE, tensor, kUnsetTimeout);
   request->outputs = {bytes_of(tensor)};
-  return submit("recv from any", tensor.device(), std::move(request), tensors);
+  return queue_.submit("recv from any", tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::barrier(const BarrierOptions& options) {
@@ -245,7 +246,8 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::barrier(const BarrierOptions& options
   }
   const c10::Device device(c10::DeviceType::PrivateUse1, index);
   c10::openreg::check_device_index(index);
-  return submit(kCollectives, device, make_request(Verb::barrier, OpType::BARRIER, at::Tensor(), options.timeout), {});
+  auto request = queue_.make_request(Verb::barrier, OpType::BARRIER, at::Tensor(), options.timeout);
+  return queue_.submit(kCollectives, device, std::move(request), {});
 }
 
 } // namespace c10d::openreg

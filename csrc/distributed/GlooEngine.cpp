@@ -1,117 +1,33 @@
 #include "GlooEngine.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/FunctionRef.h>
-#include <c10/util/ScopeExit.h>
 
 #include <cstring>
 
+#include "GlooExchange.h"
 #include "Reduce.h"
 
 namespace c10d::openreg {
 namespace {
-
-// Data of up to this many bytes is sent in the same message as its header.
-constexpr size_t kInline = 4096;
 
 // An all_reduce of at least this many bytes uses the steps by hosts (GlooEngine.h), if several ranks run on one host.
 // These steps took 0.55 of gloo's time at 64 KB, and 0.62 at 64 MB (2 ranks on each of 2 hosts, which were one machine
 // with 2 cores).
 constexpr size_t kByHosts = 64 << 10;
 
-// The gloo tag of a collective. The user's send and recv have the tag 0: they match in their order, as NCCL's do.
-int tag_of(const Request& request) {
-  return static_cast<int>((1U << 30) | (request.sequence & ((1U << 30) - 1)));
-}
-
-at::Tensor make_buffer(size_t bytes) {
-  return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte));
-}
-
-at::Tensor as_bytes(const at::Tensor& tensor) {
-  return at::from_blob(
-      tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, [tensor](void*) {}, at::TensorOptions(at::kByte));
-}
-
-char* chars(const at::Tensor& tensor) {
-  return static_cast<char*>(tensor.data_ptr());
-}
-
-const at::Tensor& input_for(const Request& request, int to) {
-  return request.inputs[request.inputs.size() == 1 ? 0 : to];
-}
-
-const at::Tensor& output_for(const Request& request, int from) {
-  return request.outputs[request.outputs.size() == 1 ? 0 : from];
-}
-
-[[noreturn]] void refuse_aborted() {
-  throw Refusal({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "The process group was aborted");
-}
-
-void copy(const at::Tensor& to, const void* from) {
-  if (to.data_ptr() != from && to.nbytes() != 0) {
-    std::memcpy(to.data_ptr(), from, to.nbytes());
-  }
-}
-
 } // namespace
 
 GlooEngine::GlooEngine(c10::intrusive_ptr<Backend> gloo, Hosts hosts)
-    : gloo_(std::move(gloo)),
+    : connection_(std::move(gloo)),
       hosts_(std::move(hosts)),
       is_leader_(hosts_.leaders),
-      rank_(gloo_->getRank()),
-      size_(gloo_->getSize()) {}
+      rank_(connection_.gloo()->getRank()),
+      size_(connection_.gloo()->getSize()) {}
 
 void GlooEngine::abort() {
-  std::set<c10::intrusive_ptr<Work>> pending;
-  {
-    const std::lock_guard lock(mutex_);
-    aborted_ = true;
-    pending = pending_;
-  }
-  for (const auto& work : pending) {
-    work->abort();
-  }
+  connection_.abort();
   if (hosts_.own) {
     hosts_.own->abort();
-  }
-}
-
-c10::intrusive_ptr<Work> GlooEngine::send(const at::Tensor& data, int to, int tag) {
-  std::vector<at::Tensor> tensors{data};
-  return gloo_->send(tensors, to, tag);
-}
-
-c10::intrusive_ptr<Work> GlooEngine::recv(const at::Tensor& data, int from, int tag) {
-  std::vector<at::Tensor> tensors{data};
-  return from < 0 ? gloo_->recvAnysource(tensors, tag) : gloo_->recv(tensors, from, tag);
-}
-
-void GlooEngine::wait(const c10::intrusive_ptr<Work>& work, const Deadline& deadline) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) {
-      refuse_aborted();
-    }
-    pending_.insert(work);
-  }
-  const auto forget = c10::make_scope_exit([&] {
-    const std::lock_guard lock(mutex_);
-    pending_.erase(work);
-  });
-  bool completed = false;
-  try {
-    completed = work->wait(deadline.left());
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    if (!aborted_) {
-      throw;
-    }
-  }
-  if (!completed) {
-    refuse_aborted();
   }
 }
 
@@ -164,11 +80,11 @@ void GlooEngine::send_message(
   const at::Tensor message = make_buffer(sizeof(Header) + header.inlined);
   std::memcpy(chars(message), &header, sizeof(Header));
   std::memcpy(chars(message) + sizeof(Header), chars(data), header.inlined);
-  const auto first = send(message, to, tag);
+  const auto first = connection_.send(message, to, tag);
   if (all_data && header.inlined != header.total) {
-    wait(send(as_bytes(data), to, tag), deadline);
+    connection_.wait(connection_.send(as_bytes(data), to, tag), deadline);
   }
-  wait(first, deadline);
+  connection_.wait(first, deadline);
 }
 
 // Receives a message into `data`. Returns the sender and its header. If the header does not match the request, receives
@@ -178,8 +94,8 @@ void GlooEngine::send_message(
 std::pair<int, Header> GlooEngine::receive_message(
     const Request& request, at::Tensor& data, int from, int tag, const Deadline& deadline, bool all_data) {
   const at::Tensor message = make_buffer(sizeof(Header) + kInline);
-  const auto first = recv(message, from, tag);
-  wait(first, deadline);
+  const auto first = connection_.recv(message, from, tag);
+  connection_.wait(first, deadline);
   if (from < 0) {
     from = first->sourceRank();
   }
@@ -192,7 +108,7 @@ std::pair<int, Header> GlooEngine::receive_message(
       std::memcpy(chars(data), chars(message) + sizeof(Header), header.inlined);
     }
   } else if (all_data) {
-    wait(recv(fits ? as_bytes(data) : make_buffer(header.total), from, tag), deadline);
+    connection_.wait(connection_.recv(fits ? as_bytes(data) : make_buffer(header.total), from, tag), deadline);
   }
   if (!fits) {
     if (!all_data) {
@@ -221,7 +137,7 @@ void GlooEngine::broadcast(Request& request, const Deadline& deadline) {
     BroadcastOptions options;
     options.rootRank = request.root;
     options.timeout = deadline.left();
-    wait(gloo_->broadcast(tensors, options), deadline);
+    connection_.wait(connection_.gloo()->broadcast(tensors, options), deadline);
   }
   if (data.data_ptr() != request.outputs[0].data_ptr()) {
     throw_mismatch(rank_, make_header(request), request.root, header);
@@ -310,7 +226,7 @@ void GlooEngine::reduce_between(
   AllreduceOptions options;
   options.reduceOp = request.reduction.op;
   options.timeout = deadline.left();
-  wait(ranks->allreduce(tensors, options), deadline);
+  connection_.wait(ranks->allreduce(tensors, options), deadline);
 }
 
 // Has the same result as reduce_between() over all ranks, but takes the three steps by hosts (GlooEngine.h). The plans
@@ -336,121 +252,23 @@ void GlooEngine::reduce_by_hosts(const Request& request, const Deadline& deadlin
   hosts_.own->run(step);
 }
 
-// Sends this rank's plan to every rank, with the data for that rank if it is small, and receives the same from every
-// rank.
-GlooEngine::Received GlooEngine::exchange_plans(
-    const Request& request, const Plan& own, int tag, const Deadline& deadline) {
-  const size_t head = plan_bytes(size_);
-  std::vector<at::Tensor> messages(size_);
-  std::vector<c10::intrusive_ptr<Work>> receives(size_);
-  std::vector<c10::intrusive_ptr<Work>> works;
-  // If a rank has exited, the others get this rank's plan all the same. Otherwise they would wait until their timeouts.
-  std::exception_ptr failure;
-  const auto attempt = [&](c10::function_ref<void()> post) {
-    try {
-      post();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  };
-  for (int offset = 1; offset < size_; ++offset) {
-    const int from = (rank_ - offset + size_) % size_;
-    messages[from] = make_buffer(head + kInline);
-    attempt([&] { receives[from] = recv(messages[from], from, tag); });
-  }
-  for (int offset = 1; offset < size_; ++offset) {
-    const int to = (rank_ + offset) % size_;
-    const size_t inlined = own.sends[to] <= kInline ? own.sends[to] : 0;
-    const at::Tensor message = make_buffer(head + inlined);
-    write_plan(own, chars(message));
-    if (inlined != 0) {
-      std::memcpy(chars(message) + head, chars(input_for(request, to)), inlined);
-    }
-    attempt([&] { works.push_back(send(message, to, tag)); });
-  }
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
-  Received received{std::vector<Plan>(size_), std::vector<at::Tensor>(size_)};
-  received.plans[rank_] = own;
-  for (int offset = 1; offset < size_; ++offset) {
-    const int from = (rank_ - offset + size_) % size_;
-    wait(receives[from], deadline);
-    received.plans[from] = read_plan(chars(messages[from]), size_);
-    received.small_data[from] = messages[from].narrow(0, static_cast<int64_t>(head), kInline);
-  }
-  for (const auto& work : works) {
-    wait(work, deadline);
-  }
-  return received;
-}
-
-void GlooEngine::all_with_all(Request& request, const Deadline& deadline) {
-  const int tag = tag_of(request);
-  const Plan own = make_plan(request, size_);
-  const Received received = exchange_plans(request, own, tag, deadline);
-  check_plans(rank_, received.plans);
+void GlooEngine::all_with_all(const Request& request, const Deadline& deadline) {
+  GlooExchange exchange(connection_, request, deadline);
+  exchange.exchange_plans();
   if (request.inputs.empty()) { // a barrier
     return;
   }
-  if (request.verb == Verb::allreduce && own.sends[rank_] > kInline && size_ > 1) {
+  if (request.verb == Verb::allreduce && exchange.own_bytes() > kInline && size_ > 1) {
     const at::Tensor& output = request.outputs[0];
     copy(output, request.inputs[0].data_ptr());
-    if (hosts_.own && own.sends[rank_] >= kByHosts) {
+    if (hosts_.own && exchange.own_bytes() >= kByHosts) {
       reduce_by_hosts(request, deadline);
     } else {
-      reduce_between(gloo_, request, deadline);
+      reduce_between(connection_.gloo(), request, deadline);
     }
     return finish_reduction(request.reduction, output.scalar_type(), output.data_ptr(), output.numel());
   }
-  const std::vector<at::Tensor> parts = exchange_data(request, own, received, tag, deadline);
-  if (reduces(request.verb)) {
-    return reduce_parts(request, parts);
-  }
-  for (int from = 0; from < size_; ++from) {
-    copy(output_for(request, from), parts[from].data_ptr());
-  }
-}
-
-// Returns the data of each rank for this rank. Small data came with the plan. Larger data comes as a separate message.
-// If nothing is reduced, that message is received directly into the output.
-std::vector<at::Tensor> GlooEngine::exchange_data(
-    const Request& request, const Plan& own, const Received& received, int tag, const Deadline& deadline) {
-  std::vector<at::Tensor> parts(size_);
-  std::vector<c10::intrusive_ptr<Work>> works;
-  for (int from = 0; from < size_; ++from) {
-    const uint64_t bytes = own.expects[from];
-    if (from == rank_) {
-      parts[from] = input_for(request, rank_);
-    } else if (received.plans[from].sends[rank_] <= kInline) {
-      parts[from] = received.small_data[from].narrow(0, 0, static_cast<int64_t>(bytes));
-    } else {
-      parts[from] = reduces(request.verb) ? make_buffer(bytes) : as_bytes(output_for(request, from));
-      works.push_back(recv(parts[from], from, tag));
-    }
-  }
-  for (int offset = 1; offset < size_; ++offset) {
-    const int to = (rank_ + offset) % size_;
-    if (own.sends[to] > kInline) {
-      works.push_back(send(as_bytes(input_for(request, to)), to, tag));
-    }
-  }
-  for (const auto& work : works) {
-    wait(work, deadline);
-  }
-  return parts;
-}
-
-// Reduces the parts in the order of the ranks.
-void GlooEngine::reduce_parts(const Request& request, const std::vector<at::Tensor>& parts) const {
-  const at::Tensor& output = request.outputs[0];
-  const auto type = output.scalar_type();
-  const at::Tensor result = rank_ == 0 && size_ > 1 ? parts[0].clone() : parts[0]; // an input is not changed
-  for (int from = 1; from < size_; ++from) {
-    combine(request.reduction.op, type, result.data_ptr(), result.data_ptr(), parts[from].data_ptr(), output.numel());
-  }
-  copy(output, result.data_ptr());
-  finish_reduction(request.reduction, type, output.data_ptr(), output.numel());
+  exchange.exchange_data();
 }
 
 } // namespace c10d::openreg

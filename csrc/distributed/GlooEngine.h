@@ -3,8 +3,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <mutex>
-#include <set>
 
+#include "GlooConnection.h"
 #include "Header.h"
 #include "SharedEngine.h"
 #include "ThreadedEngine.h"
@@ -48,16 +48,7 @@ class GlooEngine final : public ThreadedEngine {
   void reduce(Request& request, const Deadline& deadline);
   void gather(Request& request, const Deadline& deadline);
   void scatter(Request& request, const Deadline& deadline);
-  // What this rank gets from each rank at the beginning of a collective.
-  struct Received {
-    std::vector<Plan> plans;
-    std::vector<at::Tensor> small_data; // kInline bytes each; the plan says how many are data; undefined for this rank
-  };
-  void all_with_all(Request& request, const Deadline& deadline);
-  Received exchange_plans(const Request& request, const Plan& own, int tag, const Deadline& deadline);
-  std::vector<at::Tensor> exchange_data(
-      const Request& request, const Plan& own, const Received& received, int tag, const Deadline& deadline);
-  void reduce_parts(const Request& request, const std::vector<at::Tensor>& parts) const;
+  void all_with_all(const Request& request, const Deadline& deadline);
   void reduce_between(const c10::intrusive_ptr<Backend>& ranks, const Request& request, const Deadline& deadline);
   void reduce_by_hosts(const Request& request, const Deadline& deadline);
   void send_message(
@@ -65,18 +56,12 @@ class GlooEngine final : public ThreadedEngine {
   std::pair<int, Header> receive_message(
       const Request& request, at::Tensor& data, int from, int tag, const Deadline& deadline, bool all_data = true);
 
-  c10::intrusive_ptr<Work> send(const at::Tensor& data, int to, int tag);
-  c10::intrusive_ptr<Work> recv(const at::Tensor& data, int from, int tag);
-  void wait(const c10::intrusive_ptr<Work>& work, const Deadline& deadline);
-
-  const c10::intrusive_ptr<Backend> gloo_;
+  GlooConnection connection_;
   Hosts hosts_;          // give_up() resets `leaders`
   const bool is_leader_; // this rank is the first one of its host
   const int rank_;
   const int size_;
-  std::mutex mutex_;
-  std::set<c10::intrusive_ptr<Work>> pending_; // the works that abort() aborts
-  bool aborted_ = false;
+  std::mutex mutex_; // guards `hosts_.leaders`
 };
 
 } // namespace c10d::openreg

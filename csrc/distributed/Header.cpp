@@ -22,12 +22,13 @@ const char* name_of(ReduceOp::RedOpType op) {
 bool checks_headers() {
   static const bool checks = [] {
     const char* value = std::getenv("OCCL_CHECK");
+    const std::string_view setting = value == nullptr || *value == '\0' ? "1" : value; // empty means unset
     TORCH_CHECK_VALUE(
-        value == nullptr || std::string_view(value) == "0" || std::string_view(value) == "1",
+        setting == "0" || setting == "1",
         "OCCL_CHECK is '",
-        value,
+        setting,
         "'. Set it to 1 (the default) or 0, or unset it.");
-    return value == nullptr || std::string_view(value) == "1";
+    return setting == "1";
   }();
   return checks;
 }

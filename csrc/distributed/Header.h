@@ -21,7 +21,7 @@ namespace c10d::openreg {
 constexpr size_t kMaxShownDims = 8;
 
 // Thrown if the calls of two ranks do not match, or if the group was aborted. The user gets this exception unchanged.
-// To failures of the transport, Call::explain() adds the description of the collective.
+// To failures of the transport, CollectiveCall::explain() adds the description of the collective.
 class Refusal : public c10::DistBackendError {
  public:
   using c10::DistBackendError::DistBackendError;

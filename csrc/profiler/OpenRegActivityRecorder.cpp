@@ -37,8 +37,7 @@ struct ThreadRecords {
   std::vector<ActivityRecord> left; // activities that have not ended on this thread, but an activity around them has
   std::vector<End> ends;            // the ends of activities that did not begin on this thread
   std::vector<uint64_t> operations;
-  std::vector<uint64_t> ranges;
-  std::vector<std::pair<uint64_t, uint64_t>> outer_ranges;
+  std::vector<uint64_t> ranges; // that began on this thread
 };
 
 struct Threads {
@@ -70,13 +69,8 @@ ThreadRecords& this_thread() {
     mine->ends.clear();
     mine->operations.clear();
     mine->ranges.clear();
-    mine->outer_ranges.clear();
   }
   return *mine;
-}
-
-uint64_t innermost(const std::vector<uint64_t>& ids) {
-  return ids.empty() ? 0 : ids.back();
 }
 
 // Notes the places and the size of a copy or fill.
@@ -102,9 +96,8 @@ void record_activity(const orActivity* activity, void*) {
     record.name = activity->name;
     record.device = activity->device;
     record.stream = activity->stream;
-    record.thread = mine.thread;
-    record.operation = innermost(mine.operations);
-    record.range = innermost(mine.ranges);
+    record.thread = record.began_on = mine.thread;
+    record.operation = mine.operations.empty() ? 0 : mine.operations.back();
     if ((activity->kind & (orActivityCopy | orActivityFill)) != 0) {
       note_places(*activity, record);
     }
@@ -168,7 +161,8 @@ Recording stop_recording() {
   for (ThreadRecords* thread : recorded) {
     result.records.insert(result.records.end(), thread->records.begin(), thread->records.end());
     std::vector<ActivityRecord>().swap(thread->records);
-    result.outer_range.insert(thread->outer_ranges.begin(), thread->outer_ranges.end());
+    auto& ranges = result.ranges[thread->thread]; // the system gives a later thread the id of a thread that has ended
+    ranges.insert(ranges.end(), thread->ranges.begin(), thread->ranges.end());
   }
   return result;
 }
@@ -184,17 +178,8 @@ void pop_operation() {
   }
 }
 
-void push_range(uint64_t id) {
-  ThreadRecords& mine = this_thread();
-  mine.outer_ranges.emplace_back(id, innermost(mine.ranges));
-  mine.ranges.push_back(id);
-}
-
-void pop_range() {
-  auto& ranges = this_thread().ranges;
-  if (!ranges.empty()) {
-    ranges.pop_back();
-  }
+void begin_range(uint64_t id) {
+  this_thread().ranges.push_back(id);
 }
 
 } // namespace c10::openreg

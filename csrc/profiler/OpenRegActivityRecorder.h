@@ -31,10 +31,8 @@ struct ActivityRecord {
   int32_t thread;    // the system's id of the thread that did the activity
   approx_time_t begin;
   approx_time_t end;
-  // The innermost operator and the innermost range of the user (record_function) on the thread where the activity
-  // began; 0: none.
-  uint64_t operation;
-  uint64_t range;
+  int32_t began_on;   // the thread on which the activity began; another one than `thread` for work that ended elsewhere
+  uint64_t operation; // the innermost operator on that thread; 0: none
   // For copies and fills.
   struct Place {
     orMemoryType type;
@@ -45,18 +43,18 @@ struct ActivityRecord {
 // LITERALINCLUDE END: RECORD
 
 struct Recording {
-  std::vector<ActivityRecord> records;                // not sorted
-  std::unordered_map<uint64_t, uint64_t> outer_range; // by range: the range around it
+  std::vector<ActivityRecord> records;                       // not sorted
+  std::unordered_map<int32_t, std::vector<uint64_t>> ranges; // by thread: the ranges that began on it
 };
 
 // There is one recording at a time, as PyTorch has one profiler at a time.
 void start_recording();
 Recording stop_recording();
 
-// To be called when the calling thread enters or leaves an operator, or a range of the user.
+// To be called when the calling thread enters or leaves an operator, or when it begins a range of the user
+// (record_function). The end of a range is not told: ranges need not nest, and may end on other threads.
 void push_operation(uint64_t id);
 void pop_operation();
-void push_range(uint64_t id);
-void pop_range();
+void begin_range(uint64_t id);
 
 } // namespace c10::openreg

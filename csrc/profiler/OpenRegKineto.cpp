@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <string_view>
@@ -95,10 +96,15 @@ std::string name_of(const ActivityRecord& record) {
   }
 }
 
-// For each range of the user, a span on the lane of each stream. The span covers all kernels, copies and fills that
-// were started within the range.
-using Lane = std::pair<int, int64_t>; // device, stream
-using Spans = std::map<std::pair<uint64_t, Lane>, std::pair<int64_t, int64_t>>;
+using Lane = std::pair<int, int64_t>;     // device, stream
+using Span = std::pair<int64_t, int64_t>; // begin, end
+
+// A kernel, copy or fill, as the trace shows it.
+struct Work {
+  int64_t call_begin; // of the call that started it; of the work itself if it was not launched
+  Lane lane;
+  Span span;
+};
 
 class Session final : public libkineto::IActivityProfilerSession {
  public:
@@ -128,11 +134,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     pop_operation();
   }
   void pushUserCorrelationId(uint64_t id) override {
-    push_range(id);
+    begin_range(id);
   }
-  void popUserCorrelationId() override {
-    pop_range();
-  }
+  void popUserCorrelationId() override {} // does not say which range ends: see add_ranges()
 
   void processTrace(libkineto::ActivityLogger& logger) override {
     processTrace(logger, nullptr, 0, std::numeric_limits<int64_t>::max());
@@ -149,6 +153,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     const auto is_within = [&](const ActivityRecord& record) {
       return types_.contains(type_of(record.kind)) && time_of(record.begin) >= from && time_of(record.end) <= to;
     };
+    const std::set<int32_t> workers = device_threads();
     std::erase_if(recording_.records, [&](const auto& record) { return !is_within(record); });
     std::unordered_map<uint64_t, const ActivityRecord*> calls;
     std::set<uint64_t> starts; // the calls that started something
@@ -159,7 +164,7 @@ class Session final : public libkineto::IActivityProfilerSession {
         calls[record.id] = &record;
       }
     }
-    Spans spans;
+    std::unordered_map<int32_t, std::vector<Work>> work; // by the thread that started it
     for (const ActivityRecord& record : recording_.records) {
       const auto found = calls.find(record.correlation);
       const ActivityRecord* call = found != calls.end() ? found->second : nullptr;
@@ -183,19 +188,16 @@ class Session final : public libkineto::IActivityProfilerSession {
         event.flow.start = is_start;
       }
       if (is_on_device(record)) {
-        extend(spans, origin.range, {event.device, event.resource}, event.startTime, event.endTime);
+        work[origin.began_on].push_back({call_begin, {event.device, event.resource}, {event.startTime, event.endTime}});
+        if (!record.correlation && workers.contains(record.began_on)) {
+          event.addMetadata("launched before the recording", true);
+        }
       }
       logger.handleActivity(event);
     }
     if (linked && types_.contains(ActivityType::GPU_USER_ANNOTATION)) {
-      for (const auto& [key, span] : spans) {
-        const auto& [range, lane] = key;
-        if (const auto* source = linked(static_cast<int32_t>(range))) {
-          GenericTraceActivity& event = add(ActivityType::GPU_USER_ANNOTATION, source->name(), span);
-          event.device = lane.first;
-          event.resource = static_cast<int32_t>(lane.second);
-          logger.handleActivity(event);
-        }
+      for (auto& [thread, started] : work) {
+        add_ranges(logger, linked, recording_.ranges[thread], started);
       }
     }
     for (const auto& [device, streams] : lanes_) {
@@ -281,7 +283,7 @@ class Session final : public libkineto::IActivityProfilerSession {
         .label = fmt::format("openreg:{}", device)};
   }
 
-  GenericTraceActivity& add(ActivityType type, const std::string& name, std::pair<int64_t, int64_t> span) {
+  GenericTraceActivity& add(ActivityType type, const std::string& name, Span span) {
     buffer_->emplace_activity(buffer_->span, type, name);
     GenericTraceActivity& event = *buffer_->activities.back();
     std::tie(event.startTime, event.endTime) = span;
@@ -314,6 +316,66 @@ class Session final : public libkineto::IActivityProfilerSession {
       event.addMetadata("toDevice", record.to.device);
     }
     return event;
+  }
+
+  // The device's own threads: those that ran work which other threads had launched, and neither called the device nor
+  // entered an operator. What such a thread runs was launched. If no call is known, the call was before the recording.
+  std::set<int32_t> device_threads() const {
+    std::set<int32_t> callers;
+    std::set<int32_t> workers;
+    for (const ActivityRecord& record : recording_.records) {
+      if (!is_on_device(record) || record.operation) {
+        callers.insert(record.began_on);
+      } else if (record.correlation) {
+        workers.insert(record.began_on);
+      }
+    }
+    std::erase_if(workers, [&](int32_t thread) { return callers.contains(thread); });
+    return workers;
+  }
+
+  // For each range of the user on one thread, adds a span to the lane of each stream. The span covers the work that the
+  // thread started within the range. Kineto says on which thread a range begins, but not which range ends: the ends are
+  // those of the host's events.
+  void add_ranges(
+      libkineto::ActivityLogger& logger,
+      const libkineto::getLinkedActivityCallback& linked,
+      const std::vector<uint64_t>& ids,
+      std::vector<Work>& started) {
+    std::vector<const libkineto::ITraceActivity*> ranges;
+    for (const uint64_t id : ids) {
+      if (const auto* range = linked(static_cast<int32_t>(id))) {
+        ranges.push_back(range);
+      }
+    }
+    std::stable_sort(ranges.begin(), ranges.end(), [](auto* a, auto* b) { return a->timestamp() < b->timestamp(); });
+    std::sort(started.begin(), started.end(), [](auto& a, auto& b) { return a.call_begin < b.call_begin; });
+    std::vector<std::map<Lane, Span>> spans(ranges.size());
+    std::vector<size_t> open; // the ranges in which the current work was started
+    size_t next = 0;
+    for (const auto& [call_begin, lane, span] : started) {
+      for (; next < ranges.size() && ranges[next]->timestamp() <= call_begin; ++next) {
+        open.push_back(next);
+      }
+      std::erase_if(open, [&](size_t each) { return end_of(*ranges[each]) < call_begin; });
+      for (const size_t each : open) {
+        Span& covered = spans[each].try_emplace(lane, span).first->second;
+        covered = {std::min(covered.first, span.first), std::max(covered.second, span.second)};
+      }
+    }
+    for (size_t each = 0; each < ranges.size(); ++each) {
+      for (const auto& [lane, span] : spans[each]) {
+        GenericTraceActivity& event = add(ActivityType::GPU_USER_ANNOTATION, ranges[each]->name(), span);
+        event.device = lane.first;
+        event.resource = static_cast<int32_t>(lane.second);
+        logger.handleActivity(event);
+      }
+    }
+  }
+
+  // A range that has not ended has the duration 0, and covers the rest of the recording.
+  static int64_t end_of(const libkineto::ITraceActivity& range) {
+    return range.duration() > 0 ? range.timestamp() + range.duration() : std::numeric_limits<int64_t>::max();
   }
 
   // Moves the times of an event into those of the operator that started it. PyTorch converts the times of its operators
@@ -363,15 +425,6 @@ class Session final : public libkineto::IActivityProfilerSession {
   static constexpr int32_t kNoOperator = -1; // Kineto writes only positive ids to the trace
   static constexpr int64_t kForeignStreams = 1000;
   std::unordered_map<orStream_t, int64_t> ids_;
-
-  void extend(Spans& spans, uint64_t range, Lane lane, int64_t begin, int64_t end) const {
-    while (range) {
-      auto& span = spans.try_emplace({range, lane}, begin, end).first->second;
-      span = {std::min(span.first, begin), std::max(span.second, end)};
-      const auto outer = recording_.outer_range.find(range);
-      range = outer == recording_.outer_range.end() ? 0 : outer->second;
-    }
-  }
 };
 
 class OpenRegProfiler final : public libkineto::IActivityProfiler {

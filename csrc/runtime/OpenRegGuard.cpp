@@ -3,6 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <openreg_activity.h>
 
+#include "OpenRegLateError.h"
 #include "OpenRegStream.h"
 #include "OpenRegTrace.h"
 
@@ -56,6 +57,7 @@ DeviceCapability OpenRegGuardImpl::getDeviceCapability(Device) const {
 
 void OpenRegGuardImpl::synchronizeDevice(const DeviceIndex device) const {
   device_synchronize(device);
+  throw_late_error();
 }
 
 Stream OpenRegGuardImpl::getStream(Device device) const {
@@ -98,6 +100,7 @@ void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {
     tracer.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, trace_id(stream, native_stream));
   });
   OPENREG_CHECK(orStreamSynchronize(native_stream));
+  throw_late_error();
 }
 
 bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
@@ -173,6 +176,7 @@ void OpenRegGuardImpl::synchronizeEvent(void* event) const {
     trace(
         [&](const auto& tracer) { tracer.trace_gpu_event_synchronization(DeviceType::PrivateUse1, trace_id(event)); });
     OPENREG_CHECK(orEventSynchronize(static_cast<orEvent_t>(event)));
+    throw_late_error();
   }
 }
 

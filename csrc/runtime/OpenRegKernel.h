@@ -28,12 +28,12 @@ namespace c10::openreg {
 // for the destructor.
 class OPENREG_API Kernel {
  public:
-  using Operands = void (*)(void* data, orOperandFn_t visit, void* context);
+  using VisitOperands = void (*)(void* data, orOperandFn_t visit, void* context);
 
   // `name` is the name of the operator or of the kernel, and must stay valid until the process ends. `operands` tells
   // which bytes the kernel reads and writes. It is called only if somebody observes kernels: when the kernel begins,
   // and again when it ends, because the results exist only then.
-  Kernel(orStream_t stream, const char* name, Operands operands, void* data) : what_{name, operands, data} {
+  Kernel(orStream_t stream, const char* name, VisitOperands operands, void* data) : what_{name, operands, data} {
     OPENREG_CHECK(orKernelBegin(&scope_, stream, &what_));
     if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
       exceptions_ = std::uncaught_exceptions();

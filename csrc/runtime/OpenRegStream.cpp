@@ -1,6 +1,7 @@
 #include "OpenRegStream.h"
 
 #include <c10/util/ScopeExit.h>
+#include <openreg_faults.h>
 
 #include "OpenRegTrace.h"
 
@@ -97,8 +98,16 @@ Stream stream_from_pool(DeviceIndex device, int priority) {
   TORCH_CHECK(priority <= 0, "Expected openreg stream priority to be less than or equal to 0, got ", priority);
   device = checked(device);
   const int pool = std::min(-priority, kPriorities - 1);
-  const uint32_t turn = streams_of(device).next[pool].fetch_add(1, std::memory_order_relaxed);
-  return make_stream(device, 1 + pool * kStreamsPerPool + turn % kStreamsPerPool);
+  DeviceStreams& streams = streams_of(device);
+  const uint32_t turn = streams.next[pool].fetch_add(1, std::memory_order_relaxed);
+  const StreamId id = 1 + pool * kStreamsPerPool + turn % kStreamsPerPool;
+  // Every call can meet a fault (torch.openreg.faults), as if the device made a stream each time.
+  if (streams.handles[id].load(std::memory_order_acquire)) {
+    OPENREG_CHECK(orRequestStream(device));
+  } else {
+    create(streams, device, id);
+  }
+  return make_stream(device, id);
 }
 
 orStream_t stream_handle(Stream stream) {

@@ -1,5 +1,7 @@
 #include "Clocks.h"
 
+#include <openreg_ipc.h>
+
 #include <algorithm>
 
 namespace c10::openreg::sanitizer {
@@ -23,8 +25,7 @@ Actor Clocks::actor_of(orStream_t stream) {
   return last_actor_ = found->second;
 }
 
-void Clocks::join(Actor actor, const Clock& other) {
-  Clock& mine = clocks_[actor];
+bool Clocks::join(Clock& mine, const Clock& other) {
   if (mine.size() < other.size()) {
     mine.resize(other.size());
   }
@@ -33,6 +34,11 @@ void Clocks::join(Actor actor, const Clock& other) {
     changed |= mine[i] < other[i];
     mine[i] = std::max(mine[i], other[i]);
   }
+  return changed;
+}
+
+void Clocks::join(Actor actor, const Clock& other) {
+  const bool changed = join(clocks_[actor], other);
   host_state_ += actor == kHost && changed;
 }
 
@@ -56,12 +62,18 @@ uint64_t Clocks::step(Actor actor) {
 void Clocks::record(orEvent_t event, Actor stream) {
   follow_host(stream);
   events_[event] = clocks_[stream];
+  if (orIpcIsShared(event)) {
+    join(shared_, clocks_[stream]);
+  }
 }
 
 void Clocks::wait(Actor waiting, orEvent_t event) {
   const auto known = events_.find(event);
   if (known != events_.end()) {
     join(waiting, known->second);
+  }
+  if (orIpcIsShared(event)) {
+    join(waiting, shared_);
   }
 }
 

@@ -14,7 +14,9 @@
 // host knows work if it has waited for it. All work that the host launches knows what the host knows. Nothing else
 // orders two pieces of work: if the first one happens to be done when the second one begins, that is only a matter of
 // timing. The threads of the host share one clock, because the sanitizer does not see the locks and queues by which
-// they wait for each other.
+// they wait for each other. Nor does it see what another process does: whoever waits for an event that processes share
+// (openreg_ipc.h) knows all work that this process has recorded in such events. The other process may have waited for
+// each of these records before it made its own.
 // LITERALINCLUDE END: CLOCK RULES
 namespace c10::openreg::sanitizer {
 
@@ -66,12 +68,14 @@ class Clocks {
   uint64_t host_state_ = 1;      // counts the changes of the host's clock
   std::unordered_map<orStream_t, Actor> actors_;
   std::unordered_map<orEvent_t, Clock> events_;
+  Clock shared_; // what was recorded in events that processes share
   orStream_t last_stream_ = nullptr;
   Actor last_actor_ = kHost;
 
   uint64_t knowledge(Actor of, Actor about) const {
     return about < clocks_[of].size() ? clocks_[of][about] : 0;
   }
+  static bool join(Clock& mine, const Clock& other); // returns whether `mine` has changed
   void join(Actor actor, const Clock& other);
   void follow_host(Actor actor);
 };

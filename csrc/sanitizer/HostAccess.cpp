@@ -9,21 +9,35 @@
 #include <unordered_map>
 
 #include "../aten/native/Arguments.h"
+#include "../runtime/OpenRegKernel.h"
 #include "../runtime/OpenRegMutex.h"
+#include "Accesses.h"
 #include "Extent.h"
 #include "InitCheck.h"
 #include "Movement.h"
-#include "Session.h"
+#include "Observer.h"
+#include "RaceCheck.h"
+#include "SessionState.h"
 
 namespace c10::openreg::sanitizer {
 namespace {
 
 using at::openreg::for_each_tensor;
+using c10::OperatorName; // c10::openreg::OperatorName keeps the name of a running operator
 
 struct Operator {
   const FunctionSchema* schema = nullptr; // null: the operator reads and writes no bytes itself
   const char* name = "";
+  bool computes = false; // with all bytes of an operand that it only reads
+  bool changes = false;  // computes with all bytes of an operand that it also writes
 };
+
+HostUse use_of(const Operator& op, const Argument& argument) {
+  if (argument.alias_info() && argument.alias_info()->isWrite()) {
+    return op.changes && !argument.is_out() ? HostUse::Changes : HostUse::Writes;
+  }
+  return op.computes ? HostUse::Computes : HostUse::Moves;
+}
 
 bool is_view(const FunctionSchema& schema) {
   const auto is_alias = [](const Argument& each) { return each.alias_info() && !each.alias_info()->isWrite(); };
@@ -37,7 +51,12 @@ Operator find_operator(const OperatorName& name) {
   const bool computes = handle && (handle->hasKernelForDispatchKey(DispatchKey::CPU) || name.name == "aten::copy_") &&
                         !is_view(handle->schema()) && name.name.rfind("aten::empty", 0) != 0 &&
                         name.name != "aten::resize_" && name.name != "aten::set_" && name.name != "aten::record_stream";
-  return computes ? Operator{&handle->schema(), (new std::string(name.name))->c_str()} : Operator{};
+  return computes ? Operator{
+                        &handle->schema(),
+                        (new std::string(name.name))->c_str(),
+                        computes_with_all_bytes(name.name, false),
+                        computes_with_all_bytes(name.name, true)}
+                  : Operator{};
 }
 
 Operator operator_of(const OperatorName& name) {
@@ -111,7 +130,7 @@ void note_scalars(ArrayRef<const IValue> inputs, const OperatorName& name) {
       if (is_strided(tensor) && tensor.is_cpu() && tensor.dim() == 0 &&
           !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
         if (const Operator op = operator_of(name); op.schema) {
-          note_host_access(op.name, tensor, false);
+          note_host_access(op.name, tensor, op.computes ? HostUse::Computes : HostUse::Moves);
         }
       }
     });
@@ -152,10 +171,10 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   }
   const auto& arguments = op.schema->arguments();
   for (size_t i = 0; i < inputs.size() && i < arguments.size(); ++i) {
-    const AliasInfo* const alias = arguments[i].alias_info();
+    const HostUse use = use_of(op, arguments[i]);
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
       if (is_strided(tensor) && tensor.is_cpu()) {
-        note_host_access(op.name, tensor, alias && alias->isWrite());
+        note_host_access(op.name, tensor, use);
       }
     });
   }
@@ -165,6 +184,58 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
 std::optional<at::CallbackHandle> callback;
 
 } // namespace
+
+void note_host_access(const char* name, const at::Tensor& tensor, HostUse use) {
+  if (!running || is_in_kernel() || tensor.numel() == 0) {
+    return;
+  }
+  const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  // The block, if a check of the session is about this access: the block is pinned memory.
+  const auto find = [&]() -> Block* {
+    Block* const block = session ? session->shadow.find(address) : nullptr;
+    const bool matters = block && block->device < 0 &&
+                         (session->checks & kRace || (session->checks & kInit && !block->unwritten.empty()));
+    return matters ? block : nullptr;
+  };
+  {
+    const std::lock_guard lock(session_mutex);
+    if (!find()) {
+      return;
+    }
+  }
+  const Site site = current_site();
+  const bool writes = use == HostUse::Writes || use == HostUse::Changes;
+  std::vector<Access> accesses;
+  visit_tensor(*tensor.unsafeGetTensorImpl(), writes ? orAccessWrite : orAccessRead, collect_operand, &accesses);
+  const std::lock_guard lock(session_mutex);
+  Block* const block = find();
+  if (!block || accesses.empty()) {
+    return;
+  }
+  std::vector<Report> found;
+  Access& access = accesses.front();
+  access.site = site;
+  access.name = name;
+  if (session->checks & kInit) {
+    if (use == HostUse::Computes || use == HostUse::Changes) {
+      check_read(*block, access, !session->raises, found);
+    }
+    if (use == HostUse::Exposes) {
+      block->unwritten = {};
+    } else if (writes) {
+      block->unwritten.remove(access.extent);
+    }
+  }
+  if (session->checks & kRace) {
+    access.time = session->clocks.step(kHost);
+    find_races(*block, access, session->clocks, found);
+    if (writes) { // a race, if there is one, is in `found` already
+      session->pinned_sources.forget(access.extent);
+    }
+    keep_access(*block, std::move(access), session->clocks);
+  }
+  add_new_reports(found);
+}
 
 void watch_host_accesses(bool enabled) {
   if (callback) {

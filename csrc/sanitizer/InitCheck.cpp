@@ -33,7 +33,8 @@ struct Row {
 
   Row(Reading reading, uint32_t complete = 0) : reading(reading), complete(complete) {}
 };
-constexpr uint32_t kFirst = 1, kSecond = 2, kFourth = 8, kAllButFirst = ~1u;
+constexpr uint32_t kFirst = 1, kSecond = 2, kFourth = 8, kAllButFirst = ~1u, kAllButSecond = ~2u, kAllButThird = ~4u,
+                   kAllButFirstTwo = ~3u;
 
 // By the operator's name, without "aten::", the name of the overload, and the underscore at the end.
 const std::unordered_map<std::string_view, Row>& readings() {
@@ -72,6 +73,18 @@ const std::unordered_map<std::string_view, Row>& readings() {
       {"index_reduce", {Moves, kAllButFirst}},
       {"put", {Moves, kSecond}},
       {"embedding_dense_backward", {Selects, kSecond}},
+      {"_embedding_bag_per_sample_weights_backward", {Selects, kFirst}},
+      // Positions: the elements of an image around the points of a grid.
+      {"grid_sampler_2d", {Selects, kSecond}},
+      {"grid_sampler_3d", {Selects, kSecond}},
+      {"_grid_sampler_2d_cpu_fallback", {Selects, kSecond}},
+      {"grid_sampler_2d_backward", {Selects, kAllButSecond}},
+      {"grid_sampler_3d_backward", {Selects, kAllButSecond}},
+      {"_grid_sampler_2d_cpu_fallback_backward", {Selects, kAllButSecond}},
+      // Offsets and lengths.
+      {"segment_reduce", {Selects, kAllButFirst}},
+      {"_segment_reduce_backward", {Selects, kAllButThird}},
+      {"_grouped_mm", {Selects, kAllButFirstTwo}},
       // Masks.
       {"masked_select", {Moves, kSecond}},
       {"masked_fill", {Moves, kSecond}},
@@ -172,6 +185,7 @@ Row row_of(const char* name) {
 
 Report make_report(const Block& block, const Access& access, size_t bytes) {
   Report report{.kind = Kind::Init, .accesses = {access}, .block = block.size, .allocated = block.site};
+  report.accesses.front().verb = Access::Verb::Read; // an in-place operator also writes, but the read is the problem
   report.problem = c10::str(access.name, " reads ", bytes, " bytes that nobody has written since they were allocated.");
   report.remedy = "Write the bytes first, or allocate with zeros() instead of empty().";
   return report;
@@ -319,6 +333,21 @@ std::optional<int64_t> exchange_deciding_argument(std::optional<int64_t> value) 
   return std::exchange(deciding_value, value);
 }
 
+bool computes_with_all_bytes(std::string_view name, bool writes) {
+  const Reading reading = look_up(name).reading;
+  return reading == Reading::Uses || (reading == Reading::Overwrites && !writes);
+}
+
+void check_read(Block& block, const Access& access, bool forgets, std::vector<Report>& found) {
+  const size_t bytes = block.unwritten.empty() ? 0 : block.unwritten.count(access.extent);
+  if (bytes != 0) {
+    found.push_back(make_report(block, access, bytes));
+    if (forgets) {
+      block.unwritten.remove(access.extent);
+    }
+  }
+}
+
 void check_reads(
     Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found) {
   const auto [reading, complete] = row_of(name);
@@ -346,13 +375,8 @@ void check_reads(
     }
     const bool uses = ((checked & kFirst) && !(reading == Reading::Overwrites && access.writes())) || is_index(access);
     checked = (checked >> 1) | (checked & 0x80000000u); // the last bit stands for all further operands
-    Block* const block = uses ? shadow.find(access.extent.begin) : nullptr;
-    const size_t bytes = block && !block->unwritten.empty() ? block->unwritten.count(access.extent) : 0;
-    if (bytes != 0) {
-      found.push_back(make_report(*block, access, bytes));
-      if (forgets) {
-        block->unwritten.remove(access.extent);
-      }
+    if (Block* const block = uses ? shadow.find(access.extent.begin) : nullptr) {
+      check_read(*block, access, forgets, found);
     }
   }
 }

@@ -23,6 +23,12 @@ namespace c10::openreg::sanitizer {
 void check_reads(
     Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found);
 
+// The host or a kernel computes with the bytes of an access to this block. Adds a report if some of them are unwritten.
+void check_read(Block& block, const Access& access, bool forgets, std::vector<Report>& found);
+
+// Whether the operator computes with all bytes of an operand. `writes`: of an operand that it also writes.
+bool computes_with_all_bytes(std::string_view name, bool writes);
+
 // The name of the argument that decides which operands the operator reads. It is "beta" for addmm and its relatives,
 // which do not read their first operand if beta=0; "is_causal" for attention; "is_first_step" for SGD. Null: no
 // argument decides it.

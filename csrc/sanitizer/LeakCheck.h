@@ -10,7 +10,7 @@ namespace c10::openreg::sanitizer {
 
 // A stream, an event, or another object of the device that the program made.
 struct Handle {
-  const char* name; // the function that made it
+  const char* name; // the function that made it; a literal of the device library
   Site site;
 };
 

@@ -3,7 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 
 #include "../runtime/memory/OpenRegRedZone.h"
 
@@ -34,14 +34,19 @@ void fill_red_zone(const Extent& zone, orStream_t stream) {
   orMemsetAsync(reinterpret_cast<void*>(zone.begin), kPattern, zone.run, stream);
 }
 
-bool is_red_zone_whole(const Block& block) {
+Extent repair_red_zone(const Block& block) {
   const Extent zone = red_zone_of(block);
   unsigned char* const bytes = bytes_of(zone);
-  const bool whole = std::all_of(bytes, bytes + zone.run, [](unsigned char byte) { return byte == kPattern; });
-  if (!whole) {
-    std::memset(bytes, kPattern, zone.run);
+  unsigned char* const end = bytes + zone.run;
+  const auto is_damaged = [](unsigned char byte) { return byte != kPattern; };
+  unsigned char* const first = std::find_if(bytes, end, is_damaged);
+  if (first == end) {
+    return {};
   }
-  return whole;
+  unsigned char* const last =
+      std::find_if(std::make_reverse_iterator(end), std::make_reverse_iterator(first), is_damaged).base();
+  std::fill(first, last, kPattern);
+  return {reinterpret_cast<const void*>(zone.begin + (first - bytes)), static_cast<size_t>(last - first)};
 }
 
 Report make_overrun(const Block& block, const Access& kernel) {

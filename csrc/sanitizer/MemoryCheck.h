@@ -26,8 +26,9 @@ Extent red_zone_of(const Block& block);
 // Queues a fill of the red zone with the pattern on the block's stream. Do not call it under a lock.
 void fill_red_zone(const Extent& zone, orStream_t stream);
 
-// Whether the block's red zone still has its pattern. If it has not, restores the pattern.
-bool is_red_zone_whole(const Block& block);
+// The bytes of the block's red zone from the first to the last that has lost the pattern; empty if there is none.
+// Restores the pattern.
+Extent repair_red_zone(const Block& block);
 
 // The kernel has changed bytes behind the block.
 Report make_overrun(const Block& block, const Access& kernel);

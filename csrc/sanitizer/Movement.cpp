@@ -17,7 +17,6 @@
 #include "../aten/native/Arguments.h"
 #include "../runtime/OpenRegStream.h"
 #include "InitCheck.h"
-#include "Session.h"
 #include "SessionState.h"
 
 namespace c10::openreg::sanitizer {
@@ -194,7 +193,7 @@ bool is_strided(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage();
 }
 
-std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const OperatorName& name) {
+std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const c10::OperatorName& name) {
   const auto op = Dispatcher::singleton().findSchema(name);
   if (!op || !has_unwritten(fn.inputs())) {
     return nullptr;

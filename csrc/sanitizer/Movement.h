@@ -17,6 +17,6 @@ bool is_strided(const at::Tensor& tensor);
 // exchange_moved_elements(); the destructor of the returned object restores the previous value. Returns null if no
 // operand has unwritten elements. The unwritten elements of the result are not known if queued work that may change the
 // indices has not run within a second, or if the answer would take long.
-std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const OperatorName& name);
+std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const c10::OperatorName& name);
 
 } // namespace c10::openreg::sanitizer

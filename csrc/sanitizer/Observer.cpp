@@ -14,7 +14,6 @@
 #include "MemoryCheck.h"
 #include "RaceCheck.h"
 #include "RedZoneWatch.h"
-#include "Session.h"
 #include "SessionState.h"
 
 namespace c10::openreg::sanitizer {
@@ -147,6 +146,9 @@ void begin_work(const orActivity& activity, bool tells_results) {
     if (!session) {
       return;
     }
+    if (kernels_within == (activity.kind == orActivityKernel)) { // not within another kernel, so not on the device
+      take_late_report();
+    }
     std::vector<Report> found;
     const Actor actor = session->clocks.actor_of(activity.stream);
     stamp(accesses, activity, actor, session->clocks.step(actor), site);
@@ -210,19 +212,39 @@ void end_work(const orActivity& activity) {
   add_new_reports(found);
 }
 
+// To be called with the lock held. Adds memory that belongs to no allocator, but directly to the program or a library.
+void add_memory(const Extent& extent, int device, Site site, bool is_new) {
+  Block& block = session->shadow.add(reinterpret_cast<const void*>(extent.begin), extent.run);
+  block.device = device;
+  block.site = site;
+  if (session->checks & kInit && is_new) {
+    block.unwritten.add(extent);
+  }
+}
+
+// To be called with the lock held. Adds memory of another process, which may write it at any time.
+void add_opened_memory(const void* address, Site site) {
+  orPointerAttributes attributes{};
+  orPointerGetAttributes(&attributes, address);
+  if (attributes.type == orMemoryTypeDevice && !session->shadow.find(reinterpret_cast<uintptr_t>(address))) {
+    add_memory({address, attributes.size}, attributes.device, site, false);
+  }
+}
+
 void allocate(const orActivity& activity) {
   const std::vector<Access>& memory = collect(activity);
   if (memory.empty()) {
     return;
   }
   const Extent& extent = memory.front().extent;
-  if (std::strcmp(activity.name, "orMalloc") == 0) { // the allocator reports the blocks of this memory itself
+  if (std::strcmp(activity.name, "orMalloc") == 0) { // kept memory: the allocator reports the blocks in it itself
     const Site site = makes_kept ? 0 : current_site();
     const std::lock_guard lock(session_mutex);
     if (session) {
       session->shadow.forget_freed(extent.begin, extent.run);
       if (!makes_kept) {
         session->handles[reinterpret_cast<const void*>(extent.begin)] = {activity.name, site};
+        add_memory(extent, activity.device, site, true);
       }
     }
     return;
@@ -255,14 +277,28 @@ void allocate(const orActivity& activity) {
   }
 }
 
+// orFree() frees the memory at `address`.
+void free_memory(uintptr_t address) {
+  {
+    const std::lock_guard lock(session_mutex);
+    if (!session || session->handles.erase(reinterpret_cast<const void*>(address)) == 0) {
+      return; // kept memory: its owner may hold a lock, so the line must not be asked for
+    }
+  }
+  const Site site = current_site();
+  const std::lock_guard lock(session_mutex);
+  if (const Block* const block = session ? session->shadow.find(address) : nullptr) {
+    session->shadow.remove(*block, site);
+  }
+}
+
 void free(const orActivity& activity) {
   const bool is_block = std::strcmp(activity.name, "orFree") != 0; // an allocator's block; false: memory of orMalloc()
   const Site site = is_block && red_zone.load(std::memory_order_relaxed) != 0 ? current_site() : 0;
   const std::vector<Access>& memory = collect(activity);
   if (!is_block) {
-    const std::lock_guard lock(session_mutex);
-    if (session && !memory.empty()) {
-      session->handles.erase(reinterpret_cast<const void*>(memory.front().extent.begin));
+    if (!memory.empty()) {
+      free_memory(memory.front().extent.begin);
     }
     return;
   }
@@ -308,10 +344,14 @@ void free(const orActivity& activity) {
 void note_use(const orActivity& activity) {
   const std::vector<Access>& memory = collect(activity);
   const std::lock_guard lock(session_mutex);
-  if (session && !memory.empty()) {
-    if (Block* const block = session->shadow.find(memory.front().extent.begin)) {
-      block->users.push_back(session->clocks.actor_of(activity.stream));
-    }
+  if (!session || memory.empty()) {
+    return;
+  }
+  const Extent& extent = memory.front().extent;
+  if (!activity.stream) { // whoever gets the memory may write it
+    session->shadow.forget_unwritten(extent.begin, extent.run);
+  } else if (Block* const block = session->shadow.find(extent.begin)) {
+    block->users.push_back(session->clocks.actor_of(activity.stream));
   }
 }
 
@@ -352,7 +392,15 @@ void note_handle(const orActivity& activity) {
       return;
     }
     session->handles[activity.object] = {activity.name, site};
+    if (std::strcmp(activity.name, "orIpcOpenMemHandle") == 0) {
+      add_opened_memory(activity.object, site);
+    }
     return;
+  }
+  if (std::strcmp(activity.name, "orIpcCloseMemHandle") == 0) {
+    if (const Block* const block = session->shadow.find(reinterpret_cast<uintptr_t>(activity.object))) {
+      session->shadow.forget(block->begin, block->size);
+    }
   }
   if (!memory.empty()) { // pinned memory: other host memory may get its addresses
     session->shadow.forget(memory.front().extent.begin, memory.front().extent.run);

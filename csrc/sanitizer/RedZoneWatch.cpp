@@ -61,11 +61,11 @@ void end_watch(const orActivity& activity, Site site) {
       return false;
     }
     block.is_armed |= block.stream == activity.stream;
-    if (!block.has_red_zone || !block.is_armed || is_red_zone_whole(block)) {
+    if (!block.has_red_zone || !block.is_armed) {
       return false;
     }
-    kernel.extent = red_zone_of(block);
-    return true;
+    kernel.extent = repair_red_zone(block);
+    return !kernel.extent.empty();
   };
   const auto look = [&](Block& block) {
     if (is_damaged(block)) {
@@ -96,7 +96,11 @@ void end_watch(const orActivity& activity, Site site) {
       found.push_back(make_underrun(*block, kernel));
     }
   }
-  add_new_reports(found);
+  if (activity.correlation != 0) { // the kernel was queued, so this thread may be one of the device
+    add_late_reports(found);
+  } else {
+    add_new_reports(found);
+  }
 }
 
 } // namespace c10::openreg::sanitizer

@@ -7,17 +7,6 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-const char* in_words(Access::Verb verb) {
-  switch (verb) {
-    case Access::Verb::Read:
-      return "reads";
-    case Access::Verb::Write:
-      return "writes";
-    default:
-      return "frees";
-  }
-}
-
 std::string name_of_device(int device) {
   return Device(DeviceType::PrivateUse1, static_cast<DeviceIndex>(device)).str();
 }
@@ -27,6 +16,11 @@ std::string name_of_device(int device) {
 const char* name_of(Kind kind) {
   constexpr const char* kNames[] = {"race", "init", "memory", "leak"};
   return kNames[static_cast<int>(kind)];
+}
+
+const char* in_words(Access::Verb verb) {
+  constexpr const char* kWords[] = {"reads", "writes", "frees", "allocates", "makes"};
+  return kWords[static_cast<int>(verb)];
 }
 
 std::string name_of_stream(orStream_t stream, int device) {
@@ -42,7 +36,21 @@ std::string name_of_stream(orStream_t stream, int device) {
   }
 }
 
+std::string place_of(const Access& access) {
+  switch (access.verb) {
+    case Access::Verb::Make:
+      return "";
+    case Access::Verb::Allocate:
+      return access.device < 0 ? "the host" : name_of_device(access.device);
+    default:
+      return name_of_stream(access.stream, access.device);
+  }
+}
+
 std::string describe(const Access& access) {
+  if (access.verb == Access::Verb::Make) {
+    return c10::str(access.name, " makes a handle, at ", describe(access.site));
+  }
   std::string what;
   if (!access.shape.empty()) {
     what = c10::str("a tensor of shape [", c10::Join(", ", access.shape), "], ", access.item, " bytes an element");
@@ -55,7 +63,8 @@ std::string describe(const Access& access) {
       in_words(access.verb),
       " ",
       what,
-      access.device < 0 ? " on the host" : " on " + name_of_stream(access.stream, access.device),
+      " on ",
+      place_of(access),
       ", at ",
       describe(access.site));
 }

@@ -16,7 +16,8 @@ enum class Kind { Race, Init, Memory, Leak };
 
 // One access of the program to memory.
 struct Access {
-  enum class Verb { Read, Write, Free } verb = Verb::Read;
+  // Allocate and Make are for leaks: of memory, and of a handle, which has no bytes and no stream.
+  enum class Verb { Read, Write, Free, Allocate, Make } verb = Verb::Read;
   bool reads = true; // whether a write also reads
   Actor actor = kHost;
   uint64_t time = 0;
@@ -45,7 +46,9 @@ struct Report {
 };
 
 const char* name_of(Kind kind);
+const char* in_words(Access::Verb verb); // "reads"
 std::string name_of_stream(orStream_t stream, int device);
+std::string place_of(const Access& access); // the stream, or the device that has the memory; empty for a handle
 std::string describe(const Access& access);
 
 // The whole report. May take Python's interpreter lock.

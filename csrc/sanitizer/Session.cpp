@@ -2,8 +2,11 @@
 
 #include <c10/util/StringUtil.h>
 #include <openreg_activity.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,9 +14,9 @@
 
 #include "../runtime/OpenRegException.h"
 #include "../runtime/OpenRegKernel.h"
+#include "../runtime/OpenRegLateError.h"
 #include "../runtime/OpenRegStream.h"
 #include "../runtime/memory/OpenRegDeviceAllocator.h"
-#include "Accesses.h"
 #include "HostAccess.h"
 #include "MemoryCheck.h"
 #include "Observer.h"
@@ -23,7 +26,6 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-std::atomic<bool> running{false};
 orSubscriber_t subscriber = nullptr;
 
 // Adds the blocks that are allocated already.
@@ -40,6 +42,16 @@ void take_stock(SessionState& fresh) {
             reinterpret_cast<StreamId>(segment.stream)));
       }
       address += each.size;
+    }
+  }
+}
+
+// A lost device is not waited for, and the errors of its kernels are left to the program.
+void wait_for_devices() {
+  for (DeviceIndex device = 0; device < device_count(); ++device) {
+    const CurrentDevice current(device);
+    if (orDeviceSynchronize() != orSuccess) {
+      orGetLastError();
     }
   }
 }
@@ -65,17 +77,33 @@ void start(unsigned checks, bool raises) {
   running = true;
   watch_ends_of_blocks(checks & kMemory);
   set_stop_handler(&raise_pending);
+  late_error_source = &raise_late;
   OPENREG_CHECK(orActivitySubscribe(&subscriber, observe, nullptr, kObserved));
   if (checks & (kRace | kInit)) {
     watch_host_accesses(true);
   }
 }
 
+void stop_raising() {
+  {
+    const std::lock_guard lock(session_mutex);
+    if (session) {
+      session->raises = false;
+    }
+  }
+  forget_pending();
+}
+
 void stop() {
   if (running.exchange(false)) {
+    stop_raising();
     watch_host_accesses(false);
+    if (session->checks & kMemory && detail::started && !orIsInBadFork()) { // the end of each kernel is checked
+      wait_for_devices();
+    }
     OPENREG_CHECK(orActivityUnsubscribe(subscriber));
     set_stop_handler(nullptr);
+    late_error_source = nullptr;
     watch_ends_of_blocks(false);
     const std::lock_guard lock(session_mutex);
     std::vector<Report> found;
@@ -107,17 +135,29 @@ std::vector<Finding> findings(size_t first, bool settles) {
     finding.kind = name_of(report.kind);
     finding.text = to_text(report);
     for (const Access& access : report.accesses) {
-      const char* const action = access.verb == Access::Verb::Free ? "frees" : access.writes() ? "writes" : "reads";
       finding.parts.push_back(
           {access.name,
-           action,
-           name_of_stream(access.stream, access.device),
+           in_words(access.verb),
+           place_of(access),
            describe(access.site),
            {access.shape.begin(), access.shape.end()},
            access.extent.end - access.extent.begin});
     }
   }
   return result;
+}
+
+void fail_at_exit(bool fails) {
+  static std::atomic<bool> is_failed;
+  [[maybe_unused]] static const int registered = on_exit(
+      [](int status, void*) {
+        if (status == 0 && is_failed) {
+          std::fflush(nullptr);
+          _exit(1);
+        }
+      },
+      nullptr);
+  is_failed = fails;
 }
 
 void look_for_leaks() {
@@ -127,39 +167,6 @@ void look_for_leaks() {
   }
   std::vector<Report> found;
   find_leaks(session->shadow, session->handles, found);
-  add_new_reports(found);
-}
-
-void note_host_access(const char* name, const at::Tensor& tensor, bool writes) {
-  if (!running || is_in_kernel() || tensor.numel() == 0) {
-    return;
-  }
-  const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  const auto find = [&] { return session ? session->shadow.find(address) : nullptr; };
-  {
-    const std::lock_guard lock(session_mutex);
-    if (!session || !(session->checks & kRace) || !find()) { // neither device memory nor pinned memory
-      return;
-    }
-  }
-  const Site site = current_site();
-  std::vector<Access> accesses;
-  visit_tensor(*tensor.unsafeGetTensorImpl(), writes ? orAccessWrite : orAccessRead, collect_operand, &accesses);
-  const std::lock_guard lock(session_mutex);
-  Block* const block = find();
-  if (!block || block->device >= 0 || accesses.empty()) {
-    return;
-  }
-  std::vector<Report> found;
-  Access& access = accesses.front();
-  access.time = session->clocks.step(kHost);
-  access.site = site;
-  access.name = name;
-  find_races(*block, access, session->clocks, found);
-  if (writes) { // a race, if there is one, is in `found` already
-    session->pinned_sources.forget(access.extent);
-  }
-  keep_access(*block, std::move(access), session->clocks);
   add_new_reports(found);
 }
 

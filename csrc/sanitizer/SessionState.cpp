@@ -5,10 +5,10 @@
 
 #include "../runtime/OpenRegThreadOwned.h"
 #include "RaceCheck.h"
-#include "Session.h"
 
 namespace c10::openreg::sanitizer {
 
+std::atomic<bool> running{false};
 ForkSafeMutex session_mutex;
 std::unique_ptr<SessionState> session;
 
@@ -36,6 +36,21 @@ bool has_pending() {
   return pending->exists && pending->session_number == session_number.load(std::memory_order_relaxed);
 }
 
+void take_late_report() {
+  if (session->found_late && session->raises && !has_pending()) {
+    *pending = {session_number, *session->found_late, true};
+    session->found_late.reset();
+  }
+}
+
+void raise_late() {
+  {
+    const std::lock_guard lock(session_mutex);
+    take_late_report();
+  }
+  raise_pending();
+}
+
 void raise_pending() {
   if (has_pending()) {
     pending->exists = false;
@@ -46,20 +61,36 @@ void raise_pending() {
   }
 }
 
-void add_new_reports(std::vector<Report>& found) {
+namespace {
+
+// `stop(finding)` makes the finding stop work, if `stops()`.
+template <class Stops, class Stop>
+void add_reports(std::vector<Report>& found, const Stops& stops, const Stop& stop) {
   for (Report& each : found) {
     const Access& first = each.accesses.front();
     const Access& last = each.accesses.back();
-    const bool stops = session->raises && !has_pending();
-    if (!session->known.emplace(first.site, last.site, first.name, last.name, each.allocated).second && !stops) {
-      continue;
+    const bool is_new = session->known.emplace(first.site, last.site, first.name, last.name, each.allocated).second;
+    const bool is_stop = session->raises && stops();
+    if (is_new || is_stop) {
+      if (is_stop) {
+        stop(session->reports.size());
+      }
+      session->reports.push_back(std::move(each));
     }
-    if (stops) {
-      *pending = {session_number, session->reports.size(), true};
-    }
-    session->reports.push_back(std::move(each));
   }
   found.clear();
+}
+
+} // namespace
+
+void add_new_reports(std::vector<Report>& found) {
+  add_reports(
+      found, [] { return !has_pending(); }, [](size_t finding) { *pending = {session_number, finding, true}; });
+}
+
+void add_late_reports(std::vector<Report>& found) {
+  add_reports(
+      found, [] { return !session->found_late; }, [](size_t finding) { session->found_late = finding; });
 }
 
 void settle_early_frees(std::optional<Actor> actor, std::vector<Report>& found) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../runtime/OpenRegException.h"
 #include "../runtime/OpenRegMutex.h"
 #include "LeakCheck.h"
 #include "PinnedSources.h"
@@ -16,6 +18,8 @@
 // The state of a session of the sanitizer, and the lock that guards the state. Session.cpp starts and stops sessions.
 // Observer.cpp and RedZoneWatch.cpp change the state when the device reports an activity.
 namespace c10::openreg::sanitizer {
+
+enum Check : unsigned { kRace = 1, kInit = 2, kMemory = 4, kLeak = 8 };
 
 // A free of memory that another stream may use. The free is a race unless the block's stream waits for `user` before
 // the next allocation on the block's stream.
@@ -49,7 +53,11 @@ struct SessionState {
   PinnedSources pinned_sources;
   std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
   uint64_t order = 0;                  // the number of allocations so far
+  // The number of a finding about a queued kernel that has run. Any thread may raise it; nullopt: there is none.
+  std::optional<size_t> found_late;
 };
+
+extern std::atomic<bool> running; // a session observes the device
 
 extern ForkSafeMutex session_mutex;           // a leaf (OpenRegMutex.h); guards `session`
 extern std::unique_ptr<SessionState> session; // the running session or the last one; null: there was none
@@ -60,6 +68,11 @@ extern std::unique_ptr<SessionState> session; // the running session or the last
 // has_pending() is false, the first report of `found` stops the next work of the calling thread. This report is moved
 // even if the session has the same report already.
 void add_new_reports(std::vector<Report>& found);
+// To be called with the lock held. As add_new_reports(), but the first report of `found` stops the next work of
+// whichever thread begins work or waits for the device: the calling thread may be one of the device.
+void add_late_reports(std::vector<Report>& found);
+// To be called with the lock held. The calling thread, which is the program's, takes the report of add_late_reports().
+void take_late_report();
 
 // To be called with the lock held.
 //
@@ -72,7 +85,11 @@ void settle_early_frees(std::optional<Actor> actor, std::vector<Report>& found);
 void forget_pending();
 // Whether the calling thread's next work is to be stopped with a finding.
 bool has_pending();
+// Sets the function that throws a finding, given by its number. The thread whose work was stopped calls it.
+OPENREG_API void set_raiser(void (*raise)(size_t finding));
 // Throws this finding, through the function of set_raiser(). Returns if no finding is pending.
 void raise_pending();
+// The calling thread has waited for the device: as raise_pending(), and throws also the report of add_late_reports().
+void raise_late();
 
 } // namespace c10::openreg::sanitizer

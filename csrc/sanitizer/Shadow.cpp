@@ -20,6 +20,12 @@ void Shadow::forget(uintptr_t begin, size_t size) {
   forget_freed(begin, size);
 }
 
+void Shadow::forget_unwritten(uintptr_t begin, size_t size) {
+  for (auto next = blocks_.lower_bound(begin); next != blocks_.end() && next->first < begin + size; ++next) {
+    next->second.unwritten = {};
+  }
+}
+
 void Shadow::forget_freed(uintptr_t begin, size_t size) {
   auto freed = freed_.lower_bound(begin);
   if (freed != freed_.begin() && std::prev(freed)->first + std::prev(freed)->second.size > begin) {

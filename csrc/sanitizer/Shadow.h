@@ -18,7 +18,9 @@ struct Block {
   orStream_t stream = nullptr; // the stream that the block belongs to; null: none
   int device = -1;             // -1: pinned memory
   Site site = 0;               // where it was allocated
-  uint64_t order = 0;          // 1 for the session's first allocation, and so on; 0: allocated before the session
+  // 1 for the allocators' first block of the session, and so on. 0: allocated before the session, or memory of
+  // orMalloc() or orIpcOpenMemHandle(), which the leak check counts as a handle.
+  uint64_t order = 0;
   std::vector<Access> accesses;
   std::vector<Actor> users; // the streams that record_stream() was called with
   Bytes unwritten;          // the bytes that nobody has written since the allocation (the init check)
@@ -42,6 +44,8 @@ class Shadow {
   Block* find(uintptr_t address);
   // The block with the highest address below `address`; null if there is none.
   Block* find_before(uintptr_t address);
+  // The bytes of all blocks in this range count as written.
+  void forget_unwritten(uintptr_t begin, size_t size);
   std::map<uintptr_t, Block>& blocks() {
     return blocks_;
   }

@@ -1,7 +1,8 @@
 """A pipeline that casts to float64: post-processing casts scores to float64 whatever the device is.
 
 Seen in https://github.com/huggingface/transformers/issues/31060
-Says: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.
+Says: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. Please use float32
+instead.
 Run with: OPENREG_MODEL=strict
 """
 

@@ -2,6 +2,7 @@
 
 Seen in https://github.com/phil-bergmann/tracking_wo_bnw/issues/172
 Says: Expected all tensors to be on the same device, but got tensors is on cpu, different from other tensors on
+openreg:0 (when checking argument in method wrapper_PrivateUse1_cat)
 """
 
 import torch

@@ -1,7 +1,8 @@
 """A dataset that lives on the device: the dataset keeps a tensor of the device, and the loader's workers are forked.
 
 Seen in https://github.com/pytorch/pytorch/issues/40403
-Says: in forked subprocess. To use
+Says: Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, you must use the 'spawn'
+start method
 """
 
 import torch

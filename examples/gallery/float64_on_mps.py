@@ -1,7 +1,8 @@
 """numpy's default dtype on MPS: data from numpy is float64, which MPS does not have.
 
 Seen in https://github.com/thu-ml/tianshou/pull/1237
-Says: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.
+Says: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. Please use float32
+instead.
 Run with: OPENREG_MODEL=mps-like
 """
 

@@ -3,7 +3,7 @@
 The generator was made for the device, and `randperm` draws on the CPU.
 
 Seen in https://github.com/zhang-can/CoLA/issues/10
-Says: Expected a 'cpu' generator device but found
+Says: Expected a 'cpu' generator device but found 'openreg:0'
 """
 
 import torch

@@ -3,7 +3,8 @@
 The program says `cuda:0` instead of the tensor's own device. The error shows only with a second GPU.
 
 Seen in https://github.com/zhongyy/Face-Transformer/issues/37
-Says: Expected all tensors to be on the same device, but got index is on
+Says: Expected all tensors to be on the same device, but got index is on openreg:0, different from other tensors on
+openreg:1 (when checking argument in method wrapper_PrivateUse1_scatter__value)
 """
 
 import torch

@@ -2,6 +2,7 @@
 
 Seen in https://github.com/haoosz/ConceptExpress/issues/5
 Says: Expected all tensors to be on the same device, but got index is on cpu, different from other tensors on
+openreg:0 (when checking argument in method wrapper_PrivateUse1__index_select)
 """
 
 import torch

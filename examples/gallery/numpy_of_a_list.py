@@ -1,7 +1,7 @@
 """A function of numpy on a list of tensors: `np.sum` over the layers' outputs converts each to numpy.
 
 Seen in https://github.com/xiaxin1998/DHCN/issues/14
-Says: device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.
+Says: can't convert openreg:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """`numpy()` without `cpu()`: an image of the device is handed to OpenCV.
 
 Seen in https://github.com/chflame163/ComfyUI_FaceSimilarity/issues/10
-Says: device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.
+Says: can't convert openreg:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.
 """
 
 import torch

@@ -1,7 +1,8 @@
 """A constant matrix that nobody moves: `mm` of a tensor of the device and a constant of the CPU.
 
 Seen in https://github.com/rotem-shalev/Ham2Pose/pull/6
-Says: Expected all tensors to be on the same device, but got mat2 is on cpu, different from other tensors on
+Says: Expected all tensors to be on the same device, but got mat2 is on cpu, different from other tensors on openreg:0
+(when checking argument in method wrapper_PrivateUse1_mm)
 """
 
 import torch

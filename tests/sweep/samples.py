@@ -119,15 +119,20 @@ def cotangent(output: torch.Tensor, seed: int) -> torch.Tensor:
     return values.to(output.dtype).to(output.device)
 
 
-def differentiate(outputs: list[Any], inputs: list[Any], create_graph: bool = False) -> list[Any]:
-    """The gradients of the outputs that require a gradient with respect to the inputs that require one."""
+def _gradients(outputs: list[Any], inputs: list[Any], create_graph: bool) -> tuple[list[Any], list[torch.Tensor]]:
+    """The gradients, and the directions of the outputs."""
     outputs = [t for t in outputs if isinstance(t, torch.Tensor) and t.requires_grad]
     inputs = [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
     if not outputs or not inputs:
-        return []
+        return [], []
     directions = [cotangent(t, seed).requires_grad_(create_graph) for seed, t in enumerate(outputs)]
     grads = torch.autograd.grad(outputs, inputs, directions, allow_unused=True, create_graph=create_graph)
-    return list(grads)
+    return list(grads), directions
+
+
+def differentiate(outputs: list[Any], inputs: list[Any], create_graph: bool = False) -> list[Any]:
+    """The gradients of the outputs that require a gradient with respect to the inputs that require one."""
+    return _gradients(outputs, inputs, create_graph)[0]
 
 
 def forward_and_backward(function: Callable[..., Any], sample: Sample) -> Any:
@@ -137,7 +142,7 @@ def forward_and_backward(function: Callable[..., Any], sample: Sample) -> Any:
 
 
 def double_backward(function: Callable[..., Any], sample: Sample) -> Any:
-    """Gradients of gradients."""
+    """Gradients of gradients. The gradients of a linear operator depend on nothing but the directions."""
     inputs = leaves(sample.arguments())
-    grads = differentiate(leaves(sample.process(sample.call(function))), inputs, create_graph=True)
-    return differentiate(grads, inputs)
+    grads, directions = _gradients(leaves(sample.process(sample.call(function))), inputs, create_graph=True)
+    return differentiate(grads, [*inputs, *directions])

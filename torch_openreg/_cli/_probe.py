@@ -141,7 +141,9 @@ def model() -> dict[str, Any] | None:
     """The device model in this process, or None."""
     module = sys.modules.get("torch_openreg.openreg.models")
     chosen = module._current if module else None
-    return chosen and {"name": chosen.name, "about": chosen.about, "properties": chosen.numbers}
+    if chosen is None:
+        return None
+    return {"name": chosen.name, "about": chosen.about, "properties": chosen.numbers, "texts": chosen.texts}
 
 
 def libraries() -> set[str]:

@@ -16,7 +16,6 @@ from typing import Any
 
 from torch_openreg import _loader
 from torch_openreg._cli._diagnosis import Doctor
-from torch_openreg._cli.models import text
 
 
 def device_line(simulated: str | None) -> str:
@@ -55,7 +54,7 @@ class Printer:
         for name, value in report["environment"].items():
             print(f"         {name}={value}")
         if model := whole["model"]:
-            properties = (f"{name} {text(name, value)}" for name, value in model["properties"].items())
+            properties = (f"{name} {text}" for name, text in model["texts"].items())
             print(f"{self.paint('Model', 'bold')}    {model['name']}, {model['about']}")
             print(textwrap.fill(", ".join(properties), 110, initial_indent=" " * 9, subsequent_indent=" " * 9))
         print()

@@ -6,24 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from torch_openreg import _models
-
-_UNITS = ((30, "GiB"), (10, "KiB"), (0, "bytes"))
-
-
-def text(name: str, value: Any) -> str:
-    """The value of a property as text, with its unit."""
-    unit = _models.PROPERTIES[name]
-    if value is None:
-        return "-"
-    if unit == "bytes":
-        size, suffix = next((value / (1 << bits), name) for bits, name in _UNITS if value >= 1 << bits or not bits)
-        return f"{round(size, 1):g} {suffix}"
-    if unit == "kHz":
-        return f"{value / 1000:g} MHz"
-    return f"{value} {unit}".rstrip() if unit in ("bits", "threads") else str(value)
 
 
 def restrictions(model: _models.Model) -> list[tuple[str, str]]:
@@ -53,7 +37,7 @@ def list_models() -> None:
 def show(model: _models.Model, sources: bool) -> None:
     print(f"{model.name}: {model.about}\n")
     for name, each in model.properties.items():
-        print(f"  {name:<34}{text(name, each['value'])}" + (f"\n      {each['source']}" if sources else ""))
+        print(f"  {name:<34}{_models.text(name, each['value'])}" + (f"\n      {each['source']}" if sources else ""))
     if model.tf32 and model.rounds_to_tf32:
         words = "rounded to TensorFloat-32 in convolutions, and in matrix products where the program allows it"
         print(f"  {'float32':<34}{words}" + (f"\n      {model.tf32['source']}" if sources else ""))
@@ -70,13 +54,13 @@ def compare(models: Sequence[_models.Model]) -> None:
     for name in _models.PROPERTIES:
         values = [model.numbers.get(name) for model in models]
         if any(value != values[0] for value in values):
-            rows.append((name, *(text(name, value) for value in values)))
+            rows.append((name, *(_models.text(name, value) for value in values)))
     rows.append(("TensorFloat-32", *("yes" if model.rounds_to_tf32 else "no" for model in models)))
     rows.append(("alerts of nondeterminism", *("no" if m.alerts and not m.alerts["value"] else "yes" for m in models)))
     rows.append(("dtypes that are absent", *(", ".join(e["dtype"] for e in m.absent_dtypes) or "-" for m in models)))
-    missing = [sum(len(each["operators"]) for each in model.missing_operators) for model in models]
+    missing = [len({name for each in model.missing_operators for name in each["operators"]}) for model in models]
     rows.append(("operators that are missing", *map(str, missing)))
-    refused = [sum(len(e["operators"]) * len(e["dtypes"]) for e in model.refusals) for model in models]
+    refused = [len({(n, t) for e in m.refusals for n in e["operators"] for t in e["dtypes"]}) for m in models]
     rows.append(("pairs of operator and dtype that are refused", *map(str, refused)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:

@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
             return 1
     build = "pip install --no-build-isolation ." if options.minimal or options.python else "make demo && make test"
     print(f"{output} holds the backend of the device {options.name!r}. Its README.md says what to do next:")
-    print(f"  cd {output} && git init && {build}")
+    print(f"  cd {output} && git init && git add -A && git commit -m start && {build}")
     return 0
 
 

@@ -25,6 +25,7 @@ from torch_openreg import _C, _page
 # Route -> what it means. The order is that of the output: from a kernel of the device's own to no kernel.
 ROUTES = {
     "native": "a kernel written for the device",
+    "override": "a function of the backend that calls the CPU's kernel, in the place of PyTorch's default",
     "structured": "PyTorch's structured kernel over the device's memory, with the CPU's inner loop (STUB)",
     "unboxed": "the CPU's kernel on device memory, called without boxing its arguments",
     "registered fallback": "the boxed fallback, for an operator that PyTorch would compose, or that alerts on CUDA",
@@ -37,7 +38,7 @@ ROUTES = {
 }
 # On these routes a CPU kernel computes on device memory. A vendor's backend replaces the CPU kernels with its own, one
 # operator after the other.
-BORROWED = ("structured", "unboxed", "registered fallback", "fallback")
+BORROWED = ("override", "structured", "unboxed", "registered fallback", "fallback")
 # Layout -> the dispatch keys of its tensors, on the device and on the CPU.
 KEYS = {
     "strided": ("PrivateUse1", "CPU"),
@@ -104,9 +105,8 @@ def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Op
         if (namespaces and namespace not in namespaces) or not torch._C._dispatch_has_kernel(name):
             continue
         route, source = route_of(name, layout)
-        queueable = route in ("native", "structured", "unboxed", "registered fallback", "fallback")
         base, _, overload = rest.partition(".")
-        queued = queueable and _C._is_queueable(f"{namespace}::{base}", overload)
+        queued = (route == "native" or route in BORROWED) and _C._is_queueable(f"{namespace}::{base}", overload)
         # Makes the path relative to the sources. PyTorch's paths are those of the machine that built PyTorch.
         yield Operator(name, route, queued, re.sub(r"^(\.\./)+|^.*/pytorch/pytorch/|^/.*/(?=csrc/)", "", source))
 

@@ -39,6 +39,8 @@ WAITS = (
 )
 # Calls that make a stream wait for another stream. The host does not wait.
 STREAM_WAITS = ("orStreamWaitEvent", "cudaStreamWaitEvent")
+# Metadata of work whose launch is not in the trace (csrc/profiler/OpenRegKineto.cpp).
+LAUNCHED_BEFORE = "launched before the recording"
 GAPS = 5
 
 
@@ -210,9 +212,11 @@ def summarise(trace: Trace) -> dict[str, Any]:
         ],
         "kernels": _totals(trace, [event for event in trace.device if event.category == KERNEL]),
         "copies": _totals(trace, [event for event in trace.device if event.category == COPY]),
+        "fills": _totals(trace, [event for event in trace.device if event.category == FILL]),
         "waits": _totals(trace, [event for event in trace.runtime if event.name in WAITS]),
         "stream_waits": sum(event.name in STREAM_WAITS for event in trace.runtime),
         "queue_delay": _queue_delay(trace),
+        "launched_before": sum(event.arguments.get(LAUNCHED_BEFORE) is True for event in trace.device),
     }
 
 
@@ -290,6 +294,11 @@ def describe(summary: dict[str, Any]) -> str:
             f"{work} waited {_time(delay['mean'])} on average between {its} launch and {its} begin, "
             f"and {_time(delay['longest'])} at most."
         )
+    if count := summary["launched_before"]:
+        lines.append(
+            f"The trace does not show which operators launched {count} of the kernels, copies and fills, because the "
+            "launch was before the recording."
+        )
     if count := summary["stream_waits"]:
         lines.append(f"A stream was made to wait for another stream {_plural(count, 'time')}.")
     if summary["gaps"]:
@@ -303,6 +312,7 @@ def describe(summary: dict[str, Any]) -> str:
     sections = (
         ("kernels", "Kernels, the longest first:"),
         ("copies", "Copies:"),
+        ("fills", "Fills:"),
         ("waits", "The host waited for the device in:"),
     )
     for key, title in sections:

@@ -1,4 +1,4 @@
-"""Features of CUDA that the device does not have.
+"""Features of CUDA that the device does not have, and functions of NVML, which knows only the GPUs of the machine.
 
 A call that needs such a feature raises an error whose sentence names the feature. A call that only asks whether the
 feature is on answers no. PyTorch raises RuntimeError for a missing library; NotImplementedError is a subclass of it, so
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+from torch_openreg import openreg
 
 
 def refusal(sentence: str) -> Callable[..., NoReturn]:
@@ -92,12 +94,12 @@ SUPPLIED: dict[str, Any] = {
 }
 
 
-def _list_gpu_processes(device: Any = None) -> str:
-    return "pynvml module not found, please install nvidia-ml-py"
-
-
 def _get_pynvml_handler(device: Any = None) -> NoReturn:
     raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed or it can't be imported.")
+
+
+def _list_gpu_processes(device: Any = None) -> str:
+    return openreg.list_gpu_processes(device)  # not in the table below: most programs do not need the module
 
 
 _NVML = "NVML knows only the GPUs of the machine, so the functions behave as if NVML were not installed"
@@ -115,8 +117,16 @@ REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
     ),
     ("torch.cuda", "_device_count_nvml", lambda: -1, _NVML),
     ("torch.cuda", "_get_pynvml_handler", _get_pynvml_handler, _NVML),
-    ("torch.cuda", "list_gpu_processes", _list_gpu_processes, _NVML),
-    ("torch.cuda.memory", "list_gpu_processes", _list_gpu_processes, _NVML),
+    *(
+        (owner, name, function, "PyTorch's function asks NVML, which knows only the GPUs of the machine")
+        for owner, name, function in (
+            ("torch.cuda", "device_memory_used", openreg.device_memory_used),
+            ("torch.cuda", "list_gpu_processes", _list_gpu_processes),
+            ("torch.cuda.memory", "list_gpu_processes", _list_gpu_processes),
+            ("torch.cuda", "memory_usage", openreg.memory_usage),
+            ("torch.cuda", "utilization", openreg.utilization),
+        )
+    ),
     (
         "torch.cuda.nccl",
         "is_available",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch._C._profiler import ProfilerActivity
 
 _NVTX = {
@@ -46,10 +47,39 @@ def _supported_activities() -> set[ProfilerActivity]:
     return {ProfilerActivity.CPU, ProfilerActivity.CUDA}
 
 
+class emit_nvtx:
+    """As ``torch.autograd.profiler.emit_nvtx``, without ranges: each trace of the device has the operators already."""
+
+    def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
+        self.enabled = enabled
+        self.entered = False
+        self.record_shapes = record_shapes
+
+    def __enter__(self) -> emit_nvtx | None:
+        if not self.enabled:
+            return None
+        if self.entered:
+            raise RuntimeError("NVTX annotation context manager is not reentrant")
+        self.entered = True
+        torch.cuda.synchronize()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.enabled:
+            torch.cuda.synchronize()
+
+
 _REASON = "PyTorch's C++ leaves CUDA out in a build without CUPTI, though Kineto takes CUDA's events there, too"
 
 # Rows of _cuda.REPLACED.
 REPLACED: tuple[tuple[str, str, Any, str], ...] = (
     ("torch.autograd", "_supported_activities", _supported_activities, _REASON),
     ("torch.autograd.profiler", "_supported_activities", _supported_activities, _REASON),
+    (
+        "torch.autograd.profiler",
+        "emit_nvtx",
+        emit_nvtx,
+        "PyTorch's class starts a second profiler, which ends the recording of TORCH_OPENREG_TRACE, and NVTX's ranges "
+        "would be shown nowhere",
+    ),
 )

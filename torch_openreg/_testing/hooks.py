@@ -5,6 +5,7 @@ They apply the settings of the marker and of the options, run a test several tim
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -54,8 +55,8 @@ class PerTestHooks:
         self._counts_device_tests = bool(option.openreg)  # for the summary: how many tests used the device
         self._forbids_waits = bool(option.openreg_no_sync)
         self._leaks = leaks.Leaks() if option.openreg_leaks else None
-        self._chaos = option.openreg_execution == "chaos"
-        self._seed = int(option.openreg_seed or 0)
+        self._chaos = os.environ.get("OPENREG_EXECUTION") == "chaos"  # the option sets the variable
+        self._seed = int(os.environ.get("OPENREG_CHAOS_SEED") or 0)
         self._runs = int(option.openreg_chaos_runs or 1)
         self._server: processes.ForkServer | None = None
         self._run_of_child: int | None = None  # in a child of the fork server: the number of the test's run
@@ -63,6 +64,8 @@ class PerTestHooks:
         self._subtests: list[pytest.TestReport] | None = None  # while a test runs: the reports of its subtests
         self._ran: set[str] = set()
         self._reached: set[str] = set()
+        self._fault_counts: list[openreg.faults.Count] = []  # of OPENREG_FAULTS, in all processes of this run
+        openreg.faults._leave_the_warning_to_pytest()
         if option.openreg_chaos_runs and not self._chaos:
             raise pytest.UsageError("--openreg-chaos-runs needs --openreg-execution=chaos.")
 
@@ -94,7 +97,7 @@ class PerTestHooks:
         for run in range(self._runs):
             subtests = []
             if environment:
-                self._server = self._server or processes.ForkServer(self._config)
+                self._server = self._server or processes.ForkServer(self._config, self._add_counts)
                 reports = self._server.run(item, environment, run)
             else:
                 subtests, reports = self._run_here(item, nextitem, run)
@@ -134,15 +137,15 @@ class PerTestHooks:
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
         if mistake := item.stash.get(_MISTAKE, ""):
             pytest.fail(mistake, pytrace=False)
-        if not _has_device():
+        chaos = self._chaos and item.stash[_SETTINGS].execution is None
+        if not (self._counts_device_tests or self._leaks or chaos) or not _has_device():
             return (yield)
-        execution = item.stash[_SETTINGS].execution
         if self._counts_device_tests:
             openreg.init()
             item.stash[_BEFORE] = _allocations()
         if self._leaks:
             self._leaks.begin()
-        if self._chaos and execution is None:
+        if chaos:
             openreg.execution_mode("chaos", self._seed_of(item))  # stays until the next test sets its own seed
         return (yield)
 
@@ -223,6 +226,32 @@ class PerTestHooks:
                 f"torch_openreg: {len(self._reached)} of {len(self._ran)} tests allocated memory on the device"
             )
 
+        for text in openreg.faults._never_fired(self._all_counts()):
+            terminalreporter.write_line(text, yellow=True)
+
+    def _add_counts(self, counts: list[openreg.faults.Count]) -> None:
+        """Adds the counts of a process. Every process of the run has the same faults in the same order."""
+        if not self._fault_counts:
+            self._fault_counts = counts
+        elif counts:
+            pairs = zip(self._fault_counts, counts, strict=True)
+            self._fault_counts = [
+                openreg.faults.Count(text, seen + other.seen, fired + other.fired)
+                for (text, seen, fired), other in pairs
+            ]
+
+    def _all_counts(self) -> list[openreg.faults.Count]:
+        self._add_counts(openreg.faults._environments_counts())
+        return self._fault_counts
+
     def pytest_sessionfinish(self) -> None:
         if self._server:
             self._server.close()
+        if hasattr(self._config, "workerinput"):
+            self._config.workeroutput["openreg_faults"] = list(map(tuple, self._all_counts()))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """pytest-xdist calls this hook when a worker has ended. A worker that crashed has no output."""
+        counts = getattr(node, "workeroutput", {}).get("openreg_faults", [])
+        self._add_counts([openreg.faults.Count(*each) for each in counts])

@@ -23,11 +23,12 @@ import pytest
 
 from torch_openreg import openreg
 from torch_openreg._environment import FORK_SERVER
+from torch_openreg.openreg import faults
 
 Run = Callable[[pytest.Item, int], list[pytest.TestReport]]
-# What a child sends: its reports and the arguments of pytest_warning_recorded, or a text that says why there are no
-# reports, or the exception that ends the whole run.
-Answer = tuple[list[dict[str, Any]], list[dict[str, Any]]] | str | BaseException
+# What a child sends: its reports, the arguments of pytest_warning_recorded and the counts of the faults of
+# OPENREG_FAULTS; or a text that says why there are no reports; or the exception that ends the whole run.
+Answer = tuple[list[dict[str, Any]], list[dict[str, Any]], list[faults.Count]] | str | BaseException
 
 
 def is_server() -> bool:
@@ -45,14 +46,19 @@ def _arguments(config: pytest.Config) -> list[str]:
         # pytest empties the folder of --basetemp. So the server has its own folder, inside that of the user's pytest.
         base = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         arguments.append(f"--basetemp={base / 'own_process'}")
+    if config.pluginmanager.hasplugin("logging"):
+        # pytest empties the log file, which the user's pytest has open.
+        arguments.append(f"--log-file={os.devnull}")
     return arguments
 
 
 class ForkServer:
     """Starts the server from the user's pytest, and sends it the tests."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, count: Callable[[list[faults.Count]], None]) -> None:
+        """``count`` is called with the counts of the faults of OPENREG_FAULTS in each child."""
         self._config = config
+        self._count = count
         ours, theirs = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
@@ -93,7 +99,8 @@ class ForkServer:
             return [_failure(item, answer)]
         if isinstance(answer, BaseException):
             raise answer
-        reports, recorded = answer
+        reports, recorded, counts = answer
+        self._count(counts)
         hook = self._config.hook
         for each in recorded:
             message = _read_warning(*each.pop("written"))
@@ -152,7 +159,8 @@ def _run(items: dict[str, pytest.Item], nodeid: str, environment: dict[str, str]
     except (KeyboardInterrupt, pytest.exit.Exception) as error:
         return error
     hook = item.config.hook
-    return [hook.pytest_report_to_serializable(config=item.config, report=each) for each in reports], warned.recorded
+    written = [hook.pytest_report_to_serializable(config=item.config, report=each) for each in reports]
+    return written, warned.recorded, faults._environments_counts()
 
 
 class _Warnings:

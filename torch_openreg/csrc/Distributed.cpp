@@ -1,7 +1,6 @@
 #include "Distributed.h"
 
 #include <pybind11/chrono.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "distributed/ProcessGroupOCCL.h"
 
@@ -50,9 +49,7 @@ void init_distributed() {
       // The parameters of ProcessGroupNCCL.
       .def(
           py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const Options& options) {
-            const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(ProcessGroupOCCL::store_prefix(), store);
-            auto gloo = ProcessGroupOCCL::make_gloo(prefixed, rank, size, options->timeout);
-            return c10::make_intrusive<ProcessGroupOCCL>(prefixed, std::move(gloo), rank, size, options);
+            return c10::make_intrusive<ProcessGroupOCCL>(store, rank, size, options);
           }),
           py::arg("store"),
           py::arg("rank"),

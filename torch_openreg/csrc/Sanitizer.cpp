@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "runtime/OpenRegFunctions.h"
+#include "sanitizer/HostAccess.h"
 #include "sanitizer/Session.h"
+#include "sanitizer/SessionState.h"
 #include "sanitizer/Site.h"
 
 namespace py = pybind11;
@@ -108,12 +110,14 @@ void raise(size_t finding) {
   throw thrown;
 }
 
-// The host is about to read the tensor in a way that is no operator. `name`: the name of the method.
-void note_host_read(const at::Tensor& tensor, const std::string& name) {
+// The host is about to read the tensor in a way that is no operator. `name`: the name of the method. `exposes`: the
+// method gives the memory to code that may write it.
+void note_host_read(const at::Tensor& tensor, const std::string& name, bool exposes) {
   static auto* const names = new std::set<std::string>(); // guarded by Python's interpreter lock
   const char* const kept = names->insert(name).first->c_str();
   const py::gil_scoped_release no_gil;
-  c10::openreg::sanitizer::note_host_access(kept, tensor, false);
+  using c10::openreg::sanitizer::HostUse;
+  c10::openreg::sanitizer::note_host_access(kept, tensor, exposes ? HostUse::Exposes : HostUse::Computes);
 }
 
 void start(unsigned checks, bool raises) {
@@ -146,6 +150,8 @@ py::list findings(size_t first, bool settles) {
 void add_sanitizer(py::module_& module) {
   module.def("_sanitizer_start", wrap_pybind_function_no_gil(&start));
   module.def("_sanitizer_stop", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::stop));
+  module.def("_sanitizer_stop_raising", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::stop_raising));
+  module.def("_sanitizer_fail_at_exit", &c10::openreg::sanitizer::fail_at_exit);
   module.def("_sanitizer_look_for_leaks", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::look_for_leaks));
   module.def("_sanitizer_findings", &findings);
   module.def("_sanitizer_note_host_read", &note_host_read);

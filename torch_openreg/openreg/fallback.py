@@ -88,7 +88,7 @@ def table() -> str:
 
 
 def _apply_environment() -> None:
-    mode, *allow = os.environ.get("TORCH_OPENREG_FALLBACK", "silent").split(",")
+    mode, *allow = (os.environ.get("TORCH_OPENREG_FALLBACK") or "silent").split(",")
     set_policy(mode, allow)
 
 

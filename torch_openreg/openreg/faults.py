@@ -179,19 +179,43 @@ def _is_started() -> bool:
     return openreg.is_initialized()
 
 
+_of_environment: inject | None = None  # the faults of OPENREG_FAULTS
+
+
 def _apply_environment() -> None:
+    global _of_environment
     program = os.environ.get("OPENREG_FAULTS", "")
     if program.strip():
-        faults = inject(program)
-        faults.__enter__()
-        atexit.register(_warn_at_exit, faults)
+        _of_environment = inject(program)
+        _of_environment.__enter__()
+        atexit.register(_warn_at_exit)
 
 
-def _warn_at_exit(faults: inject) -> None:
-    for count in faults.counts:
-        if count.fired == 0:
-            text = f"OPENREG_FAULTS: the fault {count.text!r} never fired: there were {count.seen} calls of its kind."
-            print(text, file=sys.stderr)
+def _environments_counts() -> list[Count]:
+    """The counts of the faults of OPENREG_FAULTS, in this process. Waits for all devices, as the end of a block does."""
+    if _of_environment is None:
+        return []
+    if not _C._isInBadFork():
+        _of_environment._wait()
+    return _of_environment.counts
+
+
+def _never_fired(counts: list[Count]) -> list[str]:
+    return [
+        f"OPENREG_FAULTS: the fault {text!r} never fired: there were {seen} calls of its kind."
+        for text, seen, fired in counts
+        if fired == 0
+    ]
+
+
+def _warn_at_exit() -> None:
+    for text in _never_fired(_of_environment.counts if _of_environment else []):
+        print(text, file=sys.stderr)
+
+
+def _leave_the_warning_to_pytest() -> None:
+    """The pytest plugin warns for all of its processes together: the tests of one of them may not fire every fault."""
+    atexit.unregister(_warn_at_exit)
 
 
 _apply_environment()

@@ -31,7 +31,7 @@ def start() -> None:
     """Begins the part to record. Does nothing if the part has begun already. As ``torch.cuda.profiler.start``.
 
     The part has the work of all threads. Without ``stop()``, the part ends with the program. Raises RuntimeError while
-    a ``torch.profiler.profile`` records.
+    a ``torch.profiler.profile`` records, and ValueError if no file can be written at ``TORCH_OPENREG_TRACE``.
     """
     global _part
     file = os.environ.get("TORCH_OPENREG_TRACE")
@@ -41,6 +41,13 @@ def start() -> None:
         raise RuntimeError(
             "torch.openreg.profiler.start() was called while torch.profiler records, and there is one recording at a "
             "time. Unset TORCH_OPENREG_TRACE, or end the other profile first"
+        )
+    # PyTorch's export only logs that it could not write the file.
+    written = file if os.path.exists(file) else os.path.dirname(file) or "."
+    if os.path.isdir(file) or not os.access(written, os.W_OK):
+        raise ValueError(
+            f"TORCH_OPENREG_TRACE is {file!r}, and no file can be written there. Set it to a file in a folder that "
+            "exists and is writable, or unset it."
         )
     # A profile of one thread can only end on that thread, but the exit handler may run on another thread.
     every_thread = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)

@@ -18,7 +18,8 @@ Checks:
 - ``leak`` finds what was allocated while the sanitizer was on and still exists at its end.
 
 ``OPENREG_SANITIZER=race,init`` enables checks for the whole process, and ``pytest --openreg-sanitize=race,init`` for
-each test. The checks follow NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``.
+each test. Findings that nothing has raised are printed when the process ends, and an exit status of 0 becomes 1. The
+checks follow NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ class Access:
     ``operator`` is the name of the operator or of the kernel. ``action`` is "reads", "writes" or "frees". ``stream``
     describes the stream in words. ``site`` is the line of Python, such as ``"train.py:12 in step"``. ``shape`` is the
     tensor's shape, empty if it is not known. ``bytes`` is the distance from the first byte to the last byte.
+
+    In a report of a leak, ``action`` is "allocates" for memory and "makes" for a handle, such as a stream. ``operator``
+    is the allocator, or the function of the device library. ``stream`` is the device of the memory, or "the host" for
+    pinned memory; for a handle it is empty, and ``bytes`` is 0.
     """
 
     operator: str
@@ -114,6 +119,7 @@ class Session:
             raise Error(left[0])
 
     def _finish(self) -> None:
+        _C._sanitizer_stop_raising()
         if "leak" in self.checks:
             _look_for_leaks()
         self._interrupt()
@@ -123,7 +129,7 @@ class Session:
 
     def _run(self) -> None:
         _C._sanitizer_start(sum(_CHECKS[check] for check in self.checks), self.mode == "raise")
-        if "race" in self.checks:
+        if self.checks & {"race", "init"}:
             _watch_readers()
 
     def _interrupt(self) -> None:
@@ -150,7 +156,9 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
     ``checks`` are "race", "init", "memory" and "leak", as several arguments or joined by commas (default: "race"). In
     the mode "raise" (the default) each finding raises ``Error``, and the work with the finding does not run. Some
     findings are about actions that cannot raise, such as the free of a tensor. The next work of the thread, or the end
-    of the block, raises such a finding. In the mode "report" nothing raises, and ``session.reports`` has the findings.
+    of the block, raises such a finding. If a queued kernel has written past the end of a tensor, the next work of any
+    thread raises the finding, and so does ``synchronize()`` of a device, a stream or an event. In the mode "report"
+    nothing raises, and ``session.reports`` has the findings.
     A finding with the same lines and the same memory as another one is not reported again. A session within another
     session interrupts that session. Raises ValueError for an unknown check or mode, and for no check.
 
@@ -178,9 +186,9 @@ def disable() -> None:
         _sessions[-1].close()
 
 
-# Methods of a tensor that give the bytes of a CPU tensor to code that calls no operator. `__reduce_ex__` is for pickle
-# and torch.save.
-_READERS = ("numpy", "tolist", "__reduce_ex__")
+# Methods of a tensor that give the bytes of a CPU tensor to code that calls no operator, and whether this code may also
+# write them. `__reduce_ex__` is for pickle, which may send the memory to another process, and for torch.save.
+_READERS = {"numpy": True, "tolist": False, "__reduce_ex__": True}
 
 
 def _watch_readers() -> None:
@@ -202,7 +210,7 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def tell(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if type(self) in (torch.Tensor, torch.nn.Parameter) and self.is_cpu:
-            _C._sanitizer_note_host_read(self, f"Tensor.{method.__name__}")
+            _C._sanitizer_note_host_read(self, f"Tensor.{method.__name__}", _READERS[method.__name__])
         return method(self, *args, **kwargs)
 
     tell._original = method  # type: ignore[attr-defined]
@@ -239,6 +247,7 @@ def _apply_environment() -> None:
     checks = os.environ.get("OPENREG_SANITIZER", "")
     if checks.strip():
         enable(checks)
+        _C._sanitizer_fail_at_exit(False)
         atexit.register(_report_at_exit)
 
 
@@ -249,6 +258,7 @@ def _report_at_exit() -> None:
         for number, report in enumerate(session._earlier):
             if number not in session._raised:
                 print(f"OPENREG_SANITIZER: {report}", file=sys.stderr)
+                _C._sanitizer_fail_at_exit(True)
 
 
 _apply_environment()

@@ -15,6 +15,7 @@ autoload = Topic(
     defined="torch/__init__.py: _import_device_backends; entry points of the group torch.backends",
     chapter="autoload",
     needs=("not_the_host",),
+    issue="torch-spyre/torch-spyre#2925",
 )
 
 
@@ -31,7 +32,7 @@ def import_is_silent(device):
     equal((result.returncode, result.stdout, result.stderr), (0, "", ""))
 
 
-@autoload.check()
+@autoload.check(issue="hw-native-sys/simpler#1950")
 def import_leaves_the_device_alone(device):
     """Loading the backend in `import torch` starts no thread, and does not initialise the device."""
     type = torch.device(device).type
@@ -159,6 +160,7 @@ names = Topic(
     defined="torch/utils/backend_registration.py: rename_privateuse1_backend, generate_methods_for_privateuse1_backend",
     chapter="device",
     needs=("not_the_host",),
+    issue="pytorch/pytorch#144955",
 )
 
 

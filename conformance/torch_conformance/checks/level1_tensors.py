@@ -499,6 +499,7 @@ files = Topic(
     why="A checkpoint that loads only on the device that wrote it is of no use anywhere else.",
     defined="torch/serialization.py: register_package, _get_privateuse1_backend_name; torch/_tensor.py: __reduce_ex__",
     chapter="storage",
+    issue="Lightning-AI/pytorch-lightning#600",
 )
 
 

@@ -77,7 +77,7 @@ def overlapping_memory_is_refused(device):
     usable(device)
 
 
-@dispatch.check()
+@dispatch.check(issue="pytorch/pytorch#102081")
 def indexing_reads_and_writes(device):
     """Reading, writing and accumulating through index tensors, masks and lists agree with the CPU."""
     x = torch.arange(12.0).reshape(3, 4)

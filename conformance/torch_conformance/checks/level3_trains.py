@@ -11,6 +11,7 @@ autograd = Topic(
     "thread.",
     defined="torch/csrc/autograd/engine.cpp; c10::impl::DeviceGuardImplInterface",
     chapter="device",
+    issue="pytorch/pytorch#179008",
 )
 
 
@@ -385,6 +386,7 @@ random = Topic(
     "order of the training data changes.",
     defined="at::AcceleratorHooksInterface::getDefaultGenerator, getNewGenerator; c10/core/GeneratorImpl.h",
     chapter="generator",
+    issue="intel/intel-extension-for-pytorch#580",
 )
 
 
@@ -571,6 +573,7 @@ amp = Topic(
     defined="aten/src/ATen/autocast_mode.h; torch/amp/autocast_mode.py; get_amp_supported_dtype of the device module",
     chapter="autocast",
     needs=("amp",),
+    issue="torch-spyre/torch-spyre#1213",
 )
 
 

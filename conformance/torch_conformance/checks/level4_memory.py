@@ -13,6 +13,7 @@ statistics = Topic(
     defined="c10::DeviceAllocator: getDeviceStats, resetPeakStats; torch/accelerator/memory.py",
     chapter="memory",
     needs=("statistics",),
+    issue="pytorch/pytorch#138222",
 )
 MB = 1 << 20
 
@@ -145,6 +146,7 @@ limits = Topic(
     defined="c10::OutOfMemoryError; torch.OutOfMemoryError",
     chapter="memory",
     needs=("memory_info",),
+    issue="pytorch/pytorch#177714",
 )
 
 
@@ -236,6 +238,7 @@ reuse = Topic(
     defined="c10::DeviceAllocator::recordStream; Tensor.record_stream; c10/core/impl/DeviceGuardImplInterface.h",
     chapter="memory",
     needs=("streams", "events", "storage"),
+    issue="meta-pytorch/torchrec#4231",
 )
 
 
@@ -293,6 +296,7 @@ pools = Topic(
     defined="torch/cuda/memory.py: MemPool, use_mem_pool; c10/core/CachingDeviceAllocator.h",
     chapter="memory",
     needs=("pools", "snapshot"),
+    issue="pytorch/pytorch#152861",
 )
 
 

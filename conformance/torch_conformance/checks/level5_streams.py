@@ -14,6 +14,7 @@ ordering = Topic(
     defined="c10/core/impl/DeviceGuardImplInterface.h: getStream, exchangeStream, record, block, synchronizeStream",
     chapter="streams",
     needs=("streams", "events"),
+    issue="pytorch/pytorch#195458",
 )
 
 
@@ -306,6 +307,7 @@ current = Topic(
     "exchangeStream",
     chapter="streams",
     needs=("streams",),
+    issue="pytorch/pytorch#196302",
 )
 
 
@@ -460,6 +462,7 @@ asynchronous = Topic(
     defined="aten::copy_(non_blocking=True); aten::_copy_from; CachingHostAllocator::record_event",
     chapter="streams",
     needs=("streams", "events", "pinned"),
+    issue="sgl-project/sglang#16493",
 )
 
 
@@ -532,6 +535,7 @@ failures = Topic(
     defined="c10/core/Device.h; CUDA's rule: an error of queued work is raised by a later call",
     chapter="execution",
     needs=("streams",),
+    issue="meituan/YOLOv6#293",
 )
 
 

@@ -144,6 +144,7 @@ shares = Topic(
     defined="torch/multiprocessing/reductions.py; torch/csrc/StorageSharing.cpp",
     chapter="sharing",
     needs=("sharing",),
+    issue="pytorch/pytorch#124902",
 )
 
 

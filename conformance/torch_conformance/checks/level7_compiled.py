@@ -12,6 +12,7 @@ fakes = Topic(
     defined="torch/_subclasses/fake_tensor.py; torch/_meta_registrations.py",
     chapter="compilation",
     needs=("storage",),
+    issue="pytorch/pytorch#183396",
 )
 
 
@@ -139,6 +140,7 @@ inductor = Topic(
     defined="torch/_inductor/codegen/common.py: register_backend_for_device; torch/_dynamo/device_interface.py",
     chapter="compilation",
     needs=("compiler", "dynamo"),
+    issue="pytorch/pytorch#185252",
 )
 
 

@@ -10,6 +10,7 @@
 #include "Attention.h"
 #include "Convolution.h"
 #include "Normalization.h"
+#include "Route.h"
 
 // Operators for which a backend registers its own kernel in place of PyTorch's default. The kernels of this backend
 // call the CPU's.
@@ -18,20 +19,25 @@ namespace {
 
 // LITERALINCLUDE START: OVERRIDEABLE
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("convolution_overrideable", convolution_overrideable);
-  m.impl("convolution_backward_overrideable", convolution_backward_overrideable);
-  m.impl("_fused_sdp_choice", _fused_sdp_choice);
-  m.impl("_scaled_dot_product_fused_attention_overrideable", _scaled_dot_product_fused_attention_overrideable);
+  m.impl("convolution_overrideable", routed(torch::CppFunction(&convolution_overrideable), "override"));
+  m.impl(
+      "convolution_backward_overrideable", routed(torch::CppFunction(&convolution_backward_overrideable), "override"));
+  m.impl("_fused_sdp_choice", routed(torch::CppFunction(&_fused_sdp_choice), "override"));
+  m.impl(
+      "_scaled_dot_product_fused_attention_overrideable",
+      routed(torch::CppFunction(&_scaled_dot_product_fused_attention_overrideable), "override"));
   m.impl(
       "_scaled_dot_product_fused_attention_overrideable_backward",
-      _scaled_dot_product_fused_attention_overrideable_backward);
+      routed(torch::CppFunction(&_scaled_dot_product_fused_attention_overrideable_backward), "override"));
 }
 // LITERALINCLUDE END: OVERRIDEABLE
 
 // The CPU's kernels of these operators give other results than PyTorch expects of an accelerator (Normalization.h).
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("native_batch_norm", BatchNorm<at::_ops::native_batch_norm>::call);
-  m.impl("_native_batch_norm_legit", BatchNorm<at::_ops::_native_batch_norm_legit>::call);
+  m.impl("native_batch_norm", routed(torch::CppFunction(&BatchNorm<at::_ops::native_batch_norm>::call), "override"));
+  m.impl(
+      "_native_batch_norm_legit",
+      routed(torch::CppFunction(&BatchNorm<at::_ops::_native_batch_norm_legit>::call), "override"));
 }
 
 // LITERALINCLUDE START: OVERRIDE DEFAULT
@@ -40,7 +46,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 // operator whose composite kernel also serves as its derivative (CompositeImplicitAutograd) would need a kernel for
 // AutogradPrivateUse1 too.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("abs", Unboxed<at::_ops::abs, &abs>::call);
+  m.impl("abs", routed(torch::CppFunction(&Unboxed<at::_ops::abs, &abs>::call), "override"));
 }
 // LITERALINCLUDE END: OVERRIDE DEFAULT
 

@@ -14,7 +14,7 @@ constexpr int kPoison = 0xFF; // NaN in every floating point type, -1 in the sig
 } // namespace
 
 bool poison_is_on() {
-  static const bool on = c10::utils::check_env("OPENREG_POISON").value_or(false);
+  static const bool on = c10::utils::get_env("OPENREG_POISON") == "1"; // other values are refused at `import torch`
   return on;
 }
 

@@ -357,7 +357,13 @@ orError_t setHostAccess(void* devPtr, bool accessible) {
   if (orError_t error = waitForAllDevices(); error != orSuccess) {
     return error;
   }
-  return deviceMemory(windows.deviceOf(address)).setHostAccess(address, accessible);
+  const int device = windows.deviceOf(address);
+  if (accessible && orIsObserved(orActivityUse)) {
+    if (const auto known = deviceMemory(device).find(address)) {
+      tellRange(orActivityUse, device, nullptr, "orMemoryUnprotect", devPtr, known->size);
+    }
+  }
+  return deviceMemory(device).setHostAccess(address, accessible);
 }
 
 } // namespace

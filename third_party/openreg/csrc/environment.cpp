@@ -212,6 +212,11 @@ void readChaosSeed(std::string_view text, Environment& environment) {
   environment.chaosSeed = *seed;
 }
 
+// The value of a variable, or nullptr if the variable is unset or empty.
+const char* given(const char* value) {
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
 } // namespace
 
 std::array<unsigned char, 16> deviceUuid(int index) {
@@ -269,12 +274,12 @@ Environment readEnvironment(bool cudaVariables, const orDeviceModel& model) {
   environment.model = model;
   environment.deviceCount = model.deviceCount;
   environment.deviceMemory = model.properties.totalGlobalMem;
-  if (const char* text = std::getenv("OPENREG_DEVICE_COUNT")) {
+  if (const char* text = given(std::getenv("OPENREG_DEVICE_COUNT"))) {
     readDeviceCount(text, environment);
   }
   environment.visible.resize(environment.deviceCount);
   std::iota(environment.visible.begin(), environment.visible.end(), 0);
-  if (const char* text = std::getenv("OPENREG_DEVICE_MEMORY"); text && environment.error.empty()) {
+  if (const char* text = given(std::getenv("OPENREG_DEVICE_MEMORY")); text && environment.error.empty()) {
     readDeviceMemory(text, environment);
   }
   const char* const own = std::getenv("OPENREG_VISIBLE_DEVICES");
@@ -291,10 +296,10 @@ Environment readEnvironment(bool cudaVariables, const orDeviceModel& model) {
     environment.visible = std::move(visible);
     environment.visibleVariable = "CUDA_VISIBLE_DEVICES";
   }
-  if (const char* text = std::getenv("OPENREG_EXECUTION"); text && environment.error.empty()) {
+  if (const char* text = given(std::getenv("OPENREG_EXECUTION")); text && environment.error.empty()) {
     readExecutionMode(text, environment);
   }
-  if (const char* text = std::getenv("OPENREG_CHAOS_SEED"); text && environment.error.empty()) {
+  if (const char* text = given(std::getenv("OPENREG_CHAOS_SEED")); text && environment.error.empty()) {
     readChaosSeed(text, environment);
   }
   return environment;

@@ -147,6 +147,11 @@ orError_t orIpcOpenEventHandle(orEvent_t* event, orIpcEventHandle_t handle) {
   });
 }
 
+bool orIpcIsShared(orEvent_t event) {
+  const auto found = orIsInBadFork() ? nullptr : events().find(event);
+  return found && found->shared;
+}
+
 orError_t orEventCreate(orEvent_t* event) {
   return deviceCall(__func__, [&] { return create(event, orEventDisableTiming); });
 }
@@ -208,11 +213,11 @@ orError_t orEventSynchronize(orEvent_t event) {
       return orPeekAtLastError();
     }
     const Mark mark = stateOf(*found).mark;
-    if (!mark.stream) {
+    if (!mark.stream && !found->shared) { // never recorded
       return orSuccess;
     }
     const ObservedCall call(orActivitySynchronization, "orEventSynchronize", found->device, mark.stream.get(), event);
-    return synchronize(mark);
+    return mark.stream ? synchronize(mark) : orSuccess; // no stream: what another process recorded was reached
   });
 }
 

@@ -299,6 +299,11 @@ orError_t orRequestAllocation(int device, size_t size) {
   return checkFaults(orFaultAtAllocation, device, size);
 }
 
+orError_t orRequestStream(int device) {
+  enter(__func__);
+  return checkFaults(orFaultAtStream, device);
+}
+
 orError_t orRequestMessage(int device, size_t size, bool* dropped) {
   enter(__func__);
   if ((faultPoints.load(std::memory_order_relaxed) & orFaultAtMessage) == 0) {

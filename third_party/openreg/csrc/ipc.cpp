@@ -41,6 +41,9 @@ orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   if (orError_t error = deviceMemory(windows.deviceOf(address)).makeShareable(address, fd, size); error != orSuccess) {
     return error;
   }
+  if (orIsObserved(orActivityUse)) {
+    tellRange(orActivityUse, windows.deviceOf(address), nullptr, "orIpcGetMemHandle", devPtr, size);
+  }
   const IpcHandle content = describeMemfd(kMagic, fd, size);
   *handle = {};
   std::memcpy(handle, &content, sizeof(content));

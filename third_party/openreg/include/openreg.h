@@ -22,7 +22,7 @@
  *     orErrorInitializationError. orFree, orFreeHost, orHostUnregister, orIpcCloseMemHandle, orStreamDestroy and
  *     orEventDestroy return orSuccess there and do nothing. orIsInBadFork() tells whether the process is such a child.
  *
- * The environment:
+ * The environment (an empty value counts as unset, except for OPENREG_VISIBLE_DEVICES):
  *   OPENREG_DEVICE_COUNT     1 to 64; default 2
  *   OPENREG_DEVICE_MEMORY    bytes per device, 1M to 16384G, with an optional suffix K, M or G; default 16G
  *   OPENREG_VISIBLE_DEVICES  device indices, separated by commas. As for CUDA_VISIBLE_DEVICES, an empty value hides all

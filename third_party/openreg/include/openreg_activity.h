@@ -31,7 +31,7 @@ typedef enum orActivityKind {
    * told on the calling thread already. */
   orActivityLaunch = 128,
   orActivityHandle = 256, /* an event, stream, pinned memory or opened IPC memory is made (begin) or destroyed (end) */
-  orActivityUse = 512,    /* a block is used on `stream` too: orNoteUse */
+  orActivityUse = 512, /* a block is used on `stream` too: orNoteUse; `stream` is NULL: by others (orIpcGetMemHandle) */
 } orActivityKind;
 #define orActivityAll 0x3FFu
 

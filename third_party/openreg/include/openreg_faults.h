@@ -22,7 +22,7 @@ typedef enum orFaultPoint {
   orFaultAtKernel = 8,         /* a kernel begins: orKernelBegin, orLaunch */
   orFaultAtCopy = 16,          /* a copy begins to run */
   orFaultAtFill = 32,          /* orMemset or orMemsetAsync begins to run */
-  orFaultAtStream = 64,        /* a stream is made */
+  orFaultAtStream = 64,        /* a stream is made, or taken from a pool: orRequestStream */
   orFaultAtEvent = 128,        /* an event is made */
   orFaultAtIpc = 256,          /* orIpcOpenMemHandle, orIpcOpenEventHandle */
   orFaultAtStart = 512,        /* the simulator starts, or counts its devices before it starts */
@@ -78,6 +78,10 @@ OPENREG_EXPORT orError_t orFaultRemove(orInjectedFault_t fault);
  * A failure comes from a fault; for orErrorMemoryAllocation the allocator behaves as if the device were full. The call
  * may be left out unless orIsObserved(orActivityAllocation). */
 OPENREG_EXPORT orError_t orRequestAllocation(int device, size_t size);
+
+/* For libraries that keep streams in a pool: to be called when a stream that exists already is taken from the pool in
+ * place of a new one. A failure comes from a fault. */
+OPENREG_EXPORT orError_t orRequestStream(int device);
 
 /* For libraries of collectives: to be called before a transfer of `size` bytes between this process and others. A
  * failure comes from a fault, and the transfer fails with it. `*dropped` is set to true if the message is to be

@@ -35,6 +35,10 @@ OPENREG_EXPORT orError_t orIpcEventCreate(orEvent_t* event, unsigned int flags);
 OPENREG_EXPORT orError_t orIpcGetEventHandle(orIpcEventHandle_t* handle, orEvent_t event);
 OPENREG_EXPORT orError_t orIpcOpenEventHandle(orEvent_t* event, orIpcEventHandle_t handle);
 
+/* Whether orIpcEventCreate or orIpcOpenEventHandle made the event: other processes may record it and wait for it. False
+ * if the event does not exist. */
+OPENREG_EXPORT bool orIpcIsShared(orEvent_t event);
+
 #if defined(__cplusplus)
 }
 #endif

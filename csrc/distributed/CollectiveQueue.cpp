@@ -1,0 +1,129 @@
+#include "CollectiveQueue.h"
+
+#include <ATen/record_function.h>
+#include <openreg_activity.h>
+
+#include <utility>
+
+#include "CollectiveCall.h"
+#include "runtime/OpenRegFunctions.h"
+
+namespace c10d::openreg {
+
+CollectiveQueue::CollectiveQueue(c10::intrusive_ptr<GroupOptions> options, std::shared_ptr<GroupState> group)
+    : options_(std::move(options)), group_(std::move(group)) {}
+
+std::shared_ptr<Request> CollectiveQueue::make_request(
+    Verb verb, OpType type, const at::Tensor& example, std::chrono::milliseconds timeout) {
+  auto request = std::make_shared<Request>();
+  request->verb = verb;
+  request->type = type;
+  request->timeout = timeout == kUnsetTimeout ? options_->timeout : timeout;
+  request->timeout += std::exchange(ephemeral_timeout_, std::chrono::milliseconds(0));
+  if (example.defined()) {
+    request->shape = example.sizes().vec();
+    request->dtype = example.scalar_type();
+  }
+  return request;
+}
+
+c10::intrusive_ptr<Work> CollectiveQueue::submit(
+    const std::string& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs) {
+  c10::openreg::check_not_forked();
+  request->sequence = key == kCollectives ? ++sequence_ : ++peer_sequences_[key];
+  if (coalescing_) {
+    coalesced_[key].push_back(std::move(request));
+    coalesced_outputs_.insert(coalesced_outputs_.end(), outputs.begin(), outputs.end());
+    TORCH_CHECK(
+        !coalesced_device_ || *coalesced_device_ == device, "All tensors of a coalesced call must be on one device");
+    coalesced_device_ = device;
+    return nullptr;
+  }
+  const OpType type = request->type;
+  const uint64_t sequence = request->sequence;
+  Chains chains;
+  chains[key].push_back(std::move(request));
+  return enqueue(type, device, sequence, std::move(chains), std::move(outputs));
+}
+
+// Queues the chains of a call on their communication streams. No other function brings collectives to the device.
+c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
+    OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs) {
+  RECORD_FUNCTION(name_of(type), c10::ArrayRef<const c10::IValue>{});
+  auto state = std::make_shared<WorkState>();
+  state->caller = c10::openreg::current_stream_handle(device.index());
+  {
+    const std::lock_guard lock(mutex_);
+    state->raised = raised_;
+  }
+  const auto call = std::make_shared<CollectiveCall>(group_, device.index(), type, sequence, state, chains.size());
+  const c10::openreg::CurrentDevice current(device.index());
+  orEvent_t event = nullptr;
+  OPENREG_CHECK(orEventCreate(&event));
+  auto work = c10::make_intrusive<WorkOCCL>(
+      group_->rank, type, device, sequence, std::move(outputs), std::move(state), event, type == OpType::BARRIER);
+  // Each chain has the stream of its key. So messages to one rank, or from one rank, keep the order of the calls,
+  // whether they are coalesced or not.
+  const orStream_t joined = chains.size() == 1 ? nullptr : stream("coalesced", device);
+  for (auto& [key, requests] : chains) {
+    const orStream_t comm = stream(key, device);
+    call->state->stream = joined != nullptr ? joined : comm;
+    c10::openreg::order_after_current_stream(comm, device.index());
+    auto chain = std::make_unique<RequestChain>(call, std::move(requests));
+    if (orIsObserved(orActivityUse)) { // as record_stream(): the chain keeps the tensors until the collective is done
+      RequestChain::visit(
+          chain.get(),
+          [](const orOperand* operand, void* stream) { orNoteUse(operand->data, static_cast<orStream_t>(stream)); },
+          comm);
+    }
+    const orKernel kernel{name_of(type), &RequestChain::visit, chain.get()};
+    OPENREG_CHECK(orLaunchDeferred(comm, &RequestChain::begin, chain.get(), &kernel));
+    chain.release();
+    OPENREG_CHECK(orEventRecord(event, comm));
+    if (joined != nullptr) {
+      OPENREG_CHECK(orStreamWaitEvent(joined, event, 0));
+    }
+  }
+  if (joined != nullptr) {
+    OPENREG_CHECK(orEventRecord(event, joined));
+  }
+  return work;
+}
+
+c10::intrusive_ptr<Work> CollectiveQueue::end_coalescing() {
+  coalescing_ = false;
+  Chains chains = std::exchange(coalesced_, {});
+  std::vector<at::Tensor> outputs = std::exchange(coalesced_outputs_, {});
+  const std::optional<c10::Device> device = std::exchange(coalesced_device_, std::nullopt);
+  return device ? enqueue(OpType::COALESCED, *device, sequence_, std::move(chains), std::move(outputs)) : nullptr;
+}
+
+c10::intrusive_ptr<Work> CollectiveQueue::coalesced(const std::function<void()>& calls) {
+  const bool within = coalescing_;
+  coalescing_ = true;
+  try {
+    calls();
+  } catch (...) {
+    coalescing_ = within;
+    if (!within) {
+      end_coalescing();
+    }
+    throw;
+  }
+  return within ? nullptr : end_coalescing();
+}
+
+std::vector<std::exception_ptr> CollectiveQueue::end_raising() {
+  std::shared_ptr<RaisedFailures> before = std::make_shared<RaisedFailures>();
+  {
+    const std::lock_guard lock(mutex_);
+    before.swap(raised_);
+  }
+  return before->end();
+}
+
+orStream_t CollectiveQueue::stream(const std::string& key, c10::Device device) {
+  return group_->streams.get(key, device, options_->is_high_priority_stream);
+}
+
+} // namespace c10d::openreg

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "Engine.h"
+#include "GroupOptions.h"
+#include "GroupState.h"
+#include "WorkOCCL.h"
+
+namespace c10d::openreg {
+
+constexpr const char* kCollectives = ""; // the key of the stream and the chain of collectives
+
+// Brings the requests of a group to its communication streams, in the order of the calls.
+class CollectiveQueue final {
+ public:
+  CollectiveQueue(c10::intrusive_ptr<GroupOptions> options, std::shared_ptr<GroupState> group);
+
+  // `example`: a tensor of the user, for messages. It may be undefined.
+  std::shared_ptr<Request> make_request(
+      Verb verb, OpType type, const at::Tensor& example, std::chrono::milliseconds timeout);
+
+  // Queues the request on the stream of the key. Between start_coalescing() and end_coalescing(), keeps it and returns
+  // null. `outputs`: the user's tensors, which are the results of the Work.
+  c10::intrusive_ptr<Work> submit(
+      const std::string& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs);
+
+  void start_coalescing() {
+    coalescing_ = true;
+  }
+  // Queues the requests that were submitted since start_coalescing(). Returns null if there are none.
+  c10::intrusive_ptr<Work> end_coalescing();
+  // Coalesces what `calls` submits. Within a coalesced call, returns null, because the requests are part of that call.
+  c10::intrusive_ptr<Work> coalesced(const std::function<void()>& calls);
+
+  // Adds this time to the timeout of the next request only.
+  void add_ephemeral_timeout(std::chrono::milliseconds timeout) {
+    ephemeral_timeout_ += timeout;
+  }
+  // The number of the last collective.
+  uint64_t sequence() const {
+    return sequence_;
+  }
+  // From now on no stream raises a failure of the collectives that were called before. Failures of later collectives
+  // are raised, because a program that uses an aborted group must get an error. Returns the failures that no call has
+  // reported yet.
+  std::vector<std::exception_ptr> end_raising();
+
+ private:
+  // A chain is a list of requests that run one after the other. Each chain has a key, which is the key of its stream.
+  // The chains of one call run at the same time.
+  using Chains = std::map<std::string, std::vector<std::shared_ptr<Request>>>;
+
+  c10::intrusive_ptr<Work> enqueue(
+      OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs);
+  orStream_t stream(const std::string& key, c10::Device device);
+
+  const c10::intrusive_ptr<GroupOptions> options_;
+  const std::shared_ptr<GroupState> group_;
+  std::map<std::string, uint64_t> peer_sequences_;
+  std::mutex mutex_; // guards `raised_`
+  std::shared_ptr<RaisedFailures> raised_ = std::make_shared<RaisedFailures>();
+  uint64_t sequence_ = 0;
+  std::chrono::milliseconds ephemeral_timeout_{0};
+
+  bool coalescing_ = false;
+  Chains coalesced_;
+  std::vector<at::Tensor> coalesced_outputs_;
+  std::optional<c10::Device> coalesced_device_;
+};
+
+} // namespace c10d::openreg
