@@ -233,7 +233,9 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ),
     ),
     "torch_openreg/distributed.py": (("With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. ", ""),),
-    "torch_openreg/openreg/faults.py": (("outside of this package and its pytest plugin.", "outside of this package."),),
+    "torch_openreg/openreg/faults.py": (
+        ("outside of this package and its pytest plugin.", "outside of this package."),
+    ),
     "torch_openreg/openreg/models.py": (
         ("_environment import FORK_SERVER, device_type", "_environment import device_type"),
         ('    if device_type == "cuda":\n        torch.cuda._cached_device_count = None\n', ""),

@@ -509,7 +509,7 @@ def test_it(n):
 
 @pytest.mark.parametrize(
     ("mark", "options"),
-    [("", ()), ("@pytest.mark.openreg(memory='8M')", ()), ("", ("-n", "2")), ("@pytest.mark.openreg(memory='8M')", ("-n", "2"))],
+    [(mark, options) for options in ((), ("-n", "2")) for mark in ("", "@pytest.mark.openreg(memory='8M')")],
     ids=["plain", "own process", "xdist", "own processes of workers"],
 )  # fmt: skip
 def test_a_fault_fires_in_any_process_of_the_run_or_is_named_once(

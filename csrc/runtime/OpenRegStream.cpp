@@ -101,7 +101,7 @@ Stream stream_from_pool(DeviceIndex device, int priority) {
   DeviceStreams& streams = streams_of(device);
   const uint32_t turn = streams.next[pool].fetch_add(1, std::memory_order_relaxed);
   const StreamId id = 1 + pool * kStreamsPerPool + turn % kStreamsPerPool;
-  // Every call can meet a fault (torch.openreg.faults), as if the device made a stream each time.
+  // Every call can meet an injected fault, as if the device made a stream each time.
   if (streams.handles[id].load(std::memory_order_acquire)) {
     OPENREG_CHECK(orRequestStream(device));
   } else {

@@ -58,15 +58,7 @@ std::string describe(const Access& access) {
     what = c10::str(access.extent.end - access.extent.begin, " bytes");
   }
   return c10::str(
-      access.name,
-      " ",
-      in_words(access.verb),
-      " ",
-      what,
-      " on ",
-      place_of(access),
-      ", at ",
-      describe(access.site));
+      access.name, " ", in_words(access.verb), " ", what, " on ", place_of(access), ", at ", describe(access.site));
 }
 
 std::string to_text(const Report& report) {

@@ -84,13 +84,11 @@ void add_reports(std::vector<Report>& found, const Stops& stops, const Stop& sto
 } // namespace
 
 void add_new_reports(std::vector<Report>& found) {
-  add_reports(
-      found, [] { return !has_pending(); }, [](size_t finding) { *pending = {session_number, finding, true}; });
+  add_reports(found, [] { return !has_pending(); }, [](size_t finding) { *pending = {session_number, finding, true}; });
 }
 
 void add_late_reports(std::vector<Report>& found) {
-  add_reports(
-      found, [] { return !session->found_late; }, [](size_t finding) { session->found_late = finding; });
+  add_reports(found, [] { return !session->found_late; }, [](size_t finding) { session->found_late = finding; });
 }
 
 void settle_early_frees(std::optional<Actor> actor, std::vector<Report>& found) {

@@ -247,8 +247,9 @@ class PerTestHooks:
     def pytest_sessionfinish(self) -> None:
         if self._server:
             self._server.close()
-        if hasattr(self._config, "workerinput"):
-            self._config.workeroutput["openreg_faults"] = list(map(tuple, self._all_counts()))
+        output = getattr(self._config, "workeroutput", None)  # what a worker of pytest-xdist sends at its end
+        if output is not None:
+            output["openreg_faults"] = list(map(tuple, self._all_counts()))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
