@@ -176,10 +176,11 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     ),
     "torch_openreg/_failure.py": (
         (
-            '    simulated = "simulated " if device_type == "cuda" else ""  # a build of PyTorch with CUDA has a '
-            "real one\n",
+            '    # The word tells this device from a real GPU, which also has the type "cuda".\n'
+            '    simulated = "simulated " if device_type == "cuda" else ""\n',
             "",
         ),
+        ('\n    If the device type is "cuda", the function only returns the module.\n', ""),
         ("f'The {simulated}device", "f'The device"),
     ),
     "torch_openreg/_cli/__init__.py": (

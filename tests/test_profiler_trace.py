@@ -854,7 +854,10 @@ def test_the_command_reads_what_the_profiler_wrote(tmp_path: Path) -> None:
         (b"[1, 2]", "ValueError('the events are not a list of objects')"),
         (b'{"traceEvents": 1}', "ValueError('the events are not a list of objects')"),
         (gzip.compress(b"[]")[:-9], "EOFError('Compressed file ended before the end-of-stream marker was reached')"),
-        (json.dumps([{**MADE_UP[0], "args": 3}]).encode(), "TypeError('args is no object: 3')"),
+        (
+            json.dumps([{**MADE_UP[0], "args": 3}]).encode(),
+            "TypeError('the \"args\" of an event are not a JSON object: 3')",
+        ),
     ],
     # Names instead of the contents: gzip writes the time of day, but all workers of a test run must collect the same.
     ids=["no-events", "a-list-of-numbers", "events-that-are-a-number", "a-cut-gzip", "arguments-that-are-a-number"],

@@ -21,10 +21,11 @@ class BackendLoadError(RuntimeError, AttributeError):
 
 
 def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
-    """The sentence that users see: the phase that failed, why, and what to do."""
+    """Returns the exception whose message users see: which step of the start (phase) failed, why, and what to do."""
     # The message of a failed check says what to do, so it needs no remedy.
     remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
-    simulated = "simulated " if device_type == "cuda" else ""  # a build of PyTorch with CUDA has a real one
+    # The word tells this device from a real GPU, which also has the type "cuda".
+    simulated = "simulated " if device_type == "cuda" else ""
     failure = BackendLoadError(
         f'The {simulated}device "{device_type}" is not available: torch_openreg failed in {phase.__name__}: '
         f"{type(error).__name__}: {str(error).rstrip('.')}{remedy}. `python -m torch_openreg doctor` says more."
@@ -52,7 +53,10 @@ def describe_owner(name: str) -> str:
 
 
 class _FailedModule(ModuleType):
-    """``torch.openreg`` after a failure: it says that there is no device, and any other use raises the reason."""
+    """``torch.openreg`` after a failure: ``is_available()`` is False and ``device_count()`` is 0.
+
+    Every attribute that the class does not define raises BackendLoadError.
+    """
 
     def __init__(self, failure: BackendLoadError) -> None:
         super().__init__("torch.openreg", "The openreg backend, which could not start.")
@@ -95,16 +99,21 @@ class _FailedModule(ModuleType):
 
 
 def stand_in(failure: BackendLoadError) -> ModuleType:
-    """Makes ``device="openreg"`` raise the failure, and changes nothing for programs that do not use the device.
+    """Makes ``device="openreg"`` raise the failure, if the name "openreg" is free and PyTorch has no other accelerator.
 
-    Returns the module that explains the failure. It is ``torch.openreg`` unless another package has set that name.
+    Programs that do not use the device see no change. Returns the module that explains the failure. The module becomes
+    ``torch.openreg``, unless another package has set ``torch.openreg``.
+
+    If the device type is "cuda", the function only returns the module.
     """
     import torch
 
     module = _FailedModule(failure)
     # LEFT OUT OF A NEW BACKEND START: the face cuda
+    # TORCH_OPENREG_AS=cuda: the simulated device has the type "cuda" and does not use PrivateUse1. So PrivateUse1 stays
+    # free for another backend. For device="cuda", PyTorch raises its own error, or uses a real GPU if it has one.
     if device_type == "cuda":
-        return module  # PrivateUse1 and its name stay free, and PyTorch answers for cuda
+        return module
     # LEFT OUT OF A NEW BACKEND END
     torch.serialization.register_package(0, lambda storage: None, module._deserialize)
     if getattr(torch, "openreg", None) is not sys.modules.get("torch_openreg.openreg"):
@@ -114,6 +123,7 @@ def stand_in(failure: BackendLoadError) -> ModuleType:
         # Claim the name only if PyTorch has no other accelerator: the owner of the name becomes the accelerator.
         torch.utils.rename_privateuse1_backend("openreg")
     if torch._C._get_privateuse1_backend_name() == "openreg":
-        # torch.accelerator calls this function, and should answer as if nothing was installed.
+        # torch.accelerator calls _accelerator_getAccelerator. With None, torch.accelerator behaves as if no backend was
+        # installed.
         torch._C._accelerator_getAccelerator = lambda: None  # type: ignore[assignment, return-value]
     return module

@@ -6,8 +6,9 @@
 #include "../runtime/OpenRegFunctions.h"
 #include "../runtime/TorchVersion.h"
 
-// Mixed precision: the operators that torch.autocast("openreg") runs in lower precision, and those that it runs in
-// float32. The lists are PyTorch's own for all accelerators, so a model casts in the same places as on CUDA.
+// Mixed precision: the operators that torch.autocast("openreg") runs in lower precision, in float32, or in the widest
+// dtype of their arguments. The lists are PyTorch's own for all accelerators, so a model casts in the same places as on
+// CUDA.
 namespace at::openreg {
 namespace {
 

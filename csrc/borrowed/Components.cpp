@@ -58,7 +58,7 @@ QuantizerPtr map_quantizer(const QuantizerPtr& quantizer, ComponentFn fn) {
                      : quantizer;
 }
 
-// The bytes of `tensor` as a plain tensor of one dimension.
+// All bytes of the storage of `tensor`, as a dense uint8 tensor of one dimension.
 Tensor bytes_of(const Tensor& tensor) {
   const c10::DispatchKeySet keys = key_set(
       c10::DispatchKey::Dense, tensor.is_cpu() ? c10::BackendComponent::CPUBit : c10::BackendComponent::PrivateUse1Bit);
@@ -108,7 +108,8 @@ Tensor map_components(const Tensor& tensor, c10::BackendComponent backend, Compo
 }
 
 void for_each_component(const TensorImpl& impl, c10::function_ref<void(const TensorImpl&)> fn) {
-  if (!has_components(impl)) { // the frequent case makes no reference
+  // Most tensors have no components, and need no second reference, which could take the GIL.
+  if (!has_components(impl)) {
     fn(impl);
     return;
   }

@@ -6,7 +6,8 @@
 #include "../aten/native/Layouts.h"
 
 // Functions for sparse, quantized and nested tensors. Such a tensor consists of *components*: strided tensors, such as
-// the indices and the values of a sparse tensor.
+// the indices and the values of a sparse tensor. The elements of a quantized or nested tensor are one component: a
+// tensor of bytes.
 namespace at::openreg {
 
 using ComponentFn = c10::function_ref<Tensor(const Tensor&)>;

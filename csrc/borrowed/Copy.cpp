@@ -35,8 +35,8 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
   return is_source ? tensor.clone() : Tensor();
 }
 
-// Queues the CPU's copy_. Returns false if the caller must run the copy on its own thread: the host must wait for the
-// copy, the copy may raise an error, or an operand cannot be queued.
+// Queues the CPU's copy_. Returns false if the caller must run the copy on its own thread, for example because the host
+// must wait for the copy, the copy may raise an error, or an operand cannot be queued.
 bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   const bool with_host = self.is_cpu() || source.is_cpu();
   if ((with_host && !non_blocking) || self.is_same(source) || !is_expandable_to(source.sizes(), self.sizes()) ||

@@ -7,11 +7,13 @@
 #include "Fallback.h"
 #include "KernelScope.h"
 
-// The fallback without boxing, for operators that are called so often that the time for a stack of IValues matters.
+// Runs the CPU kernel of an operator on device memory, as the fallback does (Fallback.h), but without boxing: for
+// operators so frequent that building a stack of IValues costs too much time.
 //
 //   m.impl("add.Tensor", UnboxedCpuKernel<at::_ops::add_Tensor>::call);
 //
-// The steps are those of Fallback.cpp. The types of the arguments are known at compile time.
+// The steps are those of run_boxed() in Fallback.cpp, except that CpuKernel never queues. The types of the arguments
+// are known at compile time.
 namespace at::openreg {
 
 // A list of borrowed tensors: the list does not own them, and their owner must keep them alive.
@@ -40,7 +42,8 @@ class BorrowedTensors {
   std::vector<Tensor> tensors_;
 };
 
-// The argument of the CPU kernel that stands for `value`.
+// What the CPU kernel gets for `value`: aliases for tensors, the CPU's generator for a generator, any other value
+// itself.
 template <class T>
 decltype(auto) aliased(KernelScope& scope, T& value) {
   using Value = std::remove_const_t<T>;
@@ -128,11 +131,13 @@ struct CpuKernel<Op, Result(Args...)> {
   }
 };
 
-// Calls `route` if the device executes inline, and otherwise run_boxed(), which may queue the call.
+// If the device executes inline (each kernel at once, on the calling thread), calls `route`. Otherwise calls
+// run_boxed(), which may queue the call.
 template <class Op, auto route, class Schema = typename Op::schema>
 using Unboxed = InlineOrQueued<Op, route, &run_boxed, Schema>;
 
-// The unboxed fallback in the form in which it is registered: it runs the call at once, or may queue it.
+// The kernel to register for `Op`: runs CpuKernel if the device executes inline, else run_boxed(), which may queue the
+// call.
 template <class Op, class Schema = typename Op::schema>
 using UnboxedCpuKernel = Unboxed<Op, &CpuKernel<Op, Schema>::call, Schema>;
 

@@ -9,8 +9,9 @@ namespace at::openreg {
 // (KernelScope.h). Throws if the operator has no CPU kernel, or if the policy (FallbackPolicy.h) refuses the operator.
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-// Runs any operator that has a CPU kernel, and queues it if that is possible (queue/Queue.h). The fallback calls this
-// function. If the device does not execute inline, the unboxed kernels (CpuKernel.h) call it, too.
+// Runs any operator that has a CPU kernel, and queues the call if that is possible (queue/Queue.h). The fallback calls
+// run_boxed(). Kernels with typed arguments (CpuKernel.h) call it in two cases: if the device does not execute inline,
+// and if the program is deterministic and the operator may alert (AlertingCpuKernel).
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 } // namespace at::openreg

@@ -64,7 +64,7 @@ class CpuAllocator : public c10::Allocator {
     if (!in_kernel_window(pointer)) {
       host_->raw_deleter()(pointer);
     } else if (
-        C10_LIKELY(computing_device != kReserved || !reserved->has(pointer))) { // results own the reserved memory
+        C10_LIKELY(computing_device != kReserved || !reserved->has(pointer))) { // a result owns its reserved memory
       device_allocator()->raw_deleter()(pointer);
     }
   }

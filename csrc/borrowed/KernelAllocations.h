@@ -35,9 +35,9 @@ struct ReservedMemory {
 };
 
 // While an object of this class lives, an allocation at a reserved position gets the reserved memory. Every other
-// allocation is a temporary. The class serves queued kernels: their results got device memory at the launch. A queued
-// kernel must not take memory that the allocator counts as free, because kernels that were queued before the memory was
-// freed may still use it.
+// allocation gets the memory of a temporary (allocate_temporary()), or host memory. The class serves queued kernels:
+// their results got device memory at the launch. A queued kernel must not take memory that the allocator counts as
+// free, because kernels that were queued before the memory was freed may still use it.
 class OPENREG_API ReservedAllocations {
  public:
   explicit ReservedAllocations(ArrayRef<ReservedMemory> reserved);
@@ -61,7 +61,7 @@ class OPENREG_API ReservedAllocations {
 // device is an error.
 Allocator* twin_allocator();
 
-// Whether `address` lies in the kernel window of a device.
+// Whether `address` lies in the kernel window of a device (Twin.h explains the two windows).
 bool in_kernel_window(const void* address);
 
 } // namespace c10::openreg

@@ -218,7 +218,7 @@ Tensor KernelScope::alias(Tensor&& tensor) {
   return alias(c10::MaybeOwned<Tensor>::owned(std::move(tensor)));
 }
 
-// The reference is valid until the next alias is made.
+// The returned reference is valid until the next alias is made.
 const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   if (C10_UNLIKELY(!tensor->defined())) {
     static const Tensor undefined;

@@ -13,12 +13,13 @@
 #include "KernelAllocations.h"
 #include "Twin.h"
 
-// Runs a CPU kernel in place on device memory. Nothing is copied: the kernel gets *aliases*, which are CPU tensors over
-// the same bytes. The memory that the kernel allocates is device memory, and becomes the memory of the results.
+// Runs a CPU kernel in place on device memory. The operands are not copied: the kernel gets *aliases*, which are CPU
+// tensors over the same bytes. A kernel of PyTorch allocates device memory, which becomes the memory of the results.
+// Any other kernel allocates host memory, and its results are copied to the device.
 //
 //   KernelScope scope(traits);
-//   scope.add_operand(self, ...);               // 1. find the common device, refuse mixed devices as CUDA does
-//   scope.enter();                               // 2. the kernel begins; from here CPU allocations are device memory
+//   scope.add_operand(self, ...);               // 1. find the common device
+//   scope.enter();                               // 2. refuse mixed devices; CPU allocations are now device memory
 //   Tensor out = cpu_kernel(*scope.alias(self), *scope.alias(other));
 //   return scope.result(std::move(out));         // 3. back to device tensors
 //
@@ -59,9 +60,9 @@ class KernelScope : public DeviceCheck {
   void enter(); // takes the turn of the stream: waits for the work that is queued on the stream
 
   // ---- 2. around the kernel
-  // The CPU tensor that stands for `tensor`. An undefined or CPU tensor is its own alias. The first form borrows
-  // `tensor` until the scope ends, because a second reference to a tensor that Python holds would take the GIL. The
-  // alias that the first form returns is borrowed too, which saves two atomic instructions.
+  // The CPU tensor that stands for `tensor`. A tensor that is not on the device is its own alias. The first form
+  // borrows `tensor` until the scope ends, because a second reference to a tensor that Python holds would take the GIL.
+  // The alias that the first form returns is borrowed too, which saves two atomic instructions.
   c10::MaybeOwned<Tensor> alias(const Tensor& tensor);
   Tensor alias(Tensor&& tensor);
   Generator generator(const std::optional<Generator>& generator) const;
@@ -69,12 +70,13 @@ class KernelScope : public DeviceCheck {
   // ---- 3. after the kernel
   // Returns the device tensor for `tensor`, a result of the kernel. If `tensor` is an alias, that is the alias's device
   // tensor. If `tensor` is a view of an alias, the function returns a view of that device tensor. If the kernel
-  // allocated the memory (*fresh* memory), the function returns a new device tensor that owns the memory. A CPU operand
-  // is returned as it is.
+  // allocated device memory (*fresh* memory), the function returns a new device tensor that owns the memory. Host
+  // memory is copied to a new device tensor. An undefined tensor, a CPU operand, and the result of a factory with
+  // device=cpu are returned as they are.
   Tensor result(Tensor&& tensor);
 
-  // Gives the device tensors what an in-place or out= kernel changed besides the bytes: sizes, strides, a larger
-  // storage.
+  // Gives the device tensors what an in-place or out= kernel changed besides the bytes, such as sizes, strides, a
+  // larger storage, or components.
   void write_back();
 
   // Runs an in-place or out= kernel. If it fails after it resized its output, the output stays resized, as on CUDA.

@@ -48,7 +48,8 @@ struct OPENREG_API OpenRegStorageImpl final : public c10::StorageImpl {
 };
 // LITERALINCLUDE END: STORAGE IMPL
 
-// A CPU storage over the bytes of a device storage.
+// A CPU storage over the bytes of a device storage: the twin that the storage keeps, or a new twin if it keeps none. A
+// copy-on-write storage first gets memory of its own.
 OPENREG_API intrusive_ptr<StorageImpl> twin_of(StorageImpl* storage);
 
 // Whether `storage` is an OpenRegStorageImpl, and so keeps a twin.
@@ -56,7 +57,7 @@ inline bool keeps_twin(const StorageImpl* storage) {
   return typeid(*storage) == typeid(OpenRegStorageImpl);
 }
 
-// A twin for one use, for a storage of any class.
+// A twin for one use, for a storage of any class. A copy-on-write storage first gets memory of its own.
 OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
 
 // A copy-on-write twin, for one use, of a storage that shares its memory with others (torch._lazy_clone). A kernel that
@@ -64,7 +65,8 @@ OPENREG_API intrusive_ptr<StorageImpl> new_twin(StorageImpl* storage);
 // the storage.
 OPENREG_API intrusive_ptr<StorageImpl> new_cow_twin(StorageImpl* storage);
 
-// Gives a twin for one use memory of its own, with the same contents, so that it may outlive the device storage.
+// Copies the bytes to host memory, which `twin` then owns. So `twin`, made by new_twin(), may outlive the device
+// storage.
 OPENREG_API void move_to_host(StorageImpl* twin);
 
 // Whether a CPU storage owns device memory. That is so if a kernel allocated the memory. A twin owns no memory.

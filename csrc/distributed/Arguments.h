@@ -8,7 +8,7 @@
 // Checks the arguments of a collective, with the messages of ProcessGroupNCCL, and converts them for an engine.
 namespace c10d::openreg {
 
-// Throws ValueError unless the tensor is dense, contiguous and on the device.
+// Throws ValueError unless the tensor is dense, on the device, and contiguous in its memory format (channels_last too).
 void check_tensor(const at::Tensor& tensor);
 
 // Returns the only tensor of the list. Throws if the list does not have exactly one tensor, or if check_tensor()

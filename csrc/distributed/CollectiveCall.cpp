@@ -113,8 +113,9 @@ void CollectiveCall::note(const Request& request, const std::exception_ptr& exce
   }
 }
 
-// If a rank is out of memory, or the calls of two ranks do not match, the error already says everything. An error of
-// gloo names only a connection, so this function adds the description of the collective.
+// If a rank is out of memory, the calls of two ranks do not match, or the group was aborted, the error already says
+// everything. Any other error may name only a connection or a rank, so this function adds the description of the
+// collective.
 std::exception_ptr CollectiveCall::explain(const Request& request, const std::exception_ptr& exception) const {
   try {
     std::rethrow_exception(exception);

@@ -41,6 +41,8 @@ struct Reduction {
 //   send       {tensor}                            to the rank `root`
 //   recv                         {tensor}          from the rank `root`; -1: from any
 //   barrier
+//
+// If the reduction has a factor, ThreadedEngine replaces the inputs by multiplied copies before the engine runs.
 enum class Verb : uint8_t {
   broadcast,
   allreduce,
@@ -62,7 +64,7 @@ constexpr bool reduces(Verb verb) {
 
 struct Request {
   Verb verb;
-  OpType type;           // the function that was called, for messages
+  OpType type;           // the function that was called; the ranks compare it
   uint64_t sequence = 0; // the same on all ranks; send and recv are numbered for each peer and direction
   int root = -1;
   std::vector<at::Tensor> inputs;

@@ -13,11 +13,11 @@ namespace c10d::openreg {
 using MakeGloo = std::function<c10::intrusive_ptr<Backend>(
     c10::intrusive_ptr<Store> store, int rank, int size, std::chrono::milliseconds timeout)>;
 
-// The engines of a group. OCCL_TRANSPORT, and the hosts of the ranks, decide which engine runs a request.
+// The engines of a group. OCCL_TRANSPORT, the hosts of the ranks and the verb decide which engine runs a request.
 class Engines final {
  public:
-  // `gloo` is a process group of the same ranks. `make_gloo` makes one more if the ranks run on several hosts.
-  // Waits for the other ranks.
+  // `gloo` is a process group of the same ranks. `make_gloo` makes one more, between the first ranks of the hosts, if
+  // all_reduce has steps by hosts (GlooEngine.h). Waits for the other ranks.
   Engines(
       const c10::intrusive_ptr<Store>& store,
       const c10::intrusive_ptr<Backend>& gloo,
@@ -31,7 +31,7 @@ class Engines final {
 
  private:
   std::shared_ptr<Engine> gloo_;
-  std::shared_ptr<Engine> shared_; // null unless all ranks share memory
+  std::shared_ptr<Engine> shared_; // null unless all ranks share memory and OCCL_TRANSPORT allows it
 };
 
 } // namespace c10d::openreg

@@ -10,7 +10,7 @@
 
 namespace c10d::openreg {
 
-// Data of up to this many bytes is sent in the same message as its header.
+// Data of up to this many bytes is sent in the same message as its header or plan.
 constexpr size_t kInline = 4096;
 
 // The gloo tag of a collective. The user's send and recv have the tag 0: they match in their order, as NCCL's do.

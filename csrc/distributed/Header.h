@@ -10,8 +10,8 @@
 
 // LITERALINCLUDE START: HEADER RULES
 // A header describes a collective. A rank sends it to the others before the data, in the same message if the data is
-// small. So every rank that gets a header finds a mismatch before it has written a byte of its outputs, and the check
-// costs no round trip. OCCL_CHECK=0, on all ranks, turns the comparison off.
+// small. So every rank that gets a header finds a mismatch before it has written a byte of that data to its outputs,
+// and the check costs no round trip. OCCL_CHECK=0, on all ranks, turns the comparison off.
 //
 // Rule: a header has the same length on all ranks, whatever they call. Otherwise a rank could not receive the header of
 // a rank that calls another collective.
@@ -73,8 +73,8 @@ size_t plan_bytes(int size);
 void write_plan(const Plan& plan, char* to);
 Plan read_plan(const char* from, int size);
 
-// Throws if the plans of two ranks do not fit together. If this rank does not read the data of a rank, the plan of that
-// rank is empty.
+// Throws if the plans of two ranks do not fit together, unless OCCL_CHECK=0. If this rank does not read the data of a
+// rank, the plan of that rank is empty.
 void check_plans(int rank, const std::vector<Plan>& plans);
 
 } // namespace c10d::openreg

@@ -11,11 +11,11 @@
 // LITERALINCLUDE START: PROCESS GROUP RULES
 // torch.distributed's backend for the device, with the semantics of ProcessGroupNCCL.
 //
-// Each group has a communication stream, on which its collectives run in the order of their calls. It has another
-// stream for each peer and direction of send and recv. A call makes the communication stream wait for the current
-// stream, and queues one deferred item there (orLaunchDeferred). The item starts the engine when the stream comes to
-// it, and completes when the engine is done. A coalesced call queues an item on each stream that it needs, so messages
-// between two ranks arrive in the order of the calls.
+// Each group has a communication stream on each device, on which its collectives run in the order of their calls. It
+// has another stream for each peer and direction of send and recv. A call makes the communication stream wait for the
+// current stream, and queues one deferred item there (orLaunchDeferred). The item starts the engine when the stream
+// comes to it, and completes when the engine is done. A coalesced call queues an item on each stream that it needs, so
+// messages between two ranks arrive in the order of the calls.
 //
 // Rule: no communication stream comes from PyTorch's pool, because two streams of the pool may share a queue. If a send
 // and a recv shared a queue, the recv would wait for the send. Two ranks that send to each other before they receive
@@ -35,7 +35,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   ProcessGroupOCCL(const c10::intrusive_ptr<Store>& store, int rank, int size, c10::intrusive_ptr<Options> options);
   ~ProcessGroupOCCL() override;
 
-  // Python sets the function, because only Python can make a gloo group.
+  // Python sets this function, because only Python can make a gloo group.
   static MakeGloo make_gloo;
 
   const std::string getBackendName() const override {

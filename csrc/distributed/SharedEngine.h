@@ -46,8 +46,8 @@ class SharedEngine final : public ThreadedEngine {
     std::vector<int> leaders;             // the first rank of each host
   };
 
-  // Waits for the other ranks. If a rank cannot open the memory of another rank of its host, the engine is null on all
-  // ranks.
+  // Waits for the other ranks. The engine is null on all ranks if the group is too large, or if any rank cannot share
+  // its memory or open that of another rank of its host.
   static Placement make(Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
   ~SharedEngine() override;

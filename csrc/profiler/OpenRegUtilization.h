@@ -10,7 +10,7 @@ namespace c10::openreg {
 // Two shares of a period, from 0 to 1. NVML's nvmlUtilization_t has the same two, in percent.
 struct Utilization {
   double compute; // a kernel was running
-  double memory;  // a kernel, a copy or a fill was reading or writing device memory
+  double memory;  // a kernel, a copy or a fill was running
 };
 
 // Watches a device for a period, and returns when the period is over. The work of all threads of the process counts.

@@ -13,7 +13,7 @@
 //
 // Rule: the metadata describes bytes, so all tensors over the same bytes have the same metadata. The backend's own
 // kernels pass it on to views, because PyTorch does not. PyTorch passes it on in detach(), .data, copy.deepcopy() and
-// torch.load(). Results of operators, and copies in other memory, have no metadata.
+// torch.load(). The results of all other operators, such as clone(), have no metadata.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: BACKEND META

@@ -19,13 +19,15 @@ void throw_error(orError_t error, const char* call) {
   }
   if (error == orErrorLaunchFailure) {
     try {
-      orRethrowLaunchFailure(); // throws the kernel's exception, with its own type
+      // Rethrows the exception of the kernel or host function, with the exception's type; returns if there is none.
+      orRethrowLaunchFailure();
     } catch (...) {
       orGetLastError(); // clears the error: it is reported now, and only once
       throw;
     }
   }
-  // Only an error that a call of the C API returned has a message.
+  // If a C call of this thread just failed with `error`, its message says more. Some callers pass a code of their own,
+  // which has only the general text.
   const std::string message = orPeekAtLastError() == error ? orGetLastErrorMessage() : orGetErrorString(error);
   orGetLastError(); // clears the error: it is reported now, and only once
   switch (error) {

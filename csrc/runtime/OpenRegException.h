@@ -19,8 +19,8 @@ OPENREG_API void set_stop_handler(void (*handler)());
 } // namespace c10::openreg
 
 // Turns a failed call of the device's C API into the exception that PyTorch's users expect. Out of memory becomes
-// torch.OutOfMemoryError, a call that the device does not support becomes NotImplementedError, and every other error
-// becomes RuntimeError.
+// torch.OutOfMemoryError, and a call that the device does not support becomes NotImplementedError. For the failure of a
+// kernel, the kernel's own exception is thrown. Every other error becomes RuntimeError, mostly torch.AcceleratorError.
 #define OPENREG_CHECK(CALL)                       \
   do {                                            \
     const orError_t error_ = (CALL);              \

@@ -12,9 +12,10 @@
 // Random numbers of the device.
 //
 // Rule: the device runs the CPU's kernels, so its generator is a CPU generator (Mersenne twister) that is labelled as
-// the device's. The same seed gives the same numbers as on the CPU. A kernel draws from cpu_generator(), never from the
-// default generator of the CPU. Kernels draw in the order of their launches, whatever their streams: each kernel waits
-// for the one that was launched before it, and the host waits for the last one before it reads the state.
+// the device's. The same seed gives the same numbers as on the CPU. A kernel draws from cpu_generator(), or, if it is
+// queued, from queued_generator(); never from the default generator of the CPU. Kernels draw in the order of their
+// launches, whatever their streams: each kernel waits for the one that was launched before it, and the host waits for
+// the last one before it reads the state.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: GENERATOR IMPL

@@ -44,8 +44,8 @@ struct OpenRegGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 // LITERALINCLUDE END: GUARD
 
 // LEFT OUT OF A NEW BACKEND START: events of other processes, which PyTorch knows for the type cuda only
-// Gives the handle to an event of PyTorch that has none, because it was never recorded. The event then owns the handle,
-// and belongs to `device`. PyTorch has no such function: at the first record() it asks the backend for a handle.
+// Gives `handle` to `event`, which has no handle yet, because it was never recorded. `event` then owns `handle`, and
+// belongs to `device`. PyTorch has no such function: c10::Event asks the backend for a handle at its first record().
 OPENREG_API void set_handle(c10::Event& event, orEvent_t handle, DeviceIndex device);
 // LEFT OUT OF A NEW BACKEND END
 

@@ -17,8 +17,9 @@ struct TensorImpl;
 // calling thread makes an object of the class Kernel. For a kernel that is launched (orLaunchDescribed), the device
 // library passes the same door when the stream runs the kernel.
 //
-// Rule: device memory is read and written while a Kernel lives, in a launch, or by one of the device's own copies.
-// Profilers and sanitizers do not see any other access, and no other access is ordered with the work of other threads.
+// Rule: device memory is read and written while a Kernel lives, by a launched kernel, or by the device's own copies and
+// fills (orMemcpy(), orMemset() and their asynchronous forms). Profilers and sanitizers do not see any other access,
+// and no other access is ordered with the work of other threads.
 // LITERALINCLUDE END: KERNEL RULES
 namespace c10::openreg {
 
@@ -52,7 +53,8 @@ class OPENREG_API Kernel {
 };
 // LITERALINCLUDE END: DOOR
 
-// Calls `visit` with the bytes of a strided tensor on the device or in pinned memory.
+// Calls `visit` with the bytes of a strided tensor on the device or in pinned memory. Does nothing if the tensor has no
+// elements or no storage.
 OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context);
 
 // Keeps the name of the operator that the calling thread computes, for inner kernels (DispatchStub), which do not know

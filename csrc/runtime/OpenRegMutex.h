@@ -9,9 +9,9 @@
 // Rule for every lock of this project, in csrc and in third_party/openreg:
 //
 //   1. The lock is a leaf: a thread that holds it waits for nothing. It does not wait for the device or for Python's
-//      interpreter, and it calls no foreign function that could. One exception: a thread that holds a lock of the
-//      device allocator may take the device library's own locks. The turn of a stream (openreg.h, section Kernels) is
-//      not a lock: a thread that has a turn may wait for another turn. It releases the interpreter before it waits
+//      interpreter, and it calls no foreign function that could. One exception: a thread that holds a lock of csrc
+//      may take the device library's own locks. The turn of a stream (openreg.h, section Kernels) is not a lock: a
+//      thread that has a turn may wait for another turn. It releases the interpreter before it waits
 //      (orSetWaitCallbacks).
 //   2. A forked child never waits for the lock. Either the function that takes the lock throws in a forked child before
 //      it takes the lock (check_not_forked() here, deviceCall() in the device library), or the lock is a ForkSafeMutex.
@@ -20,7 +20,8 @@
 // LITERALINCLUDE END: LOCK RULES
 namespace c10::openreg {
 
-// A mutex that is free in a forked child: fork() waits until no other thread holds it. Must live until the process ends.
+// A mutex that is free in a forked child: fork() waits until no other thread holds it. The mutex must live until the
+// process ends.
 class ForkSafeMutex {
  public:
   ForkSafeMutex();

@@ -138,8 +138,8 @@ struct SlotPlace {
   }
 };
 
-// The context of a sent storage's DataPtr. It owns the allocator's DataPtr, and keeps it until no process uses the
-// memory.
+// The context of a sent storage's DataPtr. It owns the DataPtr that the storage had before: the allocator's, or that of
+// an earlier message. It keeps this DataPtr until no process uses the memory.
 struct Sent {
   DataPtr original;
   SlotPlace place;
@@ -196,7 +196,8 @@ std::pair<SlotPlace, uint64_t> take_slot(DeviceIndex device) {
   return {place, number};
 }
 
-// Called without the sender's lock: sent.reset() calls the allocator, which takes a lock of its own.
+// Called without the sender's lock: sent.reset() calls the allocator, which takes a lock of its own, or release_sent()
+// of an earlier message, which takes the sender's lock.
 void free_sent(std::unique_ptr<Sent> sent) {
   const DeviceIndex device = sent->original.device().index();
   const SlotPlace place = sent->place;

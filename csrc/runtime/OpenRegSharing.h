@@ -44,9 +44,9 @@ struct SharedStorage {
 };
 // LITERALINCLUDE END: SHARED STORAGE
 
-// Makes a message of `storage`, which one other process may open. Waits for the current stream, so that the receiver
-// can use the bytes at once. `receivers` are the processes that could open the message; nullopt means that they are not
-// known, and the message is never given up.
+// Makes a message of `storage`, which one other process may open; a message of 0 bytes has no slot. Waits for the
+// current stream, so that the receiver can use the bytes at once. `receivers` are the processes that could open the
+// message; nullopt means that they are not known, and the message is never given up.
 OPENREG_API SharedStorage share_storage(const Storage& storage, std::optional<Processes> receivers);
 
 // Opens a message: returns a storage over the same bytes. It can neither be resized nor be sent to a third process.

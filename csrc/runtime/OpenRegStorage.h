@@ -7,8 +7,9 @@
 
 // The storage of a device tensor: PyTorch's own class, c10::StorageImpl, over memory of the device's allocator.
 //
-// Rule: the backend makes every storage with make_storage() or storage_over(). A backend that must keep something
-// beside the memory passes set_storage_factory() a function that makes storages of a subclass of StorageImpl.
+// Rule: code outside of csrc/borrowed makes a storage with memory by make_storage() or storage_over() only. A backend
+// that must keep something beside the memory passes set_storage_factory() a function that makes storages of a subclass
+// of StorageImpl.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: STORAGE FACTORY
@@ -33,8 +34,8 @@ OPENREG_API void resize_storage(StorageImpl* storage, size_t size);
 void replace_memory(StorageImpl* storage, DataPtr data, size_t size);
 
 // Throws the error of an illegal memory access if `tensor` has elements but its storage has no memory. FSDP frees the
-// memory of parameters that it does not need, with `storage.resize_(0)`. A tensor without elements has no memory
-// either, and is accepted. The error names `kernel`.
+// memory of parameters that it does not need, with `storage.resize_(0)`. A tensor without elements, a ZeroTensor, and
+// the tensor inside a FakeTensor need no memory, and are accepted. The error names `kernel`.
 OPENREG_API void check_missing_memory(const TensorImpl& tensor, const char* kernel);
 inline void check_memory(const TensorImpl& tensor, const char* kernel) {
   const StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();

@@ -26,8 +26,8 @@ OPENREG_API Stream exchange_stream(Stream stream);
 // one. Throws for a positive priority.
 OPENREG_API Stream stream_from_pool(DeviceIndex device, int priority = 0);
 
-// The device's handle of `stream`. The handle is made at its first use. Throws if the stream's id is neither that of
-// the default stream nor that of a stream of the pool.
+// The device's handle of `stream`. The handle is made at its first use. Throws if `stream` belongs to another device
+// type, or if its id is neither that of the default stream nor that of a stream of the pool.
 OPENREG_API orStream_t stream_handle(Stream stream);
 
 // The stream that has this handle; null means the default stream. Throws if no function above has made the stream:

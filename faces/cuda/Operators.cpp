@@ -56,7 +56,8 @@ bool no_library_for_ctc_loss_of_tensors(const Tensor&, const Tensor&, const Tens
 }
 
 // mm, bmm, addmm and baddbmm with out_dtype, which only CUDA has (Blas.cpp): products of float16 or bfloat16, summed
-// and returned in float32. A product of two such numbers is exact in float32, so the factors are converted first.
+// and returned in float32. A product of two such numbers is exact in float32, so the factors are converted first. The
+// dtype of the factors is accepted as out_dtype too.
 void check_out_dtype(const Tensor& first, const Tensor& second, ScalarType out_dtype) {
   TORCH_CHECK(
       first.scalar_type() == second.scalar_type(),

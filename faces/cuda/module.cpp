@@ -75,7 +75,7 @@ double elapsed_time(const py::object& start, const py::object& end) {
   return event_of(start).elapsedTime(event_of(end));
 }
 
-// Makes the handle of an event that other processes can open.
+// Makes `event` stand for a new event of the device library, which other processes can open.
 void create_interprocess_event(const py::object& event, c10::DeviceIndex device) {
   const bool timing = event_of(event).flag() == c10::EventFlag::BACKEND_DEFAULT;
   orEvent_t handle = nullptr;
@@ -90,7 +90,7 @@ py::bytes event_ipc_handle(const py::object& event) {
   return py::bytes(handle.reserved, sizeof(handle.reserved));
 }
 
-// Opens another process's event by its handle. `event`, a new event of this process, then stands for it.
+// Opens another process's event by its handle. `event`, a new event of this process, then stands for the opened one.
 void open_event(const py::object& event, c10::DeviceIndex device, const std::string& handle) {
   orIpcEventHandle_t content{};
   TORCH_CHECK(

@@ -50,21 +50,35 @@ ADDED = (
 
 HEAD = """# The minimal set of operators
 
-PyTorch's notes on new accelerators call some operators minimal. This page says what a backend with these operators
-can do, what is missing, and what breaks if one of them is left out. `make minimal` writes the page, and
-`tests/test_minimal_operators.py` checks it. For every row a process loads this backend with only the kernels of that
-row's set, and runs the programs in `tests/minimal/abilities.py`, which check their results. The rows are registered in
-`csrc/aten/OpenRegMinimal.cpp`. The results are for PyTorch 2.13.
+PyTorch's notes on new accelerators have a table of the operators that every backend must register first, with a
+fallback for all others ([Operator Set](https://docs.pytorch.org/docs/stable/accelerator/operators.html)). This project
+adds rows to that table. This page says what a backend with these rows can do, what is missing, and what breaks if one
+row is left out.
+
+For every row of the table below, a process loads this backend without the kernels of that row, and runs the programs in
+`tests/minimal/abilities.py`. Each program checks its own results. `csrc/aten/OpenRegMinimal.cpp` registers all rows
+except the fallback. `make minimal` writes this page, and `tests/test_minimal_operators.py` checks it. The results are
+for PyTorch 2.13.
 
 ## PyTorch's table alone"""
 
+ABILITY = "An ability is one program of `tests/minimal/abilities.py`."
+
+OTHERS = "The others need registrations that are not part of this set:"
+
 TABLE = """\
-The fallback of this project runs the CPU's kernel in place, so it can replace many rows of the table. Therefore there
-are two columns: the row is left out of the whole set, or of the set without the fallback. If both columns say
-"nothing", PyTorch has another way today. `reshape` calls `view` and not `_reshape_alias`. `copy_` and `_copy_from` can
-replace each other, because PyTorch's composite `copy_` calls `_copy_from`. Only PyTorch's own fallback, which copies,
-calls `_copy_from_and_resize`. `t.data = u` accepts two plain tensors without `_has_compatible_shallow_copy_type`. These
-rows stay because the other way is slower, or because a program may call the operator directly.
+The fallback of this project runs the CPU's kernel in place, so it can replace many rows of the table. Therefore the
+table has two columns for what breaks:
+
+- "without it": what breaks if the row is left out of the whole set.
+- "without it and without a fallback": the fallback is left out too. The column lists only what breaks in addition to
+  what the missing fallback breaks.
+
+If both columns say "nothing", PyTorch has another way today. `reshape` calls `view` and not `_reshape_alias`. `copy_`
+and `_copy_from` can replace each other, because PyTorch's composite `copy_` calls `_copy_from`. Only PyTorch's own
+fallback calls `_copy_from_and_resize`; that fallback copies the tensors to the CPU and back. Without
+`_has_compatible_shallow_copy_type`, `x.data = y` still works if both are plain tensors. These rows stay because the
+other way is slower, or because a program may call the operator directly.
 
 | row | in PyTorch's table | without it | without it and without a fallback |
 |---|---|---|---|"""
@@ -127,17 +141,19 @@ def document() -> str:
     from .abilities import ABILITIES
 
     def names(broken: dict[str, str], known: dict[str, str]) -> str:
-        return ", ".join(f"{name} (crash)" if broken[name] == "crash" else name for name in broken if name not in known)
+        return "; ".join(f"{name} (crash)" if broken[name] == "crash" else name for name in broken if name not in known)
 
-    lines = [HEAD, "", f"{len(ABILITIES) - len(pytorchs)} of {len(ABILITIES)} abilities work. Those that do not:", ""]
+    count = len(ABILITIES)
+    lines = [HEAD, "", f"{ABILITY} {count - len(pytorchs)} of the {count} work. These do not:", ""]
     lines += [f"- {name}: {error}" for name, error in pytorchs.items()]
     lines += ["", "## The table and this project's additions", ""]
-    lines += [f"{len(ABILITIES) - len(all_rows)} work. Those that do not are further kinds of registration:", ""]
+    lines += [f"{count - len(all_rows)} of the {count} abilities work. {OTHERS}", ""]
     lines += [f"- {name}: {error}" for name, error in all_rows.items()]
     lines += ["", "## What breaks when one row is taken out", "", TABLE]
     for row in rows:
         if row == "fallback":
-            cells = [f"{len(no_fallback) - len(all_rows)} abilities", "-"]
+            broken = len(no_fallback) - len(all_rows)
+            cells = [f"{broken} abilities: all that work with the whole set and are not in the list below", "-"]
         else:
             cells = [names(without_row[row], all_rows) or "nothing", names(alone[row], no_fallback) or "nothing"]
         lines.append(f"| `{row}` | {'added' if row in ADDED else 'yes'} | {' | '.join(cells)} |")

@@ -56,7 +56,7 @@ def _(device: str) -> None:
     assert torch.equal(torch.arange(4.0).to(device).cpu(), torch.arange(4.0))
 
 
-@ability("copies of views, and into them")
+@ability("copies from and into views")
 def _(device: str) -> None:
     x = torch.arange(6.0).reshape(2, 3).to(device)
     assert torch.equal(x.t().cpu(), torch.arange(6.0).reshape(2, 3).t())
@@ -121,7 +121,7 @@ def _(device: str) -> None:
     equal(y.flatten(), [1, 1, 1, 1])
 
 
-@ability("`reshape`, a view where it can be one")
+@ability("`reshape` (a view if possible)")
 def _(device: str) -> None:
     x = torch.arange(4.0).to(device)
     x.reshape(2, 2).copy_(torch.ones(2, 2))
@@ -144,12 +144,12 @@ def _(device: str) -> None:
     equal(x, [[1, 2]])
 
 
-@ability("views that keep their tensor's metadata")
+@ability("views that keep the backend's own metadata of their base (`BackendMeta`)")
 def _(device: str) -> None:
     x = torch.zeros(2, device=device)
     torch._utils.set_tensor_metadata(x, {"version_number": True})
     for view in (x.view(2), x.view(torch.int32), torch.ops.aten.alias(x), x[1:]):
-        assert torch._utils.get_tensor_metadata(view).get("version_number"), "lost"
+        assert torch._utils.get_tensor_metadata(view).get("version_number"), "the view lost the metadata"
 
 
 @ability("`.contiguous()`, `.clone()`, `.double()`")

@@ -39,7 +39,7 @@ WAITS = (
 )
 # Calls that make a stream wait for another stream. The host does not wait.
 STREAM_WAITS = ("orStreamWaitEvent", "cudaStreamWaitEvent")
-# Metadata of work whose launch is not in the trace (csrc/profiler/OpenRegKineto.cpp).
+# The key that marks work whose launch is not in the trace (csrc/profiler/OpenRegKineto.cpp).
 LAUNCHED_BEFORE = "launched before the recording"
 GAPS = 5
 
@@ -63,7 +63,7 @@ class Event(NamedTuple):
 def _arguments(entry: dict[str, Any]) -> dict[str, Any]:
     arguments = entry.get("args") or {}
     if not isinstance(arguments, dict):
-        raise TypeError(f"args is no object: {arguments!r}")
+        raise TypeError(f'the "args" of an event are not a JSON object: {arguments!r}')
     return arguments
 
 
@@ -112,12 +112,18 @@ class Trace:
             self.lanes[event.process, event.thread].append(event)
 
     def operator_of(self, event: Event) -> str:
-        """The name of the operator that started ``event``: work of the device, or a call of the device library."""
+        """``event`` is device work or a call of the runtime (``or...``, ``cuda...``).
+
+        Returns the name of the operator that started ``event``, or "no operator".
+        """
         operator = self.operators.get(event.arguments.get("External id"))
         return operator.name if operator else "no operator"
 
     def thread_of(self, event: Event) -> list[Event]:
-        """All host events of the thread that started ``event``, which is work of the device. Empty if unknown."""
+        """``event`` is work of the device.
+
+        Returns all host events of the thread that started the work; empty if the thread is unknown.
+        """
         origin = self.calls.get(event.arguments.get("correlation")) or self.operators.get(
             event.arguments.get("External id")
         )
@@ -302,7 +308,7 @@ def describe(summary: dict[str, Any]) -> str:
     if count := summary["stream_waits"]:
         lines.append(f"A stream was made to wait for another stream {_plural(count, 'time')}.")
     if summary["gaps"]:
-        lines += ["", "The largest gaps, in which a stream had nothing to do:"]
+        lines += ["", "The largest gaps, in which a stream ran no kernel, copy or fill:"]
     for gap in summary["gaps"]:
         host = ", ".join(f"{each['name']} {_time(each['time'])}" for each in gap["host"][:3])
         lines.append(
@@ -310,7 +316,7 @@ def describe(summary: dict[str, Any]) -> str:
             f"before {gap['before']}. The host meanwhile: {host or 'not recorded'}."
         )
     sections = (
-        ("kernels", "Kernels, the longest first:"),
+        ("kernels", "Kernels, by total time:"),
         ("copies", "Copies:"),
         ("fills", "Fills:"),
         ("waits", "The host waited for the device in:"),
@@ -334,7 +340,7 @@ def describe(summary: dict[str, Any]) -> str:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="torch-openreg trace", description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path, help="the file that export_chrome_trace() wrote, .json or .json.gz")
-    parser.add_argument("--json", action="store_true", help="print the same as JSON; times in microseconds")
+    parser.add_argument("--json", action="store_true", help="print all findings as JSON, with times in microseconds")
     arguments = parser.parse_args(argv)
     try:
         trace = Trace(arguments.file)

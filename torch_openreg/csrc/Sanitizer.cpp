@@ -59,7 +59,7 @@ bool is_library(PyCodeObject* code) {
   return found->second;
 }
 
-// The innermost line that does not belong to PyTorch. If there is none, the innermost line.
+// The innermost line outside of the libraries (is_library()). If there is none, the innermost line. 0: no line.
 Site take_line() {
   if (!Py_IsInitialized()) {
     return 0;

@@ -5,12 +5,13 @@
 
 #include "../../runtime/OpenRegException.h"
 
-// After torch.use_deterministic_algorithms(True), the operators that are nondeterministic on CUDA raise on this device
-// too, with the same message. The CPU's kernels, which run here, are deterministic. But a program that will train on a
-// GPU gets the error before it runs there.
+// After torch.use_deterministic_algorithms(True), the operators that are nondeterministic on CUDA raise (or warn, with
+// warn_only=True) on this device too, with the same message. The CPU's kernels, which run here, are deterministic. But
+// a program that will train on a GPU gets the error before it runs there.
 //
-// Rule: only the operators in the table of Alerts.cpp read the setting, so it costs all other operators nothing. An
-// operator whose CPU kernel raises by itself (max_unpool2d, resize_ of a quantized tensor) has no row in the table.
+// Rule: in the execution mode inline, only the operators in the table of Alerts.cpp check whether they must raise, so
+// the check costs all other operators nothing. An operator whose CPU kernel raises by itself (max_unpool2d, resize_ of
+// a quantized tensor) has no row in the table.
 namespace at::openreg {
 
 // The operators in the table, with their overloads: "aten::cumsum.out".
@@ -20,7 +21,8 @@ const std::vector<std::string>& alerting_operators();
 // accelerator does not raise.
 OPENREG_API void set_alerts(bool raised);
 
-// Whether `op` may raise in a deterministic program. Such an operator is not queued, so that its call raises the error.
+// Whether `op` may raise in a deterministic program. In such a program `op` is not queued, so that its call raises the
+// error.
 bool alerts(const c10::OperatorHandle& op);
 
 // To be called in a deterministic program. Raises or warns if CUDA's kernel would do so in this call.

@@ -9,7 +9,7 @@
 #include "Minimal.h"
 
 // Copies between the host and a device, between devices, and on one device. A copy that is one block of bytes needs no
-// kernel. The copy kernel (Copy.h) makes all other copies.
+// kernel. The copy kernel (Copy.h), if there is one, makes all other copies, and those on one device.
 namespace at::openreg {
 namespace {
 

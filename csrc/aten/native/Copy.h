@@ -8,8 +8,8 @@
 namespace at::openreg {
 
 // Makes a copy that is more than one block of bytes: the copy converts the dtype, rearranges elements, resolves the
-// lazy conj and neg bits, or copies components (Layouts.h). Also makes every copy within one device. The operands are
-// on any devices, and at least one of them is on a device of this backend.
+// lazy conj and neg bits, or copies components (Layouts.h). Also makes every copy within one device. Each operand is on
+// the CPU or on a device of this backend, and at least one of them is on a device of this backend.
 using CopyKernel = void (*)(Tensor& self, const Tensor& source, bool non_blocking);
 
 // Sets the copy kernel. Without a copy kernel, copy_ copies blocks of bytes only, and refuses every other copy. Must be

@@ -8,7 +8,8 @@ namespace at::openreg {
 
 void DeviceCheck::check_mixed() const {
   traits_.rule.check(traits_.rule, operands_);
-  // The rule has accepted the mix. CUDA would now wait for the value of an operand on another device.
+  // The rule has accepted the mix. PyTorch's CUDA kernel would now read or copy the operand of the other device and
+  // wait for it. So this thread waits for the current stream of that device.
   for (const Operand& each : operands_) {
     if (is_elsewhere(each)) {
       OPENREG_CHECK(orStreamSynchronize(c10::openreg::current_stream_handle(each.tensor->device().index())));

@@ -31,7 +31,8 @@ Operands operands(ArrayRef<Operand> seen, const std::string& except = "") {
 }
 
 // The check of TensorIterator (aten/src/ATen/TensorIterator.cpp, compute_types). `scalars`: how many 0-dim CPU inputs
-// are accepted. nullopt: no exemption.
+// are accepted. 0: the first one raises "too many CPU scalars". nullopt: a 0-dim CPU input is checked like every other
+// operand.
 void check_iterator(ArrayRef<Operand> operands, std::optional<int> scalars) {
   const auto on_device = [](const Operand& each) { return !each.tensor->device().is_cpu(); };
   const auto* first = std::find_if(operands.begin(), operands.end(), on_device);
@@ -56,7 +57,8 @@ void check_iterator(ArrayRef<Operand> operands, std::optional<int> scalars) {
   }
 }
 
-// ---- The rules. device_rules.yaml lists the operators of each rule and the place in CUDA's source that defines it
+// ---- The rules. "CUDA" means PyTorch's CUDA backend. For each rule, device_rules.yaml lists the operators and the
+// place in ATen that defines the rule.
 
 // All tensors must be on one device. This is the check of PyTorch's generated wrapper, which visits the outputs first.
 void one_device(const DeviceRule& rule, ArrayRef<Operand> seen) {
@@ -114,7 +116,7 @@ void no_further_scalar(const DeviceRule&, ArrayRef<Operand> seen) {
 }
 
 // CUDA's kernel makes two TensorIterators: first one of all tensors except the weight, then one of the result and the
-// weight.
+// weight. If there is no out argument, the first input stands for the result; both are on one device.
 void scalar_weight(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Operands weighted = operands(seen, rule.argument);
   check_iterator(weighted, std::nullopt);

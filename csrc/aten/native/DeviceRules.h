@@ -5,8 +5,9 @@
 
 #include <string>
 
-// Which mixes of devices an operator accepts among its tensors. The rules are CUDA's, and the errors are PyTorch's. A
-// program that passes here must pass on CUDA, and a program that passes on CUDA must pass here.
+// Which mixes of devices an operator accepts among its tensors. The rules are CUDA's, except those of the last row of
+// device_rules.yaml, and the errors are PyTorch's. A program that passes here must pass on CUDA, and a program that
+// passes on CUDA must pass here.
 namespace at::openreg {
 
 // A tensor among an operator's arguments.

@@ -7,8 +7,8 @@
 
 namespace at::openreg {
 
-// Queues a fill on the current stream, as cudaMemsetAsync() does. From GRAIN_SIZE elements on, fill_() is faster,
-// because it uses several threads.
+// If the tensor is dense and has fewer than GRAIN_SIZE elements, queues a fill on the current stream, as
+// cudaMemsetAsync() does. For more elements fill_() is faster, because it uses several threads.
 Tensor& zero_(Tensor& self) {
   if (self.numel() >= at::internal::GRAIN_SIZE || !self.is_non_overlapping_and_dense()) {
     return self.fill_(0);

@@ -26,8 +26,8 @@ std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-// Whether PyTorch's tags say that the results or their shapes depend on the data. Indexing with a mask also depends on
-// the data, but has no such tag: whether an index is a mask is known only in the call.
+// Whether PyTorch's tags say that a result which is no tensor, or the shape of a result, depends on the data. For
+// indexing the tags do not decide: whether an index is a mask, and so depends on the data, is known only in the call.
 bool depends_on_data(const c10::FunctionSchema& schema) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
   return op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape));

@@ -12,7 +12,7 @@
 // The traits of an operator: the facts about the operator that the backend finds once and keeps.
 namespace at::openreg {
 
-// How often the operator took the fallback (FallbackPolicy.h).
+// How often the operator took the fallback, and whether the fallback has warned of it (FallbackPolicy.h).
 struct FallbackUse {
   std::atomic<uint64_t> calls{0};
   std::atomic<bool> warned{false};
@@ -21,8 +21,8 @@ struct FallbackUse {
 struct OperatorTraits {
   std::string name; // "aten::add.Tensor"
   DeviceRule rule{};
-  bool builtin = true;           // PyTorch's own operator, not one that somebody else defined
-  bool reads_data = false;       // its results, or their shapes, depend on the data: CUDA's kernel makes the host wait
+  bool builtin = true;           // in the namespace aten, so its kernel is taken to be PyTorch's
+  bool reads_data = false;       // a non-tensor result or a shape depends on the data: with CUDA the host waits
   bool only_writes = false;      // its results are arguments: it is in-place or out=
   bool keeps_statistics = false; // batch normalization: it writes running_mean and running_var in training only
   mutable FallbackUse fallback{};

@@ -10,12 +10,12 @@
 
 #include "../../runtime/OpenRegException.h"
 
-// What a device model refuses. A device model describes the accelerator that the device stands for. The model refuses
-// operators, and dtypes of operators, that the CPU has and that accelerator lacks.
+// What a device model refuses, and what it rounds. A device model describes the accelerator that the device stands for.
+// The model refuses operators, and dtypes of operators, that exist on the CPU but not on the accelerator.
 //
-// Rule: when a model is chosen, each restricted operator gets a kernel in the dispatcher's table that checks the call
-// and then calls the operator's own kernel. So nothing is checked without a model, and the operators that a model does
-// not restrict cost nothing more.
+// Rule: when a model is chosen, each restricted operator gets a kernel in the dispatcher's table that checks or rounds
+// the arguments and then calls the operator's own kernel. So nothing is checked without a model, and the operators that
+// a model does not restrict cost nothing more.
 namespace at::openreg {
 
 enum class RefusalError : uint8_t { NotImplemented, Runtime, Type, Value };
@@ -29,7 +29,7 @@ struct Condition {
 };
 
 struct Refusal {
-  std::string argument;           // a tensor, a list of tensors, or a dtype; empty: refuses all calls
+  std::string argument;           // a tensor, a list of tensors, or a dtype; empty: only `when` decides
   std::vector<ScalarType> dtypes; // the dtypes of the argument that are refused; empty: all
   Condition when;
   RefusalError error = RefusalError::NotImplemented;
@@ -41,14 +41,15 @@ struct Refusal {
 // (CompositeImplicitAutograd) cannot be refused itself. Refuse the operators that it calls.
 OPENREG_API void refuse(const std::string& op, std::vector<Refusal> refusals);
 
-// After this call, no tensor of the device can have this dtype: an operator that would make such a tensor raises
-// `message`.
+// After this call, an operator that would make a new tensor of this dtype on the device raises `message`. A view of
+// another tensor (view.dtype) is not checked.
 OPENREG_API void refuse_dtype(ScalarType dtype, RefusalError error, std::string message);
 
 extern std::atomic<bool> lacks_dtypes;
 void check_dtype_slowly(ScalarType dtype);
 
-// Called where a tensor of the device gets its dtype: where memory is allocated, and for the results of kernels.
+// Called where a new tensor of the device gets its dtype: where its memory is allocated, and for the results of
+// kernels.
 inline void check_dtype(caffe2::TypeMeta dtype) {
   if (C10_UNLIKELY(lacks_dtypes.load(std::memory_order_relaxed))) {
     check_dtype_slowly(c10::typeMetaToScalarType(dtype));

@@ -59,7 +59,7 @@ void run_named(CompiledFn run, const void* body, void* const* data, const char* 
   }
 }
 
-// A queued kernel, with copies of everything that the caller may change or free after the launch.
+// A queued kernel, with copies of all host memory that the caller may change or free after the launch.
 class QueuedCompiledKernel {
  public:
   QueuedCompiledKernel(

@@ -13,7 +13,7 @@ struct QueueRule {
     Unknown,      // not known before the kernel has run: the operator is not queued
     Meta,         // the meta kernel tells their shapes
     InPlace,      // the result is the first argument
-    WrittenLists, // there is no result: the operator writes lists of tensors, as the fused optimizers do
+    WrittenLists, // there is no result: the operator only writes arguments, such as the lists of the fused optimizers
   } results = Results::Unknown;
   const c10::KernelFunction* meta = nullptr;
   size_t generator = std::numeric_limits<size_t>::max(); // index of the generator argument; max: none

@@ -90,8 +90,8 @@ Tensor abs(const Tensor& self) {
   return elementwise({&self}, toRealValueType(self.scalar_type()));
 }
 
-// Makes a result of the CPU's attention kernels. The result has the dimensions batch, head, position, feature. It is a
-// transposed view of memory in the order batch, position, head, feature.
+// Makes a result of the CPU's attention kernels. The result has the dimensions batch, head, position, feature
+// (logsumexp: without feature). The result is a transposed view of memory in the order batch, position, head, feature.
 Tensor heads(IntArrayRef sizes, ScalarType dtype) {
   std::vector<int64_t> inner = sizes.vec();
   std::swap(inner[1], inner[2]);
@@ -247,7 +247,7 @@ Tensor mse_loss_backward(const Tensor& grad_output, const Tensor& self, const Te
   return elementwise({&self, &target, &grad_output}, self.scalar_type());
 }
 
-// Whether the input is of half precision, and its statistics or parameters are float32.
+// Whether `input` has a dtype of reduced precision, such as float16, and `parameter` is float32.
 bool is_mixed(const Tensor& input, const Tensor& parameter) {
   return isReducedFloatingType(input.scalar_type()) && parameter.defined() && parameter.scalar_type() == kFloat;
 }

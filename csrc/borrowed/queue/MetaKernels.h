@@ -13,7 +13,7 @@
 // LITERALINCLUDE END: META KERNEL RULE
 namespace at::openreg {
 
-// The meta kernel of an operator. Null: the operator has none in C++.
+// The meta kernel of an operator. Null: PyTorch has none in C++, or codegen.py leaves it out, as those of factories.
 const c10::KernelFunction* meta_kernel(const c10::OperatorName& name);
 
 } // namespace at::openreg

@@ -86,7 +86,7 @@ bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Te
     }
     cpu = make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, *impl);
     meta = meta_operand(operands_.size(), *impl);
-  } else { // a scalar or indices on the CPU, which the device rules accept
+  } else { // a CPU tensor that the device rules accept, such as a scalar or indices
     if (tensor.layout() != kStrided || is_written) {
       return false;
     }

@@ -29,7 +29,7 @@ bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, 
     kernel.callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
     return true;
   } catch (const std::exception&) {
-    return false; // the CPU's kernel raises the error, in its words
+    return false; // if the call has an error, the CPU's kernel raises it, in its own words
   }
 }
 
@@ -41,7 +41,7 @@ const bool registered = [] {
 } // namespace
 
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack) {
-  const QueueRule rule = queue_rule_of(op); // a copy: a nested call may add a rule, and the table then moves all rules
+  const QueueRule rule = queue_rule_of(op); // a copy: a nested call may add a rule, which moves all rules
   if (rule.results == QueueRule::Results::Unknown || device < 0 ||
       (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && alerts(op))) {
     return false;

@@ -12,10 +12,11 @@
 // are arguments. For other operators a meta kernel in C++ computes the shapes, and the results get their memory in the
 // call.
 //
-// A call is not queued in these cases: the results are neither arguments nor known from a meta kernel; an out= argument
-// has elements and another shape than the result; operands overlap in part; the shapes do not fit; the operator alerts
-// under torch.use_deterministic_algorithms(). The caller then waits for the stream and runs the kernel on its own
-// thread. So the same CPU kernel gives the results and the errors, whether a call is queued or not.
+// A call is not queued if its results are not known for certain, or if it may raise an error or warn. Examples: the
+// results are neither arguments nor known from a meta kernel; an out= argument has elements and another shape than the
+// result; operands overlap in part; the shapes do not fit; an operand is sparse; an index is a mask; the operator
+// alerts under torch.use_deterministic_algorithms(). The caller then waits for the stream and runs the kernel on its
+// own thread. So the same CPU kernel gives the results and the errors, whether a call is queued or not.
 //
 // Rules: a queued kernel keeps no device tensor alive. It holds CPU aliases (tensors over the same bytes,
 // ../KernelScope.h), which own no memory. If a tensor is freed meanwhile, its memory is reused in the order of the
@@ -28,7 +29,8 @@ namespace at::openreg {
 // and leaves the stack as it was, if the caller must run the kernel.
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack);
 
-// Queues the CPU kernel of `op`; `operands` are CPU tensors that nobody else changes.
+// Queues the CPU kernel of `op`. `operands` are all arguments of the call. The tensors among them are CPU tensors,
+// whose memory must stay valid until the kernel has run.
 void queue_cpu_kernel(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands);
 
 } // namespace at::openreg

@@ -18,8 +18,8 @@ bool is_copy(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::copy_";
 }
 
-// For each operator and each of its results: how many allocations of the same size the kernel made in its last call
-// before it allocated the result.
+// For each operator and each of its results: how many allocations of the same size the kernel makes before it allocates
+// the result. nullopt: compute() guesses.
 using Positions = ska::flat_hash_map<const c10::FunctionSchema*, c10::SmallVector<std::optional<size_t>, 2>>;
 thread_local constinit c10::openreg::ThreadOwned<Positions> known_positions;
 
@@ -61,8 +61,8 @@ void QueuedKernel::run() {
 }
 
 QueuedKernel::Misplaced QueuedKernel::compute() {
-  // Guess: the result is the kernel's first allocation of that size. If the guess was wrong, `positions` keeps the
-  // right position for the next call.
+  // Guess: the results of one size are the kernel's first allocations of that size, in order. If the guess was wrong,
+  // `positions` keeps the right position for the next call.
   auto& positions = (*known_positions)[&op_.schema()];
   positions.resize(reserved_.size());
   c10::SmallVector<c10::openreg::ReservedMemory, 2> memory;

@@ -8,8 +8,8 @@
 #include "../../aten/native/OperatorTraits.h"
 #include "../OneTeam.h"
 
-// A CPU kernel that is queued on a stream. It keeps the operands, the memory of the results, and the settings of the
-// thread that launched it, until the kernel runs.
+// A CPU kernel that is queued on a stream. Until the kernel has run, the object keeps CPU aliases of the operands,
+// twins of the results' memory, and the settings of the launching thread. Aliases and twins own no device memory.
 namespace at::openreg {
 
 // Memory that a result got at the launch.
@@ -35,7 +35,8 @@ class QueuedKernel {
   void run();
 
  private:
-  using Misplaced = c10::SmallVector<std::pair<const Reserved*, Tensor>, 2>; // results outside of their reserved memory
+  // Results that lie outside of their reserved memory, or that have other strides than reserved.
+  using Misplaced = c10::SmallVector<std::pair<const Reserved*, Tensor>, 2>;
 
   c10::OperatorHandle op_;
   torch::jit::Stack stack_; // CPU aliases

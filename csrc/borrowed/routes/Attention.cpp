@@ -67,8 +67,8 @@ _scaled_dot_product_fused_attention_overrideable(
   auto [out, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
   // The results have the strides and devices that PyTorch's meta kernel gives, because compiled programs rely on both.
-  // The two empty results are the seed and the offset of the generator. Only a kernel with dropout needs them, and
-  // this kernel has no dropout.
+  // The two results from at::empty() stand for the seed and the offset of the generator. Their values are undefined:
+  // only a kernel with dropout needs them, and this kernel has no dropout.
   const TensorOptions unused = query.options().dtype(kLong);
   return {
       with_strides_of(out, query),

@@ -11,8 +11,8 @@ struct sdp_params;
 namespace at::openreg {
 
 // Chooses the kernel that scaled_dot_product_attention calls, and returns its SDPBackend: overrideable, if the program
-// has not switched this kernel off and it supports the operands; otherwise math, the composite kernel. Throws if the
-// program has switched math off, too.
+// has not switched this kernel off and it supports the operands; otherwise math, the composite kernel. Throws if math
+// would be the choice, but the program has switched math off.
 int64_t _fused_sdp_choice(
     const Tensor& query,
     const Tensor& key,

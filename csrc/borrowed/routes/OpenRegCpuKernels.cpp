@@ -16,9 +16,9 @@
 #include "Route.h"
 #include "Softmax.h"
 
-// Operators that take the unboxed route to the CPU's kernel: those that a network's forward, backward and optimizer
-// call in every step and that have no faster route (OpenRegStructured.cpp). All others take the boxed route, with the
-// same results.
+// Registers the operators that take the unboxed route to the CPU's kernel: those that a network's forward, backward and
+// optimizer call in every step and that have no faster route (OpenRegStructured.cpp). Also registers the fallback: the
+// boxed route, with the same results, for operators for which the device has no other kernel.
 namespace at::openreg {
 namespace {
 
@@ -201,7 +201,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       "_log_softmax_backward_data",
       routed(torch::CppFunction(&softmax_backward<_log_softmax_backward_data>), "unboxed"));
 
-  // Operators that raise in a deterministic program
+  // Operators that may raise in a deterministic program
   add<AlertingCpuKernel, _adaptive_avg_pool2d_backward, cumsum, nll_loss2d_forward>(m);
 
   // Indexing, joining, sorting
@@ -269,8 +269,9 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 // LITERALINCLUDE END: FALLBACK GLOBAL
 
 // LITERALINCLUDE START: FALLBACK PER OPERATOR
-// Registers the fallback for single operators. An operator with a composite kernel needs this, because PyTorch prefers
-// the composite kernel to the global fallback. So does an operator with another fallback than the global one.
+// Registers a fallback for those of the operators `names` that have no kernel for `key` yet. An operator with a
+// composite kernel needs this, because PyTorch prefers the composite kernel to the global fallback. So does an operator
+// with another fallback than the global one.
 template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* kernel = &fallback, class Names>
 void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
   for (const auto& name : names) {

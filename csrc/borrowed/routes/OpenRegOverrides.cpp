@@ -12,8 +12,8 @@
 #include "Normalization.h"
 #include "Route.h"
 
-// Operators for which a backend registers its own kernel in place of PyTorch's default. The kernels of this backend
-// call the CPU's.
+// Operators and stubs for which a backend registers its own kernel in place of PyTorch's default. Most of these kernels
+// call the CPU's kernels.
 namespace at::openreg {
 namespace {
 

@@ -18,8 +18,8 @@ namespace c10::openreg {
 using c10::CachingAllocator::kMinBlockSize;
 using c10::CachingAllocator::kSmallSize;
 
-// Reads OPENREG_ALLOC_CONF, whose settings override those of PYTORCH_ALLOC_CONF. Throws ValueError for a setting that
-// is unknown or out of range.
+// Reads OPENREG_ALLOC_CONF, whose settings override those of PYTORCH_ALLOC_CONF. If OPENREG_ALLOC_CONF is not set,
+// applies the settings that PyTorch has read. Throws ValueError for a setting that is unknown or out of range.
 void read_allocator_settings();
 
 // The fraction of each device's memory that the process may reserve (per_process_memory_fraction). The allocator sets
@@ -31,7 +31,8 @@ double memory_fraction_at_start();
 OPENREG_API void set_block_alignment(size_t bytes);
 
 // The size of the block for a request of `size` bytes: a multiple of the alignment. If roundup_power2_divisions is n,
-// the range from one power of two to the next has n equal steps, and the size is first rounded up to a step.
+// the range from one power of two to the next has n equal steps, and a size above 512 * n bytes is first rounded up
+// to a step.
 size_t round_size(size_t size);
 
 // The size of a new segment in which a block of `size` bytes fits. With red zones, a large block fills a segment of its

@@ -25,8 +25,8 @@ REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());
 
 // ---- deleters
 
-// A deleter gets only an address. Each device has a deleter of its own, so that a deleter need not find out to which
-// device the address belongs.
+// The deleters of DataPtrs. A deleter gets only an address. Each device has deleters of its own, so that a deleter need
+// not find out to which device the address belongs. Only free_raw() has to find out.
 std::array<DeviceCachingAllocator*, kMaxDevices> device_allocators{};
 
 template <size_t device>

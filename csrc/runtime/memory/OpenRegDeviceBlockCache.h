@@ -14,8 +14,8 @@ namespace c10::openreg {
 // class frees blocks, lets them wait for other streams, and gives segments back to the device. DeviceCachingAllocator
 // adds the requests.
 //
-// All functions may be called from every thread. A function with a `lock` parameter is called with the lock held. If
-// the function has to wait, it releases the lock while it waits, and holds the lock again when it returns.
+// All public functions may be called from every thread. A protected function, except mutex(), is called with the lock
+// held. A function with a `lock` parameter releases the lock while it waits, and holds the lock again when it returns.
 class DeviceBlockCache {
  public:
   explicit DeviceBlockCache(DeviceIndex device);
@@ -88,7 +88,7 @@ class DeviceBlockCache {
     block->pool->put(block);
   }
 
-  // Frees the blocks whose events have passed.
+  // Frees the blocks whose events have passed. With poison, a block that is not filled yet first waits for its fill.
   void process_events(std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context);
   bool poison_before_reuse(std::unique_lock<Mutex>& lock, Block* block);
 

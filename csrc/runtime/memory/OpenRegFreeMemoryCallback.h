@@ -7,7 +7,8 @@
 // has the same registry (c10::FreeMemoryCallback), for the same reason: the allocator calls code of a higher layer,
 // such as the sharing of memory between processes, without including it.
 //
-// Rule: a callback runs on the thread that allocates, without the allocator's lock, and may free device memory.
+// Rule: a callback runs on the thread that allocates or calls emptyCache(), without the allocator's lock, and may free
+// device memory.
 namespace c10::openreg {
 
 class FreeMemoryCallback {

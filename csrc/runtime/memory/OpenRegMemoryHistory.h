@@ -50,8 +50,9 @@ class MemoryHistory {
     entries_.clear();
   }
 
-  // `address` is a device address; in an OOM entry it is the number of free bytes. Forgets the oldest entries if there
-  // are more than `max_entries`.
+  // Adds an entry if the history is recorded and does not skip `action`. `address` is a device address; in an OOM entry
+  // it is the number of free bytes, in a SNAPSHOT entry null. Forgets the oldest entries if there are more than
+  // `max_entries`.
   void record(
       TraceEntry::Action action,
       const void* address,

@@ -2,7 +2,8 @@
 
 #include "OpenRegBlock.h"
 
-// OPENREG_POISON: memory that is new or free holds NaN. A program that reads memory before it writes to it gets NaN.
+// OPENREG_POISON: every byte of memory that is new or free is 0xFF. A program that reads memory before it writes to it
+// gets NaN as a floating-point number and -1 as a signed integer.
 namespace c10::openreg {
 
 bool poison_is_on();

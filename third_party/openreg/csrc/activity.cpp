@@ -68,7 +68,7 @@ orActivity describe(orActivityKind kind, orActivityPhase phase, int device, orSt
   return activity;
 }
 
-// Tells the subscribers of an activity that happens within a call of the host.
+// Tells the subscribers of an activity. If it happens within a call of the host, the call is its correlation.
 void tellWithin(orActivity activity) {
   activity.id = ++lastId;
   activity.correlation = currentCall();

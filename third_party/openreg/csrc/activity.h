@@ -5,8 +5,8 @@
 #include "openreg.h"
 #include "openreg_activity.h"
 
-// Tells the subscribers of openreg_activity.h what the device does. An *activity* is a kernel, a copy, a fill, an
-// allocation, or a call of the host; it has a begin and an end, or it is a point.
+// Tells the subscribers of openreg_activity.h what the device does. An *activity* is, for example, a kernel, a copy, an
+// allocation, or a call of the host (orActivityKind); it has a begin and an end, or it is a point.
 namespace openreg {
 
 struct Stream;

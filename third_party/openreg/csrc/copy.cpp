@@ -229,7 +229,7 @@ orError_t set(void* devPtr, int value, size_t size, const std::shared_ptr<Stream
   return wait ? launchAndWait(stream, borrow(Engine::compute, task)) : queue(stream, Engine::compute, task);
 }
 
-// Calls `queue` with the stream. `wait`: then waits, and returns a failure of earlier work of the stream.
+// Calls `queue` with the stream. `wait`: then waits, and returns a failure of the stream's work, this work included.
 template <typename Queue>
 orError_t onStream(const char* name, orStream_t stream, bool wait, Queue&& queue) {
   return deviceCall(name, [&]() -> orError_t {

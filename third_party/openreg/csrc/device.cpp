@@ -12,8 +12,8 @@ namespace {
 
 thread_local int current = 0;
 
-// Returns an error if no device is visible. The functions that call it need the list of devices but not the
-// simulator. They work in a forked child too.
+// Returns an error if no device is visible, or if a variable has a bad value. The functions that call it need the list
+// of devices but not the simulator. They work in a forked child too.
 orError_t requireAnyDevice() {
   if (!environment().error.empty()) {
     return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());

@@ -106,8 +106,8 @@ bool isUuid(std::string_view text) {
 }
 
 // As for CUDA_VISIBLE_DEVICES, an index that does not exist (usually -1) hides itself and all indices after it. Two
-// cases that CUDA accepts are errors here: text that is no number, which CUDA treats as an index that does not exist,
-// and a repeated index, for which CUDA hides every device.
+// cases that CUDA accepts are errors here: text that is no number (CUDA reads "1gpu" as 1, and other text as an index
+// that does not exist), and a repeated index, for which CUDA hides every device.
 void readVisibleDevices(std::string_view text, Environment& environment) {
   constexpr const char* kAllowed =
       "different device indices separated by commas (for example 0,1), or an empty value to hide every device";

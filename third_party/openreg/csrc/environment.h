@@ -10,7 +10,7 @@
 #include "openreg_model.h"
 
 // The environment variables OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_VISIBLE_DEVICES, OPENREG_EXECUTION and
-// OPENREG_CHAOS_SEED: their values, checked.
+// OPENREG_CHAOS_SEED, and CUDA_VISIBLE_DEVICES after orReadCudaVariables(): their values, checked.
 namespace openreg {
 
 constexpr int kMaxDevices = 64;
@@ -18,8 +18,8 @@ constexpr int kMaxDevices = 64;
 // The model of the devices if the program chose none.
 const orDeviceModel& ownModel();
 
-// The settings of the environment. They are read once: as with CUDA_VISIBLE_DEVICES, it has no effect if a program
-// changes the variables later.
+// The settings of the environment. They are read once, and again after orSetDeviceModel(). As with
+// CUDA_VISIBLE_DEVICES, it has no effect if a program changes the variables after that.
 struct Environment {
   orDeviceModel model{};
   int deviceCount = 0;                                     // how many devices exist

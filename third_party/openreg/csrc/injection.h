@@ -12,11 +12,11 @@
 // The faults that a test has injected (openreg_faults.h).
 namespace openreg {
 
-// The orFaultPoint values at which a fault is set, joined by |.
+// The orFaultPoint values at which a call must look for faults, joined by |. All, if a fault can make a device lost.
 extern std::atomic<unsigned int> faultPoints;
 
-// The kinds of activities (orActivityKind) at which a fault may be set. For these, orIsObserved() returns true even
-// without a subscriber, so that their calls pass the fault.
+// The kinds of activities (orActivityKind) that have a point in `faultPoints`. For these, orIsObserved() returns true
+// even without a subscriber, so that they pass the fault.
 unsigned int faultKinds();
 
 // What the faults do to a call that passes a point. `error` was recorded with fail(), and `message` is its sentence.
@@ -37,8 +37,8 @@ inline orError_t checkFaults(orFaultPoint point, int device, size_t size = 0) {
   return (faultPoints.load(std::memory_order_relaxed) & point) != 0 ? meetFaults(point, device, size).error : orSuccess;
 }
 
-// For calls that wait: returns an error if a fault made all later calls fail, of this device or of the whole process
-// (orFaultDuration).
+// For calls without a point of their own: those that wait, and orMemGetInfo. Returns an error if a fault made all later
+// calls fail, of this device or of the whole process (orFaultDuration).
 orError_t checkLost(int device);
 
 // A kernel, copy or fill at whose point faults are set, from its begin to its end.
@@ -51,7 +51,8 @@ class FaultyWork {
     return outcome_.error;
   }
 
-  // To be called at the end of the work. Throws InjectedFailure, sleeps to make the work slow, or flips a bit.
+  // To be called at the end of the work. If the faults ask for it: throws InjectedFailure, sleeps to make the work
+  // slow, flips a bit.
   void finish() const;
 
  private:

@@ -8,8 +8,8 @@
 namespace openreg {
 
 // LITERALINCLUDE START: IPC HANDLE
-// The content of a handle. The memory is a memfd of the process that allocated it, and other processes open the memfd
-// through /proc.
+// The content of a handle. The memory, or the page of an event, is a memfd of the process that made it, and other
+// processes open the memfd through /proc.
 //
 // Rule: a handle comes from outside and is not trusted. Before the descriptor is opened, /proc must say that it is a
 // memfd of this library. The inode must be that of the handle: otherwise it is another memfd. The size must be that of
@@ -31,8 +31,8 @@ IpcHandle describeMemfd(const char (&magic)[8], int fd, uint64_t size);
 struct IpcKind {
   const char (&magic)[8];
   const char* maker;  // the function that makes such handles
-  const char* thing;  // "memory"
-  const char* advice; // "use the pointer here"
+  const char* thing;  // "memory" or "event"
+  const char* advice; // such as "use the pointer here"
 };
 
 // Opens the memfd of another process's handle. Returns orSuccess, or the error that fail() has recorded.

@@ -30,11 +30,11 @@
 
 namespace openreg {
 
-// How many of the latest records the page knows. A record that is older counts as reached.
+// How many of the latest records a SharedPage knows. A record that is older counts as reached.
 constexpr size_t kRecords = 128;
 
 struct SharedPage {
-  struct Slot {                    // shared by the records whose numbers have the same remainder
+  struct Slot {                    // shared by the records whose numbers are equal modulo kRecords
     std::atomic<uint64_t> reached; // the highest number that was reached
     std::atomic<int32_t> process;  // which process made the last of these records
   };
@@ -105,8 +105,8 @@ struct Awaited {
   orCompletion_t completion = nullptr;
 };
 
-// The thread that looks at the records of other processes, and completes the streams that stand for them. It looks
-// instead of being told, because the other process may end at any moment.
+// The thread that looks at the records of other processes, and completes the items of the hidden streams that stand for
+// them. It looks instead of being told, because the other process may end at any moment.
 class Watcher {
  public:
   void add(Awaited&& awaited) {

@@ -44,9 +44,10 @@ class SharedEvent {
   SharedPage* const page_;
 };
 
-// If another process made the last record of the event, makes the event's mark stand for that record. The mark then
-// belongs to a hidden stream with one item. A thread of this process completes the item when the other process's device
-// has reached the record.
+// If another process made the last record of the event, makes the event's mark stand for that record. If the record is
+// reached already, the mark has no stream. Otherwise the mark belongs to a hidden stream with one item. A thread of
+// this process completes the item when the other process's device has reached the record, or when that process has
+// ended.
 orError_t followOtherProcesses(const std::shared_ptr<Event>& event);
 
 } // namespace openreg

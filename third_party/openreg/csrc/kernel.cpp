@@ -10,8 +10,8 @@
 #include "scheduler_state.h"
 
 // The door that a kernel on the calling thread passes (orKernelBegin, orKernelEnd), and the turn of a stream, which the
-// kernel needs. As long as no other thread wants the turn, it costs one atomic instruction to take the turn and one to
-// give it back. Otherwise the scheduler decides, under its lock.
+// kernel needs. As long as no other thread wants the turn of a persistent stream, it costs one atomic instruction to
+// take the turn and one to give it back. Otherwise, and for all other streams, the scheduler decides, under its lock.
 
 namespace openreg {
 namespace {
@@ -97,8 +97,8 @@ FaultyKernels& faulty() {
   return *faultyKernels;
 }
 
-// Fills in the members that only subscribers need, and tells the subscribers. This function and those below are not
-// inlined: otherwise every kernel would save and restore the registers that they use.
+// Fills in the members that only subscribers need, meets the faults (injection.h), and tells the subscribers. The
+// functions with `noinline` are not inlined: otherwise every kernel would save and restore the registers that they use.
 [[gnu::noinline]] orError_t tellKernelBegin(orKernelScope* scope, const Stream& stream, const orKernel* kernel) {
   scope->stream = stream.handle;
   scope->device = stream.device;

@@ -4,7 +4,8 @@
 
 #include <cstddef>
 
-// Files without a name (memfd). Such a file holds device memory that another process, or the host, also maps.
+// Files without a name (memfd). Such a file holds device memory that another process, or the host, also maps, or the
+// page of an event that several processes share.
 namespace openreg {
 
 // kMemfdLink: how /proc shows the descriptor of such a file. kMemfdSeals: the seals of such a file, which fix its size.

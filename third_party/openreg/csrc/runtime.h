@@ -15,8 +15,8 @@ const Environment& environment();
 
 // Starts the simulator, unless it has started: reserves the windows and installs the SIGSEGV handler. Returns
 // orErrorInvalidConfiguration, orErrorNoDevice, orErrorMemoryAllocation (no address space; the next call tries again),
-// or orErrorInitializationError in a child that was forked after the start. Once it has succeeded, a call takes a few
-// nanoseconds.
+// orErrorInitializationError in a child that was forked after the start, or the error of an injected fault. Once it has
+// succeeded, a call takes a few nanoseconds.
 orError_t start();
 
 // Whether orReadCudaVariables was called.

@@ -23,7 +23,7 @@ void startScheduler(orExecutionMode mode, uint64_t chaosSeed);
 
 void setMode(orExecutionMode mode);
 
-// Whether the mode is orExecutionChaos. The mode does not change while work is pending.
+// Whether the mode is orExecutionChaos. The mode does not change while work is pending, except at exit.
 bool isChaos();
 
 // Runs `work` on this thread if nothing is pending on the stream and the mode allows it: always in orExecutionInline,
@@ -68,8 +68,8 @@ const char* nameOfRunningKernel();
 // Whether queued work of the stream is pending.
 bool isPending(const Stream& stream);
 
-// Each waits for the work that was submitted before the call, and returns the first failure of that work which no call
-// has returned yet.
+// Each waits for the work that was submitted before the call, and returns the first failure of the stream or device
+// which no call has returned yet.
 orError_t synchronize(const std::shared_ptr<Stream>& stream);
 orError_t synchronize(const Mark& mark);
 orError_t synchronizeDevice(int device);

@@ -68,7 +68,7 @@ struct Failure {
 
 struct Scheduler {
   std::mutex mutex;                                     // guards everything here and the queues of all streams
-  std::atomic<orExecutionMode> mode{orExecutionInline}; // changes only while nothing is pending
+  std::atomic<orExecutionMode> mode{orExecutionInline}; // changes only while nothing is pending, or at exit
   std::array<EngineState, kEngines> engines;
   std::vector<StreamPtr> active; // the busy streams; keeps destroyed ones alive until they are done
   std::vector<Failure> failures; // in the order of time
@@ -220,8 +220,8 @@ void setBusy(const StreamPtr& stream, bool busy);
 // Notes that the device reaches a record of the event now. `number`: that of the record, see Event::number.
 void reach(Event& event, uint64_t number);
 
-// Removes items from the queue of a claimed stream that runs no work now, until an item must run or wait. Does the same
-// for the streams that waited for the removed items.
+// Removes items from the queue of a claimed stream that runs no work now, until an item must run or wait. If no item is
+// left, gives the turn up. Does the same for the streams that waited for the removed items.
 void moveOn(Locked& locked, const StreamPtr& stream);
 
 // Counts one more item of the stream as done, and calls moveOn() for the stream and for those that waited for the item.
@@ -246,7 +246,7 @@ bool isRunningHere(const Stream& stream);
 // Starts the engine's thread, unless it is started. Throws std::system_error.
 void startThread(EngineState& engine);
 
-// To be called when the process exits: waits for running work, and abandons queued work.
+// To be called when the process exits: waits for a running kernel and copy, but not for ever, and abandons queued work.
 void stopEngines();
 
 } // namespace openreg

@@ -15,7 +15,8 @@
 #include "scheduler.h"
 #include "windows.h"
 
-// All code here runs in a signal handler. It must not allocate memory, use stdio, or wait for a lock.
+// All code here, except HeldWriters and installSegfaultHandler(), runs in a signal handler. It must not allocate
+// memory, use stdio, or wait for a lock.
 
 namespace openreg {
 namespace {

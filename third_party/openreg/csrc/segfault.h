@@ -2,12 +2,13 @@
 
 #include <mutex>
 
-// The handler of SIGSEGV, which explains an access of the host to device memory.
+// The handler of SIGSEGV, which explains a wrong access to device memory.
 namespace openreg {
 
-// Installs a handler for SIGSEGV. If the host has accessed device memory, the handler writes a sentence about that
-// memory to stderr, and then calls the handler that was installed before. Every other SIGSEGV goes to that handler
-// unchanged.
+// Installs a handler for SIGSEGV. The handler writes a sentence to stderr if the host has accessed device memory, if a
+// kernel has accessed memory that is not allocated, or if a forked child has accessed its parent's device memory. Then,
+// as for every other SIGSEGV, it calls the handler that was installed before. A writer that HeldWriters holds only
+// tries again.
 void installSegfaultHandler();
 
 // While an object of this class lives, device memory may be read-only (setWritable): a thread that writes to it waits,

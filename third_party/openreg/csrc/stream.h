@@ -57,8 +57,8 @@ using Item = std::variant<Work, Record, Mark>;
 struct HostThread;
 
 // Who has the turn of a stream (see Kernels in openreg.h). `taken`: a kernel on a thread of the host, which took the
-// turn without the scheduler's lock and gives it back without the lock. `scheduled`: the stream is busy, and the
-// scheduler decides under its lock who gets the turn.
+// turn without the scheduler's lock and gives it back without the lock. `scheduled`: the stream is busy or has
+// failed, and the scheduler decides under its lock who gets the turn.
 enum class Turn { free, taken, scheduled };
 
 struct Stream {
@@ -73,9 +73,9 @@ struct Stream {
 
   // The scheduler's lock guards the other members.
   std::deque<Item> queue;  // the items that have not begun
-  uint64_t submitted = 0;  // how many items were ever queued
+  uint64_t submitted = 0;  // how many items were ever queued, or run in the launching call
   uint64_t completed = 0;  // how many of them are done: they complete in order
-  bool busy = false;       // whether the turn is `scheduled`; if it is not, the queue is empty
+  bool busy = false;       // if true, the turn is `scheduled`; if false, the queue is empty
   bool hostKernel = false; // while busy: a kernel on a thread of the host has the turn
   int kernelsWaiting = 0;  // how many threads of the host wait with a kernel for the turn
   int turnWaiters = 0;     // how many threads sleep: those of kernelsWaiting, and launches that wait for kernels
@@ -99,7 +99,7 @@ struct Event {
   const std::shared_ptr<SharedEvent> shared; // null, unless other processes can open the event
 
   // The scheduler's lock guards the other members.
-  Mark mark;               // the last record; without a stream: never recorded
+  Mark mark;               // the last record; without a stream: never recorded, or (if shared) reached
   int64_t nanoseconds = 0; // the time when the device reached the mark
   uint64_t number = 0;     // of a shared event: the number of the record that the mark stands for
 };

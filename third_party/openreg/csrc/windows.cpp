@@ -75,7 +75,7 @@ void forgetWindows() {
 //
 //                                      first write           free
 //     malloc (the CPU device)               32.1              3.3
-//     anonymous                             32.0              3.2    <- this
+//     anonymous                             32.0              3.2    <- used here
 //     anonymous, MADV_POPULATE_WRITE        20.6              3.3    commits memory that nobody touches
 //     anonymous, MADV_HUGEPAGE         7.0 or 142             0.1    142: the hypervisor must supply the pages first
 //     memfd                                 47.7              9.2
@@ -105,8 +105,8 @@ bool decommit(uintptr_t devAddress, size_t size, bool shared) {
   if (madvise(pointer(kernelAddress), size, MADV_DONTNEED) != 0) {
     return false;
   }
-  // May fail if another hole would exceed vm.max_map_count. That does no harm: the pages are gone, and the range can be
-  // used again. But a kernel that uses the memory after the free is then not noticed.
+  // This call may fail if another hole would exceed vm.max_map_count. That does no harm: the pages are gone, and the
+  // range can be used again. But a kernel that uses the memory after the free is then not noticed.
   mprotect(pointer(kernelAddress), size, PROT_NONE);
   return true;
 }

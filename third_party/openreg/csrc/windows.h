@@ -6,8 +6,8 @@
 
 #include "openreg.h"
 
-// The two address ranges of each device: the device window, which tensors carry, and the kernel window, through which
-// kernels reach the same bytes.
+// The two address ranges of each device: the device window, whose addresses orMalloc returns, and the kernel window,
+// through which kernels reach the same bytes.
 namespace openreg {
 
 // The address space of all devices. It is reserved once:
@@ -16,8 +16,8 @@ namespace openreg {
 //     | device 0 | device 1 |..| device 0 | device 1 |....|
 //       device windows            kernel windows
 //
-// A device window is not accessible, except after orMemoryUnprotect. A kernel window is accessible exactly where the
-// device has an allocation. So a kernel that uses freed memory faults too.
+// A device window is not accessible, except after orMemoryUnprotect. A kernel window is accessible in the pages of the
+// device's allocations only. So a kernel that uses freed memory faults too.
 //
 // Before the start, and in a forked child, there are no windows. Then contains...() returns false, and to...() returns
 // the address unchanged.

@@ -7,10 +7,11 @@
  * differs.
  *
  * Rules for every function:
- *   - It returns an orError, unless its entry says otherwise. Nothing ends the process, except a host access to device
- *     memory (see orMalloc).
- *   - After a failure the device is usable, and orGetLastErrorMessage() returns a sentence about the failure. If a
- *     pointer to a result is NULL, the function returns orErrorInvalidValue, unless the entry allows NULL.
+ *   - It returns an orError, unless its entry says otherwise. Only these end the process: a host access to device
+ *     memory (see orMalloc), a kernel's access to device memory that is not allocated, and injected faults.
+ *   - After a failure the device is usable (unless openreg_faults.h made it lost), and orGetLastErrorMessage() returns
+ *     a sentence about the failure. If a pointer to a result is NULL, the function returns orErrorInvalidValue, unless
+ *     the entry allows NULL.
  *   - It may be called from any host thread. Each host thread has its own current device, which starts as 0.
  *   - It waits for nothing, unless its entry says so. Inside a function that a stream runs (see Launches), a call that
  *     would have to wait for queued work returns orErrorNotPermitted and does nothing: the queued work may itself be
@@ -22,7 +23,8 @@
  *     orErrorInitializationError. orFree, orFreeHost, orHostUnregister, orIpcCloseMemHandle, orStreamDestroy and
  *     orEventDestroy return orSuccess there and do nothing. orIsInBadFork() tells whether the process is such a child.
  *
- * The environment (an empty value counts as unset, except for OPENREG_VISIBLE_DEVICES):
+ * The environment (an empty value counts as unset, except for OPENREG_VISIBLE_DEVICES; a model of openreg_model.h has
+ * its own defaults for the count and the memory):
  *   OPENREG_DEVICE_COUNT     1 to 64; default 2
  *   OPENREG_DEVICE_MEMORY    bytes per device, 1M to 16384G, with an optional suffix K, M or G; default 16G
  *   OPENREG_VISIBLE_DEVICES  device indices, separated by commas. As for CUDA_VISIBLE_DEVICES, an empty value hides all
@@ -64,25 +66,25 @@ typedef enum orError {
   orErrorDevicesUnavailable = 46, /* injected */
   orErrorNoDevice = 100,
   orErrorInvalidDevice = 101,
-  orErrorDeviceUninitialized = 201,   /* a process opened a handle of its own memory */
+  orErrorDeviceUninitialized = 201,   /* a process opened a handle of its own memory or event */
   orErrorECCUncorrectable = 214,      /* injected */
-  orErrorOperatingSystem = 304,       /* the system refused to start a thread */
-  orErrorInvalidResourceHandle = 400, /* the stream or event was destroyed, or belongs to another device */
+  orErrorOperatingSystem = 304,       /* the system refused to start a thread, or to share an event */
+  orErrorInvalidResourceHandle = 400, /* the handle does not exist any more, or cannot be used here */
   orErrorNotReady = 600,              /* not a failure: the work is still pending */
-  orErrorIllegalAddress = 700, /* no function here returns it; an integration raises it for memory that is gone */
-  orErrorAssert = 710,         /* injected */
+  orErrorIllegalAddress = 700,        /* here only injected; an integration raises it for memory that is gone */
+  orErrorAssert = 710,                /* injected */
   orErrorHostMemoryAlreadyRegistered = 712,
   orErrorHostMemoryNotRegistered = 713,
-  orErrorLaunchFailure = 719, /* a kernel or host function threw */
-  orErrorNotPermitted = 800,  /* the call would wait inside a function that a stream runs */
+  orErrorLaunchFailure = 719, /* queued work threw, or orCompletionSignal got an exception */
+  orErrorNotPermitted = 800,  /* not allowed here or now, such as a wait inside a function that a stream runs */
   orErrorNotSupported = 801,
 } orError_t;
 
 /* The version of the library that is loaded. */
 OPENREG_EXPORT orError_t orGetApiVersion(int* version);
 
-/* The name of a code ("orErrorMemoryAllocation"), and CUDA's text for it ("out of memory"). A code that does not exist
- * gives "unrecognized error code". The strings are valid until the process ends. */
+/* The name of a code ("orErrorMemoryAllocation"), and CUDA's text for it ("out of memory"), with OpenReg in place of
+ * CUDA. A code that does not exist gives "unrecognized error code". The strings are valid until the process ends. */
 OPENREG_EXPORT const char* orGetErrorName(orError_t error);
 OPENREG_EXPORT const char* orGetErrorString(orError_t error);
 
@@ -102,11 +104,12 @@ typedef struct orUuid {
 } orUuid_t;
 
 /* The capacity and the flags describe the simulated device. The other numbers are those of the GPU that it stands for:
- * an NVIDIA A100 with 40 GB, unless openreg_model.h chose another model. They change nothing in the behaviour. */
+ * an NVIDIA A100 with 40 GB. This library does not use them. A model of openreg_model.h may set the name, the numbers
+ * and the flags. */
 typedef struct orDeviceProp {
-  char name[64];         /* "OpenReg simulated accelerator" */
+  char name[64];         /* "OpenReg simulated accelerator", or the model's */
   orUuid_t uuid;         /* the same in every process */
-  size_t totalGlobalMem; /* bytes: the capacity, OPENREG_DEVICE_MEMORY */
+  size_t totalGlobalMem; /* bytes: the capacity (OPENREG_DEVICE_MEMORY, or the model's) */
   int major, minor;      /* compute capability */
   int multiProcessorCount;
   int warpSize;
@@ -206,27 +209,28 @@ typedef struct orPointerAttributes {
  *
  * orFree: waits for the work of all devices, because each device reaches the memory of every other, and then gives the
  * pages back to the system. For NULL it does nothing. Returns orErrorInvalidValue if `devPtr` is not the start of an
- * allocation.
+ * allocation of orMalloc.
  */
 OPENREG_EXPORT orError_t orMalloc(void** devPtr, size_t size);
 OPENREG_EXPORT orError_t orFree(void* devPtr);
 
 /*
- * Leaves `bytes` of inaccessible addresses, a *guard*, behind every later allocation of this process. A kernel that
- * goes past the end of an allocation faults there, and a sentence on stderr names the kernel and the allocation.
- * `bytes` is rounded up to a multiple of 4096. 0, the default: no guards. A guard uses addresses, not memory; an
- * allocation for which no addresses are left gets no guard. CUDA has no such function; a program for CUDA can make
- * guards with cuMemAddressReserve and cuMemMap.
+ * Leaves `bytes` of inaccessible addresses, a *guard*, behind the last page (4096 bytes) of every later allocation of
+ * orMalloc. A kernel that reaches the guard faults, and a sentence on stderr names the allocation, and the kernel if
+ * its name is known. `bytes` is rounded up to a multiple of 4096. 0, the default: no guards. A guard uses addresses,
+ * not memory; an allocation for which no addresses are left gets no guard. CUDA has no such function; a program for
+ * CUDA can make guards with cuMemAddressReserve and cuMemMap.
  */
 OPENREG_EXPORT orError_t orSetGuardSize(size_t bytes);
 
 /* Pinned host memory: the host and kernels use it through the same address, and forked children inherit it. The address
- * is a multiple of 4096. Sizes and errors are those of orMalloc and orFree, and orFreeHost waits as orFree does. */
+ * is a multiple of 4096. The device's capacity is no limit. Otherwise sizes and errors are those of orMalloc and
+ * orFree, and orFreeHost waits as orFree does. */
 OPENREG_EXPORT orError_t orMallocHost(void** ptr, size_t size);
 OPENREG_EXPORT orError_t orFreeHost(void* ptr);
 
 /* orHostRegister makes host memory of the program, such as memory that processes share, pinned memory. It returns
- * orErrorInvalidValue for a size of 0 and for device memory, and orErrorHostMemoryAlreadyRegistered if a part of the
+ * orErrorInvalidValue for NULL, a size of 0 and device memory, and orErrorHostMemoryAlreadyRegistered if a part of the
  * bytes is pinned. The memory still belongs to the program, which must keep it mapped until orHostUnregister.
  *
  * orHostUnregister gets the same address and ends the registration. It waits as orFreeHost does. It returns
@@ -242,8 +246,8 @@ OPENREG_EXPORT orError_t orMemGetInfo(size_t* free, size_t* total);
 OPENREG_EXPORT orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* ptr);
 
 /* Returns the address at which a kernel may read and write the bytes of `devPtr`. Pinned and ordinary host addresses,
- * and NULL, come back unchanged. This is the only way from a device address to its bytes, for custom, stub and compiled
- * kernels alike. Never fails, and takes a few nanoseconds. */
+ * and NULL, come back unchanged. Every kernel gets from a device address to its bytes in this way. Never fails, and
+ * takes a few nanoseconds. */
 OPENREG_EXPORT void* orGetKernelPointer(const void* devPtr);
 
 /* The inverse of orGetKernelPointer, for allocators that divide kernel memory into blocks. An address outside the
@@ -251,8 +255,8 @@ OPENREG_EXPORT void* orGetKernelPointer(const void* devPtr);
 OPENREG_EXPORT void* orGetDevicePointer(const void* kernelPtr);
 
 /* For debugging: orMemoryUnprotect lets the host read and write one allocation through its device address, until
- * orMemoryProtect. The device window then shows the same bytes as the kernel window. Both wait as orFree does. Both
- * return orErrorInvalidValue if `devPtr` is not the start of an allocation. */
+ * orMemoryProtect. Meanwhile the device window shows the same bytes as the kernel window. Both functions wait as orFree
+ * does. Both return orErrorInvalidValue if `devPtr` is not the start of an allocation. */
 OPENREG_EXPORT orError_t orMemoryUnprotect(void* devPtr);
 OPENREG_EXPORT orError_t orMemoryProtect(void* devPtr);
 
@@ -263,17 +267,17 @@ OPENREG_EXPORT orError_t orMemoryProtect(void* devPtr);
  *
  * The memory counts against the capacity of the process that allocated it, and not of the processes that open it. An
  * opened handle stays valid until it is closed, even if the owner frees the memory or ends (in CUDA the memory is gone
- * then). After that, the handle cannot be opened any more. orIpcGetMemHandle does not wait for queued work: the sender
- * of a handle makes sure that the bytes have been written.
+ * then). But a handle cannot be opened after its owner has freed the memory or ended. orIpcGetMemHandle does not wait
+ * for queued work: the sender of a handle makes sure that the bytes have been written.
  *
  * orIpcGetMemHandle: returns orErrorInvalidValue if `devPtr` is not the start of an allocation of this process. The
  * first handle of an allocation moves the bytes to memory that can be shared. That takes as long as a copy, and delays
  * threads that write to the bytes meanwhile.
  *
- * orIpcOpenMemHandle: a handle that is open already gives the same address again, and must be closed once more. `flags`
- * is 0. Returns orErrorDeviceUninitialized in the process that made the handle, and orErrorInvalidResourceHandle if the
- * memory is gone or the handle is damaged. Handles are checked: a damaged one never opens other files, and never maps
- * more bytes than the memory has.
+ * orIpcOpenMemHandle: a handle that is open already on the current device gives the same address again, and must be
+ * closed once more. `flags` is 0. Returns orErrorDeviceUninitialized in the process that made the handle, and
+ * orErrorInvalidResourceHandle if the memory is gone or the handle is damaged. Handles are checked: a damaged one never
+ * opens other files, and never maps more bytes than the memory has.
  *
  * orIpcCloseMemHandle: waits as orFree does. Returns orErrorInvalidValue if orIpcOpenMemHandle did not return `devPtr`.
  */
@@ -287,9 +291,10 @@ OPENREG_EXPORT orError_t orIpcCloseMemHandle(void* devPtr);
 /* orMemcpy copies `size` bytes. orMemset sets them to the low byte of `value`. Both do so after the work that is
  * already queued on the current device's default stream, and return when that work and their own is done.
  *
- * They return orErrorInvalidMemcpyDirection if `kind` contradicts the pointers, and orErrorInvalidValue if a range
- * reaches past the end of its allocation or if orMemset gets ordinary host memory. As every call that waits for a
- * stream, they return a failure of its work that no call has returned yet; the bytes are written all the same. */
+ * They return orErrorInvalidMemcpyDirection if `kind` contradicts the pointers or does not exist, and
+ * orErrorInvalidValue if a pointer is NULL, if a range lies in freed memory or reaches past the end of its allocation,
+ * or if orMemset gets ordinary host memory. As orStreamSynchronize, they return a failure of the stream's work that no
+ * call has returned yet; the bytes are written all the same. */
 OPENREG_EXPORT orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind);
 OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
 
@@ -299,25 +304,27 @@ OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
  * When queued work runs. The rules of streams and events hold in every mode.
  *
  * Three threads run queued work. The first runs the kernels of all streams and all devices, so the process has one
- * OpenMP team for them, besides that of the host's own computations. The second runs copies between the host and a
- * device, and between two devices. The third runs host functions. The first work that is queued for a thread starts the
- * thread, and the thread sleeps when it has no work. If several streams have work for a thread, the stream with the
+ * OpenMP team for them, besides that of the host's own computations. It also runs fills, and copies within one device.
+ * The second runs all other copies. The third runs host functions. The first work that is queued for a thread starts
+ * the thread, and the thread sleeps when it has no work. If several streams have work for a thread, the stream with the
  * most urgent priority comes first.
  *
- * When the process exits, running work is finished and queued work is abandoned. Calls from later exit handlers execute
- * inline.
+ * When the process exits, it waits for running kernels and copies, for at most 10 seconds, and abandons queued work.
+ * Calls from later exit handlers execute inline.
  */
 typedef enum orExecutionMode {
   orExecutionInline = 0, /* work runs in the launching call; it is queued if its stream has pending work */
-  orExecutionAsync = 1,  /* work is queued, except for kernels with orLaunchMayRunInline */
+  /* Work is queued. These may run in the launching call: kernels with orLaunchMayRunInline, copies from or to pageable
+   * memory, and copies and fills for which the call waits anyway. */
+  orExecutionAsync = 1,
   /* All work is queued, and a program that misses a synchronisation gets wrong results:
    *   - Each thread takes its next work from a random stream, whatever the priorities.
    *   - Each piece of work is delayed before it starts and again before it counts as done. Half of the delays are 0,
    *     the others are at most 0.5 ms.
-   *   - The destination of a copy is filled with 0xFF bytes (NaN for floating point) when the copy starts; then the
-   *     copy is delayed once more.
-   *   - Pinned memory that a copy or kernel will write and not read is filled earlier, in the call that queues the
-   *     work. This does not happen if other pending work may use the memory. */
+   *   - The destination of a copy is filled with 0xFF bytes (NaN for floating point) when the copy starts, unless it
+   *     overlaps the source; then the copy is delayed once more.
+   *   - Pinned memory that queued work will write and not read is filled earlier, in the call that queues the
+   *     work. This does not happen if other pending work may use the memory, or if the work has no operands. */
   orExecutionChaos = 2,
 } orExecutionMode;
 
@@ -326,9 +333,9 @@ typedef enum orExecutionMode {
  * does not exist. */
 OPENREG_EXPORT orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed);
 
-/* Returns whether the mode is orExecutionInline. Callers ask before every kernel, so this function cannot fail: it
- * returns false before the simulator has started and in a forked child, and the launch that follows returns the
- * error. */
+/* Returns whether the mode is orExecutionInline. Callers ask before every kernel, so this function cannot fail. It
+ * returns false before the simulator has started. In a forked child it also returns false, and the launch that follows
+ * returns the error. */
 OPENREG_EXPORT bool orExecutesInline(void);
 
 /* The result of orExecutesInline, without a call. Read it with __atomic_load_n; never write it. */
@@ -374,7 +381,7 @@ OPENREG_EXPORT orError_t orDeviceGetDefaultStream(orStream_t* stream, int device
 OPENREG_EXPORT orError_t orStreamCreate(orStream_t* stream);
 OPENREG_EXPORT orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned int flags, int priority);
 /* This flag is for the streams of a framework's pool. The stream lives as long as the process: orStreamDestroy refuses
- * it, and its handle is looked up without a lock. A process can make 16384 such streams. */
+ * it, and its handle is looked up without a lock. A process can make 16384 such streams, less one for each device. */
 #define orStreamPersistent 0x1u
 
 OPENREG_EXPORT orError_t orStreamGetPriority(orStream_t stream, int* priority);
@@ -397,11 +404,13 @@ OPENREG_EXPORT orError_t orStreamSynchronize(orStream_t stream);
  * Kernels). */
 OPENREG_EXPORT orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int flags);
 
-/* As orMemcpy and orMemset, but queued on `stream`. Whether the call waits depends on the memory:
- *   - With pinned memory, and between devices, it does not wait.
+/* As orMemcpy and orMemset, but queued on `stream`. The call waits as a launch does (see Launches), and returns no
+ * failure of the stream's work. Whether it waits for other reasons depends on the memory:
+ *   - If all memory is device memory or pinned memory, it does not.
  *   - A copy to pageable memory has written its destination when the call returns. The call waits for the stream.
  *   - A copy from pageable memory has read its source when the call returns. If the copy must be queued, its source
- *     is read in advance. The call waits only if the sources read in advance, with this one, would exceed 64 MiB. */
+ *     is read in advance. The call waits only if the sources read in advance, with this one, would exceed 64 MiB; then
+ *     it waits until the copy is done. */
 OPENREG_EXPORT orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
 /* The same as orMemcpyAsync followed by orStreamSynchronize, but the calling thread copies where it can, instead of
  * waking another thread. HIP has this function; CUDA does not. */
@@ -449,9 +458,10 @@ OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_
  * orKernelEnd, launches, copies and kernels of other threads on this stream wait, and events that other threads record
  * there are queued. Work that the thread with the turn starts on the same stream runs at once, and waits for nothing.
  *
- * There are two cases in which a kernel begins without a turn. If two threads each want the turn that the other one
- * has, both would wait for ever; so the second thread to ask goes on without the turn. And a kernel that begins
- * inside a function that a stream runs may not wait, so it begins even if the turn is not free.
+ * There are two cases in which a kernel begins without a turn. If threads wait for each other in a circle, for example
+ * two that each want the turn that the other one has, one of them goes on without the turn. And a kernel that begins
+ * inside a function that a stream runs, or while the process exits, may not wait, so it begins even if the turn is not
+ * free.
  *
  * Subscribers (openreg_activity.h) are told of the begin and the end of each kernel. Without a subscriber this costs
  * one branch.
@@ -460,12 +470,12 @@ OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_
 /* An array that a kernel reads or writes. It has `dims` dimensions, and elements of `itemSize` bytes. dims 0: one
  * element. */
 typedef struct orOperand {
-  const void* data; /* the first element: a device address, or pinned memory */
+  const void* data; /* the first element: a device address, or memory of the host */
   size_t itemSize;
   int dims;
   const int64_t* sizes;   /* elements of each dimension */
   const int64_t* strides; /* bytes from one element to the next */
-  unsigned int access;    /* orAccessRead, orAccessWrite, or both */
+  unsigned int access;    /* orAccessRead, orAccessWrite, or both; 0: the memory is only named, as in allocations */
 } orOperand;
 #define orAccessRead 0x1u
 #define orAccessWrite 0x2u
@@ -475,9 +485,9 @@ typedef void (*orOperandFn_t)(const orOperand* operand, void* context);
 
 /* The description of a kernel. */
 typedef struct orKernel {
-  const char* name; /* the name of the operator or of the kernel; valid until the process ends */
-  /* (optional) Calls `visit(operand, context)` for each operand. It is called only if there is a subscriber. NULL: the
-   * operands are not known, and the kernel may read and write any memory. */
+  const char* name; /* the name of the operator or of the kernel, or NULL; valid until the process ends */
+  /* (optional) Calls `visit(operand, context)` for each operand. It is called only if there is a subscriber, or for a
+   * launch in orExecutionChaos. NULL: the operands are not known, and the kernel may read and write any memory. */
   void (*operands)(void* data, orOperandFn_t visit, void* context);
   void* data; /* the first argument of `operands` */
 } orKernel;
@@ -494,13 +504,13 @@ typedef struct orKernelScope {
 
 /* Begins a kernel on the calling thread. `kernel` must stay valid until orKernelEnd.
  *
- * Waits for the turn, see above. As every call that waits, it may return a failure of earlier work; then no kernel has
- * begun. In orExecutionInline it never returns such a failure. */
+ * Waits for the turn, see above. It may return a failure of earlier work, but never in orExecutionInline. After an
+ * error no kernel has begun, and orKernelEnd must not be called. */
 OPENREG_EXPORT orError_t orKernelBegin(orKernelScope* scope, orStream_t stream, const orKernel* kernel);
 
 /* Ends the kernel. To be called on the thread of orKernelBegin, even if the kernel failed; kernels of a thread end in
- * the reverse order of their begin. `failed`: an exception left the kernel. `operands` is called once more, and may now
- * name memory that was not known when the kernel began: its results. */
+ * the reverse order of their begin. `failed`: an exception left the kernel. If the kernel has not failed, subscribers
+ * can call `operands` once more, and it may now name memory that was not known when the kernel began: the results. */
 OPENREG_EXPORT void orKernelEnd(orKernelScope* scope, bool failed);
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
@@ -517,7 +527,9 @@ OPENREG_EXPORT void orKernelEnd(orKernelScope* scope, bool failed);
  * work never waits for this reason.
  *
  * If a C++ exception leaves `fn`, the stream has failed: the next call that waits for the stream returns
- * orErrorLaunchFailure, once. If there are several failures, the first is returned. Later work still runs.
+ * orErrorLaunchFailure, once. If there are several failures, the first is returned. Later work still runs. Only these
+ * calls return failures of a stream's work: orStreamSynchronize, orDeviceSynchronize, orEventSynchronize, orMemcpy,
+ * orMemset, orMemcpyWithStream and orKernelBegin.
  *
  * After orSuccess `fn` runs exactly once, or never if the process exits before. After an error `fn` does not run.
  */
@@ -561,7 +573,7 @@ typedef void (*orDeferredFn_t)(void* userData, orCompletion_t completion);
 OPENREG_EXPORT orError_t orLaunchDeferred(orStream_t stream, orDeferredFn_t fn, void* userData, const orKernel* kernel);
 OPENREG_EXPORT orError_t orCompletionSignal(orCompletion_t completion, const void* exception);
 
-/* (optional, for C++) Throws the exception that left `fn`, if the last failure of the calling thread was
+/* (optional, for C++) Throws the exception that was the stream's failure, if the last failure of the calling thread was
  * orErrorLaunchFailure. Throws it once; without such an exception the function returns. */
 OPENREG_EXPORT void orRethrowLaunchFailure(void);
 

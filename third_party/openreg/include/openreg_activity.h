@@ -19,26 +19,29 @@ extern "C" {
 #endif
 
 typedef enum orActivityKind {
-  orActivityKernel = 1,           /* a computation, or a collective */
-  orActivityCopy = 2,             /* orMemcpy and the other copies; the operands are the destination and the source */
-  orActivityFill = 4,             /* orMemset and orMemsetAsync; the operand is the destination */
-  orActivityAllocation = 8,       /* memory is allocated: by orMalloc, or a block by orNoteAllocation */
-  orActivityFree = 16,            /* memory is freed: by orFree, or a block by orNoteFree */
-  orActivityCall = 32,            /* on the calling thread: a function launches, copies, fills, records, or allocates */
+  orActivityKernel = 1,     /* a computation, or a collective */
+  orActivityCopy = 2,       /* orMemcpy and the other copies; the operands are the destination and the source */
+  orActivityFill = 4,       /* orMemset and orMemsetAsync; the operand is the destination */
+  orActivityAllocation = 8, /* memory is allocated: by orMalloc, or a block by orNoteAllocation */
+  orActivityFree = 16,      /* memory is freed: by orFree, or a block by orNoteFree */
+  /* On the calling thread: a function launches, copies, fills, records an event, allocates or frees. */
+  orActivityCall = 32,
   orActivitySynchronization = 64, /* on the calling thread: a function waits for the device, or makes a stream wait */
   /* On the calling thread, in the order of the program: a kernel, copy or fill is about to be queued. The name and the
    * operands are those of the work. A kernel of orKernelBegin has no such activity, because its orActivityKernel is
    * told on the calling thread already. */
   orActivityLaunch = 128,
   orActivityHandle = 256, /* an event, stream, pinned memory or opened IPC memory is made (begin) or destroyed (end) */
-  orActivityUse = 512, /* a block is used on `stream` too: orNoteUse; `stream` is NULL: by others (orIpcGetMemHandle) */
+  /* A block is used on `stream` too (orNoteUse). If `stream` is NULL, others may use and write the block: another
+   * process (orIpcGetMemHandle), or a program that has the address (orMemoryUnprotect). */
+  orActivityUse = 512,
 } orActivityKind;
 #define orActivityAll 0x3FFu
 
 typedef enum orActivityPhase {
   orActivityBegin = 0,
   orActivityEnd = 1,
-  orActivityPoint = 2, /* the activity has no length: allocations, frees, launches, uses */
+  orActivityPoint = 2, /* the activity has no length: allocations, frees, launches, uses, orNoteWait */
 } orActivityPhase;
 
 typedef struct orActivity {
@@ -48,8 +51,8 @@ typedef struct orActivity {
   int device;
   orStream_t stream; /* NULL if the activity belongs to no single stream: memory, orDeviceSynchronize */
   const char* name;  /* for a kernel orKernel.name, or "kernel" if that is NULL; otherwise the name of the function */
-  /* The id of the orActivityCall that started this activity, as CUPTI's correlation id. 0 if no call started it: the
-   * activity is a kernel of orKernelBegin, or a call itself. */
+  /* The id of the orActivityCall that started this activity, as CUPTI's correlation id. 0 if no call started it (the
+   * activity is a kernel of orKernelBegin, or a call itself), or if no subscriber observes calls. */
   uint64_t correlation;
   bool failed; /* at the end of a kernel: an exception left it */
   /* Visits the memory that the activity reads and writes; call it through orActivityVisitOperands. NULL: the operands
@@ -102,8 +105,8 @@ static inline bool orIsObserved(orActivityKind kind) {
  * `stream`, or freed. The functions have no other effect. */
 OPENREG_EXPORT void orNoteAllocation(const void* devPtr, size_t size, orStream_t stream);
 OPENREG_EXPORT void orNoteFree(const void* devPtr, size_t size, orStream_t stream);
-/* Tells subscribers that the block at `devPtr` is used on `stream` too. When such a block is freed, its allocator does
- * not reuse it before the work that is then queued on `stream` has run. */
+/* Tells subscribers that the block at `devPtr` is used on `stream` too, which must not be NULL. When such a block is
+ * freed, its allocator does not reuse it before the work that is then queued on `stream` has run. */
 OPENREG_EXPORT void orNoteUse(const void* devPtr, orStream_t stream);
 /* Tells subscribers that the host knows that work is done, although no function of openreg.h has waited for it: a
  * kernel computed on the calling thread and the host reads its result, or a query returned orSuccess. The work is that

@@ -3,8 +3,9 @@
  * device, and looks at what the program does then.
  *
  * A fault is set at one or more *points* (orFaultPoint). A point is one kind of call or work: every call and all work
- * of that kind passes the point, in every execution mode. If no fault is set, the points of kernels, copies, fills and
- * allocations cost nothing: they share the branch of the activities in openreg_activity.h.
+ * of that kind passes the point, in every execution mode; only work that a subscriber starts does not. If no fault is
+ * set, the points of kernels, copies, fills and allocations cost nothing: they share the branch of the activities in
+ * openreg_activity.h.
  */
 #ifndef OPENREG_FAULTS_H
 #define OPENREG_FAULTS_H
@@ -19,7 +20,7 @@ typedef enum orFaultPoint {
   orFaultAtAllocation = 1,     /* an allocator is asked for memory: orRequestAllocation */
   orFaultAtSegment = 2,        /* orMalloc */
   orFaultAtHostAllocation = 4, /* orMallocHost */
-  orFaultAtKernel = 8,         /* a kernel begins: orKernelBegin, orLaunch */
+  orFaultAtKernel = 8,         /* a kernel begins: orKernelBegin (not inside another kernel), orLaunch */
   orFaultAtCopy = 16,          /* a copy begins to run */
   orFaultAtFill = 32,          /* orMemset or orMemsetAsync begins to run */
   orFaultAtStream = 64,        /* a stream is made, or taken from a pool: orRequestStream */
@@ -27,25 +28,25 @@ typedef enum orFaultPoint {
   orFaultAtIpc = 256,          /* orIpcOpenMemHandle, orIpcOpenEventHandle */
   orFaultAtStart = 512,        /* the simulator starts, or counts its devices before it starts */
   orFaultAtMessage = 1024,     /* a transfer to other processes begins: orRequestMessage */
-  orFaultAtLaunch = 2048,      /* a kernel is launched; a failure is that of the launching call, in every mode */
+  orFaultAtLaunch = 2048,      /* a kernel is launched or begins; that call returns the failure, in every mode */
 } orFaultPoint;
 #define orFaultAnywhere 0xFFFu
 
 typedef enum orFaultAction {
-  /* The call returns `error`. A queued kernel, copy or fill still runs; afterwards `error` is the failure of its
-   * stream, and nobody may rely on what it wrote. */
+  /* The call returns `error`. But if a kernel of orLaunch, a copy or a fill meets the fault when it begins, it still
+   * runs; afterwards `error` is the failure of its stream, and nobody may rely on what it wrote. */
   orFaultFails = 0,
   orFaultDelays = 1, /* the call, or the stream, sleeps for `amount` nanoseconds first */
   orFaultSlows = 2,  /* a kernel, copy or fill takes `amount` times as long; `amount` is at least 1 */
-  orFaultFlips = 3,  /* a copy inverts one bit of what it wrote */
-  orFaultDrops = 4,  /* a message is never sent, and no rank gets an error */
+  orFaultFlips = 3,  /* a copy or fill inverts one bit of what it wrote */
+  orFaultDrops = 4,  /* a message is never sent, and its sender is not told */
   orFaultKills = 5,  /* the process ends with SIGKILL */
 } orFaultAction;
 
 typedef enum orFaultDuration {
   orFaultOnce = 0,      /* only the call that the fault changes fails */
-  orFaultUntilRemoved,  /* every later call for the same device fails, and so does waiting for it: the device is lost */
-  orFaultForTheProcess, /* every later call fails, even after orFaultRemove, as after a sticky error of CUDA */
+  orFaultUntilRemoved,  /* the device is lost: every later call that passes a point on it, or waits for it, fails */
+  orFaultForTheProcess, /* the same for all devices, even after orFaultRemove, as after a sticky error of CUDA */
 } orFaultDuration;
 
 typedef struct orFault {
@@ -85,7 +86,8 @@ OPENREG_EXPORT orError_t orRequestStream(int device);
 
 /* For libraries of collectives: to be called before a transfer of `size` bytes between this process and others. A
  * failure comes from a fault, and the transfer fails with it. `*dropped` is set to true if the message is to be
- * dropped: then the library does not begin the transfer, and reports it as complete. */
+ * dropped: then the library does not begin the transfer, and reports it as complete. Otherwise `*dropped` may stay
+ * unchanged, so the caller sets it to false before. */
 OPENREG_EXPORT orError_t orRequestMessage(int device, size_t size, bool* dropped);
 
 #if defined(__cplusplus)

@@ -17,12 +17,13 @@ typedef struct orIpcEventHandle {
 } orIpcEventHandle_t;
 
 /* Makes an event of the current device that other processes can open. It has no timing: `flags` is
- * orEventDisableTiming. Every function for events accepts such an event, in each of the processes:
+ * orEventDisableTiming. Every function for events but orEventElapsedTime accepts such an event, in each of the
+ * processes:
  *   - All processes may record it. A wait, in any process, is for the last record of all processes.
  *   - After orStreamWaitEvent, later work of the stream waits for the process that made the record. So do calls that
  *     wait for the stream.
- *   - If the process that recorded it ends before its device reached the record, the wait ends. The waiting call, or
- *     the next call that waits for this device, returns orErrorLaunchFailure.
+ *   - If the process that recorded it ends before its device reached the record, the wait ends. orEventSynchronize, or
+ *     orDeviceSynchronize for the event's device, returns orErrorLaunchFailure, once. orStreamSynchronize does not.
  * In CUDA a flag of cudaEventCreateWithFlags makes such an event, and the end of the other process is not noticed. */
 OPENREG_EXPORT orError_t orIpcEventCreate(orEvent_t* event, unsigned int flags);
 

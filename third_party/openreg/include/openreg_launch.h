@@ -98,8 +98,8 @@ orError_t orLaunchKernel(orStream_t stream, Fn&& fn, Args&&... args) {
   return openreg_launch_detail::launch(stream, std::move(call), {nullptr, nullptr, nullptr});
 }
 
-/* Drops the failures with this exception that no call has returned yet. A library calls this
- * function when it ends, so that its failures do not reach other code. `dropped` gets the number of dropped failures.
+/* Drops the failures with this exception that no call has returned yet. A library that is shut down calls this
+ * function, so that the failures of its work do not reach other code. `dropped` gets the number of dropped failures.
  * Does not wait. */
 extern "C" OPENREG_EXPORT orError_t orDropFailure(const std::exception_ptr& exception, int* dropped);
 

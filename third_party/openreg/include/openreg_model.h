@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 typedef struct orDeviceModel {
-  orDeviceProp properties; /* `uuid` and the PCI numbers are ignored: each device has its own */
+  orDeviceProp properties; /* `uuid` and `pciBusID` are ignored: each device has its own */
   int deviceCount;         /* 1 to 64; OPENREG_DEVICE_COUNT takes precedence */
   bool peerAccess;         /* the result of orDeviceCanAccessPeer for two devices */
 } orDeviceModel;
@@ -21,7 +21,7 @@ typedef struct orDeviceModel {
 /* The model of openreg's own devices. A caller copies it and changes members. */
 OPENREG_EXPORT orError_t orGetOwnDeviceModel(orDeviceModel* model);
 
-/* Sets the model, which is copied. NULL: openreg's own. The capacity is `properties.totalGlobalMem`, at least 1 MiB;
+/* Sets the model, which is copied. NULL: openreg's own. The capacity is `properties.totalGlobalMem`, 1 MiB to 16 TiB;
  * OPENREG_DEVICE_MEMORY takes precedence. The environment is read again at the next call that needs it. Returns
  * orErrorNotPermitted if the simulator has started, and orErrorInvalidValue if a number is not valid. */
 OPENREG_EXPORT orError_t orSetDeviceModel(const orDeviceModel* model);
