@@ -6,6 +6,7 @@ use the torch of the environment in which pytest runs. Each has its own copy of 
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -45,6 +46,8 @@ def device_under_test() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # The threads of OpenMP sleep while they wait: other tests run on the same processors.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Both options go into the environment, which child processes inherit.
     if mode := config.getoption("--execution"):
         os.environ["OPENREG_EXECUTION"] = mode
@@ -66,6 +69,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "only_on(device, reason): a test of what this type of device alone has; skipped if another one is under test",
     )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """From here on gc.collect(), which many tests call, looks only at new objects: PyTorch has a million others."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

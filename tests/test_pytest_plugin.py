@@ -161,17 +161,15 @@ def test_an_installed_plugin_gives_no_warning(shared_environment: Environment, t
     assert result.returncode == 0 and "1 passed in" in result.stdout
 
 
-def test_unused_it_costs_less_than_5_ms(tmp_path: Path) -> None:
+def test_unused_it_imports_only_the_list_of_options(tmp_path: Path) -> None:
+    """So pytest starts as fast as without the plugin: the two modules take less than a millisecond."""
     code = """
-import pytest, sys, time
-start = time.perf_counter()
+import argparse, pytest, sys
+before = set(sys.modules)
 import torch_openreg_pytest
-end = time.perf_counter()
-assert "argparse" in sys.modules and "torch" not in sys.modules
-print((end - start) * 1000)
+print(*sorted(set(sys.modules) - before))
 """
-    results = [run([sys.executable, "-c", code], tmp_path, {}) for _ in range(5)]
-    assert min(float(result.stdout) for result in results) < 5
+    assert run([sys.executable, "-c", code], tmp_path, {}).stdout.split() == ["torch_openreg_options", "torch_openreg_pytest"]
 
 
 @pytest.mark.parametrize("options", [(), OPTIONS], ids=["unused", "used"])
