@@ -14,13 +14,13 @@
 //   m.impl("mul.Tensor", Unboxed<mul_Tensor, &StructuredKernel<structured_mul_out, mul_Tensor>::call>::call);
 //
 // Rule: for type promotion, TensorIterator makes converted temporaries only on the CPU. On other devices it expects
-// kernels that convert while they read. So a call takes the route of CpuKernel.h in these cases: the operands have
-// several dtypes, the operator computes them in another dtype, or the call is unusual, such as a call with a CPU tensor
-// that is no Python number.
+// kernels that convert while they read. So a structured kernel gets only floating-point tensors of one dtype on one
+// device, and real Python numbers, which PyTorch may wrap in a 0-dim CPU tensor. Every other call runs through
+// CpuKernel.h.
 namespace at::openreg {
 
 // LITERALINCLUDE START: STRUCTURED BODY
-// The structured kernel `Kernel`, whose output is memory of the device.
+// The structured kernel `Kernel`, with the output's memory on the device.
 template <class Kernel>
 struct Structured final : Kernel {
   explicit Structured(Tensor& output) : output(output) {}
@@ -28,7 +28,8 @@ struct Structured final : Kernel {
   void set_output_raw_strided(int64_t index, IntArrayRef size, IntArrayRef stride, TensorOptions options) override {
     if (!output.defined()) {
       output = empty_output(size, stride, options);
-    } else if (output.sizes() != size) { // only for out=; in place, TensorIterator refuses another size
+    } else if (output.sizes() != size) {
+      // Reached only for out=: in an in-place call, TensorIterator refuses an output of another size.
       at::native::resize_output(output, size);
       if (!stride.empty()) {
         output.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
@@ -46,7 +47,7 @@ struct Structured final : Kernel {
 // LITERALINCLUDE END: STRUCTURED BODY
 
 // Accepts operands that a structured kernel can use as they are: floating-point tensors of one dtype on one device, and
-// Python numbers.
+// real Python numbers, which may be wrapped in a tensor.
 class FloatingOperands {
  public:
   bool accepts(const Tensor& tensor) {
@@ -141,13 +142,17 @@ struct StructuredKernel<Kernel, Op, Tensor&(const Tensor&, Args...)> {
   }
 };
 
-// Accepts tensors of one dtype on one device; masks may be among them.
+// Accepts tensors of one device of this backend: bool tensors (masks), and tensors of one other dtype.
 class SameTypeOperands {
  public:
   bool accepts(const Tensor& tensor) {
     if (C10_UNLIKELY(!tensor.is_privateuseone())) {
       return false;
     }
+    if (device_ != -1 && tensor.get_device() != device_) {
+      return false;
+    }
+    device_ = tensor.get_device();
     if (tensor.scalar_type() == kBool) {
       return true;
     }
@@ -155,18 +160,20 @@ class SameTypeOperands {
       first_ = tensor.unsafeGetTensorImpl();
       return true;
     }
-    return tensor.dtype() == first_->dtype() && tensor.device() == first_->device();
+    return tensor.dtype() == first_->dtype();
   }
   bool accepts(const Scalar&) {
     return true;
   }
 
  private:
-  const TensorImpl* first_ = nullptr;
+  DeviceIndex device_ = -1;           // of the tensors
+  const TensorImpl* first_ = nullptr; // the first tensor that is no mask
 };
 
-// A kernel of PyTorch that is one function for all devices. It makes the iterator and calls the stub itself. If
-// SameTypeOperands accepts the operands, the function runs as it is, on the device tensors.
+// A PyTorch kernel that is one function for all devices: it builds its TensorIterator and calls its DispatchStub, or it
+// calls another operator (relu). If SameTypeOperands accepts the operands, the function runs on the device tensors;
+// otherwise CpuKernel runs.
 template <class Op, auto kernel, class Schema = typename Op::schema>
 struct SharedKernel;
 
