@@ -51,18 +51,24 @@ DeviceIndex checked(DeviceIndex device) {
 
 orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
   check_not_forked();
-  const std::lock_guard lock(streams.create);
-  orStream_t handle = streams.handles[id].load(std::memory_order_acquire);
-  if (!handle) {
+  orStream_t handle;
+  {
+    const std::lock_guard lock(streams.create);
+    handle = streams.handles[id].load(std::memory_order_acquire);
+    if (handle) {
+      return handle;
+    }
     if (id == 0) {
       OPENREG_CHECK(orDeviceGetDefaultStream(&handle, device));
     } else {
       const CurrentDevice current(device);
       OPENREG_CHECK(
           orStreamCreateWithPriority(&handle, orStreamPersistent, -static_cast<int>((id - 1) / kStreamsPerPool)));
-      trace([&](const auto& tracer) { tracer.trace_gpu_stream_creation(DeviceType::PrivateUse1, trace_id(handle)); });
     }
     streams.handles[id].store(handle, std::memory_order_release);
+  }
+  if (id != 0) { // without the lock, because a tracer in Python takes the GIL
+    trace([&](const auto& tracer) { tracer.trace_gpu_stream_creation(DeviceType::PrivateUse1, trace_id(handle)); });
   }
   return handle;
 }

@@ -32,7 +32,8 @@ std::shared_ptr<Event> resolveEvent(orEvent_t event) {
   return found;
 }
 
-// Reads the time of the event's last record. Fails if the event has no timing or was never recorded.
+// Reads the time of the event's last record. Fails if the event has no timing or was never recorded. Returns
+// orErrorNotReady if the device has not reached the record.
 orError_t readTime(const Event& event, const char* parameter, int64_t& nanoseconds) {
   if (!event.timing) {
     return fail(
@@ -213,7 +214,7 @@ orError_t orEventSynchronize(orEvent_t event) {
       return orPeekAtLastError();
     }
     const Mark mark = stateOf(*found).mark;
-    if (!mark.stream && !found->shared) { // never recorded
+    if (!mark.stream && !(found->shared && found->shared->last() != 0)) { // never recorded
       return orSuccess;
     }
     const ObservedCall call(orActivitySynchronization, "orEventSynchronize", found->device, mark.stream.get(), event);
