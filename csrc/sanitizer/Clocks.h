@@ -27,6 +27,10 @@ class Clocks {
  public:
   Clocks();
 
+  // The number of actors: the host and the streams that had work.
+  Actor actors() const {
+    return static_cast<Actor>(clocks_.size());
+  }
   Actor actor_of(orStream_t stream);
   orStream_t stream_of(Actor actor) const {
     return streams_[actor];

@@ -51,9 +51,14 @@ Operator find_operator(const OperatorName& name) {
   const bool computes = handle && (handle->hasKernelForDispatchKey(DispatchKey::CPU) || name.name == "aten::copy_") &&
                         !is_view(handle->schema()) && name.name.rfind("aten::empty", 0) != 0 &&
                         name.name != "aten::resize_" && name.name != "aten::set_" && name.name != "aten::record_stream";
-  return computes
-             ? Operator{&handle->schema(), (new std::string(name.name))->c_str(), computes_with_all_bytes(name.name, false), computes_with_all_bytes(name.name, true)}
-             : Operator{};
+  if (!computes) {
+    return {};
+  }
+  return {
+      &handle->schema(),
+      (new std::string(name.name))->c_str(),
+      computes_with_all_bytes(name.name, false),
+      computes_with_all_bytes(name.name, true)};
 }
 
 Operator operator_of(const OperatorName& name) {

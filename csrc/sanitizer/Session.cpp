@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "../runtime/OpenRegException.h"
 #include "../runtime/OpenRegKernel.h"
@@ -46,11 +49,28 @@ void take_stock(SessionState& fresh) {
   }
 }
 
-// A lost device is not waited for, and the errors of its kernels are left to the program.
-void wait_for_devices() {
-  for (DeviceIndex device = 0; device < device_count(); ++device) {
-    const CurrentDevice current(device);
-    if (orDeviceSynchronize() != orSuccess) {
+// How long the end of a session waits for queued kernels. There is a limit because a kernel may itself wait for
+// something that the program no longer does, such as a message of another process.
+constexpr std::chrono::seconds kLongestWait{10};
+
+// Waits until the streams of the session have run their work. Asks instead of synchronizing, because a call that waits
+// would take the failures of the work, which are for the program, and would order the work before what the host does.
+void wait_for_streams() {
+  std::vector<orStream_t> streams;
+  {
+    const std::lock_guard lock(session_mutex);
+    for (Actor actor = 1; actor < session->clocks.actors(); ++actor) {
+      streams.push_back(session->clocks.stream_of(actor));
+    }
+  }
+  const auto limit = std::chrono::steady_clock::now() + kLongestWait;
+  for (const orStream_t stream : streams) {
+    orError_t error = orStreamQuery(stream);
+    while (error == orErrorNotReady && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      error = orStreamQuery(stream);
+    }
+    if (error != orSuccess && error != orErrorNotReady) { // the stream was destroyed, or its device is lost
       orGetLastError();
     }
   }
@@ -89,18 +109,24 @@ void stop_raising() {
     const std::lock_guard lock(session_mutex);
     if (session) {
       session->raises = false;
+      std::vector<Report> found; // now, because a wait of the host would order the uses before the frees
+      settle_early_frees(std::nullopt, found);
+      add_new_reports(found);
     }
   }
   forget_pending();
 }
 
 void stop() {
+  if (!running) {
+    return;
+  }
+  stop_raising();
+  if (session->checks & kMemory && detail::started && !orIsInBadFork()) { // the end of each kernel is checked
+    wait_for_streams();
+  }
   if (running.exchange(false)) {
-    stop_raising();
     watch_host_accesses(false);
-    if (session->checks & kMemory && detail::started && !orIsInBadFork()) { // the end of each kernel is checked
-      wait_for_devices();
-    }
     OPENREG_CHECK(orActivityUnsubscribe(subscriber));
     set_stop_handler(nullptr);
     late_error_source = nullptr;
