@@ -325,6 +325,7 @@ FOUND_1 = f"Expected all tensors to be on the same device, but found at least tw
 OUT = f"Expected out tensor to have device {DEVICE_0}, but got cpu instead"
 OUT_CPU = f"Expected out tensor to have device cpu, but got {DEVICE_0} instead"
 MASK_ON_CPU = f"expected self and mask to be on the same device, but got mask on cpu and self on {DEVICE_0}"
+MASK_ON_1 = MASK_ON_CPU.replace("mask on cpu", f"mask on {DEVICE_1}")
 MASK_ON_DEVICE = f"expected self and mask to be on the same device, but got mask on {DEVICE_0} and self on cpu"
 SAME = (
     "Expected self.device() == out.device() to be true, but got false.  (Could this error message be improved?  If so, "
@@ -469,6 +470,7 @@ SPECIAL: dict[str, list[tuple[Callable[[], object], str | None]]] = {
     "masked_fill_.Scalar": [
         (lambda: dev(3).masked_fill_(cpu(3) > 0, 2), MASK_ON_CPU),
         (lambda: dev(3).masked_fill_(cpu() > 0, 2), MASK_ON_CPU),
+        (lambda: dev(3).masked_fill_(dev1(3) > 0, 2), MASK_ON_1),
         (lambda: cpu(3).masked_fill_(dev(3) > 0, 2), MASK_ON_DEVICE),
     ],
     "masked_fill_.Tensor": [

@@ -169,7 +169,10 @@ before = set(sys.modules)
 import torch_openreg_pytest
 print(*sorted(set(sys.modules) - before))
 """
-    assert run([sys.executable, "-c", code], tmp_path, {}).stdout.split() == ["torch_openreg_options", "torch_openreg_pytest"]
+    assert run([sys.executable, "-c", code], tmp_path, {}).stdout.split() == [
+        "torch_openreg_options",
+        "torch_openreg_pytest",
+    ]
 
 
 @pytest.mark.parametrize("options", [(), OPTIONS], ids=["unused", "used"])

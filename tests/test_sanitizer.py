@@ -533,8 +533,9 @@ def test_noise_that_an_operator_only_writes_is_not_reported(training: bool, inpl
         torch.nn.functional.rrelu(x * 1, training=training, inplace=inplace).sum().backward()
 
 
-def test_a_finding_about_a_free_is_raised_at_the_end_of_the_block() -> None:
-    with pytest.raises(sanitizer.Error, match="is freed while"), sanitizer.enable("race"):
+@pytest.mark.parametrize("checks", ["race", "race,memory"])
+def test_a_finding_about_a_free_is_raised_at_the_end_of_the_block(checks: str) -> None:
+    with pytest.raises(sanitizer.Error, match="is freed while"), sanitizer.enable(checks):
         x = ones(64)
         side = new_stream()
         side.wait_stream(torch.accelerator.current_stream())
@@ -542,6 +543,18 @@ def test_a_finding_about_a_free_is_raised_at_the_end_of_the_block() -> None:
             y = x * 2
         del x
     del y
+
+
+def test_the_end_of_a_session_leaves_the_failures_of_kernels_to_the_program() -> None:
+    x = ones(4)
+
+    def train() -> None:
+        with sanitizer.enable("memory"):
+            x.add_(1)
+        torch.accelerator.synchronize()
+
+    with openreg.faults.inject("kernel:1=illegal"), pytest.raises(RuntimeError, match="an illegal memory access"):
+        train()
 
 
 def test_an_exception_of_the_block_is_not_replaced() -> None:
