@@ -43,6 +43,7 @@ from sanitizer_pairs import (
     ones,
     pinned,
     run_kernel,
+    upload,
 )
 
 from torch_openreg import openreg
@@ -225,14 +226,58 @@ def test_a_write_of_the_host_that_is_no_operator_is_reported_with_the_copy() -> 
         staging.numpy()[0] = 8
     (report,) = session.reports
     assert str(report).startswith(
-        "race: the host has overwritten pinned memory that memcpy may still be reading, before it waited for the "
+        "race: the host has overwritten pinned memory that aten::copy_ may still be reading, before it waited for the "
         f"default stream of {DEVICE}:0.\n"
     )
     assert [(each.operator, each.action, each.bytes) for each in report.accesses] == [
         ("the host", "writes", 256),
-        ("memcpy", "reads", 256),
+        ("aten::copy_", "reads", 256),
     ]
     assert report.accesses[1].site.startswith(f"{__file__}:")
+
+
+def test_a_copy_is_reported_with_its_operator_and_the_shape_of_its_tensor() -> None:
+    host = pinned(4, 8)
+    line = sys._getframe().f_lineno
+    with sanitizer.enable("race", "init", mode="report") as session:
+        host.copy_(ones(4, 8), non_blocking=True)
+        host.sum()
+        torch.accelerator.synchronize()
+        torch.empty(2, 3, device=DEVICE).cpu()
+    race, unwritten = session.reports
+    assert [(each.operator, each.action, each.shape, each.site) for each in race.accesses] == [
+        ("aten::sum", "reads", (4, 8), f"{__file__}:{line + 3} in {sys._getframe().f_code.co_name}"),
+        ("aten::copy_", "writes", (4, 8), f"{__file__}:{line + 2} in {sys._getframe().f_code.co_name}"),
+    ]
+    assert [(each.operator, each.shape) for each in unwritten.accesses] == [("aten::copy_", (2, 3))]
+
+
+def test_a_fill_is_reported_with_its_operator_and_the_shape_of_its_tensor() -> None:
+    x, side = ones(4, 8), new_stream()
+    with sanitizer.enable("race", mode="report") as session:
+        with side:
+            x.t().zero_()
+        x.sum()
+        torch.accelerator.synchronize()
+    (report,) = session.reports
+    assert [(each.operator, each.shape) for each in report.accesses] == [("aten::sum", (4, 8)), ("aten::zero_", (8, 4))]
+
+
+def test_a_copy_of_a_custom_operator_is_reported_with_its_name() -> None:
+    x, host, side = ones(64), pinned(64), new_stream()
+    with torch.library._scoped_library("sanitized", "DEF") as library:
+        library.define("upload(Tensor(a!) target, Tensor source) -> ()")
+        library.impl("upload", upload, "CompositeExplicitAutograd")
+        with sanitizer.enable("race", mode="report") as session:
+            torch.ops.sanitized.upload(x, host)
+            with side:
+                x.sum()
+            torch.accelerator.synchronize()
+    (report,) = session.reports
+    assert [(each.operator, each.shape) for each in report.accesses] == [
+        ("aten::sum", (64,)),
+        ("sanitized::upload", (64,)),
+    ]
 
 
 def test_a_copy_of_the_device_into_a_buffer_that_is_being_uploaded_is_no_write_of_the_host() -> None:
