@@ -5,6 +5,7 @@ If a bug is reduced from a public bug of a real project, ``link`` is the address
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import io
@@ -29,6 +30,7 @@ from openreg_c import (
 )
 
 from torch_openreg import openreg
+from torch_openreg.openreg import sanitizer
 
 Body = Callable[[bool], None]
 
@@ -48,6 +50,14 @@ def pair(kind: str, link: str = "") -> Callable[[Body], Body]:
         return body
 
     return add
+
+
+def reports_of(pair: Pair, fixed: bool) -> list[sanitizer.Report]:
+    """What all checks together report about one program of a pair."""
+    may_fail = contextlib.nullcontext() if fixed else contextlib.suppress(RuntimeError)  # a bug may fail an operator
+    with sanitizer.enable("race,init,memory,leak", mode="report") as session, may_fail:
+        pair.body(fixed)
+    return session.reports
 
 
 def ones(*shape: int) -> torch.Tensor:

@@ -42,6 +42,7 @@ from sanitizer_pairs import (
     new_stream,
     ones,
     pinned,
+    reports_of,
     run_kernel,
     upload,
 )
@@ -68,17 +69,29 @@ def name(pair: Pair) -> str:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=name)
 def test_a_bug_is_found_by_the_check_that_names_its_cause(pair: Pair) -> None:
-    with sanitizer.enable(EVERYTHING, mode="report") as session, contextlib.suppress(RuntimeError):
-        pair.body(False)  # the bug may make an operator fail
-    assert [str(report) for report in session.reports if report.kind == pair.kind] != []
-    assert {report.kind for report in session.reports} == {pair.kind}, "\n".join(map(str, session.reports))
+    reports = reports_of(pair, fixed=False)
+    assert {report.kind for report in reports} == {pair.kind}, "\n".join(map(str, reports))
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=name)
 def test_a_repaired_twin_is_not_reported(pair: Pair) -> None:
-    with sanitizer.enable(EVERYTHING, mode="report") as session:
-        pair.body(True)
-    assert [str(report) for report in session.reports] == []
+    assert [str(report) for report in reports_of(pair, fixed=True)] == []
+
+
+def test_the_table_of_pairs_has_what_was_found_and_what_it_costs(mode: str) -> None:
+    command = [sys.executable, Path(__file__).with_name("sanitizer_table.py"), "--repeat", "1", "--mode", mode]
+    pairs = ["even_and_odd_rows", "empty_instead_of_zeros"]
+    result = subprocess.run([*command, *pairs], capture_output=True, text=True, timeout=120)
+    rows = [re.sub(r"\d+\.\d", "TIMES", line).split() for line in result.stdout.splitlines()]
+    assert rows == [
+        ["pair", "check", "caught", "false", "alarm", "cost"],
+        ["even_and_odd_rows", "race", "yes", "none", "TIMES"],
+        ["empty_instead_of_zeros", "init", "yes", "none", "TIMES"],
+        ["1", "pairs", "race", "1", "0", "TIMES", "(median)"],
+        ["1", "pairs", "init", "1", "0", "TIMES", "(median)"],
+        ["2", "pairs", "all", "2", "0", "TIMES", "(median)"],
+    ]
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_at_least_40_pairs_exist_and_15_come_from_public_bugs() -> None:
