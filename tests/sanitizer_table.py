@@ -48,11 +48,11 @@ def seconds(pair: Pair, check: str) -> float:
 
 def measure(pair: Pair, repeat: int) -> Row:
     """Runs a pair. The runs with and without the check alternate, so that the machine's other work affects both."""
-    found = [sorted({report.kind for report in reports_of(pair, fixed)}) for fixed in (False, True)]
+    found, alarms = (sorted({report.kind for report in reports_of(pair, fixed)}) for fixed in (False, True))
     times = [(seconds(pair, ""), seconds(pair, pair.kind)) for _ in range(repeat)]
     without, with_check = map(statistics.median, zip(*times, strict=True))
     forget()
-    return Row(pair.body.__name__, pair.kind, *found, with_check / without)
+    return Row(pair.body.__name__, pair.kind, found, alarms, with_check / without)
 
 
 def in_words(row: Row) -> tuple[str, ...]:

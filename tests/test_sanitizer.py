@@ -125,6 +125,24 @@ def test_a_kernel_that_leaps_over_the_red_zone_of_a_large_block_faults(mode: str
     assert (repaired.returncode, repaired.stderr) == (0, "")
 
 
+FRONT = """
+from sanitizer_pairs import ones, run_kernel
+from torch_openreg.openreg import sanitizer
+with sanitizer.enable("memory"):
+    tensors = [ones({size}) for _ in range(2)]
+    run_kernel("shift", tensors[{which}], 1, first=-1)
+"""
+
+
+@pytest.mark.parametrize(("size", "which"), [(32, 0), (1 << 20, 0), (1 << 20, 1)])
+def test_a_kernel_that_writes_before_the_first_tensor_of_a_segment_faults(mode: str, size: int, which: int) -> None:
+    variables = {**os.environ, "OPENREG_EXECUTION": mode, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", FRONT.format(size=size, which=which)]
+    result = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert re.match(r"openreg: the .* accessed .*memory .*at 0x\w+", result.stderr)
+    assert result.returncode == -signal.SIGSEGV
+
+
 # ---- what a report says ----------------------------------------------------------------------------------------------
 
 
