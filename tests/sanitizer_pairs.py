@@ -363,6 +363,27 @@ def two_streams_fill_a_librarys_memory(fixed: bool) -> None:
     call("orFree", memory)
 
 
+@pair("race")
+def a_result_of_a_custom_operator_is_read_on_another_stream(fixed: bool) -> None:
+    launches: list[object] = []
+
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        result = torch.empty_like(x)
+        launches.append(launch_kernel("compute", result, 64, tell=False))
+        return result
+
+    side = new_stream()
+    with torch.library._scoped_library("sanitized_pair", "DEF") as library:
+        library.define("compute(Tensor x) -> Tensor")
+        library.impl("compute", compute, "CompositeExplicitAutograd")
+        y = torch.ops.sanitized_pair.compute(ones(64))
+        if fixed:
+            side.wait_stream(current())
+        with side:
+            y.sum()
+        torch.accelerator.synchronize()
+
+
 # ---- freed too early -------------------------------------------------------------------------------------------------
 
 

@@ -31,12 +31,13 @@ from openreg_c import (
     library_path,
     malloc,
 )
-from openreg_work import Gate
+from openreg_work import Gate, kernel
 from sanitizer_pairs import (
     PAIRS,
     Pair,
     current,
     forget,
+    get_kernel_pointer,
     half_written,
     launch_kernel,
     new_stream,
@@ -607,6 +608,16 @@ def test_noise_that_an_operator_only_writes_is_not_reported(training: bool, inpl
     x = torch.randn(40, device=DEVICE, requires_grad=True)
     with sanitizer.enable("init"):
         torch.nn.functional.rrelu(x * 1, training=training, inplace=inplace).sum().backward()
+
+
+def test_memory_that_a_kernel_allocates_counts_as_written_if_the_kernel_does_not_tell_its_operands() -> None:
+    with sanitizer.enable("init", mode="report") as session:
+        with kernel(current().native_handle):  # type: ignore[attr-defined]
+            x = torch.empty(64, device=DEVICE)
+            ctypes.memset(get_kernel_pointer(x.data_ptr()), 0, 256)
+        x.sum()
+        torch.empty(64, device=DEVICE).sum()
+    assert [report.accesses[0].operator for report in session.reports] == ["aten::sum"]
 
 
 def test_a_finding_about_a_free_is_raised_at_the_end_of_the_block() -> None:

@@ -75,7 +75,7 @@ Operator operator_of(const OperatorName& name) {
 // Exists while a RunningOperator runs.
 struct OperatorCall : at::ObserverContext {
   RunningOperator op;
-  const RunningOperator* outer = nullptr;
+  RunningOperator* outer = nullptr;
 
   ~OperatorCall() override {
     exchange_running_operator(outer);

@@ -19,8 +19,9 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-thread_local int kernels_within = 0; // how many kernels this thread is in
-thread_local const RunningOperator* running_operator = nullptr;
+thread_local int kernels_within = 0;      // how many kernels this thread is in
+thread_local uint64_t untold_kernels = 0; // a bit for each of these kernels: it does not tell its operands
+thread_local RunningOperator* running_operator = nullptr;
 thread_local Site kernel_site = 0; // the line of the last work that this thread has begun
 
 bool is_copy(const orActivity& activity) {
@@ -59,6 +60,18 @@ void add_tensors(const orActivity& activity, std::vector<Access>& accesses) {
           each.item = whole.front().item;
         }
       }
+    }
+  }
+}
+
+// To be called with the lock held. Adds the memory that the custom operator of this thread has allocated and not freed,
+// for a kernel that does not tell its operands: the operator's results may lie in this memory.
+void add_results(orStream_t stream, std::vector<Access>& accesses) {
+  for (const auto& [begin, order] : running_operator->allocated) {
+    const Block* const block = session->shadow.find(begin);
+    if (block && block->order == order && block->stream == stream) {
+      accesses.push_back({.verb = Access::Verb::Write, .reads = false});
+      accesses.back().extent = Extent(reinterpret_cast<const void*>(begin), block->size);
     }
   }
 }
@@ -171,6 +184,9 @@ void begin_work(const orActivity& activity, bool tells_results) {
     }
     if (kernels_within == (activity.kind == orActivityKernel)) { // not within another kernel, so not on the device
       take_late_report();
+    }
+    if (running_operator && !activity.operands) {
+      add_results(activity.stream, accesses);
     }
     std::vector<Report> found;
     const Actor actor = session->clocks.actor_of(activity.stream);
@@ -295,7 +311,10 @@ void allocate(const orActivity& activity) {
   block.site = site;
   block.order = ++session->order;
   block.has_red_zone = has_red_zone;
-  if (session->checks & kInit && activity.device >= 0) {
+  if (running_operator && running_operator->is_custom) {
+    running_operator->allocated.emplace_back(block.begin, block.order);
+  }
+  if (session->checks & kInit && activity.device >= 0 && untold_kernels == 0) { // such a kernel may write its result
     block.unwritten.add(extent);
   }
 }
@@ -456,6 +475,7 @@ void observe(const orActivity* activity, void*) {
     case orActivityKernel:
       if (activity->phase == orActivityBegin) {
         ++kernels_within;
+        untold_kernels = untold_kernels << 1 | (activity->operands == nullptr);
         if (red_zone.load(std::memory_order_relaxed) != 0) {
           begin_watch(*activity, kernels_within == 1);
         }
@@ -464,6 +484,7 @@ void observe(const orActivity* activity, void*) {
         }
       } else {
         kernels_within -= kernels_within > 0;
+        untold_kernels >>= 1;
         if (red_zone.load(std::memory_order_relaxed) != 0) {
           end_watch(*activity, kernel_site);
         }
@@ -495,7 +516,7 @@ bool is_in_kernel() {
   return kernels_within > 0;
 }
 
-const RunningOperator* exchange_running_operator(const RunningOperator* op) {
+RunningOperator* exchange_running_operator(RunningOperator* op) {
   return std::exchange(running_operator, op);
 }
 
