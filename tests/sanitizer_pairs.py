@@ -642,6 +642,23 @@ def a_library_writes_the_half_of_a_buffer_that_is_being_copied(fixed: bool) -> N
     torch.accelerator.synchronize()
 
 
+@pair("race")
+def a_loaders_thread_refills_a_buffer_that_the_main_thread_uploads(fixed: bool) -> None:
+    staging, x = pinned(64), ones(64)
+    x.copy_(staging, non_blocking=True)
+    copied = current().record_event()
+
+    def refill() -> None:
+        if fixed:
+            copied.synchronize()
+        staging.fill_(2)
+
+    loader = threading.Thread(target=refill)
+    loader.start()
+    loader.join()
+    torch.accelerator.synchronize()
+
+
 def upload(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copies as a foreign library does: it gets addresses, and does not know the tensors that own the memory."""
     stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
