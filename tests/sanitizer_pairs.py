@@ -5,6 +5,7 @@ If a bug is reduced from a public bug of a real project, ``link`` is the address
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import io
@@ -29,6 +30,7 @@ from openreg_c import (
 )
 
 from torch_openreg import openreg
+from torch_openreg.openreg import sanitizer
 
 Body = Callable[[bool], None]
 
@@ -48,6 +50,14 @@ def pair(kind: str, link: str = "") -> Callable[[Body], Body]:
         return body
 
     return add
+
+
+def reports_of(pair: Pair, fixed: bool) -> list[sanitizer.Report]:
+    """What all checks together report about one program of a pair."""
+    may_fail = contextlib.nullcontext() if fixed else contextlib.suppress(RuntimeError)  # a bug may fail an operator
+    with sanitizer.enable("race,init,memory,leak", mode="report") as session, may_fail:
+        pair.body(fixed)
+    return session.reports
 
 
 def ones(*shape: int) -> torch.Tensor:
@@ -353,6 +363,27 @@ def two_streams_fill_a_librarys_memory(fixed: bool) -> None:
     call("orFree", memory)
 
 
+@pair("race")
+def a_result_of_a_custom_operator_is_read_on_another_stream(fixed: bool) -> None:
+    launches: list[object] = []
+
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        result = torch.empty_like(x)
+        launches.append(launch_kernel("compute", result, 64, tell=False))
+        return result
+
+    side = new_stream()
+    with torch.library._scoped_library("sanitized_pair", "DEF") as library:
+        library.define("compute(Tensor x) -> Tensor")
+        library.impl("compute", compute, "CompositeExplicitAutograd")
+        y = torch.ops.sanitized_pair.compute(ones(64))
+        if fixed:
+            side.wait_stream(current())
+        with side:
+            y.sum()
+        torch.accelerator.synchronize()
+
+
 # ---- freed too early -------------------------------------------------------------------------------------------------
 
 
@@ -608,6 +639,23 @@ def a_library_writes_the_half_of_a_buffer_that_is_being_copied(fixed: bool) -> N
     staging, x = pinned(64), ones(32)
     x.copy_(staging[:32], non_blocking=True)
     ctypes.memset(staging[32 if fixed else 0 :].data_ptr(), 1, 128)
+    torch.accelerator.synchronize()
+
+
+@pair("race")
+def a_loaders_thread_refills_a_buffer_that_the_main_thread_uploads(fixed: bool) -> None:
+    staging, x = pinned(64), ones(64)
+    x.copy_(staging, non_blocking=True)
+    copied = current().record_event()
+
+    def refill() -> None:
+        if fixed:
+            copied.synchronize()
+        staging.fill_(2)
+
+    loader = threading.Thread(target=refill)
+    loader.start()
+    loader.join()
     torch.accelerator.synchronize()
 
 

@@ -367,6 +367,31 @@ def test_the_table_of_environment_variables_has_every_variable_that_a_file_reads
         assert not variable.reader or f'"{variable.name}"' in (ROOT / variable.reader).read_text()
 
 
+CHECKED = {
+    ("Selects", ""): "none",
+    ("Selects", "kFirst"): "the first",
+    ("Selects", "kSecond"): "the second",
+    ("Selects", "kAllButFirst"): "all but the first",
+    ("Selects", "kAllButSecond"): "all but the second",
+    ("Selects", "kAllButThird"): "all but the third",
+    ("Selects", "kAllButFirstTwo"): "all but the first two",
+    ("Attends", ""): "all; with a mask or with `is_causal`, the queries and the mask",
+    ("Sends", ""): "none: the bytes are sent to other processes",
+}
+
+
+def test_the_page_of_the_sanitizer_lists_every_operator_whose_reads_are_not_all_checked() -> None:
+    page = (DOCS / "test/find-the-race.md").read_text().partition("### Reads that `init` does not check")[2]
+    rows = re.findall(r"^\| (`.*`) \| (.*) \|$", page.partition("\n## ")[0], re.MULTILINE)
+    written = [(name, checked) for names, checked in rows for name in names.strip("`").split("`, `")]
+    source = (ROOT / "csrc/sanitizer/InitCheck.cpp").read_text()
+    table = re.findall(r'^ +\{"(.+?)", (?:\{(\w+), (\w+)\}|(\w+))\},', source, re.MULTILINE)
+    assert len(table) == len(re.findall(r'^ +\{"', source, re.MULTILINE)) > 50
+    partial = [(name, reading or plain, operands) for name, reading, operands, plain in table]
+    exempt = [each for each in partial if each[1] in ("Selects", "Attends", "Sends")]
+    assert sorted(written) == sorted((name, CHECKED[reading, operands]) for name, reading, operands in exempt)
+
+
 def test_the_architecture_has_a_row_for_each_folder_of_the_integration_and_names_each_header_of_the_device() -> None:
     table = (DOCS / "architecture.md").read_text().partition("## Layers")[2].partition("\n## ")[0]
     rows = {code for line in table.splitlines() if line.startswith("|") for code in line.split("|")[1].split("`")}

@@ -31,18 +31,21 @@ from openreg_c import (
     library_path,
     malloc,
 )
-from openreg_work import Gate
+from openreg_work import Gate, kernel
 from sanitizer_pairs import (
     PAIRS,
     Pair,
     current,
     forget,
+    get_kernel_pointer,
     half_written,
     launch_kernel,
     new_stream,
     ones,
     pinned,
+    reports_of,
     run_kernel,
+    upload,
 )
 
 from torch_openreg import openreg
@@ -67,17 +70,29 @@ def name(pair: Pair) -> str:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=name)
 def test_a_bug_is_found_by_the_check_that_names_its_cause(pair: Pair) -> None:
-    with sanitizer.enable(EVERYTHING, mode="report") as session, contextlib.suppress(RuntimeError):
-        pair.body(False)  # the bug may make an operator fail
-    assert [str(report) for report in session.reports if report.kind == pair.kind] != []
-    assert {report.kind for report in session.reports} == {pair.kind}, "\n".join(map(str, session.reports))
+    reports = reports_of(pair, fixed=False)
+    assert {report.kind for report in reports} == {pair.kind}, "\n".join(map(str, reports))
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=name)
 def test_a_repaired_twin_is_not_reported(pair: Pair) -> None:
-    with sanitizer.enable(EVERYTHING, mode="report") as session:
-        pair.body(True)
-    assert [str(report) for report in session.reports] == []
+    assert [str(report) for report in reports_of(pair, fixed=True)] == []
+
+
+def test_the_table_of_pairs_has_what_was_found_and_what_it_costs(mode: str) -> None:
+    command = [sys.executable, Path(__file__).with_name("sanitizer_table.py"), "--repeat", "1", "--mode", mode]
+    pairs = ["even_and_odd_rows", "empty_instead_of_zeros"]
+    result = subprocess.run([*command, *pairs], capture_output=True, text=True, timeout=120)
+    rows = [re.sub(r"\d+\.\d", "TIMES", line).split() for line in result.stdout.splitlines()]
+    assert rows == [
+        ["pair", "check", "caught", "false", "alarm", "cost"],
+        ["even_and_odd_rows", "race", "yes", "none", "TIMES"],
+        ["empty_instead_of_zeros", "init", "yes", "none", "TIMES"],
+        ["1", "pairs", "race", "1", "0", "TIMES", "(median)"],
+        ["1", "pairs", "init", "1", "0", "TIMES", "(median)"],
+        ["2", "pairs", "all", "2", "0", "TIMES", "(median)"],
+    ]
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_at_least_40_pairs_exist_and_15_come_from_public_bugs() -> None:
@@ -109,6 +124,24 @@ def test_a_kernel_that_leaps_over_the_red_zone_of_a_large_block_faults(mode: str
     assert result.returncode == -signal.SIGSEGV
     repaired = scatter((1 << 20) - 1)
     assert (repaired.returncode, repaired.stderr) == (0, "")
+
+
+FRONT = """
+from sanitizer_pairs import ones, run_kernel
+from torch_openreg.openreg import sanitizer
+with sanitizer.enable("memory"):
+    tensors = [ones({size}) for _ in range(2)]
+    run_kernel("shift", tensors[{which}], 1, first=-1)
+"""
+
+
+@pytest.mark.parametrize(("size", "which"), [(32, 0), (1 << 20, 0), (1 << 20, 1)])
+def test_a_kernel_that_writes_before_the_first_tensor_of_a_segment_faults(mode: str, size: int, which: int) -> None:
+    variables = {**os.environ, "OPENREG_EXECUTION": mode, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", FRONT.format(size=size, which=which)]
+    result = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert re.match(r"openreg: the .* accessed .*memory .*at 0x\w+", result.stderr)
+    assert result.returncode == -signal.SIGSEGV
 
 
 # ---- what a report says ----------------------------------------------------------------------------------------------
@@ -225,14 +258,58 @@ def test_a_write_of_the_host_that_is_no_operator_is_reported_with_the_copy() -> 
         staging.numpy()[0] = 8
     (report,) = session.reports
     assert str(report).startswith(
-        "race: the host has overwritten pinned memory that memcpy may still be reading, before it waited for the "
+        "race: the host has overwritten pinned memory that aten::copy_ may still be reading, before it waited for the "
         f"default stream of {DEVICE}:0.\n"
     )
     assert [(each.operator, each.action, each.bytes) for each in report.accesses] == [
         ("the host", "writes", 256),
-        ("memcpy", "reads", 256),
+        ("aten::copy_", "reads", 256),
     ]
     assert report.accesses[1].site.startswith(f"{__file__}:")
+
+
+def test_a_copy_is_reported_with_its_operator_and_the_shape_of_its_tensor() -> None:
+    host = pinned(4, 8)
+    line = sys._getframe().f_lineno
+    with sanitizer.enable("race", "init", mode="report") as session:
+        host.copy_(ones(4, 8), non_blocking=True)
+        host.sum()
+        torch.accelerator.synchronize()
+        torch.empty(2, 3, device=DEVICE).cpu()
+    race, unwritten = session.reports
+    assert [(each.operator, each.action, each.shape, each.site) for each in race.accesses] == [
+        ("aten::sum", "reads", (4, 8), f"{__file__}:{line + 3} in {sys._getframe().f_code.co_name}"),
+        ("aten::copy_", "writes", (4, 8), f"{__file__}:{line + 2} in {sys._getframe().f_code.co_name}"),
+    ]
+    assert [(each.operator, each.shape) for each in unwritten.accesses] == [("aten::copy_", (2, 3))]
+
+
+def test_a_fill_is_reported_with_its_operator_and_the_shape_of_its_tensor() -> None:
+    x, side = ones(4, 8), new_stream()
+    with sanitizer.enable("race", mode="report") as session:
+        with side:
+            x.t().zero_()
+        x.sum()
+        torch.accelerator.synchronize()
+    (report,) = session.reports
+    assert [(each.operator, each.shape) for each in report.accesses] == [("aten::sum", (4, 8)), ("aten::zero_", (8, 4))]
+
+
+def test_a_copy_of_a_custom_operator_is_reported_with_its_name() -> None:
+    x, host, side = ones(64), pinned(64), new_stream()
+    with torch.library._scoped_library("sanitized", "DEF") as library:
+        library.define("upload(Tensor(a!) target, Tensor source) -> ()")
+        library.impl("upload", upload, "CompositeExplicitAutograd")
+        with sanitizer.enable("race", mode="report") as session:
+            torch.ops.sanitized.upload(x, host)
+            with side:
+                x.sum()
+            torch.accelerator.synchronize()
+    (report,) = session.reports
+    assert [(each.operator, each.shape) for each in report.accesses] == [
+        ("aten::sum", (64,)),
+        ("sanitized::upload", (64,)),
+    ]
 
 
 def test_a_copy_of_the_device_into_a_buffer_that_is_being_uploaded_is_no_write_of_the_host() -> None:
@@ -531,6 +608,16 @@ def test_noise_that_an_operator_only_writes_is_not_reported(training: bool, inpl
     x = torch.randn(40, device=DEVICE, requires_grad=True)
     with sanitizer.enable("init"):
         torch.nn.functional.rrelu(x * 1, training=training, inplace=inplace).sum().backward()
+
+
+def test_memory_that_a_kernel_allocates_counts_as_written_if_the_kernel_does_not_tell_its_operands() -> None:
+    with sanitizer.enable("init", mode="report") as session:
+        with kernel(current().native_handle):  # type: ignore[attr-defined]
+            x = torch.empty(64, device=DEVICE)
+            ctypes.memset(get_kernel_pointer(x.data_ptr()), 0, 256)
+        x.sum()
+        torch.empty(64, device=DEVICE).sum()
+    assert [report.accesses[0].operator for report in session.reports] == ["aten::sum"]
 
 
 @pytest.mark.parametrize("checks", ["race", "race,memory"])

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 
 #include "../aten/native/Arguments.h"
@@ -27,9 +28,9 @@ using c10::OperatorName; // c10::openreg::OperatorName keeps the name of a runni
 
 struct Operator {
   const FunctionSchema* schema = nullptr; // null: the operator reads and writes no bytes itself
-  const char* name = "";
-  bool computes = false; // with all bytes of an operand that it only reads
-  bool changes = false;  // computes with all bytes of an operand that it also writes
+  const char* name = "";                  // valid until the process ends
+  bool computes = false;                  // with all bytes of an operand that it only reads
+  bool changes = false;                   // computes with all bytes of an operand that it also writes
 };
 
 HostUse use_of(const Operator& op, const Argument& argument) {
@@ -51,14 +52,13 @@ Operator find_operator(const OperatorName& name) {
   const bool computes = handle && (handle->hasKernelForDispatchKey(DispatchKey::CPU) || name.name == "aten::copy_") &&
                         !is_view(handle->schema()) && name.name.rfind("aten::empty", 0) != 0 &&
                         name.name != "aten::resize_" && name.name != "aten::set_" && name.name != "aten::record_stream";
-  if (!computes) {
-    return {};
+  Operator op{.name = (new std::string(name.name))->c_str()};
+  if (computes) {
+    op.schema = &handle->schema();
+    op.computes = computes_with_all_bytes(name.name, false);
+    op.changes = computes_with_all_bytes(name.name, true);
   }
-  return {
-      &handle->schema(),
-      (new std::string(name.name))->c_str(),
-      computes_with_all_bytes(name.name, false),
-      computes_with_all_bytes(name.name, true)};
+  return op;
 }
 
 Operator operator_of(const OperatorName& name) {
@@ -72,13 +72,13 @@ Operator operator_of(const OperatorName& name) {
   return found->second;
 }
 
-// Exists while a custom operator runs.
-struct CustomCall : at::ObserverContext {
-  CustomOperands operands;
-  const CustomOperands* outer = nullptr;
+// Exists while a RunningOperator runs.
+struct OperatorCall : at::ObserverContext {
+  RunningOperator op;
+  RunningOperator* outer = nullptr;
 
-  ~CustomCall() override {
-    exchange_custom_operands(outer);
+  ~OperatorCall() override {
+    exchange_running_operator(outer);
   }
 };
 
@@ -104,24 +104,27 @@ std::unique_ptr<at::ObserverContext> begin_decided(
   return std::make_unique<DecidedCall>(value.isIntegral(true) ? value.toLong() : !value.equal(0));
 }
 
-// Collects the operator's device tensors. The alias annotations of its schema tell which of them it writes.
-std::unique_ptr<at::ObserverContext> begin_custom(const at::RecordFunction& fn, const OperatorName& name) {
+// Collects the operator's tensors. The alias annotations of its schema tell which of them it writes.
+std::unique_ptr<at::ObserverContext> begin_operator(
+    const at::RecordFunction& fn, const OperatorName& name, bool is_custom) {
   const auto handle = Dispatcher::singleton().findSchema(name);
   if (!handle) {
     return nullptr;
   }
-  auto call = std::make_unique<CustomCall>();
+  auto call = std::make_unique<OperatorCall>();
+  call->op.name = operator_of(name).name;
+  call->op.is_custom = is_custom;
   const auto inputs = fn.inputs();
   const auto& arguments = handle->schema().arguments();
   for (size_t i = 0; i < inputs.size() && i < arguments.size(); ++i) {
     const AliasInfo* const alias = arguments[i].alias_info();
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      if (is_strided(tensor) && tensor.is_privateuseone()) {
-        call->operands.emplace_back(tensor, alias && alias->isWrite());
+      if (is_strided(tensor) && (tensor.is_privateuseone() || tensor.is_cpu())) {
+        call->op.tensors.emplace_back(tensor, alias && alias->isWrite());
       }
     });
   }
-  call->outer = exchange_custom_operands(&call->operands);
+  call->outer = exchange_running_operator(&call->op);
   return call;
 }
 
@@ -137,6 +140,12 @@ void note_scalars(ArrayRef<const IValue> inputs, const OperatorName& name) {
       }
     });
   }
+}
+
+// Whether the operator may call orMemcpyAsync(), orMemsetAsync() or their relatives.
+bool uses_copies_or_fills(std::string_view name) {
+  return name == "aten::copy_" || name == "aten::_copy_from" || name == "aten::_copy_from_and_resize" ||
+         name == "aten::resize_" || name == "aten::zero_";
 }
 
 void end(const at::RecordFunction&, at::ObserverContext*) {} // the destructor of the context ends the call
@@ -165,7 +174,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
       return begin_movement(fn, *name);
     }
     const bool is_custom = name && name->name.rfind("aten::", 0) != 0 && name->name.rfind("prim", 0) != 0;
-    return is_custom ? begin_custom(fn, *name) : nullptr;
+    return is_custom || (name && uses_copies_or_fills(name->name)) ? begin_operator(fn, *name, is_custom) : nullptr;
   }
   const Operator op = name ? operator_of(*name) : Operator{};
   if (!op.schema) {

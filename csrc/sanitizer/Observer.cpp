@@ -19,20 +19,62 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
+thread_local int kernels_within = 0;      // how many kernels this thread is in
+thread_local uint64_t untold_kernels = 0; // a bit for each of these kernels: it does not tell its operands
+thread_local RunningOperator* running_operator = nullptr;
+thread_local Site kernel_site = 0; // the line of the last work that this thread has begun
+
+bool is_copy(const orActivity& activity) {
+  return std::strcmp(activity.name, "memcpy") == 0;
+}
+
+bool is_copy_or_fill(const orActivity& activity) {
+  return is_copy(activity) || std::strcmp(activity.name, "memset") == 0;
+}
+
 void stamp(std::vector<Access>& accesses, const orActivity& activity, Actor actor, uint64_t time, Site site) {
   for (Access& access : accesses) {
     access.actor = actor;
     access.time = time;
     access.site = site;
-    access.name = activity.name;
+    access.name = running_operator && is_copy_or_fill(activity) ? running_operator->name : activity.name;
     access.stream = activity.stream;
     access.device = activity.device;
   }
 }
 
-thread_local int kernels_within = 0; // how many kernels this thread is in
-thread_local const CustomOperands* custom_operands = nullptr;
-thread_local Site kernel_site = 0; // the line of the last work that this thread has begun
+// Adds what the operator that the calling thread is in knows of the work.
+void add_tensors(const orActivity& activity, std::vector<Access>& accesses) {
+  for (const auto& [tensor, is_written] : running_operator->tensors) {
+    const unsigned access = is_written ? orAccessRead | orAccessWrite : orAccessRead;
+    if (!activity.operands) {
+      if (running_operator->is_custom && tensor.is_privateuseone()) {
+        visit_tensor(*tensor.unsafeGetTensorImpl(), access, collect_operand, &accesses);
+      }
+    } else if (is_copy_or_fill(activity)) {
+      std::vector<Access> whole;
+      visit_tensor(*tensor.unsafeGetTensorImpl(), access, collect_operand, &whole);
+      for (Access& each : accesses) {
+        if (!whole.empty() && each.extent == whole.front().extent) { // not the strides: bytes are copied, not elements
+          each.shape = whole.front().shape;
+          each.item = whole.front().item;
+        }
+      }
+    }
+  }
+}
+
+// To be called with the lock held. Adds the memory that the custom operator of this thread has allocated and not freed,
+// for a kernel that does not tell its operands: the operator's results may lie in this memory.
+void add_results(orStream_t stream, std::vector<Access>& accesses) {
+  for (const auto& [begin, order] : running_operator->allocated) {
+    const Block* const block = session->shadow.find(begin);
+    if (block && block->order == order && block->stream == stream) {
+      accesses.push_back({.verb = Access::Verb::Write, .reads = false});
+      accesses.back().extent = Extent(reinterpret_cast<const void*>(begin), block->size);
+    }
+  }
+}
 
 bool is_on_this_thread(const orActivity& activity) {
   return activity.kind == orActivityKernel && activity.correlation == 0;
@@ -46,14 +88,11 @@ void stop_if_pending() {
 
 // A copy to pageable memory is done when the call returns, even if the call was asked not to wait.
 bool is_copy_to_pageable_memory(const orActivity& activity, const std::vector<Access>& accesses) {
-  if (std::strcmp(activity.name, "memcpy") != 0) {
-    return false;
-  }
-  return std::any_of(accesses.begin(), accesses.end(), [](const Access& access) {
-    orPointerAttributes attributes{};
-    orPointerGetAttributes(&attributes, reinterpret_cast<const void*>(access.extent.begin));
-    return access.writes() && attributes.type == orMemoryTypeUnregistered;
-  });
+  return is_copy(activity) && std::any_of(accesses.begin(), accesses.end(), [](const Access& access) {
+           orPointerAttributes attributes{};
+           orPointerGetAttributes(&attributes, reinterpret_cast<const void*>(access.extent.begin));
+           return access.writes() && attributes.type == orMemoryTypeUnregistered;
+         });
 }
 
 // The block of the access. Pinned memory that was allocated before the session is added here, because the allocator of
@@ -135,11 +174,8 @@ void check_bounds(const Block* block, const Access& access, std::vector<Report>&
 void begin_work(const orActivity& activity, bool tells_results) {
   const Site site = kernel_site = current_site();
   std::vector<Access>& accesses = collect(activity);
-  if (!activity.operands && custom_operands) {
-    for (const auto& [tensor, is_written] : *custom_operands) {
-      const unsigned access = is_written ? orAccessRead | orAccessWrite : orAccessRead;
-      visit_tensor(*tensor.unsafeGetTensorImpl(), access, collect_operand, &accesses);
-    }
+  if (running_operator) {
+    add_tensors(activity, accesses);
   }
   {
     const std::lock_guard lock(session_mutex);
@@ -148,6 +184,9 @@ void begin_work(const orActivity& activity, bool tells_results) {
     }
     if (kernels_within == (activity.kind == orActivityKernel)) { // not within another kernel, so not on the device
       take_late_report();
+    }
+    if (running_operator && !activity.operands) {
+      add_results(activity.stream, accesses);
     }
     std::vector<Report> found;
     const Actor actor = session->clocks.actor_of(activity.stream);
@@ -272,7 +311,10 @@ void allocate(const orActivity& activity) {
   block.site = site;
   block.order = ++session->order;
   block.has_red_zone = has_red_zone;
-  if (session->checks & kInit && activity.device >= 0) {
+  if (running_operator && running_operator->is_custom) {
+    running_operator->allocated.emplace_back(block.begin, block.order);
+  }
+  if (session->checks & kInit && activity.device >= 0 && untold_kernels == 0) { // such a kernel may write its result
     block.unwritten.add(extent);
   }
 }
@@ -433,6 +475,7 @@ void observe(const orActivity* activity, void*) {
     case orActivityKernel:
       if (activity->phase == orActivityBegin) {
         ++kernels_within;
+        untold_kernels = untold_kernels << 1 | (activity->operands == nullptr);
         if (red_zone.load(std::memory_order_relaxed) != 0) {
           begin_watch(*activity, kernels_within == 1);
         }
@@ -441,6 +484,7 @@ void observe(const orActivity* activity, void*) {
         }
       } else {
         kernels_within -= kernels_within > 0;
+        untold_kernels >>= 1;
         if (red_zone.load(std::memory_order_relaxed) != 0) {
           end_watch(*activity, kernel_site);
         }
@@ -472,8 +516,8 @@ bool is_in_kernel() {
   return kernels_within > 0;
 }
 
-const CustomOperands* exchange_custom_operands(const CustomOperands* operands) {
-  return std::exchange(custom_operands, operands);
+RunningOperator* exchange_running_operator(RunningOperator* op) {
+  return std::exchange(running_operator, op);
 }
 
 } // namespace c10::openreg::sanitizer

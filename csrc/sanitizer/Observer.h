@@ -19,9 +19,18 @@ void observe(const orActivity* activity, void* data);
 // Whether the calling thread computes a kernel at the moment.
 bool is_in_kernel();
 
-// Sets the device tensors of the custom operator that the calling thread is in: kernels of the operator that do not
-// tell their operands use these. null: the thread is in no custom operator. Returns the previous value.
-using CustomOperands = std::vector<std::pair<at::Tensor, bool>>; // true: the operator writes the tensor
-const CustomOperands* exchange_custom_operands(const CustomOperands* operands);
+// A custom operator, or an operator that copies or fills bytes, and what it knows of the work that it launches. A kernel
+// of a custom operator may not tell its operands: then it uses the operator's device tensors, and writes the memory that
+// the operator has allocated for the kernel's stream. A copy or a fill of the device library (orMemcpyAsync,
+// orMemsetAsync) knows only addresses: reports about it name the operator, and the shapes of the operator's tensors.
+struct RunningOperator {
+  const char* name = ""; // valid until the process ends
+  bool is_custom = false;
+  std::vector<std::pair<at::Tensor, bool>> tensors{};      // true: the operator writes the tensor
+  std::vector<std::pair<uintptr_t, uint64_t>> allocated{}; // Block::begin and Block::order
+};
+
+// Sets the operator that the calling thread is in. null: it is in no such operator. Returns the previous value.
+RunningOperator* exchange_running_operator(RunningOperator* op);
 
 } // namespace c10::openreg::sanitizer

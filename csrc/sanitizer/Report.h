@@ -27,7 +27,7 @@ struct Access {
   int device = -1; // -1: the host
   Extent extent{};
   SmallVector<int64_t, 4> shape{};   // the tensor's shape; empty if it is not known
-  SmallVector<int64_t, 4> strides{}; // bytes, one for each dimension of `shape`
+  SmallVector<int64_t, 4> strides{}; // bytes, one for each dimension of `shape`; empty if they are not known
   size_t item = 0;                   // the size of one element in bytes; 0 if it is not known
 
   bool writes() const {

@@ -1,7 +1,7 @@
 """A copy to the CPU that nobody waits for: `to("cpu", non_blocking=True)` returns before the data is there.
 
 Seen in https://github.com/pytorch/pytorch/issues/86264
-Says: race: aten::sum reads what memcpy may not have written yet: the host does not wait for the default stream of
+Says: race: aten::sum reads what aten::copy_ may not have written yet: the host does not wait for the default stream of
 openreg:0.
 Run with: OPENREG_SANITIZER=race
 """

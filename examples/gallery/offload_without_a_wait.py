@@ -1,7 +1,7 @@
 """Offloading that reads too early: a cache is copied to pinned memory without blocking, and read at once.
 
 Seen in https://github.com/sgl-project/sglang/pull/16493
-Says: race: aten::eq reads what memcpy may not have written yet: the host does not wait for the default stream of
+Says: race: aten::eq reads what aten::copy_ may not have written yet: the host does not wait for the default stream of
 openreg:0.
 Run with: OPENREG_SANITIZER=race
 """

@@ -48,9 +48,10 @@ _CHECKS = {"race": 1, "init": 2, "memory": 4, "leak": 8}
 class Access:
     """One access of a report.
 
-    ``operator`` is the name of the operator or of the kernel. ``action`` is "reads", "writes" or "frees". ``stream``
-    describes the stream in words. ``site`` is the line of Python, such as ``"train.py:12 in step"``. ``shape`` is the
-    tensor's shape, empty if it is not known. ``bytes`` is the distance from the first byte to the last byte.
+    ``operator`` is the name of the operator or of the kernel. For a copy or a fill that belongs to no operator, it
+    is "memcpy" or "memset". ``action`` is "reads", "writes" or "frees". ``stream`` describes the stream in words.
+    ``site`` is the line of Python, such as ``"train.py:12 in step"``. ``shape`` is the tensor's shape, empty if it is
+    not known. ``bytes`` is the distance from the first byte to the last byte.
 
     In a report of a leak, ``action`` is "allocates" for memory and "makes" for a handle, such as a stream. ``operator``
     is the allocator, or the function of the device library. ``stream`` is the device of the memory, or "the host" for
