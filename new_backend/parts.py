@@ -85,7 +85,7 @@ VERBATIM = ("LICENSE",)
 
 DEVICE_TYPE = '''asked_face = os.environ.get("TORCH_OPENREG_AS", "")
 device_type = "cuda" if asked_face == "cuda" else "openreg"
-"""The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chose before it started."""
+"""The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chooses at the start."""
 '''
 FACES = """FACES = ("", "_cuda")  # the device under its own name, and as a device of type cuda
 LIBRARIES = (
@@ -151,7 +151,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             'a PyTorch backend, for the device ``"openreg"``.',
         ),
         (
-            "_autoload = _loader.load  # PyTorch's own torch_openreg has this name for the function",
+            "_autoload = _loader.load  # PyTorch's own backend torch_openreg gives its load function this name",
             "_autoload = _loader.load  # the name that PyTorch's documentation gives it",
         ),
     ),
@@ -164,7 +164,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ),
         ("_environment import asked_face, device_type", "_environment import device_type"),
         (
-            '    if device_type != "cuda":  # whose functions dynamo knows\n        _WhenImported("torch._dynamo", make_traceable)\n',
+            '    if device_type != "cuda":  # dynamo knows torch.cuda\n        _WhenImported("torch._dynamo", make_traceable)\n',
             '    _WhenImported("torch._dynamo", make_traceable)\n',
         ),
     ),
@@ -265,7 +265,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ),
     ),
     "torch_openreg/openreg/_tensor_types.py": (
-        ('\nOn the face "cuda", where PyTorch has its own, tensors and storages are instances of both.\n', ""),
+        ('\nWith TORCH_OPENREG_AS=cuda PyTorch has these types too: a tensor or storage is an instance of both types.\n', ""),
         ("As in ``torch.cuda``.\n", "As in ``torch.cuda``."),
     ),
     "torch_openreg/openreg/_utils.py": (

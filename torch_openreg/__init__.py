@@ -17,7 +17,7 @@ from torch_openreg import _loader
 
 __all__ = ["cmake_prefix_path", "include_paths", "library_paths", "openreg"]
 
-_autoload = _loader.load  # PyTorch's own torch_openreg has this name for the function
+_autoload = _loader.load  # PyTorch's own backend torch_openreg gives its load function this name
 
 if TYPE_CHECKING:
     from torch_openreg import openreg as openreg

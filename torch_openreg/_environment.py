@@ -1,7 +1,9 @@
-"""Every environment variable that the project reads, in one table.
+"""Every environment variable of the device and of the package, in the table VARIABLES.
 
-A variable of the package that has a few possible values is checked here, at ``import torch``, so a bad value of each
-variable gives the same error. The other variables are checked by the files that read them, which the table names.
+The table does not have variables of other programs that the code also reads, such as RANK and NO_COLOR. The variables
+in _AT_IMPORT, which have a few possible values, are checked here, at ``import torch``, so a bad value of each gives the
+same error. The others are checked by torch_openreg._loader at ``import torch``, or by the file that reads the variable
+(``Variable.reader``).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import NamedTuple
 
 asked_face = os.environ.get("TORCH_OPENREG_AS", "")
 device_type = "cuda" if asked_face == "cuda" else "openreg"
-"""The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chose before it started."""
+"""The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chooses at the start."""
 
 
 class Variable(NamedTuple):
@@ -138,7 +140,7 @@ _AT_IMPORT = tuple(
 
 
 def check(environment: Mapping[str, str] = os.environ) -> None:
-    """Raises ValueError for the first variable of the package that has a value it cannot have. Empty means unset."""
+    """Raises ValueError for the first variable of _AT_IMPORT whose value is none of its choices. Empty means unset."""
     for variable in _AT_IMPORT:
         if value := environment.get(variable.name):
             variable.check(value)

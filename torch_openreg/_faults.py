@@ -159,10 +159,11 @@ def _parse_one(text: str, seed: int) -> Fault | None:
 
 
 def parse(program: str) -> list[Fault]:
-    """The faults of a program, whose parts are separated by semicolons.
+    """The faults of a program, whose parts are separated by semicolons, without the faults of other ranks.
 
-    A part ``seed=N`` sets the seed of the faults after it. Raises ValueError for a program that cannot be read; the
-    message has the closest known word for an unknown word. Raises TypeError if ``program`` is no text.
+    A part ``seed=N`` sets the seed of the faults after this part. Raises ValueError for a program that cannot be read,
+    or has no fault. For an unknown word, the message has a known word if one is close. Raises TypeError if ``program``
+    is no text.
     """
     if not isinstance(program, str):
         raise TypeError(f"A program of faults is a text, such as 'malloc:3=oom', but got {program!r}.")

@@ -1,4 +1,6 @@
-"""Loads the backend, in named phases. If a phase fails, the exception is kept, and never raised into ``import torch``.
+"""Loads the backend, in named phases. If a phase fails, the exception is kept, and not raised into ``import torch``.
+
+Only with TORCH_OPENREG_AUTOLOAD=strict is the exception raised at once.
 
 Rules:
   - At its top, this module imports only `_environment` and modules that torch has imported already: each further module
@@ -35,11 +37,14 @@ OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg"
 
 # LEFT OUT OF A NEW BACKEND END
 failure: Exception | None = None
-"""The failure of the start, with the original exception as its cause; None after a successful start."""
+"""The failure of the start; None before it and after a success. The cause of the failure is the original exception."""
 
 
 def load() -> ModuleType | None:
-    """Runs the phases once. Returns the device's module, or a module that explains why there is no device."""
+    """Runs the phases once. Returns the device's module, or a module that explains why there is no device.
+
+    Returns None if torch cannot be imported. With TORCH_OPENREG_AUTOLOAD=strict, raises a failure instead.
+    """
     global _started, failure
     try:
         # Not under _lock: a thread within `import torch` holds Python's lock of torch, and then takes _lock. The
@@ -281,7 +286,7 @@ def check_cuda() -> None:
 
 # LEFT OUT OF A NEW BACKEND END
 def check_owner() -> None:
-    """Checks that no other backend has taken PrivateUse1. A process has one owner of PrivateUse1."""
+    """Checks that nobody has taken PrivateUse1 or the name torch.openreg. A process has one owner of PrivateUse1."""
     import torch
 
     name = torch._C._get_privateuse1_backend_name()
@@ -393,7 +398,7 @@ NOT_TRACED = (
 
 
 def attach_compiler() -> None:
-    """Registers the device with torch.compile when torch.compile is imported."""
+    """Registers the device with dynamo and inductor, the parts of torch.compile, when their modules are imported."""
 
     def tell_dynamo(_: ModuleType) -> None:
         from torch_openreg._inductor import _device
@@ -425,7 +430,7 @@ def attach_compiler() -> None:
             trace_rules.add(name)
 
     _WhenImported("torch._dynamo.device_interface", tell_dynamo)
-    if device_type != "cuda":  # whose functions dynamo knows
+    if device_type != "cuda":  # dynamo knows torch.cuda
         _WhenImported("torch._dynamo", make_traceable)
     _WhenImported("torch._dynamo.trace_rules", leave_out)
     _WhenImported("torch._dynamo.variables.optimizer", make_capturable)

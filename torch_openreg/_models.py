@@ -1,7 +1,7 @@
-"""Reads device models: the accelerators that the simulated devices represent. A model is a JSON file in ``models``.
+"""Reads device models: the accelerators that the simulated devices represent.
 
-This module does not need torch, so that OPENREG_MODEL is checked before the device is loaded, and so that models can be
-listed without torch.
+A model is a JSON file: one in the folder ``models``, or a file of the user. This module does not need torch, so that
+OPENREG_MODEL is checked before the device is loaded, and so that models can be listed without torch.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Model:
 
 
 def text(name: str, value: Any) -> str:
-    """The value of a property as text, with its unit."""
+    """The value of a property as text, with the unit of bytes, kHz, bits and threads; "-" for None."""
     unit = PROPERTIES[name]
     if value is None:
         return "-"

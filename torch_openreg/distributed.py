@@ -27,7 +27,10 @@ __all__ = ["ProcessGroupOCCL"]
 
 
 def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
-    """Makes a process group. The loader passes this function to ``Backend.register_backend(extended_api=True)``."""
+    """Makes the backend of a process group. Raises TypeError if ``pg_options`` are those of another backend.
+
+    The loader passes a function that calls this one to ``Backend.register_backend(extended_api=True)``.
+    """
     if pg_options is None:
         pg_options = ProcessGroupOCCL.Options()
     elif not isinstance(pg_options, ProcessGroupOCCL.Options):
@@ -53,7 +56,7 @@ _register_backend = dist.ProcessGroup._register_backend
 def _register_backend_as_default(
     group: dist.ProcessGroup, device: torch.device, backend_type: Any, backend: Any = None
 ) -> None:
-    """Makes the only backend of a group its default backend.
+    """As PyTorch's method. Then makes this device's backend the default backend of a group that has no other device.
 
     If a program names neither a backend nor a device (``init_process_group()``), PyTorch 2.13 makes gloo the default,
     but the group has no gloo.

@@ -28,8 +28,8 @@ COMMANDS = {
     "ops": "the route that each operator takes on the device: its own kernel, the fallback, a composition",
     "trace": "what a trace of torch.profiler shows: busy and idle streams, gaps, waits, copies, kernels",
 }
-# Commands that import torch only when they need it. The doctor must report even if that import hangs or aborts, and
-# `run` must set environment variables before torch is imported.
+# Commands for which main() does not import torch first. The doctor must report even if that import hangs or aborts,
+# and `run` must set environment variables before torch is imported.
 WITHOUT_TORCH = ("doctor", "memory", "models", "new", "run", "trace")
 
 # Modules that only some commands use, and the packages that they come from. The extra `demo` names all of them.
@@ -73,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # as in `torch-openreg ops | head`; at its end Python would report the error again
+    except BrokenPipeError:  # as in `torch-openreg ops | head`
+        # Python flushes stdout when it exits. Without this line, it would then print the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -13,7 +13,8 @@ def draw_log_curve(values: Sequence[float], width: int = 64, height: int = 10, a
     """Draws `values` from left to right as lines of text. The left edge shows both ends of the logarithmic scale.
 
     `width` and `height` count characters of the drawing without its scale. Values that are not positive and finite are
-    left out. `ascii_only` draws with `*`, one dot for each character, for terminals without braille characters.
+    left out. If no value is left, the result is one line that says so. `ascii_only` draws with `*`, one dot for each
+    character, for terminals without braille characters.
     """
     across, down = (1, 1) if ascii_only else (2, 4)
     columns = width * across

@@ -1,4 +1,4 @@
-"""The findings of the doctor. A separate process loads each backend, and a sentence says how that process ended."""
+"""The findings of the doctor. A separate process loads each backend. If this fails, a sentence says why."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Doctor:
         self.torch = find_torch()
 
     def probe(self, backends: Iterable[Backend] | None, first: str = "torch", **environment: str) -> Run:
-        """Imports ``first``, then torch, with these backends only (None: all). Waits for the end of the probe."""
+        """Imports ``first``, then torch, with these backends only (None: all). Waits until the probe ends."""
         source = pkgutil.get_data("torch_openreg._cli", "_probe.py")
         assert source is not None
         with tempfile.TemporaryDirectory(prefix="doctor") as name:
@@ -147,7 +147,7 @@ class Doctor:
                     start_new_session=True,
                 )
                 try:
-                    # The probe ends itself in less time, unless SIGSTOP suspends it.
+                    # Each step of the probe has a limit of its own. This limit is for a probe that SIGSTOP suspends.
                     status: int | None = process.wait(self.timeout + 180)
                 except subprocess.TimeoutExpired:
                     status = None
@@ -158,7 +158,7 @@ class Doctor:
         return Run(read_events(texts["events"]), status, texts["stack"], texts["output"])
 
     def examine(self, backend: Backend) -> None:
-        """Loads a backend alone: once as `import torch` does, and once with its own package imported first."""
+        """Loads a backend alone, as `import torch` does. If it works, loads it again, with its own package first."""
         backend.result = "ok"
         run = self.probe([backend], TORCH_DEVICE_BACKEND_AUTOLOAD="1")
         loaded = run.facts("loaded")
@@ -327,7 +327,7 @@ def find_torch() -> dict[str, Any]:
 
 
 def importable(names: Iterable[str]) -> str | None:
-    """The first of these top-level modules that is installed."""
+    """The first of these names that is an installed top-level module; None if there is none."""
     for name in names:
         with contextlib.suppress(ValueError, ImportError):
             if "." not in name and importlib.util.find_spec(name):

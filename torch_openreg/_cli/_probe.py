@@ -64,7 +64,7 @@ class Probe:
         os._exit(0)
 
     def entry_points(self, **parameters: Any) -> Any:
-        """Like importlib.metadata.entry_points, but with only the backends that ``request`` names."""
+        """Like importlib.metadata.entry_points, but the call of torch gets only the backends of ``request``."""
         points = _read_entry_points(**parameters)
         if parameters != {"group": "torch.backends"}:
             return points
@@ -72,7 +72,7 @@ class Probe:
         return [Watched(point, self) for point in points if wanted is None or [point.name, point.value] in wanted]
 
     def ask(self, module: Any) -> None:
-        """Tells whether the device of ``module`` is available; if not, why.
+        """Tells whether the device of ``module`` is available; if not, also the error of ``_lazy_init``, if it raises.
 
         Does nothing if ``module`` has no function is_available.
         """

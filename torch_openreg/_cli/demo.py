@@ -68,7 +68,7 @@ class Training:
         )
 
     def train_epoch(self) -> None:
-        """Waits for one epoch."""
+        """Lets the process train one epoch, and waits for the end of the epoch."""
         assert self._process.stdin is not None
         try:
             print(file=self._process.stdin, flush=True)

@@ -19,7 +19,7 @@ from torch_openreg._cli._diagnosis import Doctor
 
 
 def device_line(simulated: str | None) -> str:
-    """The first line of the report. It says "simulated", because the device is no GPU."""
+    """The first line of the report: the device, which is called "simulated" because it is no GPU, or "none"."""
     # LEFT OUT OF A NEW BACKEND START: the face cuda
     if simulated == "cuda":
         return "Device: cuda, simulated by torch_openreg (TORCH_OPENREG_AS=cuda). This is not a GPU."
@@ -111,7 +111,7 @@ class Printer:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints the report. Returns 0 if all backends work, alone and together, else 1."""
+    """Prints the report. Returns 0 if all backends work, alone and together, and no two take PrivateUse1; else 1."""
     parser = argparse.ArgumentParser(
         prog="torch-openreg doctor",
         description="Which backends `import torch` loads in this environment, which fail, why, and what to do.",

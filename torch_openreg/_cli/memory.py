@@ -66,12 +66,12 @@ class Block(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The line of Python that allocated the memory."""
+        """The line of Python that allocated the memory, as text; BEFORE if the history does not have the allocation."""
         return BEFORE if self.is_old else line_of(self.frames)
 
 
 def line_of(frames: list[dict[str, Any]]) -> str:
-    """The innermost line of the program that is not part of PyTorch."""
+    """The innermost line of Python that is not part of PyTorch, as text; a text that says so if there is none."""
     for frame in frames:
         if "/torch/" not in frame["filename"] and frame["filename"].endswith((".py", ">")):
             return f"{os.path.basename(frame['filename'])}:{frame['line']} {frame['name']}"
@@ -187,7 +187,7 @@ def group(blocks: Sequence[Block], key: Callable[[Block], str]) -> dict[str, int
 
 
 def holes(segment: dict[str, Any]) -> list[int]:
-    """The sizes of the free parts of a segment that is in use. Such a segment cannot be given back."""
+    """The sizes of the free parts of a segment; [] if nothing uses the segment, because it can then be given back."""
     free = [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
     return free if len(free) < len(segment["blocks"]) else []
 
@@ -347,7 +347,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(file: Path) -> list[Device]:
-    """The devices of a snapshot that have memory or a history."""
+    """The devices of a snapshot that have memory, or a history of more than one entry."""
     snapshot = _Unpickler(io.BytesIO(file.read_bytes())).load()
     indices = {segment["device"] for segment in snapshot["segments"]}
     indices |= {index for index, trace in enumerate(snapshot["device_traces"]) if len(trace) > 1}

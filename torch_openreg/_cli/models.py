@@ -49,7 +49,7 @@ def show(model: _models.Model, sources: bool) -> None:
 
 
 def compare(models: Sequence[_models.Model]) -> None:
-    """Prints a column for each model, and a line for each property in which the models differ."""
+    """Prints a column for each model. A property has a line only if the models differ in it."""
     rows = [("", *(model.name for model in models))]
     for name in _models.PROPERTIES:
         values = [model.numbers.get(name) for model in models]

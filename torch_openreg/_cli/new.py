@@ -1,4 +1,4 @@
-"""``torch-openreg new``: writes a backend of another name from the sources of this one.
+"""``torch-openreg new``: writes this backend, or one of two small example backends, under another name.
 
 In a checkout, the command uses the sources of the checkout. An installed package contains the sources as
 ``sources.zip``, which the build made from the checkout or from the source distribution. The folder ``new_backend`` is a

@@ -59,7 +59,7 @@ class Operator(NamedTuple):
     queued: bool
     """Whether a call may be queued on a stream (execution modes async and chaos) rather than wait for it."""
     registered_at: str
-    """File and line of the registration."""
+    """File and line of the registration; empty if there is no kernel."""
 
 
 def entry(table: str, key: str) -> tuple[str, str]:

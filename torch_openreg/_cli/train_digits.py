@@ -110,7 +110,7 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
-        # The one place in an epoch that waits for the device.
+        # tolist() waits for the device, so `seconds` has the time of all work of the epoch.
         values = torch.stack(losses).tolist()
         seconds = time.perf_counter() - start
 

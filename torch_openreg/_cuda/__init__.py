@@ -51,7 +51,7 @@ def attach() -> None:
         setattr(torch._C, name, value)
     for name in EXECUTED_AGAIN:
         importlib.reload(sys.modules[name])
-    # It registers how torch.cuda.Event is pickled, and that is another class now.
+    # The reload has made a new class torch.cuda.Event. This call registers how its objects are pickled.
     torch.multiprocessing.reductions.init_reductions()
     for owner, name, replacement, _ in REPLACED:
         setattr(pkgutil.resolve_name(owner), name, replacement)

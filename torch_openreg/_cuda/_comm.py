@@ -1,7 +1,7 @@
 """Copies to and from several devices: the functions of torch/csrc/cuda/python_comm.cpp and comm.cpp, without NCCL.
 
-The error messages are those of comm.cpp. No function waits for a device: streams order these copies as they order any
-copy.
+The error messages are those of comm.cpp. Copies between devices do not wait: streams order them as they order any copy.
+A gather into host memory waits.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from torch_openreg import _C
 
 
 def _init() -> None:
-    """Starts the device. torch.cuda._lazy_init() calls this function before the calls that were queued until then."""
+    """Starts the device. torch.cuda._lazy_init() calls this function before it makes the calls that were queued."""
     if _C._count_devices() == 0:
         raise RuntimeError("No CUDA GPUs are available")
     _C._init()
@@ -41,7 +41,7 @@ def _maybe_exchange_device(device: int) -> int:
 
 
 def _arch_flags() -> str | None:
-    """Says that PyTorch was built for the device's architecture, because the kernels run on every device."""
+    """The architecture of device 0, as the one that PyTorch was built for; None if there is no device."""
     if not _C._get_device_count():
         return None
     properties = _C._get_device_properties(0)
@@ -87,7 +87,7 @@ class _Cudart(ModuleType):
 
     @staticmethod
     def cudaProfilerStart() -> int:
-        """Calls torch.openreg.profiler.start() if TORCH_OPENREG_TRACE names a file; otherwise does nothing."""
+        """Calls torch.openreg.profiler.start(), which has an effect only if TORCH_OPENREG_TRACE names a file."""
         from torch_openreg.openreg import profiler
 
         profiler.start()

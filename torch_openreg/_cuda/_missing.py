@@ -99,7 +99,8 @@ def _get_pynvml_handler(device: Any = None) -> NoReturn:
 
 
 def _list_gpu_processes(device: Any = None) -> str:
-    return openreg.list_gpu_processes(device)  # not in the table below: most programs do not need the module
+    # To name openreg.list_gpu_processes in REPLACED would import openreg.memory, which most programs do not need.
+    return openreg.list_gpu_processes(device)
 
 
 _NVML = "NVML knows only the GPUs of the machine, so the functions behave as if NVML were not installed"

@@ -112,7 +112,10 @@ def _dlpack(self: torch.Tensor, **options: Any) -> Any:
 
 
 class _CudaArrayInterface(property):
-    """Raises AttributeError, so that hasattr() is False and libraries treat the tensor as they treat a CPU tensor."""
+    """Raises AttributeError for a tensor of the device, so that hasattr() is False.
+
+    Libraries then treat the tensor as a CPU tensor. For CPU and sparse tensors, PyTorch's own property answers.
+    """
 
     def __get__(self, tensor: Any, owner: type | None = None) -> Any:
         if tensor is not None and tensor.is_cuda and not tensor.is_sparse:

@@ -107,12 +107,12 @@ class _CudaEventBase(torch.Event):
 
     @property
     def cuda_event(self) -> int:
-        """The handle, a cudaEvent_t: 0 until the event is first recorded."""
+        """The handle, a cudaEvent_t: 0 until record(), ipc_handle() or from_ipc_handle() has made the event."""
         return self.event_id
 
     @property
     def device(self) -> torch.device | None:  # type: ignore[override]
-        """The device of the stream that recorded the event; None before the first record."""
+        """The device on which the event was made; None until record(), ipc_handle() or from_ipc_handle() makes it."""
         return super().device if self.event_id else None
 
     def elapsed_time(self, end_event: torch.Event) -> float:

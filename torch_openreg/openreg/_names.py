@@ -1,8 +1,8 @@
 """The submodule of each public name of ``torch.openreg`` that ``__init__.py`` does not define.
 
-With this table, Python loads a submodule at the first use of one of its names. To load all submodules at once would
-make `import torch` slower. The imports below the table are for type checkers, which cannot follow such loading.
-Each submodule owns its ``__all__``. tests/test_typing.py compares the table with the imports and with each ``__all__``.
+With SUBMODULES, ``torch.openreg`` loads a submodule at the first use of one of its names. To load all submodules at
+once would make `import torch` slower. The imports below SUBMODULES are for type checkers, which cannot follow such
+loading. tests/test_typing.py compares SUBMODULES with these imports and with the ``__all__`` of each submodule.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A tensor is sent by handle, as on CUDA: in the other process it has the same memory. The sender waits for its current
 stream. It may release the tensor at once, but it must not end before the other process has opened the tensor. After
-that the memory stays valid even if the sender ends. On CUDA the memory then becomes invalid.
+that the memory stays valid even if the sender ends. On CUDA the memory becomes invalid when the sender ends.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _receivers() -> list[int] | None:
     """The ids of the processes that could open a message that is sent now; None if multiprocessing knows no process."""
     parent = multiprocessing.parent_process()
     processes = _children() + ([parent.pid] if parent and parent.pid else [])
-    # A process that is being spawned has no id yet while its arguments are sent. ipc_collect() will see it as a child.
+    # A process that is being spawned has no id yet while its arguments are sent. If there is no other process, the list
+    # is empty. ipc_collect() will see the spawned process as a child.
     return processes or (None if get_spawning_popen() is None else [])
 
 

@@ -41,7 +41,10 @@ def _for_this_device(method: Any, original: Any) -> Any:
 
 # LITERALINCLUDE START: DLPACK
 def _dlpack_device(original: Any, self: torch.Tensor) -> tuple[IntEnum, int]:
-    """PyTorch's own method knows the device only as "privateuse1", and not by the name that the backend gave it."""
+    """DLPack's type for devices of extensions, and the device's index.
+
+    PyTorch's own method knows the device only as "privateuse1", and not by the name that the backend gave the device.
+    """
     from torch.utils.dlpack import DLDeviceType
 
     return DLDeviceType.kDLExtDev, self.device.index
@@ -71,7 +74,7 @@ def _dlpack(original: Any, self: torch.Tensor, *, stream: int | None = -1, **opt
 
 # LITERALINCLUDE START: BACKEND META DEEPCOPY
 def _deepcopy(original: Any, self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    """Copies a tensor with its backend metadata. PyTorch's own method copies only the bytes."""
+    """Copies a tensor with its backend metadata. PyTorch's own method does not copy the metadata."""
     result = original(self, memo)
     metadata = torch._utils.get_tensor_metadata(self)
     for resolved in ("conj", "neg"):

@@ -1,6 +1,6 @@
 """Legacy types such as ``torch.openreg.FloatTensor`` and ``torch.openreg.FloatStorage``. As in ``torch.cuda``.
 
-On the face "cuda", where PyTorch has its own, tensors and storages are instances of both.
+With TORCH_OPENREG_AS=cuda PyTorch has these types too: a tensor or storage is an instance of both types.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class _TensorType(type):
-    """A type that makes tensors. ``isinstance`` accepts tensors, but no tensor has the type as its class."""
+    """A type that makes tensors. ``isinstance`` accepts the device's tensors of this dtype; their class is Tensor."""
 
     dtype: torch.dtype
 

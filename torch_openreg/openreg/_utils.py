@@ -15,8 +15,8 @@ DeviceLike: TypeAlias = "int | str | torch.device"
 def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
     """The index in ``device``. Does not check whether there is a device with this index.
 
-    If ``device`` has no index: the current device's index if ``optional``, else a ValueError. ``torch.load`` calls this
-    function too. As ``torch.cuda._utils._get_device_index``.
+    If ``device`` has no index: the current device's index if ``optional``, else a ValueError. Raises ValueError for a
+    device of another type. ``torch.load`` calls this function too. As ``torch.cuda._utils._get_device_index``.
     """
     if isinstance(device, int):
         return device
@@ -37,8 +37,8 @@ def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
 def existing_device(device: DeviceLike | None) -> int:
     """The index of ``device`` (default: the current device), after a check that there is such a device.
 
-    Raises "The device index is out of range. ...". The check is here because torch.accelerator raises a TypeError for
-    an index above 127, and some of its functions ignore a wrong index.
+    Raises torch.AcceleratorError: "The device index is out of range. ...". The check is here because torch.accelerator
+    raises a TypeError for an index above 127, and some functions of torch.accelerator ignore a wrong index.
     """
     index = _get_device_index(device, optional=True)
     _C._check_device_index(index)

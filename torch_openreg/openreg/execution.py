@@ -51,22 +51,22 @@ def get_execution_mode() -> str:
 
 
 def record_launch_sites(enabled: bool = True) -> None:
-    """Makes the failure of a queued operator name the line of Python that launched it. Costs about 1 us a launch.
+    """Sets whether the failure of a queued operator names the line of Python that launched the operator.
 
-    ``enabled`` (default True) switches the recording on or off. It is off at the start, unless
-    TORCH_OPENREG_LAUNCH_TRACEBACK=1. Without the recording, only the traceback helps, and it shows the call that
-    waited. Does not wait.
+    ``enabled`` (default True) switches the recording of these lines on or off. The recording costs about 1 us a launch.
+    It is off at the start, unless TORCH_OPENREG_LAUNCH_TRACEBACK=1. Without the recording, the message names only the
+    operator, and the traceback shows the call that waited. Does not wait.
     """
     _C._record_launch_sites(enabled)
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Warns, or raises, if the host waits for the device within another operation.
+    """Sets what happens if an operation makes the host wait for a stream: nothing, a warning or an error.
 
     As ``torch.cuda.set_sync_debug_mode``. ``debug_mode`` is ``"default"`` or 0, ``"warn"`` or 1, ``"error"`` or 2;
     another value raises RuntimeError. Reported are ``item()``, blocking copies between host and device, operators that
     must know the data (``nonzero``, masks as indices, ``unique``, ``equal``) and ``Stream.synchronize()``, in every
-    execution mode. Does not wait.
+    execution mode. Waits for an event or a whole device are not reported. Does not wait.
     """
     if isinstance(debug_mode, str):
         if debug_mode not in _SYNC_DEBUG_MODES:

@@ -1,7 +1,8 @@
-"""The policy and the counts for operators that have no kernel of their own on the device.
+"""The policy and the counts for operators that take the fallback.
 
-Such an operator takes the fallback: the CPU's kernel runs in place on device memory. The results are the same, and the
-call is slower. The example refuses all but a few of these operators, and prints which of them a program has used::
+The fallback runs the CPU's kernel in place on device memory. The results are the same, and the call is slower than a
+call of a kernel that is registered for the device. Most operators that PyTorch composes of others do not take the
+fallback themselves. The example refuses the fallback to all but a few operators, and prints which operators took it::
 
     with torch.openreg.fallback.set_policy("error", allow=["aten::sort.stable", "_foreach_*"]):
         model(x)

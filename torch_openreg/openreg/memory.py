@@ -354,7 +354,7 @@ def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = F
     The format is that of ``torch.cuda.memory._snapshot``, so ``python -m torch.cuda._memory_viz`` and
     pytorch.org/memory_viz can draw it. Addresses are device addresses, ``stream`` is the ``stream_id`` of a
     ``torch.Stream``, and sizes are in bytes. ``augment_with_fx_traces`` (default False) adds the nodes of compiled
-    graphs to stack traces.
+    graphs to stack traces. ``device`` is accepted and has no effect.
     """
     snapshot = _C._memory_snapshot(None, True)
     if augment_with_fx_traces:
@@ -399,7 +399,7 @@ def _get_memory_metadata() -> str:
 def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], None]) -> None:
     """Calls ``observer(device, size, total, free)`` before each ``torch.OutOfMemoryError``, until the process ends.
 
-    ``observer`` gets the device's index, and three numbers of bytes: the size of the request, the device's memory
+    ``observer`` gets the device's index, and three numbers of bytes: the size of the request, the device's total memory
     (or the limit that ``set_per_process_memory_fraction`` has set), and the device's free memory. ``observer`` can
     call ``_dump_snapshot``. As ``torch._C._cuda_attach_out_of_memory_observer``.
     """

@@ -69,7 +69,10 @@ def current() -> str | None:
 
 
 def rounds_to_tf32() -> bool:
-    """Whether the model computes convolutions and, if allowed, matrix products of float32 with TensorFloat-32."""
+    """Whether convolutions and, if the program allows it, matrix products of float32 use TensorFloat-32.
+
+    False without a model.
+    """
     return _current is not None and _current.rounds_to_tf32
 
 
@@ -165,7 +168,10 @@ def _when(condition: dict[str, Any]) -> _When:
 
 
 def _obey_environment(restrict: bool = True) -> None:
-    """Chooses the model that OPENREG_MODEL names. Called at import. The pytest plugin calls it in each forked child."""
+    """Chooses the model that OPENREG_MODEL names. Called at import. The pytest plugin calls it in each forked child.
+
+    If OPENREG_MODEL is empty and no model is chosen, the device reads its other environment variables again.
+    """
     if name := os.environ.get("OPENREG_MODEL", "").strip():
         _choose(_models.find_for_this_torch(name), restrict)
     elif _current is None:
