@@ -142,6 +142,24 @@ def test_a_build_without_pyyaml_stops_at_the_beginning_and_says_what_to_install(
     assert line.startswith('pip install "scikit-build-core>=1.1" pyyaml cmake ninja ')
 
 
+def test_an_isolated_build_stops_at_the_beginning_and_says_how_to_build(tmp_path: Path) -> None:
+    """pip isolates a build if nobody says otherwise, and the environment of such a build has no torch."""
+    environment = Environment(tmp_path / "environment")
+    (environment.site_packages / "outer.pth").unlink()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if path.suffix != ".pth" and not path.name.startswith("torch"):
+            (environment.site_packages / path.name).symlink_to(path)
+    code = f"from scikit_build_core.build import build_wheel; build_wheel({str(tmp_path)!r})"
+    result = subprocess.run([environment.python, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"torch_openreg builds against an installed PyTorch, and {environment.python} has no package torch. Install "
+        "torch first, then build with: pip install --no-build-isolation .\n"
+    )
+    (requires,) = [line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("requires =")]
+    assert "torch" not in requires  # pip would install it for the build, and the build would be for that torch
+
+
 def test_an_installed_wheel_runs_where_there_is_no_compiler(installed: Environment) -> None:
     code = "import torch; x = torch.ones(2, device='openreg'); print((x + x).cpu().tolist())"
     assert installed.run(code, PATH="") == "[2.0, 2.0]\n"
