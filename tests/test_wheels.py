@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="release/ rea
 if sys.version_info >= (3, 11):
     sys.path.append(str(ROOT / "release"))
     import check
+    import try_wheels
     import wheels
 
 
@@ -77,6 +78,24 @@ def test_a_build_of_a_wheel_that_lost_a_library_says_so(environment: Environment
     (folder / "lib" / "libopenreg.so").unlink()
     result = environment.start("import torch; torch.ones(2, device='openreg')")
     assert f"{folder}/lib/libopenreg.so is missing, and the build recorded " in result.stderr
+
+
+def test_a_trial_requires_that_a_pytorch_without_a_build_is_refused(environment: Environment, tmp_path: Path) -> None:
+    user = try_wheels.User(tmp_path)
+    (tmp_path / "env").symlink_to(environment.folder)
+    as_in_a_wheel(environment, MINOR)
+    assert user.python("-c", try_wheels.FIRST) == try_wheels.ONES
+    assert try_wheels.refuse_other_minor(user, MINOR) == "refused"
+    # A start that fails with any other sentence is no refusal.
+    (environment.package / "torch2.12").rename(environment.package / f"torch{MINOR}")
+    (environment.package / "_loader.py").unlink()
+    with pytest.raises(try_wheels.Failed, match="the start did not say what to install:\n(?s:.*)_loader"):
+        try_wheels.refuse_other_minor(user, MINOR)
+
+
+def test_a_trial_takes_no_minor_version_that_is_not_supported() -> None:
+    result = run([sys.executable, ROOT / "release" / "try_wheels.py", "--torch", "2.12"], ROOT, {})
+    assert result.returncode == 2 and "argument --torch: invalid choice: '2.12'" in result.stderr
 
 
 # ---- merging ---------------------------------------------------------------------------------------------------------
