@@ -206,6 +206,72 @@ def test_no_library_needs_the_condition_variable_of_gcc_12(environment: Environm
     assert libraries == []
 
 
+# ---- what the libraries need -----------------------------------------------------------------------------------------
+
+SYSTEM = r"(lib(c|m|stdc\+\+|gcc_s)|ld-linux-[\w-]+)\.so\.\d+"
+# Before glibc 2.34, which the wheels of a release do not need, these were libraries of their own.
+OLD_GLIBC = r"lib(pthread|dl|rt)\.so\.\d"
+PYTORCH = r"lib(c10|torch_cpu|torch_python)\.so"
+
+
+def libraries_of(package: Path) -> list[Path]:
+    return sorted([*package.glob("*.so"), *package.glob("lib/*.so")])
+
+
+def tool(*command: str | Path) -> str:
+    """The output of a program of binutils."""
+    if shutil.which(str(command[0])) is None:
+        pytest.skip(f"needs {command[0]}")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def names_in(libraries: list[Path], which: str) -> set[str]:
+    """The names that shared libraries define (``--defined-only``) or take from others (``--undefined-only``)."""
+    lines = [line for library in libraries for line in tool("nm", "-D", which, library).splitlines()]
+    return {line.split()[-1].partition("@")[0] for line in lines}
+
+
+def test_the_libraries_need_pytorch_and_the_system_and_nothing_of_cuda(shared_environment: Environment) -> None:
+    libraries = libraries_of(shared_environment.package)
+    assert len(libraries) == 7
+    own = {library.name for library in libraries}
+    for library in libraries:
+        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", tool("readelf", "-d", library)))
+        assert needed, library
+        foreign = {name for name in needed - own if not re.fullmatch(f"{SYSTEM}|{OLD_GLIBC}|{PYTORCH}", name)}
+        assert not foreign, (library, foreign)
+
+
+def test_the_libraries_are_stripped(shared_environment: Environment) -> None:
+    for library in libraries_of(shared_environment.package):
+        sections = tool("readelf", "-SW", library)
+        assert ".dynsym" in sections and ".symtab" not in sections and ".debug" not in sections, library
+
+
+def test_a_build_against_one_build_of_pytorch_loads_with_another(shared_environment: Environment) -> None:
+    """Every name that the libraries take from PyTorch is in its CPU build and in its CUDA build.
+
+    One of the two is installed. The other one is what release/wheels.py has unpacked.
+    """
+    release = torch.__version__.partition("+")[0]
+    unpacked = wheels.BUILD / f"torch-{release}"
+    if not (unpacked / "torch" / "version.py").exists():
+        pytest.skip(f"needs another build of PyTorch {release}: `make wheels` unpacks one into build/wheels")
+    installed = Path(torch.__file__).parents[1]
+    assert wheels.torch_version(installed) == torch.__version__
+    if wheels.torch_version(unpacked) == torch.__version__:
+        pytest.skip(f"{torch.__version__} is installed and unpacked: needs two builds of that release")
+    names = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
+    here, there = (
+        names_in([folder / "torch" / "lib" / name for name in names], "--defined-only")
+        for folder in (installed, unpacked)
+    )
+    libraries = libraries_of(shared_environment.package)
+    taken = names_in(libraries, "--undefined-only") - names_in(libraries, "--defined-only")
+    assert len(taken & here) > 1000
+    assert taken & here == taken & there
+
+
 # ---- what a release agrees about -------------------------------------------------------------------------------------
 
 
