@@ -294,11 +294,12 @@ def test_a_version_that_disagrees_is_found(tmp_path: Path) -> None:
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, checkout / name)
     project = checkout / "pyproject.toml"
-    project.write_text(re.sub(r'^version = ".*"$', 'version = "0.2.0"', project.read_text(), flags=re.MULTILINE))
+    project.write_text(re.sub(r'^version = ".*"$', 'version = "99.0"', project.read_text(), flags=re.MULTILINE))
+    version = wheels.PROJECT["project"]["version"]
     assert check.disagreements(checkout) == [
-        "CHANGELOG.md has no entry for 0.2.0.",
-        "examples/ci/github-actions.yml takes v0.1.0, and the tag of 0.2.0 is v0.2.0.",
-        "examples/ci/gitlab-ci.yml takes v0.1.0, and the tag of 0.2.0 is v0.2.0.",
+        "CHANGELOG.md has no entry for 99.0.",
+        f"examples/ci/github-actions.yml takes v{version}, and the tag of 99.0 is v99.0.",
+        f"examples/ci/gitlab-ci.yml takes v{version}, and the tag of 99.0 is v99.0.",
     ]
 
 
