@@ -324,10 +324,38 @@ def test_publishing_holds_no_secret() -> None:
     assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
+def test_only_what_is_tested_is_published() -> None:
+    for name, publishes in (("release.yml", "publish"), ("site.yml", "site")):
+        jobs = workflows()[name]["jobs"]
+        assert "test" in jobs[publishes]["needs"]
+        assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
+    assert "try" in workflows()["release.yml"]["jobs"]["publish"]["needs"]
+
+
+def test_nothing_but_the_wheels_and_the_sources_is_published() -> None:
+    """The jobs of test.yml belong to the same run, and upload the book."""
+    jobs = workflows()["release.yml"]["jobs"]
+    uploaded = [
+        step["with"]["name"]
+        for job in jobs.values()
+        for step in job.get("steps", [])
+        if "upload-artifact@" in step.get("uses", "")
+    ]
+    assert uploaded == ["dist-${{ matrix.platform }}", "dist-source"]
+    assert jobs["publish"]["steps"][0]["with"]["pattern"] == "dist-*"
+
+
+def test_wheels_are_built_against_other_builds_of_pytorch_than_they_are_tried_with() -> None:
+    """The default index has builds with CUDA. The last step of the job names the index of the CPU builds."""
+    cpu_builds = "https://download.pytorch.org/whl/cpu"
+    assert cpu_builds not in (ROOT / "release" / "manylinux.Dockerfile").read_text()
+    assert cpu_builds in workflows()["release.yml"]["jobs"]["try"]["steps"][-1]["run"]
+
+
 def test_every_action_is_pinned_to_a_version() -> None:
     for name, workflow in workflows().items():
         for job in workflow["jobs"].values():
-            for step in job["steps"]:
+            for step in job.get("steps", []):  # a job that calls another workflow has none
                 if "uses" in step:
                     assert re.fullmatch(r"[\w-]+/[\w.-]+@(v\d+|release/v1|[0-9a-f]{40})", step["uses"]), (name, step)
 
