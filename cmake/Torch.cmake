@@ -17,6 +17,8 @@ if(TORCH_VERSION VERSION_LESS 2.13)
   message(FATAL_ERROR "torch_openreg needs PyTorch 2.13 or later, and ${TORCH_VERSION} is installed.")
 endif()
 message(STATUS "PyTorch ${TORCH_VERSION} in ${TORCH_ROOT}")
+# The installed files name the release alone, without +cpu or +cu130: every build of a release gives the same files.
+string(REGEX REPLACE "\\+.*" "" TORCH_RELEASE "${TORCH_VERSION}")
 
 set(NATIVE_FUNCTIONS_YAML ${TORCHGEN_ROOT}/packaged/ATen/native/native_functions.yaml)
 

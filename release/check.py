@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import venv
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -141,7 +142,7 @@ class Check:
             raise SystemExit("The same commit gave two different wheels.")
 
     def sdist(self) -> None:
-        """The source distribution has everything that the build needs."""
+        """The source distribution builds with README.md's command, in an environment that has only torch, and runs."""
         folder = LOGS / "sdist"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -150,10 +151,13 @@ class Check:
         with tarfile.open(archive) as opened:
             opened.extractall(folder, filter="data")
         (sources,) = folder.iterdir()
-        python = ROOT / f".venv-{self._releases()[0]}" / "bin" / "python"
-        self._run(
-            python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", "..", ".", cwd=sources
-        )
+        programs = LOGS / "sdist-environment" / "bin"
+        venv.create(programs.parent, with_pip=True, clear=True)
+        self._run(programs / "python", "-m", "pip", "install", f"torch=={self._releases()[0]}")
+        (command,) = [line for line in (sources / "README.md").read_text().splitlines() if "pyyaml" in line]
+        self._run("sh", "-c", command, cwd=sources, PATH=f"{programs}:{os.environ['PATH']}")
+        # In another folder, so that Python does not import the unpacked sources.
+        self._run(programs / "python", "-c", "import torch; torch.ones(2, device='openreg')", cwd=folder)
 
     def tests(self) -> None:
         """The whole suite passes with each supported PyTorch."""
@@ -161,8 +165,9 @@ class Check:
             self._run("make", "test", f"TORCH={release}")
 
     def figures(self) -> None:
-        """Prints the figures of README.md from new runs. A person compares them with README.md."""
-        self._run("make", "bench")
+        """The programs that measure README.md's figures ran. A person compares the log with README.md."""
+        for program in ("demo", "bench", "sweep"):
+            self._run("make", program)
 
     @staticmethod
     def _releases() -> list[str]:
@@ -185,7 +190,8 @@ def main() -> None:
         started = monotonic()
         try:
             method()
-            print(f"ok      {name:<10} {monotonic() - started:6.0f} s  {method.__doc__}", flush=True)
+            log = f"  {check._log}" if check._log.exists() else ""
+            print(f"ok      {name:<10} {monotonic() - started:6.0f} s  {method.__doc__}{log}", flush=True)
         except SystemExit as wrong:
             failed = True
             print(f"FAILED  {name:<10} {monotonic() - started:6.0f} s  {wrong}", flush=True)

@@ -1,5 +1,6 @@
 # Builds wheels that run wherever PyTorch's own wheels run. AlmaLinux 8 has glibc 2.28. Its compiler takes from
-# libstdc++.so only the symbols that GCC 8 had, and links newer symbols statically.
+# libstdc++.so only the symbols that GCC 8 had, and links newer symbols statically. pip takes PyTorch from the default
+# index: on x86_64 these are builds with CUDA, and release.yml tries the wheels with CPU builds.
 #
 #   docker build --file release/manylinux.Dockerfile --output dist .
 #   docker build --file release/manylinux.Dockerfile --build-arg PLATFORM=aarch64 --output dist .   # on an ARM machine
@@ -7,7 +8,7 @@ ARG PLATFORM=x86_64
 FROM quay.io/pypa/manylinux_2_28_${PLATFORM} AS build
 # The time that the files carry: git log -1 --format=%ct
 ARG SOURCE_DATE_EPOCH=0
-ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH}
 WORKDIR /src
 COPY . .
 RUN make wheels PYTHON=/opt/python/cp312-cp312/bin/python

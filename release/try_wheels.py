@@ -4,8 +4,9 @@
     python release/try_wheels.py dist/*cp311*.whl --torch 2.13 --index https://download.pytorch.org/whl/cpu
 
 The steps for each wheel and each PyTorch are: `pip install`, the first lines of README.md, both faces (the device types
-openreg and cuda), `torch-openreg doctor`, the demo, and tests, for which only the folder tests/ is copied. Prints a
-table in Markdown. The exit status is 1 if a step failed.
+openreg and cuda), `torch-openreg doctor`, the demo, tests, for which only the folder tests/ is copied, and at last the
+start without the build for this PyTorch, which must be refused. Prints a table in Markdown. The exit status is 1 if a
+step failed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ ONES = "tensor([1., 1.], device='openreg:0')\n"
 FACE = "import torch; print(torch.ones(2, device='cuda') if torch.version.cuda is None else 'torch has CUDA')"
 FACE_ONES = "tensor([1., 1.], device='cuda:0')\n"
 FACE_REFUSED = "where the name cuda belongs to real GPUs. Install a CPU build with `pip install torch=="
+# What the refusal must say if the wheel has no build for the PyTorch that runs.
+OTHER_MINOR = ("was built for PyTorch ", 'pip install "torch==')
 
 
 class Failed(Exception):
@@ -69,8 +72,23 @@ def minors_of(wheel: Path) -> list[str]:
     return sorted((folder.removeprefix("torch") for folder in folders), key=numbers)
 
 
+def refuse_other_minor(user: User, minor: str) -> str:
+    """Renames the build for this PyTorch. Raises Failed if the start does not refuse and name what to install."""
+    (package,) = user.folder.glob("env/lib/python*/site-packages/torch_openreg")
+    (package / f"torch{minor}").rename(package / "torch2.12")
+    try:
+        said = user.python("-c", FIRST)
+    except Failed as failure:
+        said = str(failure)
+    if not all(words in said for words in OTHER_MINOR):
+        raise Failed(
+            f"The build for PyTorch {minor} was taken away, and the start did not say what to install:\n{said}"
+        )
+    return "refused"
+
+
 def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: Sequence[str]) -> list[str]:
-    """The cells of a row: PyTorch, the time to install, the results of face, demo and tests. Raises Failed."""
+    """The cells of a row: PyTorch, the time to install, and the results of each step. Raises Failed."""
     with tempfile.TemporaryDirectory(prefix="try-wheel-") as place:
         user = User(Path(place))
         user.run(python, "-m", "venv", "env")
@@ -96,20 +114,24 @@ def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: 
             said = user.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files).strip().splitlines()[-1]
         version = user.python("-c", "import torch; print(torch.__version__)").strip()
         losses = "equal, bit for bit" if "bit for bit" in demo else "ran"
-        return [version, f"{seconds:.0f} s", "works" if face == FACE_ONES else "refused", losses, said]
+        other = refuse_other_minor(user, ".".join(version.split(".")[:2]))  # last, because it breaks what is installed
+        return [version, f"{seconds:.0f} s", "works" if face == FACE_ONES else "refused", losses, said, other]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("wheels", nargs="*", type=Path, help="default: all of dist")
-    parser.add_argument("--torch", action="append", help="minor versions; default: all that a wheel has a build for")
+    parser.add_argument(
+        "--torch", action="append", choices=list(SUPPORTED), help="default: all that a wheel has a build for"
+    )
     parser.add_argument("--index", help="another index of PyTorch's wheels, for pip's --extra-index-url")
     parser.add_argument("--tests", default=" ".join(TESTS), help="areas of tests; default: %(default)s")
     options = parser.parse_args()
     index = ["--extra-index-url", options.index] if options.index else []
     here, failed = interpreters(), False
     print(
-        "| wheel | MB | needs | PyTorch | installed in | face cuda | demo | tests |\n|---|---|---|---|---|---|---|---|"
+        "| wheel | MB | needs | PyTorch | installed in | face cuda | demo | tests | other minor |\n"
+        "|---|---|---|---|---|---|---|---|---|"
     )
     for wheel in options.wheels or sorted((ROOT / "dist").glob("*.whl")):
         tag = wheel.name.split("-")[2]
@@ -117,7 +139,7 @@ def main() -> None:
         size, needs = f"{wheel.stat().st_size / 1e6:.1f}", " ".join(platform_tag(wheel)[1])
         for minor in options.torch or minors_of(wheel):
             if python is None:
-                cells = ["no such Python here", "", "", "", ""]
+                cells = ["no such Python here", "", "", "", "", ""]
             else:
                 try:
                     release = str(SUPPORTED[minor]["release"])
@@ -125,7 +147,7 @@ def main() -> None:
                 except Failed as failure:
                     failed = True
                     print(failure, file=sys.stderr)
-                    cells = [minor, "failed", "", "", ""]
+                    cells = [minor, "failed", "", "", "", ""]
             print("| " + " | ".join([wheel.name, size, needs, *cells]) + " |", flush=True)
     sys.exit(failed)
 

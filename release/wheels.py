@@ -114,6 +114,12 @@ def unpack_torch(minor: str) -> Path:
     return folder
 
 
+def torch_version(folder: Path) -> str:
+    """The version of an unpacked PyTorch, such as 2.13.0+cu130."""
+    (version,) = re.findall(r"^__version__ = '(.+)'$", (folder / "torch" / "version.py").read_text(), re.MULTILINE)
+    return version
+
+
 def prepare_python(version: str, python: Path) -> Path:
     """Makes an environment of that Python with the packages that the build needs. Returns its interpreter."""
     folder = BUILD / f"python-{version}"
@@ -144,7 +150,8 @@ def build_pair(minor: str, torch: Path, version: str, python: Path) -> Path:
     """
     folder = BUILD / "pairs" / f"{minor}-{version}"
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"PyTorch {minor}, Python {version}: {folder}.log", flush=True)
+    # The wheel does not say which build of the release this is, such as 2.13.0+cu130: the bytes do not depend on it.
+    print(f"PyTorch {torch_version(torch)}, Python {version}: {folder}.log", flush=True)
     flags = reproducible_flags(torch, ROOT)
     run(
         [python, "-m", "pip", "wheel", "--verbose", "--log", f"{folder}.log",

@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 from email import message_from_bytes
 from email.message import Message
+from importlib.metadata import version as metadata_version
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,48 @@ def test_a_build_without_pyyaml_stops_at_the_beginning_and_says_what_to_install(
     ) in " ".join(result.stderr.split())
     (line,) = [line for line in (ROOT / "README.md").read_text().splitlines() if "pyyaml" in line]
     assert line.startswith('pip install "scikit-build-core>=1.1" pyyaml cmake ninja ')
+
+
+def test_an_isolated_build_stops_at_the_beginning_and_says_how_to_build(tmp_path: Path) -> None:
+    """pip isolates a build if nobody says otherwise, and the environment of such a build has no torch."""
+    environment = Environment(tmp_path / "environment")
+    (environment.site_packages / "outer.pth").unlink()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if path.suffix != ".pth" and not path.name.startswith("torch"):
+            (environment.site_packages / path.name).symlink_to(path)
+    code = f"from scikit_build_core.build import build_wheel; build_wheel({str(tmp_path)!r})"
+    result = subprocess.run([environment.python, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"torch_openreg builds against an installed PyTorch, and {environment.python} has no package torch. Install "
+        "torch first, then build with: pip install --no-build-isolation .\n"
+    )
+    (requires,) = [line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("requires =")]
+    assert "torch" not in requires  # pip would install it for the build, and the build would be for that torch
+
+
+def test_every_build_of_a_pytorch_release_gives_the_same_files(tmp_path: Path) -> None:
+    """A build against 2.13.0+cpu writes nothing that differs from what a build against 2.13.0+cu130 writes."""
+    purelib = Path(sysconfig.get_path("purelib"))
+    release = metadata_version("torch").partition("+")[0]
+    written = []
+    for local in ("+cpu", "+cu130"):
+        environment = Environment(tmp_path / f"environment{local}")
+        (environment.site_packages / "torch").mkdir()
+        for path in (purelib / "torch").iterdir():
+            if path.name != "version.py":
+                (environment.site_packages / "torch" / path.name).symlink_to(path)
+        (environment.site_packages / "torch" / "version.py").write_text(f"__version__ = '{release}{local}'\n")
+        build = tmp_path / f"build{local}"
+        definitions = [f"-DPython_EXECUTABLE={environment.python}", "-DSKBUILD_PROJECT_VERSION_FULL=0"]
+        result = subprocess.run(
+            [*build_tool("cmake"), "-S", ROOT, "-B", build, *definitions], capture_output=True, text=True
+        )
+        assert result.returncode == 0, result.stderr
+        assert f"PyTorch {release}{local} in " in result.stdout
+        written.append([(build / name).read_text() for name in ("_build_info.py", "torch_openregConfig.cmake")])
+    assert written[0] == written[1]
+    assert f'torch_version = "{release}"\npython_version = "{sysconfig.get_python_version()}"\n' in written[0][0]
 
 
 def test_an_installed_wheel_runs_where_there_is_no_compiler(installed: Environment) -> None:

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="release/ rea
 if sys.version_info >= (3, 11):
     sys.path.append(str(ROOT / "release"))
     import check
+    import try_wheels
     import wheels
 
 
@@ -77,6 +78,24 @@ def test_a_build_of_a_wheel_that_lost_a_library_says_so(environment: Environment
     (folder / "lib" / "libopenreg.so").unlink()
     result = environment.start("import torch; torch.ones(2, device='openreg')")
     assert f"{folder}/lib/libopenreg.so is missing, and the build recorded " in result.stderr
+
+
+def test_a_trial_requires_that_a_pytorch_without_a_build_is_refused(environment: Environment, tmp_path: Path) -> None:
+    user = try_wheels.User(tmp_path)
+    (tmp_path / "env").symlink_to(environment.folder)
+    as_in_a_wheel(environment, MINOR)
+    assert user.python("-c", try_wheels.FIRST) == try_wheels.ONES
+    assert try_wheels.refuse_other_minor(user, MINOR) == "refused"
+    # A start that fails with any other sentence is no refusal.
+    (environment.package / "torch2.12").rename(environment.package / f"torch{MINOR}")
+    (environment.package / "_loader.py").unlink()
+    with pytest.raises(try_wheels.Failed, match="the start did not say what to install:\n(?s:.*)_loader"):
+        try_wheels.refuse_other_minor(user, MINOR)
+
+
+def test_a_trial_takes_no_minor_version_that_is_not_supported() -> None:
+    result = run([sys.executable, ROOT / "release" / "try_wheels.py", "--torch", "2.12"], ROOT, {})
+    assert result.returncode == 2 and "argument --torch: invalid choice: '2.12'" in result.stderr
 
 
 # ---- merging ---------------------------------------------------------------------------------------------------------
@@ -187,6 +206,72 @@ def test_no_library_needs_the_condition_variable_of_gcc_12(environment: Environm
     assert libraries == []
 
 
+# ---- what the libraries need -----------------------------------------------------------------------------------------
+
+SYSTEM = r"(lib(c|m|stdc\+\+|gcc_s)|ld-linux-[\w-]+)\.so\.\d+"
+# Before glibc 2.34, which the wheels of a release do not need, these were libraries of their own.
+OLD_GLIBC = r"lib(pthread|dl|rt)\.so\.\d"
+PYTORCH = r"lib(c10|torch_cpu|torch_python)\.so"
+
+
+def libraries_of(package: Path) -> list[Path]:
+    return sorted([*package.glob("*.so"), *package.glob("lib/*.so")])
+
+
+def tool(*command: str | Path) -> str:
+    """The output of a program of binutils."""
+    if shutil.which(str(command[0])) is None:
+        pytest.skip(f"needs {command[0]}")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def names_in(libraries: list[Path], which: str) -> set[str]:
+    """The names that shared libraries define (``--defined-only``) or take from others (``--undefined-only``)."""
+    lines = [line for library in libraries for line in tool("nm", "-D", which, library).splitlines()]
+    return {line.split()[-1].partition("@")[0] for line in lines}
+
+
+def test_the_libraries_need_pytorch_and_the_system_and_nothing_of_cuda(shared_environment: Environment) -> None:
+    libraries = libraries_of(shared_environment.package)
+    assert len(libraries) == 7
+    own = {library.name for library in libraries}
+    for library in libraries:
+        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", tool("readelf", "-d", library)))
+        assert needed, library
+        foreign = {name for name in needed - own if not re.fullmatch(f"{SYSTEM}|{OLD_GLIBC}|{PYTORCH}", name)}
+        assert not foreign, (library, foreign)
+
+
+def test_the_libraries_are_stripped(shared_environment: Environment) -> None:
+    for library in libraries_of(shared_environment.package):
+        sections = tool("readelf", "-SW", library)
+        assert ".dynsym" in sections and ".symtab" not in sections and ".debug" not in sections, library
+
+
+def test_a_build_against_one_build_of_pytorch_loads_with_another(shared_environment: Environment) -> None:
+    """Every name that the libraries take from PyTorch is in its CPU build and in its CUDA build.
+
+    One of the two is installed. The other one is what release/wheels.py has unpacked.
+    """
+    release = torch.__version__.partition("+")[0]
+    unpacked = wheels.BUILD / f"torch-{release}"
+    if not (unpacked / "torch" / "version.py").exists():
+        pytest.skip(f"needs another build of PyTorch {release}: `make wheels` unpacks one into build/wheels")
+    installed = Path(torch.__file__).parents[1]
+    assert wheels.torch_version(installed) == torch.__version__
+    if wheels.torch_version(unpacked) == torch.__version__:
+        pytest.skip(f"{torch.__version__} is installed and unpacked: needs two builds of that release")
+    names = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
+    here, there = (
+        names_in([folder / "torch" / "lib" / name for name in names], "--defined-only")
+        for folder in (installed, unpacked)
+    )
+    libraries = libraries_of(shared_environment.package)
+    taken = names_in(libraries, "--undefined-only") - names_in(libraries, "--defined-only")
+    assert len(taken & here) > 1000
+    assert taken & here == taken & there
+
+
 # ---- what a release agrees about -------------------------------------------------------------------------------------
 
 
@@ -209,11 +294,12 @@ def test_a_version_that_disagrees_is_found(tmp_path: Path) -> None:
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, checkout / name)
     project = checkout / "pyproject.toml"
-    project.write_text(re.sub(r'^version = ".*"$', 'version = "0.2.0"', project.read_text(), flags=re.MULTILINE))
+    project.write_text(re.sub(r'^version = ".*"$', 'version = "99.0"', project.read_text(), flags=re.MULTILINE))
+    version = wheels.PROJECT["project"]["version"]
     assert check.disagreements(checkout) == [
-        "CHANGELOG.md has no entry for 0.2.0.",
-        "examples/ci/github-actions.yml takes v0.1.0, and the tag of 0.2.0 is v0.2.0.",
-        "examples/ci/gitlab-ci.yml takes v0.1.0, and the tag of 0.2.0 is v0.2.0.",
+        "CHANGELOG.md has no entry for 99.0.",
+        f"examples/ci/github-actions.yml takes v{version}, and the tag of 99.0 is v99.0.",
+        f"examples/ci/gitlab-ci.yml takes v{version}, and the tag of 99.0 is v99.0.",
     ]
 
 
@@ -238,10 +324,38 @@ def test_publishing_holds_no_secret() -> None:
     assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
+def test_only_what_is_tested_is_published() -> None:
+    for name, publishes in (("release.yml", "publish"), ("site.yml", "site")):
+        jobs = workflows()[name]["jobs"]
+        assert "test" in jobs[publishes]["needs"]
+        assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
+    assert "try" in workflows()["release.yml"]["jobs"]["publish"]["needs"]
+
+
+def test_nothing_but_the_wheels_and_the_sources_is_published() -> None:
+    """The jobs of test.yml belong to the same run, and upload the book."""
+    jobs = workflows()["release.yml"]["jobs"]
+    uploaded = [
+        step["with"]["name"]
+        for job in jobs.values()
+        for step in job.get("steps", [])
+        if "upload-artifact@" in step.get("uses", "")
+    ]
+    assert uploaded == ["dist-${{ matrix.platform }}", "dist-source"]
+    assert jobs["publish"]["steps"][0]["with"]["pattern"] == "dist-*"
+
+
+def test_wheels_are_built_against_other_builds_of_pytorch_than_they_are_tried_with() -> None:
+    """The default index has builds with CUDA. The last step of the job names the index of the CPU builds."""
+    cpu_builds = "https://download.pytorch.org/whl/cpu"
+    assert cpu_builds not in (ROOT / "release" / "manylinux.Dockerfile").read_text()
+    assert cpu_builds in workflows()["release.yml"]["jobs"]["try"]["steps"][-1]["run"]
+
+
 def test_every_action_is_pinned_to_a_version() -> None:
     for name, workflow in workflows().items():
         for job in workflow["jobs"].values():
-            for step in job["steps"]:
+            for step in job.get("steps", []):  # a job that calls another workflow has none
                 if "uses" in step:
                     assert re.fullmatch(r"[\w-]+/[\w.-]+@(v\d+|release/v1|[0-9a-f]{40})", step["uses"]), (name, step)
 
