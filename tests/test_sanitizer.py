@@ -551,6 +551,44 @@ def test_an_exception_of_the_block_is_not_replaced() -> None:
         raise KeyError
 
 
+@pytest.mark.parametrize("effect", ["illegal", "lost"])
+def test_a_session_ends_even_if_its_wait_fails(mode: str, effect: str) -> None:
+    x, numpy = ones(64), torch.Tensor.numpy
+    torch.accelerator.synchronize()
+    fault = openreg.faults.inject(f"kernel:1={effect}")
+    with fault, pytest.raises(torch.AcceleratorError), sanitizer.enable("race,leak") as session:
+        x.neg()
+        assert mode != "inline"
+    assert session.reports == [] and torch.Tensor.numpy is numpy
+    with sanitizer.enable("init", mode="report") as later:  # interrupts no session that has not ended
+        torch.empty(4, device=DEVICE).add_(1)
+    assert [report.kind for report in later.reports] == ["init"]
+    with openreg.faults.inject(f"kernel:1={effect}"), pytest.raises(KeyError), sanitizer.enable("leak"):
+        with contextlib.suppress(torch.AcceleratorError):
+            x.neg()
+        raise KeyError
+    assert torch.Tensor.numpy is numpy
+
+
+def test_a_session_that_cannot_be_resumed_is_resumed_later_and_keeps_its_reports() -> None:
+    x, numpy = ones(64), torch.Tensor.numpy
+    with sanitizer.enable("race", mode="report") as outer:
+        race()
+        torch.accelerator.synchronize()
+        with openreg.faults.inject("kernel:1=lost"):
+            ends = pytest.raises(torch.AcceleratorError)
+            with ends, sanitizer.enable("memory"), contextlib.suppress(torch.AcceleratorError):
+                x.neg()
+                torch.accelerator.synchronize()
+            with pytest.raises(torch.AcceleratorError):
+                sanitizer.enable("init")
+        with sanitizer.enable("memory"):
+            pass
+        race()
+    assert [report.kind for report in outer.reports] == ["race", "race"]
+    assert torch.Tensor.numpy is numpy
+
+
 def test_a_session_within_a_session_interrupts_it() -> None:
     with sanitizer.enable("race", mode="report") as outer:
         race()
@@ -636,6 +674,27 @@ def test_findings_that_are_printed_at_the_end_of_the_process_change_a_status_of_
     assert (kept.returncode, kept.stdout) == (3, "done\n")
     repaired = run(LEAK + "del x", OPENREG_SANITIZER="leak")
     assert (repaired.returncode, repaired.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("effect", ["illegal", "illegal!", "lost"])
+def test_findings_are_printed_at_the_end_of_the_process_even_if_its_wait_fails(effect: str) -> None:
+    program = f"""
+import torch
+from torch_openreg.openreg import faults, sanitizer
+sanitizer.enable("race,leak", mode="report")
+x, side = torch.ones(4, device={DEVICE!r}), torch.Stream(device={DEVICE!r})
+with side:
+    x.neg()
+torch.accelerator.synchronize()
+faults.inject("kernel:1={effect}").__enter__()
+x.neg()
+"""
+    result = run(program, OPENREG_SANITIZER="leak", OPENREG_EXECUTION="async")
+    assert result.returncode == 1
+    assert "OPENREG_SANITIZER: race: " in result.stderr and "Traceback" not in result.stderr
+    assert re.search(
+        r"OPENREG_SANITIZER: the end of the process cannot wait for the devices: \w+ error: ", result.stderr
+    )
 
 
 def test_it_starts_no_device() -> None:
