@@ -58,6 +58,10 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
         forget()
 
 
+# For tests whose result does not depend on the mode of this process.
+runs_once = pytest.mark.parametrize("mode", ["inline"], indirect=True)
+
+
 def name(pair: Pair) -> str:
     return pair.body.__name__
 
@@ -80,6 +84,7 @@ def test_a_repaired_twin_is_not_reported(pair: Pair) -> None:
     assert [str(report) for report in session.reports] == []
 
 
+@runs_once
 def test_at_least_40_pairs_exist_and_15_come_from_public_bugs() -> None:
     assert len(PAIRS) >= 40
     assert len({pair.link for pair in PAIRS if pair.link}) >= 15
@@ -609,6 +614,7 @@ def test_reports_are_written_as_json(tmp_path: Path) -> None:
     assert [access["operator"] for access in report["accesses"]] == ["aten::sum", "aten::mul_.Tensor"]
 
 
+@runs_once
 def test_unknown_checks_and_modes_are_refused() -> None:
     with pytest.raises(ValueError, match="has no check 'rice'. There are race, init, memory, leak."):
         sanitizer.enable("rice")
@@ -645,6 +651,7 @@ x.add_(1)
 """
 
 
+@runs_once
 def test_the_environment_enables_it_for_a_process() -> None:
     result = run(PROGRAM, OPENREG_SANITIZER="init")
     assert result.returncode == 1
@@ -661,6 +668,7 @@ x = torch.ones(64, device={DEVICE!r})
 """
 
 
+@runs_once
 def test_findings_that_are_printed_at_the_end_of_the_process_change_a_status_of_0() -> None:
     leaked = run(LEAK, OPENREG_SANITIZER="leak")
     assert leaked.returncode == 1
@@ -676,6 +684,7 @@ def test_findings_that_are_printed_at_the_end_of_the_process_change_a_status_of_
     assert (repaired.returncode, repaired.stderr) == (0, "")
 
 
+@runs_once
 @pytest.mark.parametrize("effect", ["illegal", "illegal!", "lost"])
 def test_findings_are_printed_at_the_end_of_the_process_even_if_its_wait_fails(effect: str) -> None:
     program = f"""
@@ -697,6 +706,7 @@ x.neg()
     )
 
 
+@runs_once
 def test_it_starts_no_device() -> None:
     code = f"""
 import os, sys, torch
@@ -711,6 +721,7 @@ os.wait()
     assert (senseless.returncode, senseless.stderr) == (0, "")
 
 
+@runs_once
 def test_a_forked_child_reports_nothing_when_it_ends() -> None:
     code = f"""
 import os, sys, torch
@@ -725,6 +736,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 # LEFT OUT OF A NEW BACKEND START: pytest's options
+@runs_once
 def test_pytest_has_an_option(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         f"import torch\n"
