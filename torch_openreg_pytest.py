@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 _CHAOS = pytest.StashKey[bool]()  # whether the tests run in the mode chaos
+_SEED = pytest.StashKey[str]()  # the seed for this mode, or an empty text
 # Options that set no variable: the name, the arguments for argparse, the help.
 FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("openreg", {"action": "store_true"}, "start the device, and count the tests whose tensors reached it"),
@@ -55,7 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before conftest.py, which may import torch
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     settings = _settings(early_config.known_args_namespace)
-    early_config.stash[_CHAOS] = (os.environ | settings).get("OPENREG_EXECUTION") == "chaos"
+    environment = os.environ | settings
+    early_config.stash[_CHAOS] = environment.get("OPENREG_EXECUTION") == "chaos"
+    early_config.stash[_SEED] = environment.get("OPENREG_CHAOS_SEED", "")
     # A worker of pytest-xdist inherits the variables, so they have their effect even if torch is imported already.
     if settings.items() <= os.environ.items():
         return
@@ -95,7 +98,8 @@ def _attend(config: pytest.Config) -> None:
     except Exception as error:  # a setting is wrong, or torch is missing
         raise pytest.UsageError(f"The options and markers of torch_openreg need its device. {error}") from error
 
-    config.pluginmanager.register(_testing.PerTestHooks(config), "torch_openreg_testing")
+    hooks = _testing.PerTestHooks(config, _is_chaotic(config), _seed(config))
+    config.pluginmanager.register(hooks, "torch_openreg_testing")
 
 
 def _has_workers(config: pytest.Config) -> bool:
@@ -108,19 +112,30 @@ def _is_chaotic(config: pytest.Config) -> bool:
     return config.stash.get(_CHAOS, False)
 
 
+def _seed(config: pytest.Config) -> int:
+    """The first seed of the mode chaos, which a marker may choose too. Raises UsageError if the seed is no number."""
+    from argparse import ArgumentTypeError
+
+    (allowed,) = (allowed for _, variable, allowed, _ in OPTIONS if variable == "OPENREG_CHAOS_SEED")
+    try:
+        return int(reader(allowed)(config.stash.get(_SEED, "") or "0"))
+    except ArgumentTypeError as error:
+        raise pytest.UsageError(f"OPENREG_CHAOS_SEED={error}") from None
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     settings = _settings(config.known_args_namespace)
     if _is_chaotic(config):
-        names = ("OPENREG_EXECUTION", "OPENREG_CHAOS_SEED")
-        settings |= {name: os.environ[name] for name in names if name in os.environ}
+        settings |= {"OPENREG_EXECUTION": "chaos"}
+        settings |= {"OPENREG_CHAOS_SEED": seed} if (seed := config.stash[_SEED]) else {}
     if not settings:
         return None
     face = os.environ.get("TORCH_OPENREG_AS") or "openreg"
     variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
     runs = config.getoption("openreg_chaos_runs")
-    seed = ", seed 0" if _is_chaotic(config) and "OPENREG_CHAOS_SEED" not in settings else ""
+    first_seed = ", seed 0" if _is_chaotic(config) and "OPENREG_CHAOS_SEED" not in settings else ""
     times = f", each test with {runs} seeds" if runs else ""
-    return f'torch_openreg: the device "{face}" is simulated ({variables}){seed}{times}'
+    return f'torch_openreg: the device "{face}" is simulated ({variables}){first_seed}{times}'
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -172,6 +172,24 @@ def test_the_header_names_the_seed(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["torch_openreg: the device * is simulated (OPENREG_EXECUTION=chaos), seed 0"])
 
 
+def test_an_empty_seed_is_no_seed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENREG_CHAOS_SEED", "")
+    result = run(pytester, "def test_it(): assert False", "--openreg-execution=chaos")
+    header = "torch_openreg: * is simulated (OPENREG_EXECUTION=chaos), seed 0"
+    result.stdout.fnmatch_lines([header, "mode chaos, seed 0"])
+
+
+@pytest.mark.parametrize("option", ["--openreg", "--openreg-execution=chaos"])
+def test_a_seed_that_is_no_number_is_a_usage_error(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setenv("OPENREG_CHAOS_SEED", "abc")
+    result = run(pytester, "def test_it(): pass", option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and "INTERNALERROR" not in result.stderr.str()
+    expected = "expected a number from 0 to 18446744073709551615"
+    result.stderr.fnmatch_lines([f"ERROR: OPENREG_CHAOS_SEED='abc' is not valid: {expected}"])
+
+
 def test_the_variable_of_the_mode_does_what_the_option_does(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

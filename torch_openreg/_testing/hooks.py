@@ -5,7 +5,6 @@ They apply the settings of the marker and of the options, run a test several tim
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -49,14 +48,15 @@ def _has_device() -> bool:
 class PerTestHooks:
     """Runs each test with the settings of its marker and of the options."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, chaos: bool, seed: int) -> None:
+        """``chaos``: tests whose marker names no mode run in the mode chaos. ``seed``: the first seed of this mode."""
         option = config.option
         self._config = config
         self._counts_device_tests = bool(option.openreg)  # for the summary: how many tests used the device
         self._forbids_waits = bool(option.openreg_no_sync)
         self._leaks = leaks.Leaks() if option.openreg_leaks else None
-        self._chaos = os.environ.get("OPENREG_EXECUTION") == "chaos"  # the option sets the variable
-        self._seed = int(os.environ.get("OPENREG_CHAOS_SEED") or 0)
+        self._chaos = chaos
+        self._seed = seed
         self._runs = int(option.openreg_chaos_runs or 1)
         self._server: processes.ForkServer | None = None
         self._run_of_child: int | None = None  # in a child of the fork server: the number of the test's run
