@@ -164,10 +164,11 @@ def openreg_device(request: pytest.FixtureRequest) -> torch.device:
     import torch
 
     from torch_openreg import openreg
+    from torch_openreg._testing.marker import settings_of
 
     if request.param >= (count := openreg.device_count()):
-        model = openreg.models.current()
-        owner = "the marker" if model is None else f"the model {model!r}"
+        by_model = settings_of(request.node).device_count is None
+        owner = f"the model {openreg.models.current()!r}" if by_model else "the marker"
         pytest.skip(f"openreg_device: there is no device {request.param}, because {owner} has {count}")
     return torch.device(_device_type(), request.param)
 
