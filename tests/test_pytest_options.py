@@ -419,7 +419,9 @@ def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Py
     result.stderr.fnmatch_lines([f"ERROR: *::test_it*: {message}"])
 
 
-def test_openreg_device_is_each_device_of_the_marker(pytester: pytest.Pytester) -> None:
+def test_openreg_device_is_each_device_of_the_marker(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = """
 import json
 from pathlib import Path
@@ -439,6 +441,8 @@ def test_unmarked(openreg_device): torch.ones(1, device=openreg_device)
     result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the marker has 1"])
     result = run(pytester, source, "--openreg-device-count=2")  # wins over the model, and not over the marker's number
     result.assert_outcomes(passed=3 + 2 + 1 + 2, skipped=1)
+    monkeypatch.setenv("OPENREG_DEVICE_COUNT", "")  # as if it were not set
+    run(pytester, source).assert_outcomes(passed=3 + 4 + 1 + 2, skipped=1)
 
 
 def test_the_log_file_is_that_of_the_users_pytest(pytester: pytest.Pytester) -> None:
@@ -512,34 +516,50 @@ def test_a_subtest_that_fails_is_reported_once(pytester: pytest.Pytester, mark: 
 
 # ---- --openreg-faults
 
-NEVER = "OPENREG_FAULTS: the fault 'malloc:9=oom' never fired: there were {} calls of its kind."
-ALLOCATES = """
-@pytest.mark.parametrize("n", range(4))
-def test_it(n): torch.ones(1, device="openreg")
-"""
-FAILS = """
+NEVER = "OPENREG_FAULTS: the fault 'malloc:9=oom' never fired: there were 4 calls of its kind{}."
+
+
+@pytest.mark.parametrize(
+    ("mark", "options", "where"),
+    [
+        ("", (), [""]),
+        ("@pytest.mark.openreg(memory='8M')", (), [" in 4 processes, at most 1 in one"]),
+        ("", ("-n", "2"), ["", *(f" in 2 processes, at most {most} in one" for most in (2, 3))]),
+        ("@pytest.mark.openreg(memory='8M')", ("-n", "2"), [" in 4 processes, at most 1 in one"]),
+    ],
+    ids=["plain", "own process", "xdist", "own processes of workers"],
+)
+def test_a_fault_fires_in_any_process_of_the_run_or_is_named_once(
+    pytester: pytest.Pytester, mark: str, options: tuple[str, ...], where: list[str]
+) -> None:
+    source = f"""
+{mark}
 @pytest.mark.parametrize("n", range(4))
 def test_it(n):
     if n == 2:
-        with pytest.raises(torch.OutOfMemoryError): torch.ones(1, device="openreg")
+        with pytest.raises(torch.AcceleratorError): torch.ones(1, device="openreg").cpu()
+    else:
+        torch.ones(1, device="openreg")
 """
+    result = run(pytester, source, "--openreg-faults=malloc:9=oom;copy:1=illegal", *options)
+    result.assert_outcomes(passed=4)
+    said = result.stdout.str() + result.stderr.str()
+    assert said.count("never fired") == 1 and any(NEVER.format(each) in said for each in where), said
 
 
 @pytest.mark.parametrize(
     ("mark", "options"),
-    [(mark, options) for options in ((), ("-n", "2")) for mark in ("", "@pytest.mark.openreg(memory='8M')")],
-    ids=["plain", "own process", "xdist", "own processes of workers"],
-)  # fmt: skip
-def test_a_fault_fires_in_any_process_of_the_run_or_is_named_once(
+    [("@pytest.mark.openreg(memory='8M')", ()), ("", ("-n", "1"))],
+    ids=["own process", "worker of xdist"],
+)
+def test_a_fault_that_ended_a_process_may_have_fired_there(
     pytester: pytest.Pytester, mark: str, options: tuple[str, ...]
 ) -> None:
-    result = run(pytester, mark + ALLOCATES, "--openreg-faults=malloc:9=oom", *options)
-    result.assert_outcomes(passed=4)
-    said = result.stdout.str() + result.stderr.str()
-    assert said.count("never fired") == 1 and NEVER.format(4) in said
-    result = run(pytester, mark + FAILS, "--openreg-faults=malloc:1=oom", *options)
-    result.assert_outcomes(passed=4)
-    assert "never fired" not in result.stdout.str() + result.stderr.str()
+    source = f"{mark}\ndef test_it(): torch.ones(1, device='openreg')"
+    result = run(pytester, source, "--openreg-faults=malloc:1=kill", *options)
+    result.assert_outcomes(failed=1)
+    sentence = "the fault 'malloc:1=kill' never fired in the processes that ended normally: there were 0 calls"
+    result.stdout.fnmatch_lines([f"OPENREG_FAULTS: {sentence} of its kind."])
 
 
 def test_a_device_that_started_in_collection_is_an_error_with_its_reason(pytester: pytest.Pytester) -> None:
@@ -635,6 +655,9 @@ def test_it(openreg_device): torch.ones(1, device=openreg_device)
     result = run(pytester, source, "-rs")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the model 'cuda-t4' has 1"])
+    result = run(pytester, source.replace('model="cuda-t4"', "device_count=1"), "--openreg-model=strict", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the marker has 1"])
 
 
 def test_a_report_that_cannot_be_sent_gives_the_reason(pytester: pytest.Pytester) -> None:
