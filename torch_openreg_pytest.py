@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 _CHAOS = pytest.StashKey[bool]()  # whether the tests run in the mode chaos
+_FOUND = pytest.StashKey[list[str]]()  # with --openreg-sanitize: what the process's session found beside the tests
 _SEED = pytest.StashKey[str]()  # the seed for this mode, or an empty text
 # Options that set no variable: the name, the arguments for argparse, the help.
 FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
@@ -76,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "openreg(model, memory, device_count, execution, faults, no_sync): what the simulated device is in this test. "
-        "With model, memory and device_count the test runs in a process of its own. no_sync: the test may not wait for "
+        "With model, memory or device_count the test runs in a process of its own. no_sync: the test may not wait for "
         "the device (--openreg-no-sync)",
     )
     has_flag = any(getattr(config.option, name.replace("-", "_")) for name, *_ in FLAGS)
@@ -217,6 +218,35 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
     with sanitizer.enable(checks):
         return (yield)
+
+
+# The option's variable also enables a session for the process, which sees what happens beside the tests. This session
+# looks for no leaks: a module and a fixture may keep what they have made. Each test has a session that looks for them.
+@pytest.hookimpl(trylast=True)  # pytest-xdist's own implementation waits for the workers
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if "OPENREG_SANITIZER" not in _settings(session.config.known_args_namespace):
+        return
+    found = session.config.stash.get(_FOUND, [])
+    if sanitizer := sys.modules.get("torch_openreg.openreg.sanitizer"):  # a process with workers may not import torch
+        found += sanitizer._end_all(looks_for_leaks=False)
+    output = getattr(session.config, "workeroutput", None)  # what a worker of pytest-xdist sends at its end
+    if output is not None:
+        output["openreg_sanitizer"] = found
+        return
+    session.config.stash[_FOUND] = found
+    if found and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    found = getattr(node, "workeroutput", {}).get("openreg_sanitizer", [])
+    node.config.stash[_FOUND] = [*node.config.stash.get(_FOUND, []), *found]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for text in config.stash.get(_FOUND, []):
+        terminalreporter.write_line(text, red=True)
 
 
 @pytest.fixture

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
+
+from torch_openreg._testing.marker import settings_of
 
 pytest_plugins = ["pytester"]
 
@@ -218,18 +221,20 @@ def test_seed():
     run(pytester, RACE.format(wait=""), "--openreg-chaos-runs=4").assert_outcomes(failed=1)
 
 
-ORDER = """
+ORDER = f"""
+import sys
 from pathlib import Path
+sys.path.append({str(Path(__file__).parent)!r})
+from openreg_work import Gate
 def order():  # a number that depends on the order in which the kernels of eight streams run
     number = torch.ones((), device="openreg")
     streams = [torch.Stream(device="openreg") for _ in range(8)]
     torch.accelerator.synchronize()
-    with openreg.faults.inject("kernel:1~300ms"):  # all kernels are queued before the first one ends
-        number.add_(0)
+    with Gate(torch.accelerator.current_stream().native_handle):  # all kernels are queued before the first one runs
         for index, stream in enumerate(streams):
             stream.wait_stream(torch.accelerator.current_stream())
             with stream: number.mul_(2).add_(index)
-        torch.accelerator.synchronize()
+    torch.accelerator.synchronize()
     return number.item()
 def test_first():
     with torch.Stream(device="openreg"): assert torch.randn(3, 3, device="openreg").cpu().isfinite().all()
@@ -322,6 +327,42 @@ def test_what_is_not_given_back_fails_the_test_with_the_line(pytester: pytest.Py
     run(pytester, LEAKS).assert_outcomes(passed=6, failed=1)
 
 
+# ---- --openreg-sanitize ----------------------------------------------------------------------------------------------
+
+KEEPS = """
+x = torch.ones(64, device="openreg")
+@pytest.mark.skip
+def test_it(): pass
+"""
+RACES = """
+@pytest.fixture
+def batch():
+    yield
+    x, side = torch.ones(64, device="openreg"), torch.Stream(device="openreg")
+    side.wait_stream(torch.accelerator.current_stream())
+    with side: kept.append(x * 2)
+    del x
+kept = []
+def test_it(batch): pass
+"""
+
+
+@pytest.mark.parametrize("option", ["-v", "--collect-only"])
+def test_what_a_module_keeps_is_no_leak_of_a_test(pytester: pytest.Pytester, option: str) -> None:
+    result = run(pytester, KEEPS, "--openreg-sanitize=leak", option)
+    assert result.ret == pytest.ExitCode.OK and "OPENREG_SANITIZER: " not in result.stderr.str()
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_what_the_sanitizer_finds_beside_the_tests_is_in_the_summary(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    result = run(pytester, RACES, "--openreg-sanitize=race,leak", *workers)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["OPENREG_SANITIZER: race: *is freed while*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
 # ---- fixtures --------------------------------------------------------------------------------------------------------
 
 
@@ -411,11 +452,14 @@ def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[s
     result.assert_outcomes(passed=9)
 
 
-@pytest.mark.parametrize("count", ["0", "65", "True", "'2'", "2.0"])
-def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Pytester, count: str) -> None:
-    result = run(pytester, f"@pytest.mark.openreg(device_count={count})\ndef test_it(openreg_device): pass")
+def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    for count in ("0", "65", "True", "'2'", "2.0"):
+        source = f"import pytest\n@pytest.mark.openreg(device_count={count})\ndef test_it(openreg_device): pass"
+        message = f"the marker openreg has device_count={count}. It takes a whole number from 1 to 64."
+        with pytest.raises(pytest.UsageError, match=f"::test_it.*: {re.escape(message)}$"):
+            settings_of(pytester.getitem(source))
+    result = pytester.runpytest_subprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    message = f"the marker openreg has device_count={count}. It takes a whole number from 1 to 64."
     result.stderr.fnmatch_lines([f"ERROR: *::test_it*: {message}"])
 
 

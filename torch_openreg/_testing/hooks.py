@@ -239,7 +239,9 @@ class PerTestHooks:
         output = getattr(self._config, "workeroutput", None)  # what a worker of pytest-xdist sends at its end
         if output is not None:
             # pytest-xdist sends tuples, but no Count.
-            output["openreg_faults"] = [counts and list(map(tuple, counts)) for counts in self._all_counts()]
+            output["openreg_faults"] = [
+                None if counts is None else [tuple(each) for each in counts] for counts in self._all_counts()
+            ]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

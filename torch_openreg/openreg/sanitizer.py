@@ -267,18 +267,26 @@ def _apply_environment() -> None:
         atexit.register(_report_at_exit)
 
 
-def _report_at_exit() -> None:
+def _end_all(looks_for_leaks: bool = True) -> list[str]:
+    """Ends all sessions. Returns in words what no exception has said."""
+    texts = []
     while _sessions and not _C._isInBadFork():  # the parent reports what happened before a fork
         session = _sessions[-1]
+        if not looks_for_leaks:
+            session.checks -= {"leak"}
         try:
             session._finish()
         except Exception as error:
-            print(f"OPENREG_SANITIZER: the end of the process cannot wait for the devices: {error}", file=sys.stderr)
-            _C._sanitizer_fail_at_exit(True)
-        for number, report in enumerate(session._earlier):
-            if number not in session._raised:
-                print(f"OPENREG_SANITIZER: {report}", file=sys.stderr)
-                _C._sanitizer_fail_at_exit(True)
+            texts.append(f"OPENREG_SANITIZER: the end of the process cannot wait for the devices: {error}")
+        left = (report for number, report in enumerate(session._earlier) if number not in session._raised)
+        texts += [f"OPENREG_SANITIZER: {report}" for report in left]
+    return texts
+
+
+def _report_at_exit() -> None:
+    for text in _end_all():
+        print(text, file=sys.stderr)
+        _C._sanitizer_fail_at_exit(True)
 
 
 _apply_environment()
