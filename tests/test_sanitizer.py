@@ -569,6 +569,7 @@ def test_a_session_ends_even_if_its_wait_fails(mode: str, effect: str) -> None:
     with sanitizer.enable("init", mode="report") as later:  # interrupts no session that has not ended
         torch.empty(4, device=DEVICE).add_(1)
     assert [report.kind for report in later.reports] == ["init"]
+    torch.accelerator.synchronize()  # otherwise the fault could meet the kernel of add_
     with openreg.faults.inject(f"kernel:1={effect}"), pytest.raises(KeyError), sanitizer.enable("leak"):
         with contextlib.suppress(torch.AcceleratorError):
             x.neg()
