@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import torch
 
 _CHAOS = pytest.StashKey[bool]()  # whether the tests run in the mode chaos
+_FOUND = pytest.StashKey[list[str]]()  # with --openreg-sanitize: what the process's session found beside the tests
+_SEED = pytest.StashKey[str]()  # the seed for this mode, or an empty text
 # Options that set no variable: the name, the arguments for argparse, the help.
 FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("openreg", {"action": "store_true"}, "start the device, and count the tests whose tensors reached it"),
@@ -55,7 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before conftest.py, which may import torch
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     settings = _settings(early_config.known_args_namespace)
-    early_config.stash[_CHAOS] = (os.environ | settings).get("OPENREG_EXECUTION") == "chaos"
+    environment = os.environ | settings
+    early_config.stash[_CHAOS] = environment.get("OPENREG_EXECUTION") == "chaos"
+    early_config.stash[_SEED] = environment.get("OPENREG_CHAOS_SEED", "")
     # A worker of pytest-xdist inherits the variables, so they have their effect even if torch is imported already.
     if settings.items() <= os.environ.items():
         return
@@ -73,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "openreg(model, memory, device_count, execution, faults, no_sync): what the simulated device is in this test. "
-        "With model, memory and device_count the test runs in a process of its own. no_sync: the test may not wait for "
+        "With model, memory or device_count the test runs in a process of its own. no_sync: the test may not wait for "
         "the device (--openreg-no-sync)",
     )
     has_flag = any(getattr(config.option, name.replace("-", "_")) for name, *_ in FLAGS)
@@ -95,7 +99,8 @@ def _attend(config: pytest.Config) -> None:
     except Exception as error:  # a setting is wrong, or torch is missing
         raise pytest.UsageError(f"The options and markers of torch_openreg need its device. {error}") from error
 
-    config.pluginmanager.register(_testing.PerTestHooks(config), "torch_openreg_testing")
+    hooks = _testing.PerTestHooks(config, _is_chaotic(config), _seed(config))
+    config.pluginmanager.register(hooks, "torch_openreg_testing")
 
 
 def _has_workers(config: pytest.Config) -> bool:
@@ -108,19 +113,30 @@ def _is_chaotic(config: pytest.Config) -> bool:
     return config.stash.get(_CHAOS, False)
 
 
+def _seed(config: pytest.Config) -> int:
+    """The first seed of the mode chaos, which a marker may choose too. Raises UsageError if the seed is no number."""
+    from argparse import ArgumentTypeError
+
+    (allowed,) = (allowed for _, variable, allowed, _ in OPTIONS if variable == "OPENREG_CHAOS_SEED")
+    try:
+        return int(reader(allowed)(config.stash.get(_SEED, "") or "0"))
+    except ArgumentTypeError as error:
+        raise pytest.UsageError(f"OPENREG_CHAOS_SEED={error}") from None
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     settings = _settings(config.known_args_namespace)
     if _is_chaotic(config):
-        names = ("OPENREG_EXECUTION", "OPENREG_CHAOS_SEED")
-        settings |= {name: os.environ[name] for name in names if name in os.environ}
+        settings |= {"OPENREG_EXECUTION": "chaos"}
+        settings |= {"OPENREG_CHAOS_SEED": seed} if (seed := config.stash[_SEED]) else {}
     if not settings:
         return None
     face = os.environ.get("TORCH_OPENREG_AS") or "openreg"
     variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
     runs = config.getoption("openreg_chaos_runs")
-    seed = ", seed 0" if _is_chaotic(config) and "OPENREG_CHAOS_SEED" not in settings else ""
+    first_seed = ", seed 0" if _is_chaotic(config) and "OPENREG_CHAOS_SEED" not in settings else ""
     times = f", each test with {runs} seeds" if runs else ""
-    return f'torch_openreg: the device "{face}" is simulated ({variables}){seed}{times}'
+    return f'torch_openreg: the device "{face}" is simulated ({variables}){first_seed}{times}'
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -149,10 +165,11 @@ def openreg_device(request: pytest.FixtureRequest) -> torch.device:
     import torch
 
     from torch_openreg import openreg
+    from torch_openreg._testing.marker import settings_of
 
     if request.param >= (count := openreg.device_count()):
-        model = openreg.models.current()
-        owner = "the marker" if model is None else f"the model {model!r}"
+        by_model = settings_of(request.node).device_count is None
+        owner = f"the model {openreg.models.current()!r}" if by_model else "the marker"
         pytest.skip(f"openreg_device: there is no device {request.param}, because {owner} has {count}")
     return torch.device(_device_type(), request.param)
 
@@ -201,6 +218,35 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
     with sanitizer.enable(checks):
         return (yield)
+
+
+# The option's variable also enables a session for the process, which sees what happens beside the tests. This session
+# looks for no leaks: a module and a fixture may keep what they have made. Each test has a session that looks for them.
+@pytest.hookimpl(trylast=True)  # pytest-xdist's own implementation waits for the workers
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if "OPENREG_SANITIZER" not in _settings(session.config.known_args_namespace):
+        return
+    found = session.config.stash.get(_FOUND, [])
+    if sanitizer := sys.modules.get("torch_openreg.openreg.sanitizer"):  # a process with workers may not import torch
+        found += sanitizer._end_all(looks_for_leaks=False)
+    output = getattr(session.config, "workeroutput", None)  # what a worker of pytest-xdist sends at its end
+    if output is not None:
+        output["openreg_sanitizer"] = found
+        return
+    session.config.stash[_FOUND] = found
+    if found and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    found = getattr(node, "workeroutput", {}).get("openreg_sanitizer", [])
+    node.config.stash[_FOUND] = [*node.config.stash.get(_FOUND, []), *found]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for text in config.stash.get(_FOUND, []):
+        terminalreporter.write_line(text, red=True)
 
 
 @pytest.fixture

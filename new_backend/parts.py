@@ -105,7 +105,11 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         ("csrc faces third_party", "csrc third_party"),
         ("torch_openreg/_inductor conformance -name", "torch_openreg/_inductor -name"),
         ("test: $(VENV)/.integrations $(VENV)/.docs\n", "test: install\n"),
-        ("# The tests of semantics, on both faces of the device and in every", "# The tests of semantics, in every"),
+        (
+            "# The tests of semantics, on both faces of the device and in every execution mode. The conformance kit under "
+            "the name cuda.\n",
+            "# The tests of semantics, in every execution mode.\n",
+        ),
         (
             """	for device in openreg cuda; do \\
 	  for mode in inline async chaos; do \\

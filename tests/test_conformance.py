@@ -20,9 +20,9 @@ from torch_openreg._environment import VARIABLES
 KIT = Path(__file__).resolve().parents[1] / "conformance"
 
 
-def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(KIT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, **variables}
+    environment = {**os.environ, "PYTHONPATH": path}
     return subprocess.run([sys.executable, *command], cwd=KIT, env=environment, capture_output=True, text=True)
 
 
@@ -30,20 +30,11 @@ def test_the_device_conforms(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     # Under another name the checks written by hand are enough: the sweeps would run the same kernels again.
     sweeps = [] if DEVICE == "openreg" else ["--no-sweeps"]
-    result = run("-m", "torch_conformance", "--device", DEVICE, "--quick", "--quiet", *sweeps, "--json", report)
+    options = ["--quick", "--quiet", "--timeout", "600", *sweeps]  # a busy machine takes longer than the default limit
+    result = run("-m", "torch_conformance", "--device", DEVICE, *options, "--json", report)
     assert result.returncode == 0, result.stdout + result.stderr
     checks = json.loads(report.read_text())["checks"]
     assert len(checks) > 200 and {check["level"] for check in checks} == set(range(9))
-
-
-@pytest.mark.only_on("openreg", reason="the test chooses the other face itself")
-def test_the_device_conforms_under_the_name_cuda(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    options = ("--device", "cuda", "--quick", "--no-sweeps", "--quiet", "--json", report)
-    result = run("-m", "torch_conformance", *options, TORCH_OPENREG_AS="cuda")
-    assert result.returncode == 0, result.stdout + result.stderr
-    checks = json.loads(report.read_text())["checks"]
-    assert sum(check["result"] == "passed" for check in checks) > 200
 
 
 @pytest.mark.only_on("openreg", reason="the kit's own tests need no device")

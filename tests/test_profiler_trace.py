@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1
+from openreg_work import Gate
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from trace_rules import ROUNDING, RUNTIME, Trace, is_older, violations
 
@@ -170,16 +171,17 @@ def test_work_that_was_launched_before_the_recording_says_so(queued: str, tmp_pa
         openreg.execution_mode(queued),
         profile(schedule=schedule(wait=0, warmup=1, active=1), on_trace_ready=ready) as profiled,
     ):
-        for _ in range(20):  # they take milliseconds, and no step waits for them
-            x @ x
-        profiled.step()
+        with Gate(torch.accelerator.current_stream().native_handle):  # no step waits for the stream
+            for _ in range(20):
+                x @ x
+            profiled.step()
         x.neg()
         torch.accelerator.synchronize()
         profiled.step()
     (trace,) = traces
     assert violations(trace) == []
     older = [each["name"] for each in trace.device if is_older(each)]
-    assert len(older) > 1 and set(older) == {"openreg::mm"}
+    assert older == ["openreg::mm"] * 20
     assert [each["name"] for each in trace.device if not is_older(each)] == ["openreg::neg"]
     words = command(tmp_path / "trace.json").stdout
     assert f"The trace does not show which operators launched {len(older)} of the kernels, copies and fills," in words
@@ -696,10 +698,11 @@ profiler.stop()
     assert [each["name"] for each in Trace.read(file).device] == ["openreg::sub.Tensor"]
 
 
-@pytest.mark.parametrize("name", ["missing/part.json", "."])
+@pytest.mark.parametrize("name", ["missing/part.json", ".", "program.py/part.json"])
 def test_a_part_does_not_begin_if_its_file_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    (tmp_path / "program.py").touch()
     file = str(tmp_path / name)
     monkeypatch.setenv("TORCH_OPENREG_TRACE", file)
     with pytest.raises(ValueError) as caught:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
+
+from torch_openreg._testing.marker import settings_of
 
 pytest_plugins = ["pytester"]
 
@@ -172,6 +175,24 @@ def test_the_header_names_the_seed(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["torch_openreg: the device * is simulated (OPENREG_EXECUTION=chaos), seed 0"])
 
 
+def test_an_empty_seed_is_no_seed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENREG_CHAOS_SEED", "")
+    result = run(pytester, "def test_it(): assert False", "--openreg-execution=chaos")
+    header = "torch_openreg: * is simulated (OPENREG_EXECUTION=chaos), seed 0"
+    result.stdout.fnmatch_lines([header, "mode chaos, seed 0"])
+
+
+@pytest.mark.parametrize("option", ["--openreg", "--openreg-execution=chaos"])
+def test_a_seed_that_is_no_number_is_a_usage_error(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setenv("OPENREG_CHAOS_SEED", "abc")
+    result = run(pytester, "def test_it(): pass", option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and "INTERNALERROR" not in result.stderr.str()
+    expected = "expected a number from 0 to 18446744073709551615"
+    result.stderr.fnmatch_lines([f"ERROR: OPENREG_CHAOS_SEED='abc' is not valid: {expected}"])
+
+
 def test_the_variable_of_the_mode_does_what_the_option_does(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,18 +221,20 @@ def test_seed():
     run(pytester, RACE.format(wait=""), "--openreg-chaos-runs=4").assert_outcomes(failed=1)
 
 
-ORDER = """
+ORDER = f"""
+import sys
 from pathlib import Path
+sys.path.append({str(Path(__file__).parent)!r})
+from openreg_work import Gate
 def order():  # a number that depends on the order in which the kernels of eight streams run
     number = torch.ones((), device="openreg")
     streams = [torch.Stream(device="openreg") for _ in range(8)]
     torch.accelerator.synchronize()
-    with openreg.faults.inject("kernel:1~300ms"):  # all kernels are queued before the first one ends
-        number.add_(0)
+    with Gate(torch.accelerator.current_stream().native_handle):  # all kernels are queued before the first one runs
         for index, stream in enumerate(streams):
             stream.wait_stream(torch.accelerator.current_stream())
             with stream: number.mul_(2).add_(index)
-        torch.accelerator.synchronize()
+    torch.accelerator.synchronize()
     return number.item()
 def test_first():
     with torch.Stream(device="openreg"): assert torch.randn(3, 3, device="openreg").cpu().isfinite().all()
@@ -304,6 +327,42 @@ def test_what_is_not_given_back_fails_the_test_with_the_line(pytester: pytest.Py
     run(pytester, LEAKS).assert_outcomes(passed=6, failed=1)
 
 
+# ---- --openreg-sanitize ----------------------------------------------------------------------------------------------
+
+KEEPS = """
+x = torch.ones(64, device="openreg")
+@pytest.mark.skip
+def test_it(): pass
+"""
+RACES = """
+@pytest.fixture
+def batch():
+    yield
+    x, side = torch.ones(64, device="openreg"), torch.Stream(device="openreg")
+    side.wait_stream(torch.accelerator.current_stream())
+    with side: kept.append(x * 2)
+    del x
+kept = []
+def test_it(batch): pass
+"""
+
+
+@pytest.mark.parametrize("option", ["-v", "--collect-only"])
+def test_what_a_module_keeps_is_no_leak_of_a_test(pytester: pytest.Pytester, option: str) -> None:
+    result = run(pytester, KEEPS, "--openreg-sanitize=leak", option)
+    assert result.ret == pytest.ExitCode.OK and "OPENREG_SANITIZER: " not in result.stderr.str()
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_what_the_sanitizer_finds_beside_the_tests_is_in_the_summary(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    result = run(pytester, RACES, "--openreg-sanitize=race,leak", *workers)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["OPENREG_SANITIZER: race: *is freed while*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
 # ---- fixtures --------------------------------------------------------------------------------------------------------
 
 
@@ -393,15 +452,20 @@ def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[s
     result.assert_outcomes(passed=9)
 
 
-@pytest.mark.parametrize("count", ["0", "65", "True", "'2'", "2.0"])
-def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Pytester, count: str) -> None:
-    result = run(pytester, f"@pytest.mark.openreg(device_count={count})\ndef test_it(openreg_device): pass")
+def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    for count in ("0", "65", "True", "'2'", "2.0"):
+        source = f"import pytest\n@pytest.mark.openreg(device_count={count})\ndef test_it(openreg_device): pass"
+        message = f"the marker openreg has device_count={count}. It takes a whole number from 1 to 64."
+        with pytest.raises(pytest.UsageError, match=f"::test_it.*: {re.escape(message)}$"):
+            settings_of(pytester.getitem(source))
+    result = pytester.runpytest_subprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    message = f"the marker openreg has device_count={count}. It takes a whole number from 1 to 64."
     result.stderr.fnmatch_lines([f"ERROR: *::test_it*: {message}"])
 
 
-def test_openreg_device_is_each_device_of_the_marker(pytester: pytest.Pytester) -> None:
+def test_openreg_device_is_each_device_of_the_marker(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = """
 import json
 from pathlib import Path
@@ -421,6 +485,8 @@ def test_unmarked(openreg_device): torch.ones(1, device=openreg_device)
     result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the marker has 1"])
     result = run(pytester, source, "--openreg-device-count=2")  # wins over the model, and not over the marker's number
     result.assert_outcomes(passed=3 + 2 + 1 + 2, skipped=1)
+    monkeypatch.setenv("OPENREG_DEVICE_COUNT", "")  # as if it were not set
+    run(pytester, source).assert_outcomes(passed=3 + 4 + 1 + 2, skipped=1)
 
 
 def test_the_log_file_is_that_of_the_users_pytest(pytester: pytest.Pytester) -> None:
@@ -494,34 +560,50 @@ def test_a_subtest_that_fails_is_reported_once(pytester: pytest.Pytester, mark: 
 
 # ---- --openreg-faults
 
-NEVER = "OPENREG_FAULTS: the fault 'malloc:9=oom' never fired: there were {} calls of its kind."
-ALLOCATES = """
-@pytest.mark.parametrize("n", range(4))
-def test_it(n): torch.ones(1, device="openreg")
-"""
-FAILS = """
+NEVER = "OPENREG_FAULTS: the fault 'malloc:9=oom' never fired: there were 4 calls of its kind{}."
+
+
+@pytest.mark.parametrize(
+    ("mark", "options", "where"),
+    [
+        ("", (), [""]),
+        ("@pytest.mark.openreg(memory='8M')", (), [" in 4 processes, at most 1 in one"]),
+        ("", ("-n", "2"), ["", *(f" in 2 processes, at most {most} in one" for most in (2, 3))]),
+        ("@pytest.mark.openreg(memory='8M')", ("-n", "2"), [" in 4 processes, at most 1 in one"]),
+    ],
+    ids=["plain", "own process", "xdist", "own processes of workers"],
+)
+def test_a_fault_fires_in_any_process_of_the_run_or_is_named_once(
+    pytester: pytest.Pytester, mark: str, options: tuple[str, ...], where: list[str]
+) -> None:
+    source = f"""
+{mark}
 @pytest.mark.parametrize("n", range(4))
 def test_it(n):
     if n == 2:
-        with pytest.raises(torch.OutOfMemoryError): torch.ones(1, device="openreg")
+        with pytest.raises(torch.AcceleratorError): torch.ones(1, device="openreg").cpu()
+    else:
+        torch.ones(1, device="openreg")
 """
+    result = run(pytester, source, "--openreg-faults=malloc:9=oom;copy:1=illegal", *options)
+    result.assert_outcomes(passed=4)
+    said = result.stdout.str() + result.stderr.str()
+    assert said.count("never fired") == 1 and any(NEVER.format(each) in said for each in where), said
 
 
 @pytest.mark.parametrize(
     ("mark", "options"),
-    [(mark, options) for options in ((), ("-n", "2")) for mark in ("", "@pytest.mark.openreg(memory='8M')")],
-    ids=["plain", "own process", "xdist", "own processes of workers"],
-)  # fmt: skip
-def test_a_fault_fires_in_any_process_of_the_run_or_is_named_once(
+    [("@pytest.mark.openreg(memory='8M')", ()), ("", ("-n", "1"))],
+    ids=["own process", "worker of xdist"],
+)
+def test_a_fault_that_ended_a_process_may_have_fired_there(
     pytester: pytest.Pytester, mark: str, options: tuple[str, ...]
 ) -> None:
-    result = run(pytester, mark + ALLOCATES, "--openreg-faults=malloc:9=oom", *options)
-    result.assert_outcomes(passed=4)
-    said = result.stdout.str() + result.stderr.str()
-    assert said.count("never fired") == 1 and NEVER.format(4) in said
-    result = run(pytester, mark + FAILS, "--openreg-faults=malloc:1=oom", *options)
-    result.assert_outcomes(passed=4)
-    assert "never fired" not in result.stdout.str() + result.stderr.str()
+    source = f"{mark}\ndef test_it(): torch.ones(1, device='openreg')"
+    result = run(pytester, source, "--openreg-faults=malloc:1=kill", *options)
+    result.assert_outcomes(failed=1)
+    sentence = "the fault 'malloc:1=kill' never fired in the processes that ended normally: there were 0 calls"
+    result.stdout.fnmatch_lines([f"OPENREG_FAULTS: {sentence} of its kind."])
 
 
 def test_a_device_that_started_in_collection_is_an_error_with_its_reason(pytester: pytest.Pytester) -> None:
@@ -617,6 +699,9 @@ def test_it(openreg_device): torch.ones(1, device=openreg_device)
     result = run(pytester, source, "-rs")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the model 'cuda-t4' has 1"])
+    result = run(pytester, source.replace('model="cuda-t4"', "device_count=1"), "--openreg-model=strict", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the marker has 1"])
 
 
 def test_a_report_that_cannot_be_sent_gives_the_reason(pytester: pytest.Pytester) -> None:

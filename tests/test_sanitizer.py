@@ -61,6 +61,10 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
         forget()
 
 
+# For tests whose result does not depend on the mode of this process.
+runs_once = pytest.mark.parametrize("mode", ["inline"], indirect=True)
+
+
 def name(pair: Pair) -> str:
     return pair.body.__name__
 
@@ -95,6 +99,7 @@ def test_the_table_of_pairs_has_what_was_found_and_what_it_costs(mode: str) -> N
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@runs_once
 def test_at_least_40_pairs_exist_and_15_come_from_public_bugs() -> None:
     assert len(PAIRS) >= 40
     assert len({pair.link for pair in PAIRS if pair.link}) >= 15
@@ -651,6 +656,47 @@ def test_an_exception_of_the_block_is_not_replaced() -> None:
         raise KeyError
 
 
+# LEFT OUT OF A NEW BACKEND START: tests with faults, which a backend may delete
+@pytest.mark.parametrize("effect", ["illegal", "lost"])
+def test_a_session_ends_even_if_its_wait_fails(mode: str, effect: str) -> None:
+    x, numpy = ones(64), torch.Tensor.numpy
+    torch.accelerator.synchronize()
+    fault = openreg.faults.inject(f"kernel:1={effect}")
+    with fault, pytest.raises(torch.AcceleratorError), sanitizer.enable("race,leak") as session:
+        x.neg()
+        assert mode != "inline"
+    assert session.reports == [] and torch.Tensor.numpy is numpy
+    with sanitizer.enable("init", mode="report") as later:  # interrupts no session that has not ended
+        torch.empty(4, device=DEVICE).add_(1)
+    assert [report.kind for report in later.reports] == ["init"]
+    torch.accelerator.synchronize()  # otherwise the fault could meet the kernel of add_
+    with openreg.faults.inject(f"kernel:1={effect}"), pytest.raises(KeyError), sanitizer.enable("leak"):
+        with contextlib.suppress(torch.AcceleratorError):
+            x.neg()
+        raise KeyError
+    assert torch.Tensor.numpy is numpy
+
+
+def test_a_session_that_cannot_be_resumed_is_resumed_later_and_keeps_its_reports() -> None:
+    x, numpy = ones(64), torch.Tensor.numpy
+    with sanitizer.enable("race", mode="report") as outer:
+        race()
+        torch.accelerator.synchronize()
+        with openreg.faults.inject("kernel:1=lost"):
+            ends = pytest.raises(torch.AcceleratorError)
+            with ends, sanitizer.enable("memory"), contextlib.suppress(torch.AcceleratorError):
+                x.neg()
+                torch.accelerator.synchronize()
+            with pytest.raises(torch.AcceleratorError):
+                sanitizer.enable("init")
+        with sanitizer.enable("memory"):
+            pass
+        race()
+    assert [report.kind for report in outer.reports] == ["race", "race"]
+    assert torch.Tensor.numpy is numpy
+
+
+# LEFT OUT OF A NEW BACKEND END
 def test_a_session_within_a_session_interrupts_it() -> None:
     with sanitizer.enable("race", mode="report") as outer:
         race()
@@ -671,6 +717,7 @@ def test_reports_are_written_as_json(tmp_path: Path) -> None:
     assert [access["operator"] for access in report["accesses"]] == ["aten::sum", "aten::mul_.Tensor"]
 
 
+@runs_once
 def test_unknown_checks_and_modes_are_refused() -> None:
     with pytest.raises(ValueError, match="has no check 'rice'. There are race, init, memory, leak."):
         sanitizer.enable("rice")
@@ -707,6 +754,7 @@ x.add_(1)
 """
 
 
+@runs_once
 def test_the_environment_enables_it_for_a_process() -> None:
     result = run(PROGRAM, OPENREG_SANITIZER="init")
     assert result.returncode == 1
@@ -723,6 +771,7 @@ x = torch.ones(64, device={DEVICE!r})
 """
 
 
+@runs_once
 def test_findings_that_are_printed_at_the_end_of_the_process_change_a_status_of_0() -> None:
     leaked = run(LEAK, OPENREG_SANITIZER="leak")
     assert leaked.returncode == 1
@@ -738,6 +787,31 @@ def test_findings_that_are_printed_at_the_end_of_the_process_change_a_status_of_
     assert (repaired.returncode, repaired.stderr) == (0, "")
 
 
+# LEFT OUT OF A NEW BACKEND START: tests with faults, which a backend may delete
+@runs_once
+@pytest.mark.parametrize("effect", ["illegal", "illegal!", "lost"])
+def test_findings_are_printed_at_the_end_of_the_process_even_if_its_wait_fails(effect: str) -> None:
+    program = f"""
+import torch
+from torch_openreg.openreg import faults, sanitizer
+sanitizer.enable("race,leak", mode="report")
+x, side = torch.ones(4, device={DEVICE!r}), torch.Stream(device={DEVICE!r})
+with side:
+    x.neg()
+torch.accelerator.synchronize()
+faults.inject("kernel:1={effect}").__enter__()
+x.neg()
+"""
+    result = run(program, OPENREG_SANITIZER="leak", OPENREG_EXECUTION="async")
+    assert result.returncode == 1
+    assert "OPENREG_SANITIZER: race: " in result.stderr and "Traceback" not in result.stderr
+    assert re.search(
+        r"OPENREG_SANITIZER: the end of the process cannot wait for the devices: \w+ error: ", result.stderr
+    )
+
+
+# LEFT OUT OF A NEW BACKEND END
+@runs_once
 def test_it_starts_no_device() -> None:
     code = f"""
 import os, sys, torch
@@ -752,6 +826,7 @@ os.wait()
     assert (senseless.returncode, senseless.stderr) == (0, "")
 
 
+@runs_once
 def test_a_forked_child_reports_nothing_when_it_ends() -> None:
     code = f"""
 import os, sys, torch
@@ -766,6 +841,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 # LEFT OUT OF A NEW BACKEND START: pytest's options
+@runs_once
 def test_pytest_has_an_option(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         f"import torch\n"

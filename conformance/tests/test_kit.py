@@ -119,7 +119,7 @@ def test_every_check_says_what_it_proves_why_where_and_how() -> None:
         assert check.proves.endswith("."), check.name
         assert check.source().startswith("def "), check.name
         assert re.fullmatch(r"([\w.-]+/[\w.-]+#\d+)?", check.issue), check.name
-    assert len({check.issue for check in checks.values()}) >= 15
+    assert len({check.issue for check in checks.values()} - {""}) >= 15
 
 
 def test_the_chapter_of_every_check_is_a_file_of_this_repository() -> None:

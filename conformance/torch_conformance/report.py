@@ -167,6 +167,8 @@ def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> s
         lines += ["", f"{each['result'].upper()} {each['name']}", f"  proves:  {each['proves']}", f"  found:   {found}"]
         lines += [f"  why:     {_with_issue(each)}", f"  defined: {each['defined']}", f"  chapter: {each['chapter']}"]
     lines += ["", *(f"{each['result'].upper()} {each['name']}" for each in bad[_IN_FULL:])]
+    if bad:
+        lines.append("The chapters are files of the repository that this kit comes from.")
     lines.append("")
     if with_baseline:
         lines.append(f"{counted(len(worse))} worse than the baseline says.")

@@ -114,6 +114,8 @@ def _optimizers() -> dict[str, Any]:
 
 
 def _applies(op: Any, dtype: Any, form: str) -> bool:
+    if form == "error":  # its inputs are made for this answer, which takes long
+        return op.error_inputs_func is not None and str(dtype) == "torch.float32" and any(op.error_inputs("cpu"))
     gradients = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
     return {
         "backward": gradients,
@@ -122,7 +124,6 @@ def _applies(op: Any, dtype: Any, form: str) -> bool:
         "neg": dtype.is_complex or dtype.is_floating_point,
         "inplace": op.get_inplace() is not None,
         "out": op.supports_out,
-        "error": op.error_inputs_func is not None and str(dtype) == "torch.float32" and any(op.error_inputs("cpu")),
     }.get(form, True)
 
 

@@ -5,7 +5,6 @@ They apply the settings of the marker and of the options, run a test several tim
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -49,14 +48,15 @@ def _has_device() -> bool:
 class PerTestHooks:
     """Runs each test with the settings of its marker and of the options."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, chaos: bool, seed: int) -> None:
+        """``chaos``: tests whose marker names no mode run in the mode chaos. ``seed``: the first seed of this mode."""
         option = config.option
         self._config = config
         self._counts_device_tests = bool(option.openreg)  # for the summary: how many tests used the device
         self._forbids_waits = bool(option.openreg_no_sync)
         self._leaks = leaks.Leaks() if option.openreg_leaks else None
-        self._chaos = os.environ.get("OPENREG_EXECUTION") == "chaos"  # the option sets the variable
-        self._seed = int(os.environ.get("OPENREG_CHAOS_SEED") or 0)
+        self._chaos = chaos
+        self._seed = seed
         self._runs = int(option.openreg_chaos_runs or 1)
         self._server: processes.ForkServer | None = None
         self._run_of_child: int | None = None  # in a child of the fork server: the number of the test's run
@@ -64,7 +64,8 @@ class PerTestHooks:
         self._subtests: list[pytest.TestReport] | None = None  # while a test runs: the reports of its subtests
         self._ran: set[str] = set()
         self._reached: set[str] = set()
-        self._fault_counts: list[openreg.faults.Count] = []  # of OPENREG_FAULTS, in all processes of this run
+        # The counts of OPENREG_FAULTS in each process of this run; None for a process that died.
+        self._fault_counts: list[list[openreg.faults.Count] | None] = []
         openreg.faults._leave_the_warning_to_pytest()
         if option.openreg_chaos_runs and not self._chaos:
             raise pytest.UsageError("--openreg-chaos-runs needs --openreg-execution=chaos.")
@@ -97,7 +98,7 @@ class PerTestHooks:
         for run in range(self._runs):
             subtests = []
             if environment:
-                self._server = self._server or processes.ForkServer(self._config, self._add_counts)
+                self._server = self._server or processes.ForkServer(self._config, self._fault_counts.append)
                 reports = self._server.run(item, environment, run)
             else:
                 subtests, reports = self._run_here(item, nextitem, run)
@@ -229,30 +230,21 @@ class PerTestHooks:
         for text in openreg.faults._never_fired(self._all_counts()):
             terminalreporter.write_line(text, yellow=True)
 
-    def _add_counts(self, counts: list[openreg.faults.Count]) -> None:
-        """Adds the counts of a process. Every process of the run has the same faults in the same order."""
-        if not self._fault_counts:
-            self._fault_counts = counts
-        elif counts:
-            pairs = zip(self._fault_counts, counts, strict=True)
-            self._fault_counts = [
-                openreg.faults.Count(text, seen + other.seen, fired + other.fired)
-                for (text, seen, fired), other in pairs
-            ]
-
-    def _all_counts(self) -> list[openreg.faults.Count]:
-        self._add_counts(openreg.faults._environments_counts())
-        return self._fault_counts
+    def _all_counts(self) -> list[list[openreg.faults.Count] | None]:
+        return [*self._fault_counts, openreg.faults._environments_counts()]
 
     def pytest_sessionfinish(self) -> None:
         if self._server:
             self._server.close()
         output = getattr(self._config, "workeroutput", None)  # what a worker of pytest-xdist sends at its end
         if output is not None:
-            output["openreg_faults"] = list(map(tuple, self._all_counts()))
+            # pytest-xdist sends tuples, but no Count.
+            output["openreg_faults"] = [
+                None if counts is None else [tuple(each) for each in counts] for counts in self._all_counts()
+            ]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """pytest-xdist calls this hook when a worker has ended. A worker that crashed has no output."""
-        counts = getattr(node, "workeroutput", {}).get("openreg_faults", [])
-        self._add_counts([openreg.faults.Count(*each) for each in counts])
+        processes = getattr(node, "workeroutput", {}).get("openreg_faults", [None])
+        self._fault_counts += [counts and [openreg.faults.Count(*each) for each in counts] for counts in processes]

@@ -55,8 +55,8 @@ def _arguments(config: pytest.Config) -> list[str]:
 class ForkServer:
     """Starts the server from the user's pytest, and sends it the tests."""
 
-    def __init__(self, config: pytest.Config, count: Callable[[list[faults.Count]], None]) -> None:
-        """``count`` is called with the counts of the faults of OPENREG_FAULTS in each child."""
+    def __init__(self, config: pytest.Config, count: Callable[[list[faults.Count] | None], None]) -> None:
+        """``count`` is called with the counts of the faults of OPENREG_FAULTS in each child; None if it sent none."""
         self._config = config
         self._count = count
         ours, theirs = socket.socketpair()
@@ -96,6 +96,7 @@ class ForkServer:
             said = self._output.read().decode(errors="replace")[-2000:]
             answer = f"The process that runs tests with a device of their own did not start. It said:\n{said}"
         if isinstance(answer, str):
+            self._count(None)
             return [_failure(item, answer)]
         if isinstance(answer, BaseException):
             raise answer

@@ -35,7 +35,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -191,16 +191,25 @@ def _apply_environment() -> None:
         atexit.register(_warn_at_exit)
 
 
-def _never_fired(counts: list[Count]) -> list[str]:
-    return [
-        f"OPENREG_FAULTS: the fault {text!r} never fired: there were {seen} calls of its kind."
-        for text, seen, fired in counts
-        if fired == 0
-    ]
+def _never_fired(processes: Sequence[list[Count] | None]) -> list[str]:
+    """A sentence for each fault of OPENREG_FAULTS that fired in no process.
+
+    ``processes``: the counts of each process, of the same faults in the same order. None: the process died.
+    """
+    where = " in the processes that ended normally" if None in processes else ""
+    texts = []
+    for counts in zip(*filter(None, processes), strict=True):
+        if not any(count.fired for count in counts):
+            seen = [count.seen for count in counts if count.seen]
+            calls = f"{sum(seen)} calls of its kind"
+            if len(seen) > 1:
+                calls += f" in {len(seen)} processes, at most {max(seen)} in one"
+            texts.append(f"OPENREG_FAULTS: the fault {counts[0].text!r} never fired{where}: there were {calls}.")
+    return texts
 
 
 def _warn_at_exit() -> None:
-    for text in _never_fired(_of_environment.counts if _of_environment else []):
+    for text in _never_fired([_of_environment.counts if _of_environment else []]):
         print(text, file=sys.stderr)
 
 

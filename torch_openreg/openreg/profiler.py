@@ -43,8 +43,12 @@ def start() -> None:
             "time. Unset TORCH_OPENREG_TRACE, or end the other profile first"
         )
     # PyTorch's export only logs that it could not write the file.
-    written = file if os.path.exists(file) else os.path.dirname(file) or "."
-    if os.path.isdir(file) or not os.access(written, os.W_OK):
+    folder = os.path.dirname(file) or "."
+    if os.path.exists(file):
+        can_write = not os.path.isdir(file) and os.access(file, os.W_OK)
+    else:
+        can_write = os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+    if not can_write:
         raise ValueError(
             f"TORCH_OPENREG_TRACE is {file!r}, and no file can be written there. Set it to a file in a folder that "
             "exists and is writable, or unset it."

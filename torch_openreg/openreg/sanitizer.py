@@ -25,6 +25,7 @@ checks follow NVIDIA's compute-sanitizer and ``torch.cuda._sanitizer``.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import json
@@ -94,13 +95,12 @@ class Session:
         self.mode = mode
         self._earlier: list[Report] = []  # the reports from before another session interrupted this one
         self._raised: set[int] = set()  # the numbers of the reports that were raised
+        self._runs = False
 
     @property
     def reports(self) -> list[Report]:
         """All reports so far, in the order in which they were found. Does not synchronise."""
-        if _sessions and _sessions[-1] is self:
-            return self._earlier + _findings()
-        return list(self._earlier)
+        return self._earlier + (_findings() if self._runs else [])
 
     def write_json(self, path: str | os.PathLike[str]) -> None:
         """Writes the reports to a file: a list of objects with ``kind``, ``text`` and ``accesses``."""
@@ -109,8 +109,9 @@ class Session:
     def close(self) -> None:
         """Disables the sanitizer, or resumes the session that this one interrupted. May be called again.
 
-        With the check "leak" it first looks for leaks, which collects garbage and waits for all devices. In the mode
-        "raise" it raises Error for a finding that has not been raised yet.
+        With the check "leak" it first looks for leaks, which collects garbage and waits for all devices. If such a wait
+        fails, close() raises the failure of the device, and does not look for leaks. In the mode "raise" it raises
+        Error for a finding that has not been raised yet.
         """
         if not (_sessions and _sessions[-1] is self):
             return
@@ -121,22 +122,32 @@ class Session:
 
     def _finish(self) -> None:
         _C._sanitizer_stop_raising()
-        if "leak" in self.checks:
-            _look_for_leaks()
+        try:
+            if "leak" in self.checks:
+                _look_for_leaks()
+        finally:  # a wait for the devices raises the failure of queued work
+            self._end()
+
+    def _end(self) -> None:
         self._interrupt()
         _sessions.pop()
         if _sessions:
             _sessions[-1]._run()
 
     def _run(self) -> None:
+        # This waits for all devices, and raises if a device is lost. The end of the next session within an interrupted
+        # session then resumes the interrupted session.
         _C._sanitizer_start(sum(_CHECKS[check] for check in self.checks), self.mode == "raise")
+        self._runs = True
         if self.checks & {"race", "init"}:
             _watch_readers()
 
     def _interrupt(self) -> None:
-        _unwatch_readers()
-        _C._sanitizer_stop()
-        self._earlier += _findings()
+        if self._runs:
+            self._runs = False
+            _unwatch_readers()
+            _C._sanitizer_stop()
+            self._earlier += _findings()
 
     def __enter__(self) -> Session:
         return self
@@ -145,7 +156,8 @@ class Session:
         if kind is None:
             self.close()
         elif _sessions and _sessions[-1] is self:
-            self._finish()
+            with contextlib.suppress(Exception):  # the failure of a wait does not replace the program's exception
+                self._finish()
 
 
 _sessions: list[Session] = []  # the last one runs
@@ -177,7 +189,11 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
     if _sessions:
         _sessions[-1]._interrupt()
     _sessions.append(session)
-    session._run()
+    try:
+        session._run()
+    except BaseException:
+        session._end()
+        raise
     return session
 
 
@@ -252,14 +268,26 @@ def _apply_environment() -> None:
         atexit.register(_report_at_exit)
 
 
-def _report_at_exit() -> None:
+def _end_all(looks_for_leaks: bool = True) -> list[str]:
+    """Ends all sessions. Returns in words what no exception has said."""
+    texts = []
     while _sessions and not _C._isInBadFork():  # the parent reports what happened before a fork
         session = _sessions[-1]
-        session._finish()
-        for number, report in enumerate(session._earlier):
-            if number not in session._raised:
-                print(f"OPENREG_SANITIZER: {report}", file=sys.stderr)
-                _C._sanitizer_fail_at_exit(True)
+        if not looks_for_leaks:
+            session.checks -= {"leak"}
+        try:
+            session._finish()
+        except Exception as error:
+            texts.append(f"OPENREG_SANITIZER: the end of the process cannot wait for the devices: {error}")
+        left = (report for number, report in enumerate(session._earlier) if number not in session._raised)
+        texts += [f"OPENREG_SANITIZER: {report}" for report in left]
+    return texts
+
+
+def _report_at_exit() -> None:
+    for text in _end_all():
+        print(text, file=sys.stderr)
+        _C._sanitizer_fail_at_exit(True)
 
 
 _apply_environment()
