@@ -140,19 +140,27 @@ except Exception as error:
 """
 
 
+@pytest.fixture(scope="module")
+def inductor(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Settings of inductor: one folder for its caches, and no precompiled header, which few kernels would use."""
+    cache = str(tmp_path_factory.mktemp("inductor"))
+    return {"TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+
+
 def test_torch_compile_says_what_is_missing_also_if_another_build_has_compiled_the_graph(
-    backend: Environment, shared_environment: Environment, tmp_path: Path
+    backend: Environment, shared_environment: Environment, inductor: dict[str, str]
 ) -> None:
-    cache = str(tmp_path / "cache")
-    assert shared_environment.run(COMPILE, TORCHINDUCTOR_CACHE_DIR=cache) == "[2.0, 3.0]\n"
-    assert backend.run(COMPILE, TORCHINDUCTOR_CACHE_DIR=cache) == (
+    assert shared_environment.run(COMPILE, **inductor) == "[2.0, 3.0]\n"
+    assert backend.run(COMPILE, **inductor) == (
         'RuntimeError: torch.compile generates kernels for device "openreg", and this build cannot launch them, '
         "because it was made without csrc/borrowed/inductor (TORCH_OPENREG_BORROWED=OFF): use "
         'torch.compile(backend="aot_eager").\n'
     )
 
 
-def test_torch_compile_works_with_aot_eager_and_on_the_cpu(backend: Environment, kernels: Path, tmp_path: Path) -> None:
+def test_torch_compile_works_with_aot_eager_and_on_the_cpu(
+    backend: Environment, kernels: Path, inductor: dict[str, str]
+) -> None:
     code = f"""
 import torch
 torch.ops.load_library({str(kernels)!r})
@@ -160,7 +168,7 @@ x = torch.tensor([1.0, 2.0]).to("openreg")
 print(torch.compile(lambda x: x + x, backend="aot_eager")(x).cpu().tolist())
 print(torch.compile(lambda x: x + 1)(torch.ones(2)).tolist())
 """
-    assert backend.run(code, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache")) == "[2.0, 4.0]\n[2.0, 2.0]\n"
+    assert backend.run(code, **inductor) == "[2.0, 4.0]\n[2.0, 2.0]\n"
 
 
 # ---- The border
