@@ -241,6 +241,18 @@ def begin_again(port: int, new_size: int) -> list[float]:
     return list(x.tolist())
 
 
+def group_on_a_store(port: int, new_size: int) -> list[float]:
+    """Ends the group that this rank may have, and makes the next one on a store that keeps all keys."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    store = dist.TCPStore("127.0.0.1", port)
+    number = int(os.environ["RANK"])
+    dist.init_process_group("occl", store=store, rank=number, world_size=new_size, device_id=device())
+    x = ones(2)
+    dist.all_reduce(x)
+    return list(x.tolist())
+
+
 def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=1))
     group._get_backend(device())._add_ephemeral_timeout(datetime.timedelta(seconds=20))

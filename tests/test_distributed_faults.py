@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import distributed_faults
 import pytest
+import torch.distributed as dist
 from distributed_group import Group, free_port
 
 MODULE = distributed_faults.__name__
@@ -147,6 +148,20 @@ def test_a_collective_fails_if_a_rank_was_killed_before(numel: int) -> None:
     port = free_port()
     group.start(MODULE, "begin_again", port, 2, ranks=[0, 1])
     assert group.results(ranks=[0, 1]) == [[2.0, 2.0], [2.0, 2.0]]
+    group.close()
+
+
+def test_groups_on_one_store_do_not_read_the_keys_of_earlier_groups() -> None:
+    """As on the store of torchrun's agent, which keeps the keys of all groups."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    group = Group(3, "none")
+    for _ in range(3):
+        assert group.run(MODULE, "group_on_a_store", store.port, 3) == [[3.0, 3.0]] * 3
+    group.start(MODULE, "die", ranks=[2])
+    group.processes[2].join(30)
+    for _ in range(2):
+        group.start(MODULE, "group_on_a_store", store.port, 2, ranks=[0, 1])
+        assert group.results(ranks=[0, 1]) == [[2.0, 2.0]] * 2
     group.close()
 
 
