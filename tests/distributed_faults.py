@@ -253,6 +253,16 @@ def group_on_a_store(port: int, new_size: int) -> list[float]:
     return list(x.tolist())
 
 
+def future_under_a_fault() -> tuple[str, list[float]]:
+    from torch_openreg.openreg.faults import inject
+
+    work = dist.all_reduce(ones(2), async_op=True)
+    assert work is not None
+    with inject("stream:1=failure"):
+        heard = error_of(work.get_future)
+    return heard, list(work.get_future().wait()[0].tolist())
+
+
 def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=1))
     group._get_backend(device())._add_ephemeral_timeout(datetime.timedelta(seconds=20))

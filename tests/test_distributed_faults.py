@@ -410,6 +410,13 @@ def test_the_error_of_a_message_that_fails_names_the_fault() -> None:
     group.close()
 
 
+@pytest.mark.parametrize("mode", ["async", "chaos"])
+def test_a_future_that_meets_a_fault_can_be_asked_for_again(three: Group, mode: str) -> None:
+    for heard, values in three.run(MODULE, "future_under_a_fault", mode=mode):
+        assert "(injected by stream:1=failure)" in heard
+        assert values == [3.0, 3.0]
+
+
 def test_the_other_ranks_report_that_a_fault_has_killed_a_rank() -> None:
     group = Group(3)
     group.start(MODULE, "sum_under_faults", "rank2@message:1=kill", 20.0)
