@@ -263,6 +263,19 @@ def future_under_a_fault() -> tuple[str, list[float]]:
     return heard, list(work.get_future().wait()[0].tolist())
 
 
+def group_without_memory() -> tuple[str, list[float]]:
+    """The error of a new group for which rank 1 has no memory; if there is none, the result of a collective."""
+    from torch_openreg.openreg.faults import inject
+
+    x = ones(2)
+    groups: list[Any] = []
+    with inject("rank1@segment=oom"):
+        heard = error_of(lambda: groups.append(dist.new_group(range(size()))))
+    if groups:
+        dist.all_reduce(x, group=groups[0])
+    return heard, list(x.tolist())
+
+
 def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=1))
     group._get_backend(device())._add_ephemeral_timeout(datetime.timedelta(seconds=20))

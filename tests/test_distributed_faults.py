@@ -417,6 +417,10 @@ def test_a_future_that_meets_a_fault_can_be_asked_for_again(three: Group, mode: 
         assert values == [3.0, 3.0]
 
 
+def test_without_memory_for_the_mailboxes_a_group_uses_gloo(three: Group) -> None:
+    assert three.run(MODULE, "group_without_memory") == [(NO_ERROR, [3.0, 3.0])] * 3
+
+
 def test_the_other_ranks_report_that_a_fault_has_killed_a_rank() -> None:
     group = Group(3)
     group.start(MODULE, "sum_under_faults", "rank2@message:1=kill", 20.0)
