@@ -253,6 +253,36 @@ def group_on_a_store(port: int, new_size: int) -> list[float]:
     return list(x.tolist())
 
 
+def die_after_a_collective(numel: int) -> None:
+    dist.all_reduce(ones(numel))
+    torch.accelerator.synchronize()
+    die()
+
+
+def collective_before_a_death(numel: int) -> bool:
+    x = ones(numel)
+    dist.all_reduce(x)
+    return bool((x == size()).all())
+
+
+def wait_for_a_late_rank() -> tuple[str, list[float]]:
+    """The error of a wait that is shorter than the delay of the last rank, and the result of the next wait."""
+    group = dist.new_group(range(size()))
+    is_last = rank() == size() - 1
+    dist.barrier(group)
+    time.sleep(1.0 if is_last else 0.0)
+    x = ones(2)
+    work = dist.all_reduce(x, group=group, async_op=True)
+    assert work is not None
+    heard = "no error"
+    try:
+        work.wait(datetime.timedelta(seconds=20 if is_last else 0.3))
+    except RuntimeError as error:
+        heard = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    work.wait()
+    return heard, list(x.tolist())
+
+
 def future_under_a_fault() -> tuple[str, list[float]]:
     from torch_openreg.openreg.faults import inject
 
