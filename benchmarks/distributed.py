@@ -30,6 +30,7 @@ def _operations(device: torch.device, size: int, group: Any) -> dict[str, Callab
     world = dist.get_world_size()
     numel = size // 4 // world * world
     x, part = torch.ones(numel, device=device), torch.ones(numel // world, device=device)
+    parts, is_root = [torch.empty_like(part) for _ in range(world)], dist.get_rank() == 0
     right, left = (dist.get_rank() + 1) % world, (dist.get_rank() - 1) % world
 
     def ping_pong() -> None:
@@ -49,9 +50,14 @@ def _operations(device: torch.device, size: int, group: Any) -> dict[str, Callab
     return {
         "all_reduce": lambda: dist.all_reduce(x, group=group),
         "all_gather": lambda: dist.all_gather_into_tensor(x, part, group=group),
+        "all_gather of a list": lambda: dist.all_gather(parts, part, group=group),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, x, group=group),
         "all_to_all": lambda: dist.all_to_all_single(torch.empty_like(x), x, group=group),
         "broadcast": lambda: dist.broadcast(x, 0, group=group),
+        "reduce": lambda: dist.reduce(x, 0, group=group),
+        "gather": lambda: dist.gather(part, parts if is_root else None, 0, group=group),
+        "scatter": lambda: dist.scatter(part, parts if is_root else None, 0, group=group),
+        "barrier": lambda: dist.barrier(group=group),
         "send, recv": ping_pong,
         "isend, irecv": ring,
     }

@@ -241,6 +241,71 @@ def begin_again(port: int, new_size: int) -> list[float]:
     return list(x.tolist())
 
 
+def group_on_a_store(port: int, new_size: int) -> list[float]:
+    """Ends the group that this rank may have, and makes the next one on a store that keeps all keys."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    store = dist.TCPStore("127.0.0.1", port)
+    number = int(os.environ["RANK"])
+    dist.init_process_group("occl", store=store, rank=number, world_size=new_size, device_id=device())
+    x = ones(2)
+    dist.all_reduce(x)
+    return list(x.tolist())
+
+
+def die_after_a_collective(numel: int) -> None:
+    dist.all_reduce(ones(numel))
+    torch.accelerator.synchronize()
+    die()
+
+
+def collective_before_a_death(numel: int) -> bool:
+    x = ones(numel)
+    dist.all_reduce(x)
+    return bool((x == size()).all())
+
+
+def wait_for_a_late_rank() -> tuple[str, list[float]]:
+    """The error of a wait that is shorter than the delay of the last rank, and the result of the next wait."""
+    group = dist.new_group(range(size()))
+    is_last = rank() == size() - 1
+    dist.barrier(group)
+    time.sleep(1.0 if is_last else 0.0)
+    x = ones(2)
+    work = dist.all_reduce(x, group=group, async_op=True)
+    assert work is not None
+    heard = "no error"
+    try:
+        work.wait(datetime.timedelta(seconds=20 if is_last else 0.3))
+    except RuntimeError as error:
+        heard = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    work.wait()
+    return heard, list(x.tolist())
+
+
+def future_under_a_fault() -> tuple[str, list[float]]:
+    from torch_openreg.openreg.faults import inject
+
+    work = dist.all_reduce(ones(2), async_op=True)
+    assert work is not None
+    with inject("stream:1=failure"):
+        heard = error_of(work.get_future)
+    return heard, list(work.get_future().wait()[0].tolist())
+
+
+def group_without_memory() -> tuple[str, list[float]]:
+    """The error of a new group for which rank 1 has no memory; if there is none, the result of a collective."""
+    from torch_openreg.openreg.faults import inject
+
+    x = ones(2)
+    groups: list[Any] = []
+    with inject("rank1@segment=oom"):
+        heard = error_of(lambda: groups.append(dist.new_group(range(size()))))
+    if groups:
+        dist.all_reduce(x, group=groups[0])
+    return heard, list(x.tolist())
+
+
 def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=1))
     group._get_backend(device())._add_ephemeral_timeout(datetime.timedelta(seconds=20))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -71,6 +72,13 @@ def same_parameters(actual: Any, expected: nn.Module, tolerance: float = 1e-5) -
         )
 
 
+def same_on_all_ranks(tensors: Iterable[Tensor], source: int = 0) -> None:
+    for tensor in tensors:
+        expected = tensor.detach().clone()
+        dist.broadcast(expected, source)
+        torch.testing.assert_close(tensor.detach(), expected, rtol=0, atol=0)
+
+
 # ---- DistributedDataParallel
 
 
@@ -102,22 +110,42 @@ def ddp_no_sync() -> None:
         torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-5, atol=1e-5)
 
 
+def ddp_gradients_have_the_bits_of_two_backwards() -> None:
+    """With two ranks, one order of summation is possible."""
+    model, alone = DistributedDataParallel(make_model()), make_model()
+    for x, y in batches():
+        model.zero_grad()
+        functional.mse_loss(model(mine(x)), mine(y)).backward()
+        first, second = (
+            torch.autograd.grad(functional.mse_loss(alone(part), target), list(alone.parameters()))
+            for part, target in zip(x.chunk(2), y.chunk(2), strict=True)
+        )
+        for parameter, a, b in zip(model.parameters(), first, second, strict=True):
+            assert torch.equal(parameter.grad, a * 0.5 + b * 0.5)
+
+
 class Unused(nn.Module):
+    """Only rank 0 uses `partly`."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.used, self.unused = nn.Linear(16, 4), nn.Linear(16, 4)
+        self.used, self.partly, self.unused = (nn.Linear(16, 4) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.used(x) if rank() == 0 else self.used(x) + 0 * x.sum()
+        return self.used(x) + self.partly(x) if rank() == 0 else self.used(x)
 
 
 def ddp_unused_parameters() -> None:
     torch.manual_seed(0)
-    model = DistributedDataParallel(Unused().to(device()), find_unused_parameters=True)
+    alone = Unused().to(device())
+    model = DistributedDataParallel(copy.deepcopy(alone), find_unused_parameters=True)
     for x, _ in batches():
         model(mine(x)).sum().backward()
+        ((alone.used(x).sum() + alone.partly(x.chunk(size())[0]).sum()) / size()).backward()
     assert model.module.unused.weight.grad is None
-    assert model.module.used.weight.grad is not None
+    for name in ("used", "partly"):
+        actual, expected = getattr(model.module, name).weight.grad, getattr(alone, name).weight.grad
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def ddp_comm_hooks() -> None:
@@ -139,6 +167,8 @@ def ddp_comm_hooks() -> None:
         powerSGD_hook.powerSGD_hook,
     )
     train_together(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    same_on_all_ranks(model.parameters())
+    same_parameters(model.module, train_alone(make_model()), 5e-3)
     model = DistributedDataParallel(make_model())
     model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
     train_together(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -155,15 +185,23 @@ def ddp_statistics() -> None:
     assert data["avg_backward_comm_time"] > 0
 
 
-def ddp_optimizer_in_backward_and_buffers() -> None:
+def ddp_optimizer_in_backward() -> None:
+    from torch.distributed.optim import _apply_optimizer_in_backward
+
+    module = make_model()
+    _apply_optimizer_in_backward(torch.optim.SGD, module.parameters(), {"lr": 0.1})
+    model = DistributedDataParallel(module, bucket_cap_mb=0.001)
+    for x, y in batches():
+        functional.mse_loss(model(mine(x)), mine(y)).backward()
+    same_parameters(module, train_alone(make_model()))
+
+
+def ddp_buffers() -> None:
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)).to(device()))
     train_together(model, torch.optim.AdamW(model.parameters()))
-    buffers = [buffer.float().clone() for buffer in model.buffers()]
-    for buffer in buffers:
-        expected = buffer.clone()
-        dist.broadcast(expected, 0)
-        torch.testing.assert_close(buffer, expected, rtol=1, atol=1)
+    model.eval()(batches(1)[0][0])  # before a forward pass the other ranks take the buffers of rank 0
+    same_on_all_ranks(model.buffers())
 
 
 def sync_batch_norm() -> None:
@@ -205,10 +243,16 @@ def join() -> None:
             optimizer.zero_grad()
             functional.mse_loss(model(mine(x)), mine(y)).backward()
             optimizer.step()
-    for parameter in model.parameters():
-        expected = parameter.detach().clone()
-        dist.broadcast(expected, size() - 1)
-        torch.testing.assert_close(parameter.detach(), expected, rtol=0, atol=0)
+    same_on_all_ranks(model.parameters(), size() - 1)
+    alone = make_model()
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(batches(1 + size())):
+        optimizer.zero_grad()
+        for of, (part, target) in enumerate(zip(x.chunk(size()), y.chunk(size()), strict=True)):
+            if step < 2 + of:
+                (functional.mse_loss(alone(part), target) / size()).backward()
+        optimizer.step()
+    same_parameters(model.module, alone)
 
 
 def zero_redundancy_optimizer() -> None:
@@ -230,6 +274,21 @@ def post_local_sgd() -> None:
     model = make_model()
     optimizer = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), PeriodicModelAverager(period=2))
     train_together(model, optimizer)
+
+    # The same with the models of all ranks on this rank. They are averaged after the steps 0 and 2.
+    models = [make_model() for _ in range(size())]
+    for step, (x, y) in enumerate(batches()):
+        for each, part, target in zip(models, x.chunk(size()), y.chunk(size()), strict=True):
+            each.zero_grad()
+            functional.mse_loss(each(part), target).backward()
+            torch.optim.SGD(each.parameters(), lr=0.1).step()
+        if step % 2 == 0:
+            with torch.no_grad():
+                for copies in zip(*(each.parameters() for each in models), strict=True):
+                    mean = torch.stack(copies).mean(0)
+                    for parameter in copies:
+                        parameter.copy_(mean)
+    same_parameters(model, models[rank()])
 
 
 # ---- FSDP
@@ -316,6 +375,7 @@ def hybrid_sharding() -> None:
 
 def dtensor() -> None:
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.placement_types import _StridedShard
 
     mesh = init_device_mesh(device().type, (size(),))
     torch.manual_seed(5)
@@ -333,6 +393,17 @@ def dtensor() -> None:
     partial = DTensor.from_local(a, mesh, [Partial()])
     torch.testing.assert_close(partial.redistribute(mesh, [Shard(0)]).full_tensor(), a * size(), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(partial.full_tensor(), a * size(), rtol=1e-6, atol=1e-6)
+    for op, expected in (
+        ("avg", a * (1 + size()) / 2),
+        ("max", torch.maximum(a, a * size())),
+        ("min", torch.minimum(a, a * size())),
+        ("product", a ** size() * math.factorial(size())),
+    ):
+        partial = DTensor.from_local(a * (1 + rank()), mesh, [Partial(op)])
+        torch.testing.assert_close(partial.full_tensor(), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(partial.redistribute(mesh, [Shard(0)]).full_tensor(), expected, rtol=1e-5, atol=1e-5)
+    strided = distribute_tensor(a, mesh, [_StridedShard(0, split_factor=2)])
+    torch.testing.assert_close(strided.full_tensor(), a, rtol=0, atol=0)
     uneven = distribute_tensor(a[:7], mesh, [Shard(0)])
     torch.testing.assert_close((uneven * 2).sum().full_tensor(), (a[:7] * 2).sum(), rtol=1e-5, atol=1e-5)
 
@@ -380,6 +451,34 @@ def tensor_parallel() -> None:
         functional.mse_loss(model(x), y).backward()
         optimizer.step()
     same_parameters(full(model), train_alone(make_model()))
+
+
+def embedding_by_rows_and_loss_parallel() -> None:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import RowwiseParallel, loss_parallel, parallelize_module
+
+    mesh = init_device_mesh(device().type, (size(),))
+    torch.manual_seed(1)
+    alone = nn.Embedding(10, 8).to(device())
+    embedding = parallelize_module(copy.deepcopy(alone), mesh, RowwiseParallel(input_layouts=Replicate()))
+    tokens = torch.tensor([0, 9, 4, 5, 4], device=device())
+    actual, expected = embedding(tokens), alone(tokens)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    actual.sum().backward()
+    expected.sum().backward()
+    assert embedding.weight.grad is not None
+    torch.testing.assert_close(embedding.weight.grad.full_tensor(), alone.weight.grad, rtol=0, atol=0)
+
+    logits = expected.detach().requires_grad_()
+    parts = distribute_tensor(expected.detach(), mesh, [Shard(1)]).requires_grad_()
+    target = torch.tensor([0, 7, 3, 4, 1], device=device())
+    loss = functional.cross_entropy(logits, target)
+    loss.backward()
+    with loss_parallel():
+        sharded_loss = functional.cross_entropy(parts, target)
+        sharded_loss.backward()
+    torch.testing.assert_close(sharded_loss.full_tensor(), loss, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(parts.grad.full_tensor(), logits.grad, rtol=1e-5, atol=1e-5)
 
 
 def sequence_parallel() -> None:

@@ -62,6 +62,10 @@ CHECKS = (
     "channels_last_is_contiguous",
 )
 MODES = ("inline", "async", "chaos")
+CANNOT_SHARE_MEMORY = (
+    "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts, or as several "
+    "users, or there is no device memory for the mailboxes. Set it to auto or gloo."
+)
 
 
 @pytest.fixture(scope="module", params=[2, 4])
@@ -141,6 +145,7 @@ def test_the_transport_is_chosen_by_a_variable_that_is_checked() -> None:
         for check in (
             "all_reduce",
             "average",
+            "all_reduce_gives_the_same_bits",
             "broadcast",
             "all_gather",
             "reduce_scatter_tensor",
@@ -152,7 +157,32 @@ def test_the_transport_is_chosen_by_a_variable_that_is_checked() -> None:
             "a_batch_keeps_its_place_between_other_messages",
         ):
             made.run(distributed_collectives.__name__, check)
+        if transport == "shm":
+            for heard, _ in made.run("distributed_faults", "group_without_memory"):
+                assert heard == f"RuntimeError: {CANNOT_SHARE_MEMORY}"
         made.close()
+
+
+@pytest.mark.parametrize("transport", ["auto", "gloo"])
+def test_the_check_of_headers_can_be_switched_off(transport: str) -> None:
+    made = Group(2, environment={"OCCL_TRANSPORT": transport, "OCCL_CHECK": "0"})
+    for check in (
+        "all_reduce",
+        "all_reduce_gives_the_same_bits",
+        "broadcast",
+        "reduce",
+        "uneven_all_gather",
+        "uneven_reduce_scatter",
+        "uneven_all_to_all_single",
+        "gather",
+        "scatter",
+        "barrier",
+        "send_and_recv",
+        "recv_from_any",
+    ):
+        made.run(distributed_collectives.__name__, check, mode="async")
+    assert made.run("distributed_faults", "mismatched", "reductions") == ["no error"] * 2
+    made.close()
 
 
 def test_ranks_with_different_hostids_cannot_share_memory(tmp_path: Path) -> None:
@@ -171,10 +201,7 @@ def test_ranks_with_different_hostids_cannot_share_memory(tmp_path: Path) -> Non
         for rank in range(2)
     ]
     for rank in ranks:
-        assert (
-            "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts, or as "
-            "several users. Set it to auto or gloo." in rank.communicate(timeout=60)[1]
-        )
+        assert CANNOT_SHARE_MEMORY in rank.communicate(timeout=60)[1]
 
 
 def run_group_of_one(**variables: str) -> subprocess.CompletedProcess[str]:

@@ -10,8 +10,10 @@ import textwrap
 import time
 from collections.abc import Iterator
 
+import distributed_collectives
 import distributed_faults
 import pytest
+import torch.distributed as dist
 from distributed_group import Group, free_port
 
 MODULE = distributed_faults.__name__
@@ -150,6 +152,35 @@ def test_a_collective_fails_if_a_rank_was_killed_before(numel: int) -> None:
     group.close()
 
 
+@pytest.mark.parametrize("numel", [2, 4_000_000])
+def test_a_collective_is_complete_if_a_rank_is_killed_after_it(numel: int) -> None:
+    group = Group(3)
+    group.start(MODULE, "die_after_a_collective", numel, ranks=[2])
+    group.start(MODULE, "collective_before_a_death", numel, ranks=[0, 1])
+    assert group.results(ranks=[0, 1]) == [True, True]
+    group.start(MODULE, "collective_without_the_last", 20.0, numel, ranks=[0, 1])
+    for text, seconds in group.results(ranks=[0, 1]):
+        assert "collective operation failed: WorkOCCL(SeqNum=2, OpType=ALLREDUCE, TensorShape=[" in text
+        assert seconds < 10
+    group.start(MODULE, "begin_again", free_port(), 2, ranks=[0, 1])
+    assert group.results(ranks=[0, 1]) == [[2.0, 2.0], [2.0, 2.0]]
+    group.close()
+
+
+def test_groups_on_one_store_do_not_read_the_keys_of_earlier_groups() -> None:
+    """As on the store of torchrun's agent, which keeps the keys of all groups."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    group = Group(3, "none")
+    for _ in range(3):
+        assert group.run(MODULE, "group_on_a_store", store.port, 3) == [[3.0, 3.0]] * 3
+    group.start(MODULE, "die", ranks=[2])
+    group.processes[2].join(30)
+    for _ in range(2):
+        group.start(MODULE, "group_on_a_store", store.port, 2, ranks=[0, 1])
+        assert group.results(ranks=[0, 1]) == [[2.0, 2.0]] * 2
+    group.close()
+
+
 def test_a_collective_fails_if_a_rank_is_killed_during_it() -> None:
     group = Group(3)
     group.start(MODULE, "die_during_a_collective", ranks=[2])
@@ -158,6 +189,8 @@ def test_a_collective_fails_if_a_rank_is_killed_during_it() -> None:
         assert text.startswith("DistBackendError: [Rank ")
         assert "Another rank has exited, or its part of the collective has timed out or was aborted." in text
         assert seconds < 15
+    group.start(MODULE, "begin_again", free_port(), 2, ranks=[0, 1])
+    assert group.results(ranks=[0, 1]) == [[2.0, 2.0], [2.0, 2.0]]
     group.close()
 
 
@@ -204,6 +237,14 @@ def test_a_collective_that_a_rank_does_not_call_times_out_and_the_error_names_th
     )
     assert 0.9 < seconds < 5
     group.close()
+
+
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_a_wait_with_a_timeout_ends_before_the_collective(three: Group, mode: str) -> None:
+    *others, last = three.run(MODULE, "wait_for_a_late_rank", mode=mode)
+    sentence = "DistBackendError: Work wait timed out after 300 ms: WorkOCCL(SeqNum=2, OpType=ALLREDUCE)."
+    assert others == [(sentence, [3.0, 3.0])] * 2
+    assert last == (NO_ERROR, [3.0, 3.0])
 
 
 def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
@@ -332,6 +373,22 @@ def test_torch_distributed_debug_detail_reports_a_mismatch() -> None:
     for result, error in group.run(MODULE, "detail"):
         assert result == "[2.0, 2.0]"
         assert "Detected mismatch between collectives on ranks." in error
+    for check in (
+        "all_reduce_operators",
+        "broadcast",
+        "reduce",
+        "all_gather",
+        "reduce_scatter_tensor",
+        "uneven_all_to_all_single",
+        "gather",
+        "scatter",
+        "send_and_recv",
+        "batch_isend_irecv",
+        "barrier",
+        "coalescing_manager",
+        "futures",
+    ):
+        group.run(distributed_collectives.__name__, check, mode="async")
     group.close()
 
 
@@ -393,6 +450,17 @@ def test_the_error_of_a_message_that_fails_names_the_fault() -> None:
     )
     assert "unspecified launch failure (injected by rank1@message:1=failure)" in failed
     group.close()
+
+
+@pytest.mark.parametrize("mode", ["async", "chaos"])
+def test_a_future_that_meets_a_fault_can_be_asked_for_again(three: Group, mode: str) -> None:
+    for heard, values in three.run(MODULE, "future_under_a_fault", mode=mode):
+        assert "(injected by stream:1=failure)" in heard
+        assert values == [3.0, 3.0]
+
+
+def test_without_memory_for_the_mailboxes_a_group_uses_gloo(three: Group) -> None:
+    assert three.run(MODULE, "group_without_memory") == [(NO_ERROR, [3.0, 3.0])] * 3
 
 
 def test_the_other_ranks_report_that_a_fault_has_killed_a_rank() -> None:

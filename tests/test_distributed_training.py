@@ -11,10 +11,12 @@ from distributed_group import Group
 STACKS = (
     "ddp_options",
     "ddp_no_sync",
+    "ddp_gradients_have_the_bits_of_two_backwards",
     "ddp_unused_parameters",
     "ddp_comm_hooks",
     "ddp_statistics",
-    "ddp_optimizer_in_backward_and_buffers",
+    "ddp_optimizer_in_backward",
+    "ddp_buffers",
     "sync_batch_norm",
     "join",
     "zero_redundancy_optimizer",
@@ -25,6 +27,7 @@ STACKS = (
     "dtensor",
     "dtensor_random_numbers",
     "tensor_parallel",
+    "embedding_by_rows_and_loss_parallel",
     "sequence_parallel",
     "checkpoints",
     "device_mesh",
@@ -60,3 +63,8 @@ def test_a_pipeline_has_the_gradients_of_one_device(pair: Group, schedule: str, 
 @pytest.mark.parametrize("stack", ["hybrid_sharding", "device_mesh"])
 def test_training_on_a_mesh_of_two_dimensions(four: Group, stack: str) -> None:
     four.run(distributed_training.__name__, stack)
+
+
+@pytest.mark.parametrize("schedule", ["ScheduleLoopedBFS", "ScheduleInterleavedZeroBubble"])
+def test_a_pipeline_of_four_ranks_has_the_gradients_of_one_device(four: Group, schedule: str) -> None:
+    four.run(distributed_training.__name__, "pipeline", schedule, mode="async")

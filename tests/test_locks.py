@@ -59,7 +59,7 @@ LOCKS = {
     ),
     ("csrc/distributed/CollectiveCall.h", "mutex"): ("a failure", "taken by the engine's threads"),
     ("csrc/distributed/CollectiveQueue.h", "mutex_"): ("a pointer", "submit() refuses"),
-    ("csrc/distributed/CommunicationStreams.h", "mutex_"): ("creates a stream", "submit() refuses"),
+    ("csrc/distributed/CommunicationStreams.h", "mutex_"): ("a table of streams", "submit() refuses"),
     ("csrc/distributed/SharedEngine.h", "mutex_"): (
         "held while other ranks are waited for: it is the turn of the group's threads, and nobody else's",
         "taken by the engine's threads",

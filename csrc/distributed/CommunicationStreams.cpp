@@ -14,13 +14,28 @@ CommunicationStreams::~CommunicationStreams() {
 }
 
 orStream_t CommunicationStreams::get(const std::string& key, c10::Device device, bool is_high_priority) {
-  const std::lock_guard lock(mutex_);
-  orStream_t& stream = streams_[c10::str(key, "@", static_cast<int>(device.index()))];
-  if (stream == nullptr) {
-    const c10::openreg::CurrentDevice current(device.index());
-    OPENREG_CHECK(orStreamCreateWithPriority(&stream, 0, is_high_priority ? -1 : 0));
+  const std::string name = c10::str(key, "@", static_cast<int>(device.index()));
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = streams_.find(name); found != streams_.end()) {
+      return found->second;
+    }
   }
-  return stream;
+  // Without the lock: the call tells the sanitizer, which takes Python's interpreter lock.
+  orStream_t made = nullptr;
+  {
+    const c10::openreg::CurrentDevice current(device.index());
+    OPENREG_CHECK(orStreamCreateWithPriority(&made, 0, is_high_priority ? -1 : 0));
+  }
+  orStream_t kept;
+  {
+    const std::lock_guard lock(mutex_);
+    kept = streams_.emplace(name, made).first->second;
+  }
+  if (kept != made) { // another thread was faster
+    orStreamDestroy(made);
+  }
+  return kept;
 }
 
 void CommunicationStreams::synchronize() {

@@ -9,11 +9,15 @@
 namespace c10d::openreg {
 namespace {
 
-// torchrun restarts ranks on the same store, which still has the keys of the ranks that died. So each attempt uses
-// keys of its own.
-std::string store_prefix() {
+// The prefix of a new group's keys. The store may still have the keys of earlier groups of this name: torchrun restarts
+// ranks on the same store, and a program may end its groups and make them again. So each attempt of torchrun has keys
+// of its own, and so has each group within the attempt. A rank counts the groups that it has made, in the store, because
+// a process that takes the place of a dead rank must go on with that rank's number. All members of a group have the same
+// number, because every one of them makes each group of this name and size.
+std::string store_prefix(Store& store, int rank, int size) {
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  return c10::str("occl/", attempt == nullptr ? "0" : attempt);
+  const std::string prefix = c10::str("occl/", attempt == nullptr ? "0" : attempt, "/", size, "/");
+  return c10::str(prefix, store.add(c10::str(prefix, "made/", rank), 1));
 }
 
 } // namespace
@@ -24,7 +28,7 @@ ProcessGroupOCCL::ProcessGroupOCCL(
     const c10::intrusive_ptr<Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       options_(std::move(options)),
-      store_(c10::make_intrusive<PrefixStore>(store_prefix(), store)),
+      store_(c10::make_intrusive<PrefixStore>(store_prefix(*store, rank, size), store)),
       gloo_(make_gloo(store_, rank, size, options_->timeout)),
       group_(std::make_shared<GroupState>(rank, Engines(store_, gloo_, make_gloo, rank, size, options_->timeout))),
       queue_(options_, group_) {

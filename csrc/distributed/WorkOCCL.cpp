@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include "runtime/OpenRegFunctions.h"
 
@@ -256,6 +257,18 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
     if (future_) {
       return future_;
     }
+  }
+  // Before `future_` is set: if this fails, the next call must not return a future that never completes.
+  std::optional<c10::Stream> stream;
+  if (!is_inline) {
+    stream = c10::openreg::stream_from_pool(device_.index());
+    OPENREG_CHECK(orStreamWaitEvent(c10::openreg::stream_handle(*stream), event_, 0));
+  }
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (future_) {
+      return future_;
+    }
     future_ = opType_ == OpType::ALLGATHER && have_one_size(outputs_) ? stacked(*completed) : completed;
     state_->outputs = outputs_;
     state_->heard = state_->heard || is_inline; // in inline execution the future reports the failure
@@ -269,9 +282,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
     complete(*completed, *state_);
     return future_;
   }
-  const c10::Stream stream = c10::openreg::stream_from_pool(device_.index());
-  OPENREG_CHECK(orStreamWaitEvent(c10::openreg::stream_handle(stream), event_, 0));
-  const c10::Stream before = c10::openreg::exchange_stream(stream);
+  const c10::Stream before = c10::openreg::exchange_stream(*stream);
   completed->markCompleted(c10::IValue(outputs_));
   c10::openreg::exchange_stream(before);
   return future_;
