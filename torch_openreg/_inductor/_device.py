@@ -67,6 +67,10 @@ class OpenRegInterface(interfaces.DeviceInterface):
         openreg.set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
 
     @staticmethod
+    def is_gpu() -> bool:
+        return False  # since 2.15, inductor would append the device to its GPU_TYPES: see _differences.py
+
+    @staticmethod
     def get_compute_capability(device: Any = None) -> str:
         return ""  # kernels are built for the host's processor, and inductor knows that processor
 
