@@ -269,7 +269,10 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ),
     ),
     "torch_openreg/openreg/_tensor_types.py": (
-        ('\nWith TORCH_OPENREG_AS=cuda PyTorch has these types too: a tensor or storage is an instance of both types.\n', ""),
+        (
+            "\nWith TORCH_OPENREG_AS=cuda PyTorch has these types too: a tensor or storage is an instance of both types.\n",
+            "",
+        ),
         ("As in ``torch.cuda``.\n", "As in ``torch.cuda``."),
     ),
     "torch_openreg/openreg/_utils.py": (

@@ -350,6 +350,32 @@ def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(pyth
     ]
 
 
+def test_functions_about_devices_are_traced_as_those_of_cuda(python: Python) -> None:
+    code = """
+        from torch._dynamo.testing import EagerAndRecordGraphs
+
+        module = torch.get_device_module(DEVICE)
+
+        def compute(x):
+            with module.device(1):
+                y = torch.ones(1, device=torch.device(DEVICE, module.current_device())) + 1
+                module.synchronize()
+            with module.device(None):
+                module.synchronize(x.device)
+            known = module.is_available(), module.is_initialized(), module.get_device_properties(0).name
+            return x + 1, y, known
+
+        backend = EagerAndRecordGraphs()
+        x, y, known = torch.compile(compute, backend=backend, fullgraph=True)(torch.ones(1, device=DEVICE_0))
+        print(x.device, y.device, module.current_device(), known == (True, True, module.get_device_name(0)))
+        waits = torch.ops.streams.synchronize_device
+        print([node.args[1] for node in backend.graphs[0].graph.nodes if node.target is waits])
+    """
+    # For torch.cuda.synchronize() without a device, dynamo waits for device 0.
+    waits_for = [0, 0] if DEVICE == "cuda" else [1, 0]
+    assert output_of(python(code)).splitlines() == [f"{DEVICE}:0 {DEVICE}:1 0 True", str(waits_for)]
+
+
 # ---- errors, caches ------------------------------------------------------------------------------------------------
 
 

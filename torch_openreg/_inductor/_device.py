@@ -67,6 +67,10 @@ class OpenRegInterface(interfaces.DeviceInterface):
         openreg.set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
 
     @staticmethod
+    def is_gpu() -> bool:
+        return False  # since 2.15, inductor would append the device to its GPU_TYPES: see _differences.py
+
+    @staticmethod
     def get_compute_capability(device: Any = None) -> str:
         return ""  # kernels are built for the host's processor, and inductor knows that processor
 
@@ -76,11 +80,13 @@ class OpenRegInterface(interfaces.DeviceInterface):
 
 # LITERALINCLUDE START: TRACEABLE
 def make_traceable() -> None:
-    """Lets dynamo trace ``current_stream()``, ``Stream()`` and ``stream()`` of ``torch.openreg``.
+    """Lets dynamo trace the functions of ``torch.openreg`` that it traces in ``torch.cuda``.
 
-    The first two call C++ functions, which dynamo cannot trace. The substitutes below call functions that dynamo
+    These functions call C++ functions, which dynamo cannot trace. The substitutes below call functions that dynamo
     traces. For ``current_device_index()`` dynamo makes a guard: with another current device it compiles again.
     """
+    # This function is called after dynamo was imported, and the device is registered while dynamo is imported.
+    from torch._dynamo.variables import ctx_manager
 
     @torch.compiler.substitute_in_graph(_C._get_device, skip_signature_check=True)
     def _get_device() -> int:
@@ -93,6 +99,34 @@ def make_traceable() -> None:
     @torch.compiler.substitute_in_graph(openreg.stream)
     def stream(stream: torch.Stream | None) -> Any:
         return contextlib.nullcontext() if stream is None else stream
+
+    @torch.compiler.substitute_in_graph(openreg.synchronize)
+    def synchronize(device: Any = None) -> None:
+        # Without an index, dynamo's substitute for torch.accelerator.synchronize() waits for device 0.
+        torch.accelerator.synchronize(openreg._get_device_index(device, optional=True))
+
+    @torch.compiler.substitute_in_graph(_C._isInBadFork, skip_signature_check=True)
+    def _is_in_bad_fork() -> bool:
+        return False  # a process in which the device cannot be used raises at the first operator
+
+    # Dynamo calls these functions when it compiles, and takes the results as constants, as for torch.cuda's properties.
+    for function in (openreg.device_count, openreg.get_device_properties):
+        torch.compiler.assume_constant_result(function)
+
+    class DeviceVariable(ctx_manager.GenericDeviceVariable):
+        """What dynamo traces for ``with torch.openreg.device(...)``."""
+
+        _exchange_fn = staticmethod(torch._C._accelerator_exchangeDevice)
+        _maybe_exchange_fn = staticmethod(torch._C._accelerator_maybeExchangeDevice)
+        _get_device_index_fn = staticmethod(openreg._get_device_index)
+
+        def module_name(self) -> str:
+            return "torch.openreg"
+
+        def python_type(self) -> type:
+            return openreg.device
+
+    ctx_manager.register_device_context_manager(openreg.device, DeviceVariable)
 
 
 # LITERALINCLUDE END: TRACEABLE

@@ -1,4 +1,6 @@
-"""Replaces the decisions of inductor 2.13 that depend on the name of a device and that no registration can change.
+"""Replaces the decisions of inductor that depend on the name of a device and that no registration can change.
+
+This source serves PyTorch 2.13 to 2.15.
 
 The loops are the CPU's, so the choices about loops must be the CPU's too. But the device is an accelerator, so the
 choices about devices must be as for a GPU: which operand decides the device of a result, device guards, streams. To
@@ -64,7 +66,8 @@ def patch_inductor() -> None:
         lowering.lowerings[operator] = _replaced(lowering.lowerings[operator], _refuse)
     # LEFT OUT OF A NEW BACKEND START: the face cuda
     if device_type == "cuda":
-        utils.GPU_TYPES.remove(device_type)
+        if device_type in utils.GPU_TYPES:  # since 2.15 the list has the devices whose interface says `is_gpu()`
+            utils.GPU_TYPES.remove(device_type)
         config.cuda_backend = "cpp"  # type: ignore[assignment]
         for function in NO_TRITON:
             _forget_cuda(function)
