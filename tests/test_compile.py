@@ -141,6 +141,27 @@ def test_max_autotune_tries_the_templates_of_the_cpu(python: Python) -> None:
     assert fastest in ("0", "1")
 
 
+def test_the_template_of_a_matrix_product_declares_its_operands(python: Python) -> None:
+    code = """
+        import openreg_c as c
+        import torch._inductor.config as config
+
+        torch.set_num_threads(1)
+        config.max_autotune_gemm_backends = "CPP"
+        a, b = torch.randn(3, 32, 48, device=DEVICE), torch.randn(3, 48, 32, device=DEVICE)
+        compute = torch.compile(lambda a, b: (a @ b).relu(), mode="max-autotune-no-cudagraphs")
+        compute(a, b)
+        with c.Observer(c.KERNEL) as observer:
+            z = compute(a, b)
+            openreg.synchronize()
+        names = {a.data_ptr(): "a", b.data_ptr(): "b", z.data_ptr(): "z"}
+        for event in observer.events:
+            if event[1] == c.BEGIN:
+                print(sorted((names[begin], end - begin, access) for begin, end, access in event[7]))
+    """
+    assert output_of(python(code)) == "[('a', 18432, 1), ('b', 18432, 1), ('z', 12288, 2)]"
+
+
 # ---- what importing costs ------------------------------------------------------------------------------------------
 
 
@@ -443,6 +464,37 @@ def test_a_second_process_finds_the_graph_in_the_cache_but_not_with_another_vers
     assert output_of(python(another, **cache)) == "0 2"
 
 
+ARTIFACTS = """
+    import os
+    from pathlib import Path
+    from torch._dynamo.utils import counters
+
+    artifacts = Path(os.environ["ARTIFACTS"])
+    if artifacts.exists() and "LOADS" in os.environ:
+        torch.compiler.load_cache_artifacts(artifacts.read_bytes())
+    torch.set_num_threads(1)
+    x = torch.ones(3, device=DEVICE, requires_grad=True)
+    torch.compile(lambda x: (x * 5).sin())(x).sum().backward()
+    print(counters["aot_autograd"]["autograd_cache_hit"], counters["aot_autograd"]["autograd_cache_miss"])
+    if not artifacts.exists():
+        artifacts.write_bytes(torch.compiler.save_cache_artifacts()[0])
+"""
+
+
+def test_a_second_process_finds_the_graph_of_autograd_in_the_cache_and_in_saved_artifacts(
+    python: Python, tmp_path: Path
+) -> None:
+    def run(cache: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        folder = str(tmp_path / cache)
+        return python(ARTIFACTS, TORCHINDUCTOR_CACHE_DIR=folder, ARTIFACTS=str(tmp_path / "artifacts"), **variables)
+
+    first = run("first", TORCH_LOGS="output_code")
+    assert output_of(first) == "0 1"
+    assert "openreg::launch(0, " in first.stderr  # TORCH_LOGS shows the device's code
+    assert output_of(run("first")) == "1 0"
+    assert output_of(run("empty", LOADS="1")) == "1 0"
+
+
 def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Python) -> None:
     code = """
         from torch.utils.checkpoint import checkpoint
@@ -528,6 +580,31 @@ def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Python, settings: str)
         "NotImplementedError: AOTInductor and torch._inductor.config.cpp_wrapper are not supported for device "
         f'"{DEVICE}": use torch.compile, or torch.export.save for a file.'
     )
+
+
+def test_aot_inductor_is_refused_in_one_sentence(python: Python, tmp_path: Path) -> None:
+    code = f"""
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                return x.sin() + 1
+
+        inputs = (torch.ones(3, device=DEVICE),)
+        exported = torch.export.export(Model(), inputs)
+        for compile in (
+            lambda: torch._inductor.aoti_compile_and_package(exported, package_path={str(tmp_path / "model.pt2")!r}),
+            lambda: torch._export.aot_compile(Model(), inputs),
+        ):
+            try:
+                compile()
+            except Exception as error:
+                print(str(error).splitlines()[0])
+    """
+    sentence = (
+        "AOTInductor and torch._inductor.config.cpp_wrapper are not supported for device "
+        f'"{DEVICE}": use torch.compile, or torch.export.save for a file.'
+    )
+    lines = output_of(python(code)).splitlines()
+    assert [line.removeprefix("NotImplementedError: ") for line in lines] == [sentence] * 2
 
 
 COMPILES_STANDALONE = """
