@@ -406,7 +406,8 @@ def is_refused(op, dtype):
         for sample in op.sample_inputs("cpu", dtype):
             moved = sample.transform(lambda value: value.to(d) if isinstance(value, torch.Tensor) else value)
             op(moved.input, *moved.args, **moved.kwargs)
-    return any(words in error(run) for words in refusals)
+    message = error(run)
+    return any(words in message for words in refusals)
 refused = {op.name for op in op_db if set(op.dtypes) - set(op.dtypesIfCUDA)}
 wrong = []
 for op in op_db:

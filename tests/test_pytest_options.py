@@ -453,14 +453,19 @@ def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[s
 
 
 def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Pytester) -> None:
-    for count in ("0", "65", "True", "'2'", "2.0"):
-        source = f"import pytest\n@pytest.mark.openreg(device_count={count})\ndef test_it(openreg_device): pass"
-        message = f"the marker openreg has device_count={count}. It takes a whole number from 1 to 64."
-        with pytest.raises(pytest.UsageError, match=f"::test_it.*: {re.escape(message)}$"):
-            settings_of(pytester.getitem(source))
-    result = pytester.runpytest_subprocess()
+    counts = ("0", "65", "True", "'2'", "2.0")
+    source = "\n".join(
+        f"@pytest.mark.openreg(device_count={count})\ndef test_{i}(): pass" for i, count in enumerate(counts)
+    )
+    messages = [
+        f"the marker openreg has device_count={count}. It takes a whole number from 1 to 64." for count in counts
+    ]
+    for item, message in zip(pytester.getitems(f"import pytest\n{source}"), messages, strict=True):
+        with pytest.raises(pytest.UsageError, match=f"::{item.name}: {re.escape(message)}$"):
+            settings_of(item)
+    result = run(pytester, source)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: *::test_it*: {message}"])
+    result.stderr.fnmatch_lines([f"ERROR: *::test_0: {messages[0]}"])
 
 
 def test_openreg_device_is_each_device_of_the_marker(
