@@ -46,8 +46,6 @@ def device_under_test() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # The threads of OpenMP sleep while they wait: other tests run on the same processors.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Both options go into the environment, which child processes inherit.
     if mode := config.getoption("--execution"):
         os.environ["OPENREG_EXECUTION"] = mode
