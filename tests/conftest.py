@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import programs
 import pytest
 
 from faces import face_of
@@ -137,9 +138,7 @@ class Environment:
 def run(
     command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
-    )
+    return programs.run(command, cwd=folder, env={**os.environ, **environment})
 
 
 def run_tool(*command: str | Path, cwd: Path | None = None) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
+import programs
 import pytest
 import torch
 import torch.nn.functional as F
@@ -439,9 +440,7 @@ def test_what_a_factory_makes_with_device_cpu_lies_on_the_cpu() -> None:
 
 def _first_use(**environment: str) -> subprocess.CompletedProcess[str]:
     program = f"import torch; print(torch.ones(2, device='{DEVICE}').sum().item())"
-    return subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, cwd="/"
-    )
+    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, cwd="/")
 
 
 @pytest.mark.skipif(not OURS, reason="the variables are this device's")

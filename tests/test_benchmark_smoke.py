@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    return programs.run(command, cwd=ROOT, timeout=600)
 
 
 def test_every_section_is_measured_shown_and_written(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 from comparison import DEVICE, PRELUDE
 
@@ -34,12 +35,10 @@ def runner(program: Path, head: str, **environment: str) -> Python:
 
     def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
         program.write_text(head + textwrap.dedent(code))
-        return subprocess.run(
+        return programs.run(
             [sys.executable, program],
             cwd=ROOT,
             env=os.environ | environment | variables,
-            capture_output=True,
-            text=True,
             timeout=IN_TURN,
         )
 

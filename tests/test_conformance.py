@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 import torch
 import yaml
@@ -23,7 +24,7 @@ KIT = Path(__file__).resolve().parents[1] / "conformance"
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(KIT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
-    return subprocess.run([sys.executable, *command], cwd=KIT, env=environment, capture_output=True, text=True)
+    return programs.run([sys.executable, *command], cwd=KIT, env=environment)
 
 
 def test_the_device_conforms(tmp_path: Path) -> None:

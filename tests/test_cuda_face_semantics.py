@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 from sweep import report
 from sweep.__main__ import sweep
@@ -205,16 +206,14 @@ def test_tests_run_on_this_face_in_every_mode() -> None:
     files = ["tests/test_copy.py", "tests/test_views.py", "tests/test_streams_events.py"]
     for mode in ("inline", "async", "chaos"):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cuda"]
-        result = subprocess.run(
-            [*command, "--execution", mode, *files], cwd=ROOT, capture_output=True, text=True, timeout=600
-        )
+        result = programs.run([*command, "--execution", mode, *files], cwd=ROOT, timeout=600)
         assert result.returncode == 0, result.stdout[-3000:]
 
 
 def test_traces_and_memory_pages_are_right_on_this_face() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cuda"]
     files = ["tests/test_profiler.py", "tests/test_profiler_trace.py", "tests/test_memory_pages.py"]
-    result = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    result = programs.run([*command, *files], cwd=ROOT, timeout=600)
     assert result.returncode == 0, result.stdout[-3000:]
     assert " skipped" not in result.stdout
 
@@ -222,9 +221,7 @@ def test_traces_and_memory_pages_are_right_on_this_face() -> None:
 def test_the_option_is_refused_where_torch_is_imported_already(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text("import torch\n")
     command = [sys.executable, "-m", "pytest", "-p", "early", "--device", "cuda", "--co", "-q", "tests/test_copy.py"]
-    result = subprocess.run(
-        command, cwd=ROOT, env={"PYTHONPATH": str(tmp_path), "PATH": ""}, capture_output=True, text=True
-    )
+    result = programs.run(command, cwd=ROOT, env={"PYTHONPATH": str(tmp_path), "PATH": ""})
     assert result.returncode == 4
     assert "ERROR: --device cuda: torch is imported already, so the device has its type." in result.stderr
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import programs
 import pytest
 import torch
 
@@ -23,9 +24,7 @@ ROOT = Path(__file__).parents[1]
 
 def run(folder: Path, *command: str | Path, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "100"}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
+    return programs.run([sys.executable, *command], cwd=folder, env=environment, timeout=300)
 
 
 def test_the_demo_proves_its_claims_and_writes_its_files(tmp_path: Path) -> None:

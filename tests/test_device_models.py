@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 from conftest import environment_without_switches
 
@@ -23,9 +24,7 @@ def python(code: str, model: str | None = None, **environment: str) -> subproces
     """Runs code in a new process. The code may use ``torch``, ``openreg`` and ``d``, the type of the device."""
     variables = environment_without_switches() | ({"OPENREG_MODEL": model} if model else {})
     head = "import torch\nfrom torch_openreg import openreg, _environment\nd = _environment.device_type\n"
-    return subprocess.run(
-        [sys.executable, "-c", head + code], cwd=ROOT, env=variables | environment, capture_output=True, text=True
-    )
+    return programs.run([sys.executable, "-c", head + code], cwd=ROOT, env=variables | environment)
 
 
 def answer(code: str, model: str | None = None, **environment: str) -> str:
@@ -374,9 +373,7 @@ def test_without_a_model_no_kernel_of_refusals_is_registered() -> None:
 
 def test_the_command_lists_and_compares() -> None:
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "torch_openreg", "models", *arguments], capture_output=True, text=True, cwd=ROOT
-        )
+        return programs.run([sys.executable, "-m", "torch_openreg", "models", *arguments], cwd=ROOT)
 
     assert all(name in command().stdout for name in _models.names())
     shown = command("cuda-t4", "--sources").stdout

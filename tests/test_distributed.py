@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import distributed_collectives
+import programs
 import pytest
 from conftest import at_once
 from distributed_group import Group, free_port
@@ -212,7 +213,7 @@ def run_group_of_one(**variables: str) -> subprocess.CompletedProcess[str]:
     dist.destroy_process_group()
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
-    return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=60)
+    return programs.run(command, env=os.environ | variables, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,7 @@ def test_the_settings_are_those_of_the_table(name: str) -> None:
 
 def test_import_torch_imports_no_more_for_the_backend() -> None:
     program = "import sys, torch; print('torch_openreg.distributed' in sys.modules, torch.distributed.Backend.OCCL)"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    result = programs.run([sys.executable, "-c", program], timeout=60, check=True)
     assert result.stdout == "False occl\n"
 
 
@@ -261,15 +262,12 @@ def test_a_group_without_the_name_of_a_backend_has_the_device_s_as_its_default(d
     print({entry["profiling_name"].split(":")[0] for entry in entries})
     dist.destroy_process_group()
     """
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "-c", textwrap.dedent(program)],
         env=os.environ
         | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "RANK": "0", "WORLD_SIZE": "1"}
         | {"TORCH_DISTRIBUTED_DEBUG": detail},
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
     )
     assert (result.returncode, result.stdout) == (0, f"custom openreg:occl\n{recorded}\n"), result.stderr
 
@@ -286,20 +284,17 @@ def test_a_group_of_gloo_and_occl_has_the_device_s_default_backend_and_ends_with
     print(*ended)
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = programs.run(command, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == "OpType.ALLREDUCE\n"
 
 
 def test_the_example_for_testers_finds_what_it_says() -> None:
     folder = Path(__file__).parents[1] / "examples" / "distributed"
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
         cwd=folder,
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
     )
     assert result.returncode == 0, result.stdout
     assert "4 passed" in result.stdout

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import programs
 import pytest
 
 TRAIN = """
@@ -39,6 +40,7 @@ dist.destroy_process_group()
 
 SUM = """
 import os, torch, torch.distributed as dist
+import programs
 
 dist.init_process_group("occl")
 rank = dist.get_rank()
@@ -60,13 +62,10 @@ dist.destroy_process_group()
 def torchrun(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     program = folder / "train.py"
     program.write_text(textwrap.dedent(TRAIN))
-    return subprocess.run(
+    return programs.run(
         [sys.executable, "-m", "torch.distributed.run", *options, program],
         env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
-        capture_output=True,
-        text=True,
         timeout=180,
-        check=False,
     )
 
 

@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 
+import programs
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME, PRELUDE, assert_same
@@ -835,5 +836,5 @@ for what, *ids in seen:
 def test_the_tests_of_semantics_pass_when_everything_is_queued() -> None:
     files = ["tests/test_streams_events.py", "tests/test_copy.py", "tests/test_generator.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--execution", "async", *files]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    result = programs.run(command, timeout=600)
     assert result.returncode == 0, result.stdout[-3000:]

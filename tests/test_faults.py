@@ -16,6 +16,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import programs
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME
@@ -37,9 +38,7 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
-    )
+    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, timeout=120)
 
 
 # ---- the language ----------------------------------------------------------------------------------------------------
@@ -430,11 +429,9 @@ def test_memory_of_another_process_cannot_be_opened(mode: str, tmp_path: Path) -
             queue.put(x)
             receiver.join()
     """)
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "program.py"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         env={**os.environ, "OPENREG_EXECUTION": mode},
         timeout=120,
     )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 from conftest import device_under_test, environment_without_switches
 
@@ -31,7 +32,7 @@ def without_the_device(text: str) -> str:
 def run(path: Path, settings: str) -> subprocess.CompletedProcess[str]:
     environment = environment_without_switches() | {"TORCH_OPENREG_AS": face_of(device_under_test())}
     environment |= dict(setting.split("=", 1) for setting in settings.split())
-    return subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, timeout=300)
+    return programs.run([sys.executable, path], env=environment, timeout=300)
 
 
 def test_the_gallery_and_its_page_have_twenty_bugs() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import openreg_c as c
+import programs
 import pytest
 import torch
 from comparison import DEVICE, PRELUDE
@@ -31,7 +32,7 @@ def test_every_operator_and_network_passes_the_door_to_kernels(mode: str) -> Non
     """The float32 operators of PyTorch's database and the networks of the zoo, forward and backward."""
     command = [sys.executable, "-m", "tests.door", "--mode", mode]
     environment = os.environ | {"OPENREG_DEVICE_MEMORY": "1G"}
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    result = programs.run(command, cwd=ROOT, env=environment, timeout=900)
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["faults"] == {}

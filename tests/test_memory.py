@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 
+import programs
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME, OURS, PRELUDE, assert_same
@@ -166,7 +166,7 @@ print(seen == [("allocated", address), ("freed", address)])
 
 @pytest.mark.skipif(not OURS, reason="names the device")
 def test_the_sanitizers_callbacks_see_allocations_and_frees() -> None:
-    result = subprocess.run([sys.executable, "-c", PRELUDE + TRACED], capture_output=True, text=True)
+    result = programs.run([sys.executable, "-c", PRELUDE + TRACED])
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
 
 
@@ -243,9 +243,7 @@ print(torch.ones(40 << 20, dtype=torch.uint8, device=DEVICE_1)[-1].item())
 @pytest.mark.skipif(not OURS, reason="the capacity is set in this device's environment")
 def test_a_full_device_says_so_and_stays_usable() -> None:
     environment = {**os.environ, "OPENREG_DEVICE_MEMORY": "64M"}
-    result = subprocess.run(
-        [sys.executable, "-c", PRELUDE + SMALL_DEVICE], env=environment, capture_output=True, text=True, cwd="/"
-    )
+    result = programs.run([sys.executable, "-c", PRELUDE + SMALL_DEVICE], env=environment, cwd="/")
     assert result.returncode == 0, result.stderr
     error, *rest = result.stdout.splitlines()
     assert "out of memory. Tried to allocate 32.00 MiB." in error

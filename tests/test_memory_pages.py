@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 from comparison import DEVICE
 
@@ -87,7 +88,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def run_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "torch_openreg", "memory", *arguments], capture_output=True, text=True)
+    return programs.run([sys.executable, "-m", "torch_openreg", "memory", *arguments])
 
 
 def test_the_words_are_those_of_a_snapshot_of_known_numbers(file: Path) -> None:

@@ -6,14 +6,15 @@ The C++ programs of tests/stress do this below PyTorch, for longer and under san
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
+import programs
 import pytest
 from comparison import PRELUDE
 
 STRESS = """
 import gc, random, sys, threading, time
+import programs
 SEED, SECONDS, THREADS = int(sys.argv[1]), float(sys.argv[2]), 8
 torch.set_num_threads(1)
 deadline = time.monotonic() + SECONDS
@@ -99,11 +100,9 @@ print(failures, [openreg.memory_allocated(device) for device in (0, 1)], min(act
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_threads_on_several_streams_and_devices_lose_no_value_and_no_memory(mode: str) -> None:
     seed = str(int.from_bytes(os.urandom(4), "little"))
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "-c", PRELUDE + STRESS, seed, "3"],
         env=os.environ | {"OPENREG_EXECUTION": mode, "OPENREG_DEVICE_MEMORY": "48M", "OPENREG_CHAOS_SEED": seed},
-        capture_output=True,
-        text=True,
         timeout=120,
     )
     assert result.returncode == 0, result.stderr
@@ -129,11 +128,9 @@ print(total.device.index, openreg.can_device_access_peer(0, 1) if count > 1 else
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_the_same_program_runs_on_any_number_of_devices(devices: int) -> None:
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "-c", PRELUDE + RING],
         env=os.environ | {"OPENREG_DEVICE_COUNT": str(devices)},
-        capture_output=True,
-        text=True,
         timeout=120,
     )
     assert result.returncode == 0, result.stderr

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 
+import programs
 import pytest
 import torch
 from comparison import DEVICE, PRELUDE
@@ -117,11 +117,9 @@ print(wrong, reused > 0)
 
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_memory_that_a_stream_still_reads_is_not_handed_out(mode: str) -> None:
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "-c", PRELUDE + REUSED],
         env=os.environ | {"OPENREG_EXECUTION": mode},
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert (result.returncode, result.stdout) == (0, "0 True\n"), result.stderr

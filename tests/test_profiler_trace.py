@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1
@@ -735,9 +736,7 @@ def test_a_part_does_not_begin_within_another_profile(tmp_path: Path, monkeypatc
 
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "torch_openreg", "trace", *arguments], capture_output=True, text=True, check=False
-    )
+    return programs.run([sys.executable, "-m", "torch_openreg", "trace", *arguments])
 
 
 # Stream 0 of device 0 has two kernels with 60 us between them. Of these 60 us the host spends 30 us in a call within

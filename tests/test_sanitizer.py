@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import programs
 import pytest
 import torch
 from comparison import DEVICE
@@ -86,7 +87,7 @@ def test_a_repaired_twin_is_not_reported(pair: Pair) -> None:
 def test_the_table_of_pairs_has_what_was_found_and_what_it_costs(mode: str) -> None:
     command = [sys.executable, Path(__file__).with_name("sanitizer_table.py"), "--repeat", "1", "--mode", mode]
     pairs = ["even_and_odd_rows", "empty_instead_of_zeros"]
-    result = subprocess.run([*command, *pairs], capture_output=True, text=True, timeout=120)
+    result = programs.run([*command, *pairs], timeout=120)
     rows = [re.sub(r"\d+\.\d", "TIMES", line).split() for line in result.stdout.splitlines()]
     assert rows == [
         ["pair", "check", "caught", "false", "alarm", "cost"],
@@ -118,7 +119,7 @@ with sanitizer.enable("memory"):
 def test_a_kernel_that_leaps_over_the_red_zone_of_a_large_block_faults(mode: str) -> None:
     def scatter(first: int) -> subprocess.CompletedProcess[str]:
         variables = {**os.environ, "OPENREG_EXECUTION": mode, "PYTHONPATH": str(Path(__file__).parent)}
-        return subprocess.run([sys.executable, "-c", LEAP.format(first)], env=variables, capture_output=True, text=True)
+        return programs.run([sys.executable, "-c", LEAP.format(first)], env=variables)
 
     result = scatter((1 << 20) + 2048)  # 8,192 bytes past the end of x, whose block has 512 bytes of red zone
     assert re.fullmatch(
@@ -144,7 +145,7 @@ with sanitizer.enable("memory"):
 def test_a_kernel_that_writes_before_the_first_tensor_of_a_segment_faults(mode: str, size: int, which: int) -> None:
     variables = {**os.environ, "OPENREG_EXECUTION": mode, "PYTHONPATH": str(Path(__file__).parent)}
     command = [sys.executable, "-c", FRONT.format(size=size, which=which)]
-    result = subprocess.run(command, env=variables, capture_output=True, text=True)
+    result = programs.run(command, env=variables)
     assert re.match(r"openreg: the .* accessed .*memory .*at 0x\w+", result.stderr)
     assert result.returncode == -signal.SIGSEGV
 
@@ -743,9 +744,7 @@ def test_the_line_is_the_programs_not_pytorchs() -> None:
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
-    )
+    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, timeout=120)
 
 
 PROGRAM = f"""
@@ -837,7 +836,7 @@ if os.fork() == 0:
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
     environment = os.environ | {"OPENREG_SANITIZER": "race,init"}
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    result = programs.run([sys.executable, "-c", code], env=environment)
     assert (result.stdout, result.stderr) == ("7\n", "")
 
 
@@ -859,7 +858,7 @@ def test_pytest_has_an_option(tmp_path: Path) -> None:
         "--openreg-sanitize=race,init",
         str(tmp_path),
     ]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    result = programs.run(command, timeout=120, cwd=tmp_path)
     assert "1 failed, 1 passed" in result.stdout, result.stdout
     assert "init: aten::add_.Tensor reads 16 bytes" in result.stdout
 
@@ -885,5 +884,5 @@ print(set(waited))
 """
     environment = os.environ | {"OPENREG_EXECUTION": mode}
     command = [sys.executable, "-c", program]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    result = programs.run(command, timeout=120, env=environment)
     assert (result.stdout, result.stderr) == ("{0}\n", "")

@@ -14,6 +14,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
@@ -215,11 +216,9 @@ def test_random_states_are_saved() -> None:
 
 
 def _in_process(program: str, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return programs.run(
         [sys.executable, "-c", program, str(path)],
         env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
         cwd="/",
     )
 
