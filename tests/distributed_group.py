@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib
-import multiprocessing
 import os
 import socket
+import subprocess
+import sys
 import traceback
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
 from typing import Any
+
+import programs
 
 TIMEOUT = 60
 
@@ -22,11 +26,12 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _serve(rank: int, size: int, port: int, backend: str | None, environment: dict[str, str], pipe: Connection) -> None:
-    os.environ.update(environment)
+def serve(rank: int, size: int, port: int, backend: str | None, address: str) -> None:
+    """The program of a rank, which connects to `address`, a socket of its Group."""
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank)
     )
+    pipe = Client(address)
     import torch
     import torch.distributed as dist
 
@@ -55,19 +60,18 @@ class Group:
     def __init__(
         self, size: int, backend: str | None = None, environment: dict[str, str] | None = None, hosts: int = 1
     ) -> None:
-        context = multiprocessing.get_context("spawn")
         port = free_port()
         self.size = size
         self.pipes: list[Connection] = []
-        self.processes = []
+        self.processes: list[programs.Program | subprocess.Popen[str]] = []
         for rank in range(size):
-            ours, theirs = context.Pipe()
-            variables = (environment or {}) | {"OCCL_HOSTID": str(rank * hosts // size)}
-            process = context.Process(target=_serve, args=(rank, size, port, backend, variables, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            self.pipes.append(ours)
-            self.processes.append(process)
+            variables = {"PYTHONPATH": str(Path(__file__).parent), "OCCL_HOSTID": str(rank * hosts // size)}
+            with Listener() as listener:
+                arguments = (rank, size, port, backend, listener.address)
+                code = f"import {__name__}; {__name__}.serve{arguments}"
+                command = [sys.executable, "-c", code]
+                self.processes.append(programs.start(command, env=os.environ | variables | (environment or {})))
+                self.pipes.append(listener.accept())
         for rank in range(size):
             self._receive(rank, 120)
 
@@ -95,6 +99,6 @@ class Group:
             with contextlib.suppress(OSError):  # the rank was killed
                 pipe.send(None)
         for process in self.processes:
-            process.join(30)
-            if process.is_alive():
-                process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            process.kill()

@@ -7,6 +7,7 @@ starts in tens of milliseconds and not in a second.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib.util
@@ -32,12 +33,16 @@ from typing import Any
 INT = struct.Struct("i")
 
 
-def _read_early(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables without those that only a backend, a compiler, pytest or this file reads."""
-    late = (
-        "OPENREG|CUDA_VISIBLE_DEVICES|MASTER_|PYTEST_|PYTHONPATH|TEST_DEVICE|TORCHINDUCTOR_CACHE_DIR|BACKEND_AUTOLOAD"
-    )
-    return {name: value for name, value in environment.items() if not re.search(late, name)}
+# Variables that Python and torch do not read while they start.
+LATE = re.compile(
+    "OPENREG|OCCL_|MASTER_|PYTEST_|BACKEND_AUTOLOAD"
+    "|^(CUDA_VISIBLE_DEVICES|HOME|PY_COLORS|PYTHONPATH|TEST_DEVICE|TORCHINDUCTOR_CACHE_DIR|USERPROFILE)$"
+)
+
+
+def read_early(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a program can only have if its server has them."""
+    return {name: value for name, value in environment.items() if not LATE.search(name)}
 
 
 # ---- The server, in which this file is the program -------------------------------------------------------------------
@@ -89,7 +94,6 @@ def next_program(connection: socket.socket) -> dict[str, Any]:
                 os.dup2(output, 1)
                 os.dup2(errors, 2)
                 os.closerange(3, status + 1)
-                os.setsid()
                 return request
             os.write(status, INT.pack(program))
             os.write(status, INT.pack(os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])))
@@ -148,41 +152,83 @@ def serve() -> None:
 # ---- The tests' side -------------------------------------------------------------------------------------------------
 
 
-class _Server:
+class Program:
+    """A program that the server has started; the names are those of subprocess.Popen."""
+
+    def __init__(self, command: list[str], status: int) -> None:
+        self.args = command
+        self.returncode: int | None = None
+        self._status = status
+        (self.pid,) = INT.unpack(os.read(status, INT.size))
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            (self.returncode,) = INT.unpack(os.read(self._status, INT.size))
+            os.close(self._status)
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class Server:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
-        self._environment = _read_early(os.environ)
-        command = [sys.executable, __file__, str(theirs.fileno())]
-        files = {"stdin": subprocess.DEVNULL, "pass_fds": [theirs.fileno()]}
-        self._process = subprocess.Popen(command, env=self._environment, **files)
+        self._environment = read_early(os.environ)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(theirs.fileno())],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
         theirs.close()
 
-    def accepts(self, python: str, arguments: list[str], environment: Mapping[str, str]) -> bool:
-        plain = arguments[0] in ("-c", "-m") or arguments[0].endswith(".py")
-        return python == sys.executable and plain and _read_early(environment) == self._environment
+    def accepts(self, command: list[str], environment: Mapping[str, str]) -> bool:
+        is_plain = command[1] in ("-c", "-m") or command[1].endswith(".py")
+        return command[0] == sys.executable and is_plain and read_early(environment) == self._environment
 
-    def wait(self, request: dict[str, Any], files: list[int], timeout: float) -> int:
-        """Starts a program, and returns its exit status, or the negative number of the signal that ended it."""
+    def start(self, command: list[str], environment: dict[str, str], folder: str, output: int, errors: int) -> Program:
+        request = json.dumps({"arguments": command[1:], "environment": environment, "folder": folder}).encode()
         status, theirs = os.pipe()
-        text = json.dumps(request).encode()
-        try:
-            with self._lock:
-                socket.send_fds(self._connection, [INT.pack(len(text))], [*files, theirs])
-                self._connection.sendall(text)
-            os.close(theirs)
-            (program,) = INT.unpack(os.read(status, INT.size))
-            if not select.select([status], [], [], timeout)[0]:
-                os.killpg(program, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(request["arguments"], timeout)
-            return int(*INT.unpack(os.read(status, INT.size)))
-        finally:
-            os.close(status)
+        with self._lock:
+            socket.send_fds(self._connection, [INT.pack(len(request))], [output, errors, theirs])
+            self._connection.sendall(request)
+        os.close(theirs)
+        return Program(command, status)
 
 
 @functools.cache
-def _server() -> _Server:
-    return _Server()
+def server() -> Server:
+    return Server()
+
+
+def start(
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    stdout: int = 1,
+    stderr: int = 2,
+) -> Program | subprocess.Popen[str]:
+    """As subprocess.Popen(), for a new process.
+
+    The server starts [sys.executable, "-c", code, ...], [sys.executable, "-m", module, ...] and [sys.executable,
+    file, ...]. A command with options of Python, or with an environment that differs from that of the first call in
+    what Python or torch may read while they start, runs in a new interpreter, and so does any other program.
+    """
+    words, environment = [str(word) for word in command], dict(os.environ if env is None else env)
+    if not server().accepts(words, environment):
+        return subprocess.Popen(words, env=environment, cwd=cwd, stdout=stdout, stderr=stderr, text=True)
+    return server().start(words, environment, str(cwd or os.getcwd()), stdout, stderr)
 
 
 def run(
@@ -193,21 +239,14 @@ def run(
     timeout: float = 300,
     check: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run() for a new process of Python, with the output and the errors as text.
-
-    The server starts [sys.executable, "-c", code, ...], [sys.executable, "-m", module, ...] and [sys.executable,
-    file, ...]. A command with options of Python, or with an environment that differs from that of the first call in
-    what Python or torch may read while they start, runs in a new interpreter, and so does any other program.
-    """
-    environment = dict(os.environ if env is None else env)
-    python, *arguments = [str(word) for word in command]
-    if not _server().accepts(python, arguments, environment):
-        return subprocess.run(
-            command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=check
-        )
-    request = {"arguments": arguments, "environment": environment, "folder": str(cwd or os.getcwd())}
+    """As subprocess.run(), for start(), with the output and the errors as text."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        status = _server().wait(request, [output.fileno(), errors.fileno()], timeout)
+        program = start(command, env=env, cwd=cwd, stdout=output.fileno(), stderr=errors.fileno())
+        try:
+            status = program.wait(timeout)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            raise
         output.seek(0)
         errors.seek(0)
         result = subprocess.CompletedProcess(command, status, output.read(), errors.read())

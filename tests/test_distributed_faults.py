@@ -139,7 +139,7 @@ def test_ddp_does_not_train_on_when_a_rank_is_missing(mode: str) -> None:
 def test_a_collective_fails_if_a_rank_was_killed_before(numel: int) -> None:
     group = Group(3)
     group.start(MODULE, "die", ranks=[2])
-    group.processes[2].join(30)
+    group.processes[2].wait(30)
     group.start(MODULE, "collective_without_the_last", 20.0, numel, ranks=[0, 1])
     for text, seconds in group.results(ranks=[0, 1]):
         assert text.startswith("DistBackendError: [Rank ")
@@ -174,7 +174,7 @@ def test_groups_on_one_store_do_not_read_the_keys_of_earlier_groups() -> None:
     for _ in range(3):
         assert group.run(MODULE, "group_on_a_store", store.port, 3) == [[3.0, 3.0]] * 3
     group.start(MODULE, "die", ranks=[2])
-    group.processes[2].join(30)
+    group.processes[2].wait(30)
     for _ in range(2):
         group.start(MODULE, "group_on_a_store", store.port, 2, ranks=[0, 1])
         assert group.results(ranks=[0, 1]) == [[2.0, 2.0]] * 2
@@ -205,7 +205,7 @@ def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: flo
     others = [rank for rank in range(4) if rank != killed]
     if after is None:
         group.start(MODULE, "die", ranks=[killed])
-        group.processes[killed].join(30)
+        group.processes[killed].wait(30)
     group.start(MODULE, "collective_without_the_last", 30.0, 32_000_000, ranks=others)
     if after is not None:
         time.sleep(0.5)  # the other ranks wait in the collective: its data moves as soon as the killed rank calls it
@@ -274,7 +274,7 @@ KINDS = pytest.mark.parametrize("kind", ["send", "recv", "recv from any"])
 def test_a_message_to_or_from_a_rank_that_was_killed_fails(kind: str, transport: str) -> None:
     group = Group(2, environment={"OCCL_TRANSPORT": transport})
     group.start(MODULE, "die", ranks=[1])
-    group.processes[1].join(30)
+    group.processes[1].wait(30)
     group.start(MODULE, "message_with_the_last", kind, 20.0, ranks=[0])
     ((text, seconds),) = group.results(ranks=[0])
     assert text.startswith("DistBackendError: [Rank 0] collective operation failed: WorkOCCL(SeqNum=1, OpType=")
@@ -313,7 +313,7 @@ def test_a_short_message_arrives_after_its_sender_has_ended() -> None:
     group.start(MODULE, "send_and_end", ranks=[1])
     group.results(ranks=[1])
     group.pipes[1].send(None)
-    group.processes[1].join(30)
+    group.processes[1].wait(30)
     group.start(MODULE, "recv_from_one_that_has_ended", ranks=[0])
     assert group.results(ranks=[0]) == [5000.0]
     group.close()
@@ -324,7 +324,7 @@ def test_a_short_message_arrives_after_its_sender_has_ended() -> None:
 def test_failures_that_nobody_has_heard_end_with_their_group(end: str, mode: str) -> None:
     group = Group(2)
     group.start(MODULE, "die", ranks=[1])
-    group.processes[1].join(30)
+    group.processes[1].wait(30)
     group.start(MODULE, "failures_end_with_the_group", free_port(), end, mode=mode, ranks=[0])
     (((first, *after), printed),) = group.results(ranks=[0])
     assert first.startswith("DistBackendError: [Rank 0] collective operation failed: WorkOCCL(SeqNum=1, OpType=ALLREDU")
@@ -472,6 +472,6 @@ def test_the_other_ranks_report_that_a_fault_has_killed_a_rank() -> None:
             and "Another rank has exited, or its part of the collective has timed out or was aborted." in heard
         )
         assert seconds < 15
-    group.processes[2].join(30)
-    assert group.processes[2].exitcode == -signal.SIGKILL
+    group.processes[2].wait(30)
+    assert group.processes[2].returncode == -signal.SIGKILL
     group.close()

@@ -40,7 +40,6 @@ dist.destroy_process_group()
 
 SUM = """
 import os, torch, torch.distributed as dist
-import programs
 
 dist.init_process_group("occl")
 rank = dist.get_rank()

@@ -14,7 +14,6 @@ from comparison import PRELUDE
 
 STRESS = """
 import gc, random, sys, threading, time
-import programs
 SEED, SECONDS, THREADS = int(sys.argv[1]), float(sys.argv[2]), 8
 torch.set_num_threads(1)
 deadline = time.monotonic() + SECONDS

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 from torch_openreg._testing.marker import settings_of
@@ -22,9 +24,15 @@ def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
 
 
+def run_pytest(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    """As pytester.runpytest_subprocess()."""
+    result = programs.run([sys.executable, "-m", "pytest", *options], cwd=pytester.path)
+    return pytest.RunResult(result.returncode, result.stdout.splitlines(), result.stderr.splitlines(), duration=0)
+
+
 def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
     pytester.makepyfile(f"import pytest, torch, unittest\nfrom torch_openreg import openreg\n{source}")
-    return pytester.runpytest_subprocess(*options)
+    return run_pytest(pytester, *options)
 
 
 # ---- --openreg -------------------------------------------------------------------------------------------------------
@@ -141,7 +149,7 @@ def test_chaos_finds_a_pinned_buffer_that_is_read_too_early_and_says_how_to_repe
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r"mode chaos, seed (\d+), run \d of 4"])
     command = next(line for line in result.outlines if line.startswith("repeat: "))
-    again = pytester.runpytest_subprocess(*shlex.split(command)[4:])
+    again = run_pytest(pytester, *shlex.split(command)[4:])
     again.assert_outcomes(failed=1)
     run(pytester, RACE.format(wait="torch.accelerator.synchronize()"), *options).assert_outcomes(passed=1)
 
@@ -171,7 +179,7 @@ def test_all(): assert seeds == [(2, 7), (2, 8), (2, 9)] * 2
 
 
 def test_the_header_names_the_seed(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--openreg-execution=chaos")
+    result = run_pytest(pytester, "--openreg-execution=chaos")
     result.stdout.fnmatch_lines(["torch_openreg: the device * is simulated (OPENREG_EXECUTION=chaos), seed 0"])
 
 
@@ -257,7 +265,7 @@ def test_selecting_tests_does_not_change_their_order_of_execution_in_chaos(pytes
 
 
 def test_runs_without_chaos_are_a_usage_error(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--openreg-chaos-runs=3")
+    result = run_pytest(pytester, "--openreg-chaos-runs=3")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --openreg-chaos-runs needs --openreg-execution=chaos."])
 
