@@ -65,6 +65,23 @@ def test_a_stream_goes_on_when_another_thread_completes_the_work(mode: str, stre
     assert order == ["before", "after"]
 
 
+def test_work_that_has_begun_and_is_not_complete_is_not_within_the_thread_that_began_it(
+    mode: str, stream: int, other: int
+) -> None:
+    depths: list[int] = []
+    launch_host(stream, lambda: depths.append(lib.orKernelDepth()))
+    deferred = Deferred(stream, Kernel(b"deferred", None, None))
+    assert deferred.has_begun()
+    scope, kernel = KernelScope(), Kernel(b"inner", None, None)
+    call("orKernelBegin", ctypes.byref(scope), other, ctypes.byref(kernel))
+    depths.append(lib.orKernelDepth())
+    lib.orKernelEnd(ctypes.byref(scope), False)
+    depths.append(lib.orKernelDepth())
+    deferred.complete()
+    call("orStreamSynchronize", stream)
+    assert depths == [1, 1, 0]
+
+
 def test_host_functions_of_other_streams_run_while_the_work_is_pending(mode: str, stream: int, other: int) -> None:
     """If pending work blocked host functions, two processes that wait for each other's second transfer would hang."""
     first, second = Deferred(stream), Deferred(other)

@@ -19,8 +19,7 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-thread_local int kernels_within = 0;      // how many kernels this thread is in
-thread_local uint64_t untold_kernels = 0; // a bit for each of these kernels: it does not tell its operands
+thread_local uint64_t untold_kernels = 0; // a bit for each kernel that this thread is in: it does not tell its operands
 thread_local RunningOperator* running_operator = nullptr;
 thread_local Site kernel_site = 0; // the line of the last work that this thread has begun
 
@@ -182,7 +181,7 @@ void begin_work(const orActivity& activity, bool tells_results) {
     if (!session) {
       return;
     }
-    if (kernels_within == (activity.kind == orActivityKernel)) { // not within another kernel, so not on the device
+    if (orKernelDepth() == (activity.kind == orActivityKernel)) { // not within another kernel, so not on the device
       take_late_report();
     }
     if (running_operator && !activity.operands) {
@@ -474,16 +473,14 @@ void observe(const orActivity* activity, void*) {
       return begin_work(*activity, true);
     case orActivityKernel:
       if (activity->phase == orActivityBegin) {
-        ++kernels_within;
         untold_kernels = untold_kernels << 1 | (activity->operands == nullptr);
         if (red_zone.load(std::memory_order_relaxed) != 0) {
-          begin_watch(*activity, kernels_within == 1);
+          begin_watch(*activity, orKernelDepth() == 1);
         }
         if (is_on_this_thread(*activity)) {
           begin_work(*activity, false);
         }
       } else {
-        kernels_within -= kernels_within > 0;
         untold_kernels >>= 1;
         if (red_zone.load(std::memory_order_relaxed) != 0) {
           end_watch(*activity, kernel_site);
@@ -513,7 +510,7 @@ void observe(const orActivity* activity, void*) {
 }
 
 bool is_in_kernel() {
-  return kernels_within > 0;
+  return orKernelDepth() > 0;
 }
 
 RunningOperator* exchange_running_operator(RunningOperator* op) {

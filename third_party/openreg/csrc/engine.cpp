@@ -224,13 +224,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
 
 // Starts work that another thread will complete.
 void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
-  ActivityId id;
-  if (work.kind != 0 && orIsObserved(orActivityKernel)) {
-    id = tellBegin(orActivityKernel, stream->device, stream->handle, work.what, work.call);
-  }
-  const orCompletion_t completion =
-      deferredWork().add(std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.hostMemory}));
-  stream->holder = nullptr; // whoever waits for the stream does not wait for this thread
+  orCompletion_t completion{};
   struct Running {
     const Frame frame;
     const int outerDevice;
@@ -242,6 +236,13 @@ void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
   try {
     const Running running{{stream.get(), thisThread.function, work.what.name}, exchangeDevice(stream->device)};
     thisThread.function = &running.frame;
+    ActivityId id;
+    if (work.kind != 0 && orIsObserved(orActivityKernel)) {
+      id = tellBegin(orActivityKernel, stream->device, stream->handle, work.what, work.call);
+    }
+    completion =
+        deferredWork().add(std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.hostMemory}));
+    stream->holder = nullptr; // whoever waits for the stream does not wait for this thread
     work.deferred(work.data, completion);
   } catch (const abi::__forced_unwind&) {
     throw; // as in execute()

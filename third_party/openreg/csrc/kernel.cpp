@@ -235,6 +235,17 @@ namespace {
 
 } // namespace
 
+int orKernelDepth(void) {
+  int depth = 0;
+  for (const orKernelScope* kernel = thisThread.kernel; kernel != nullptr; kernel = kernel->outer) {
+    ++depth;
+  }
+  for (const Frame* function = thisThread.function; function != nullptr; function = function->outer) {
+    ++depth;
+  }
+  return depth;
+}
+
 orError_t orKernelBegin(orKernelScope* scope, orStream_t handle, const orKernel* kernel) {
   Stream* const stream = findPersistent(handle); // null in a forked child
   Turn expected = Turn::free;

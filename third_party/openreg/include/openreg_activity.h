@@ -95,6 +95,10 @@ OPENREG_EXPORT orError_t orActivityUnsubscribe(orSubscriber_t subscriber);
  * activity. */
 OPENREG_EXPORT void orActivityStop(orError_t error);
 
+/* How many kernels and functions of streams the calling thread is in. 0: the thread's own work. The begin and the end of
+ * an orActivityKernel are told within the kernel, but the end of work that another thread completes is not. */
+OPENREG_EXPORT int orKernelDepth(void);
+
 /* The kinds of all subscribers together. Read it through orIsObserved(). */
 OPENREG_EXPORT extern unsigned int orObservedKinds;
 static inline bool orIsObserved(orActivityKind kind) {
