@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 
-# LITERALINCLUDE START: PYTHON CUSTOM OPERATOR
 # The schema comes from the annotations. The kernel is for the device. For a tensor of another device type, PyTorch
 # raises NotImplementedError.
 @torch.library.custom_op("openreg_example::soft_clip", mutates_args=(), device_types="openreg")
@@ -27,10 +26,8 @@ def _(x: Tensor, limit: float) -> Tensor:
     return torch.empty_like(x)
 
 
-# LITERALINCLUDE END: PYTHON CUSTOM OPERATOR
 
 
-# LITERALINCLUDE START: PYTHON AUTOGRAD
 def save_result(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
     """Keeps the values that the derivative needs: tanh' = 1 - tanh**2."""
     ctx.save_for_backward(output)
@@ -44,9 +41,7 @@ def derivative(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
 
 
 soft_clip.register_autograd(derivative, setup_context=save_result)
-# LITERALINCLUDE END: PYTHON AUTOGRAD
 
-# LITERALINCLUDE START: PYTHON AUTOCAST AND VMAP
 soft_clip.register_autocast("openreg", torch.float32)
 
 
@@ -55,15 +50,12 @@ def _(info: Any, dims: tuple[int | None, None], x: Tensor, limit: float) -> tupl
     return soft_clip(x, limit), dims[0]  # the operator is elementwise, so the new dimension is like the others
 
 
-# LITERALINCLUDE END: PYTHON AUTOCAST AND VMAP
 
 
-# LITERALINCLUDE START: PYTHON EXISTING NAMESPACE
 # An operator in a namespace that another package has defined. `DEF` would claim the namespace; a fragment adds to it.
 library = torch.library.Library("openreg_example", "FRAGMENT")
 library.define("halve(Tensor x) -> Tensor")
 library.impl("halve", lambda x: x * 0.5, "CompositeImplicitAutograd")
-# LITERALINCLUDE END: PYTHON EXISTING NAMESPACE
 
 
 def main() -> None:

@@ -253,7 +253,10 @@ def test_a_page_includes_sources_by_their_markers(page: Path) -> None:
         assert [found for found in begins if (found == start if with_newline else found.startswith(start))] == [start]
 
 
-def test_every_region_that_begins_ends() -> None:
+def test_every_region_that_begins_ends_and_is_on_a_page() -> None:
+    text = "".join(page.read_text() for page in PAGES.values())
+    included = tuple(re.findall(r'^:start-after: ".*LITERALINCLUDE START: (.+?)(?:\\n)?"$', text, re.MULTILINE))
+    unused: set[tuple[str, str]] = set()
     folders = ("csrc", "faces", "third_party", "torch_openreg", "tests", "examples")
     files = [
         file for folder in folders for pattern in ("*.py", "*.cpp", "*.h") for file in (ROOT / folder).rglob(pattern)
@@ -263,6 +266,8 @@ def test_every_region_that_begins_ends() -> None:
         markers = MARKER.findall(file.read_text())
         begins, ends = ([name for kind, name in markers if kind == which] for which in ("START", "END"))
         assert (len(set(begins)), sorted(begins)) == (len(begins), sorted(ends)), file
+        unused |= {(file.name, begin) for begin in begins if not begin.startswith(included)}
+    assert unused == set()  # a marker that no page includes is left from an older page
 
 
 # ---- What is named exists --------------------------------------------------------------------------------------------

@@ -31,44 +31,32 @@ TORCH_LIBRARY(openreg, m) {
 }
 // LITERALINCLUDE END: CUSTOM OPERATOR SCHEMA
 
-// LITERALINCLUDE START: CUSTOM OPERATOR DEFAULT
 TORCH_LIBRARY_IMPL(openreg, PrivateUse1, m) {
   m.impl("custom_abs", custom_abs);
 }
-// LITERALINCLUDE END: CUSTOM OPERATOR DEFAULT
 
-// LITERALINCLUDE START: CUSTOM OPERATOR META
 TORCH_LIBRARY_IMPL(openreg, Meta, m) {
   m.impl("custom_abs", custom_abs_meta);
 }
-// LITERALINCLUDE END: CUSTOM OPERATOR META
 
-// LITERALINCLUDE START: CUSTOM OPERATOR AUTOGRAD
 TORCH_LIBRARY_IMPL(openreg, AutogradPrivateUse1, m) {
   m.impl("custom_abs", custom_abs_autograd);
 }
-// LITERALINCLUDE END: CUSTOM OPERATOR AUTOGRAD
 
-// LITERALINCLUDE START: CUSTOM OPERATOR AUTOCAST
 TORCH_LIBRARY_IMPL(openreg, AutocastPrivateUse1, m) {
   m.impl("custom_abs", custom_abs_autocast);
 }
-// LITERALINCLUDE END: CUSTOM OPERATOR AUTOCAST
 
-// LITERALINCLUDE START: CUSTOM OPERATOR VMAP
 TORCH_LIBRARY_IMPL(openreg, FuncTorchBatched, m) {
   m.impl("custom_abs", custom_abs_batched);
 }
-// LITERALINCLUDE END: CUSTOM OPERATOR VMAP
 
-// LITERALINCLUDE START: CUSTOM OPERATOR EXISTING NAMESPACE
 // Adds an operator to a namespace that another library owns: `aten` belongs to PyTorch. The prefix `openreg_` prevents
 // a collision with an operator that a later version of PyTorch adds. The kernel only calls other operators of PyTorch.
 // So it needs no other registration: backward, meta, autocast and vmap work because they work for those operators.
 TORCH_LIBRARY_FRAGMENT(aten, m) {
   m.def("openreg_hypotenuse(Tensor self, Tensor other) -> Tensor", openreg_hypotenuse);
 }
-// LITERALINCLUDE END: CUSTOM OPERATOR EXISTING NAMESPACE
 
 // LITERALINCLUDE START: TORCH.AUTOGRAD.FUNCTION
 TORCH_LIBRARY_IMPL(openreg, Autograd, m) {

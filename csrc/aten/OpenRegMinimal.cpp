@@ -28,12 +28,9 @@ struct WithBackendMeta<view> {
   }
 };
 
-// LITERALINCLUDE START: TORCH_LIBRARY_IMPL DEFAULT
 // LITERALINCLUDE START: TORCH_LIBRARY_IMPL
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  // LITERALINCLUDE START: EMPTY.MEMORY_FORMAT
   m.impl("empty.memory_format", empty_memory_format);
-  // LITERALINCLUDE END: EMPTY.MEMORY_FORMAT
   m.impl("empty_strided", empty_strided);
   m.impl("_efficientzerotensor", _efficientzerotensor);
   m.impl("resize_", resize_);
@@ -62,7 +59,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", record_stream);
 }
 // LITERALINCLUDE END: TORCH_LIBRARY_IMPL
-// LITERALINCLUDE END: TORCH_LIBRARY_IMPL DEFAULT
 
 } // namespace
 } // namespace at::openreg

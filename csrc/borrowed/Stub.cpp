@@ -33,7 +33,6 @@ C10_NOINLINE void cast_cpu_scalar(OperandInfo& operand, ScalarType dtype) {
 
 } // namespace
 
-// LITERALINCLUDE START: STUB BODY PREPARE
 IteratorKernel::IteratorKernel(const char* name, TensorIteratorBase& iterator)
     : kernel_(
           c10::openreg::current_stream_handle(iterator.device().index()),
@@ -54,6 +53,5 @@ IteratorKernel::IteratorKernel(const char* name, TensorIteratorBase& iterator)
     }
   }
 }
-// LITERALINCLUDE END: STUB BODY PREPARE
 
 } // namespace at::openreg

@@ -12,13 +12,11 @@
 // of StorageImpl.
 namespace c10::openreg {
 
-// LITERALINCLUDE START: STORAGE FACTORY
 // Makes a storage of `size` bytes over `data`. `allocator` gives a resizable storage its new memory.
 using StorageFactory = intrusive_ptr<StorageImpl> (*)(size_t size, DataPtr data, Allocator* allocator, bool resizable);
 
 // Replaces the factory of plain StorageImpls. Must be called while the library loads.
 void set_storage_factory(StorageFactory factory);
-// LITERALINCLUDE END: STORAGE FACTORY
 
 // A resizable storage of `size` bytes on `device`. The contents are undefined.
 OPENREG_API intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device);

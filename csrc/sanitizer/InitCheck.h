@@ -8,14 +8,12 @@
 
 #include "Shadow.h"
 
-// LITERALINCLUDE START: INIT RULES
 // The init check: a kernel reads bytes that nobody has written since their block was allocated.
 //
 // Rules: a copy of such bytes is no error, and makes its destination unwritten too, element by element (as Valgrind's
 // memcheck does). A copy to pageable host memory is a read, because the host's bytes have no such state. Some operators
 // read only a part of an operand, and the part may depend on data. Such operators are in the table in InitCheck.cpp.
 // The table says which of their operands (indices, masks) are read completely; their other operands are not checked.
-// LITERALINCLUDE END: INIT RULES
 namespace c10::openreg::sanitizer {
 
 // A kernel, copy or fill begins. Adds a report for each operand whose unwritten bytes it computes with. `forgets`:

@@ -17,7 +17,6 @@ pl = pytest.importorskip("lightning.pytorch", reason=REASON)
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 
-# LITERALINCLUDE START: LIGHTNING ACCELERATOR
 class AnyAccelerator(pl.accelerators.Accelerator):
     """PyTorch's accelerator, whichever it is. Lightning's own classes differ from this one in the names only."""
 
@@ -46,9 +45,6 @@ class AnyAccelerator(pl.accelerators.Accelerator):
     @staticmethod
     def name() -> str:
         return "any"
-
-
-# LITERALINCLUDE END: LIGHTNING ACCELERATOR
 
 
 class Network(pl.LightningModule):

@@ -72,7 +72,6 @@ def _dlpack(original: Any, self: torch.Tensor, *, stream: int | None = -1, **opt
 # LITERALINCLUDE END: DLPACK
 
 
-# LITERALINCLUDE START: BACKEND META DEEPCOPY
 def _deepcopy(original: Any, self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     """Copies a tensor with its backend metadata. PyTorch's own method does not copy the metadata."""
     result = original(self, memo)
@@ -84,4 +83,3 @@ def _deepcopy(original: Any, self: torch.Tensor, memo: dict[int, Any]) -> torch.
     return result
 
 
-# LITERALINCLUDE END: BACKEND META DEEPCOPY

@@ -57,7 +57,6 @@ Tensor call_custom_abs(const Tensor& input) {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// LITERALINCLUDE START: CUSTOM AUTOGRAD
 class CustomAbs : public torch::autograd::Function<CustomAbs> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& input) {
@@ -70,7 +69,6 @@ class CustomAbs : public torch::autograd::Function<CustomAbs> {
     return {grad_outputs[0] * context->get_saved_variables()[0].sgn()};
   }
 };
-// LITERALINCLUDE END: CUSTOM AUTOGRAD
 
 // LITERALINCLUDE START: TORCH.AUTOGRAD.FUNCTION Part1
 // Returns its input, and halves the gradient.
@@ -106,15 +104,12 @@ Tensor custom_abs_autograd(const Tensor& input) {
   return CustomAbs::apply(input);
 }
 
-// LITERALINCLUDE START: CUSTOM AUTOCAST
 // Casts the input to float32 first, as autocast does for the operators on its float32 list.
 Tensor custom_abs_autocast(const Tensor& input) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
   return call_custom_abs(at::autocast::cached_cast(kFloat, input, DeviceType::PrivateUse1));
 }
-// LITERALINCLUDE END: CUSTOM AUTOCAST
 
-// LITERALINCLUDE START: CUSTOM VMAP
 // vmap adds a dimension, which an elementwise operator treats like any other. Without a batching rule, vmap would call
 // the operator once for each element of the batch.
 Tensor custom_abs_batched(const Tensor& input) {
@@ -122,13 +117,11 @@ Tensor custom_abs_batched(const Tensor& input) {
   const auto* batched = at::functorch::maybeGetBatchedImpl(input);
   return at::functorch::makeBatched(call_custom_abs(batched->value()), batched->bdim(), batched->level());
 }
-// LITERALINCLUDE END: CUSTOM VMAP
 
 Tensor openreg_hypotenuse(const Tensor& self, const Tensor& other) {
   return (self * self + other * other).sqrt();
 }
 
-// LITERALINCLUDE START: TORCH.AUTOGRAD.FUNCTION Part2
 Tensor custom_autograd_fn_returns_self(const Tensor& input) {
   return ReturnsSelf::apply(input);
 }
@@ -136,6 +129,5 @@ Tensor custom_autograd_fn_returns_self(const Tensor& input) {
 Tensor custom_autograd_fn_aliasing(const Tensor& input) {
   return Aliasing::apply(input);
 }
-// LITERALINCLUDE END: TORCH.AUTOGRAD.FUNCTION Part2
 
 } // namespace at::openreg

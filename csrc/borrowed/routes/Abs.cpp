@@ -8,7 +8,6 @@
 
 namespace at::openreg {
 
-// LITERALINCLUDE START: OVERRIDE DEFAULT BODY
 Tensor abs(const Tensor& self) {
   if (!self.is_floating_point()) { // integers and complex numbers; the result for complex is real
     return CpuKernel<_ops::abs>::call(self);
@@ -18,6 +17,5 @@ Tensor abs(const Tensor& self) {
   at::native::abs_stub(DeviceType::PrivateUse1, iterator);
   return iterator.output();
 }
-// LITERALINCLUDE END: OVERRIDE DEFAULT BODY
 
 } // namespace at::openreg

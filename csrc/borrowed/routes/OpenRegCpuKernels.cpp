@@ -296,7 +296,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 // LITERALINCLUDE END: FALLBACK PER OPERATOR
 
-// LITERALINCLUDE START: FALLBACK OTHER LAYOUTS
 // A tensor's layout is part of its dispatch key. Each layout has a fallback of its own, and composite kernels that
 // PyTorch prefers to the fallback.
 template <size_t N>
@@ -326,7 +325,6 @@ const bool at_start = [] {
   });
   return true;
 }();
-// LITERALINCLUDE END: FALLBACK OTHER LAYOUTS
 
 // This kernel calls the device's native_dropout, which draws the random numbers from the device's generator. The
 // fallback would draw them from the CPU's generator.

@@ -17,7 +17,6 @@
 namespace at::openreg {
 namespace {
 
-// LITERALINCLUDE START: OVERRIDEABLE
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", routed(torch::CppFunction(&convolution_overrideable), "override"));
   m.impl(
@@ -30,7 +29,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       "_scaled_dot_product_fused_attention_overrideable_backward",
       routed(torch::CppFunction(&_scaled_dot_product_fused_attention_overrideable_backward), "override"));
 }
-// LITERALINCLUDE END: OVERRIDEABLE
 
 // The CPU's kernels of these operators give other results than PyTorch expects of an accelerator (Normalization.h).
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -40,7 +38,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       routed(torch::CppFunction(&BatchNorm<at::_ops::_native_batch_norm_legit>::call), "override"));
 }
 
-// LITERALINCLUDE START: OVERRIDE DEFAULT
 // abs() has a composite kernel for all backends, which resizes an empty tensor in abs.out. A backend's own kernel takes
 // precedence over the composite kernel. PyTorch has a derivative formula for abs(), so the derivative stays. An
 // operator whose composite kernel also serves as its derivative (CompositeImplicitAutograd) would need a kernel for
@@ -48,7 +45,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("abs", routed(torch::CppFunction(&Unboxed<at::_ops::abs, &abs>::call), "override"));
 }
-// LITERALINCLUDE END: OVERRIDE DEFAULT
 
 // The position that each column of `indices` has in a contiguous tensor of `size`. The composite check of a sparse
 // tensor that is said to be coalesced (torch.sparse.check_sparse_tensor_invariants) calls the device's stub to get
@@ -71,8 +67,6 @@ DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(flatten_indices_stub, &at::openreg::flatten_indices)
 } // namespace at::native
 
-// LITERALINCLUDE START: STUB OF ATTENTION
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &at::openreg::_fused_sdp_choice)
 } // namespace at::native
-// LITERALINCLUDE END: STUB OF ATTENTION

@@ -9,7 +9,6 @@
 
 namespace c10::openreg {
 
-// LITERALINCLUDE START: DEVICE BLOCK CACHE
 // The blocks of one device: the pools, statistics, history and pending events, and the lock that guards them. This
 // class frees blocks, lets them wait for other streams, and gives segments back to the device. DeviceCachingAllocator
 // adds the requests.
@@ -103,6 +102,5 @@ class DeviceBlockCache {
     history_.record(action, block->address, size, block->pool->stream, block->pool->owner->id, context);
   }
 };
-// LITERALINCLUDE END: DEVICE BLOCK CACHE
 
 } // namespace c10::openreg

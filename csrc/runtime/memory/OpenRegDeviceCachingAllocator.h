@@ -5,7 +5,6 @@
 
 namespace c10::openreg {
 
-// LITERALINCLUDE START: ALLOC PARAMS
 // One request, on its way through the allocator.
 struct AllocParams {
   const Stream stream;
@@ -19,7 +18,6 @@ struct AllocParams {
   BlockPool* pool = nullptr;
   Block* block = nullptr; // the result
 };
-// LITERALINCLUDE END: ALLOC PARAMS
 
 // LITERALINCLUDE START: DEVICE CACHING ALLOCATOR
 // The caching allocator of one device: how a request gets a block, and what happens if the device has no room.
