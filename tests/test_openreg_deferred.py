@@ -70,9 +70,9 @@ def test_work_that_has_begun_and_is_not_complete_is_not_within_the_thread_that_b
 ) -> None:
     depths: list[int] = []
     launch_host(stream, lambda: depths.append(lib.orKernelDepth()))
-    deferred = Deferred(stream, Kernel(b"deferred", None, None))
+    deferred = Deferred(stream, Kernel(b"deferred"))
     assert deferred.has_begun()
-    scope, kernel = KernelScope(), Kernel(b"inner", None, None)
+    scope, kernel = KernelScope(), Kernel(b"inner")
     call("orKernelBegin", ctypes.byref(scope), other, ctypes.byref(kernel))
     depths.append(lib.orKernelDepth())
     lib.orKernelEnd(ctypes.byref(scope), False)

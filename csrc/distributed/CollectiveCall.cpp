@@ -86,7 +86,7 @@ void RequestChain::next(const std::shared_ptr<RequestChain>& chain, size_t index
     if (meets_fault(chain->call->device, *request)) {
       done(nullptr);
     } else {
-      chain->call->group->engines.engine_for(*request).start(request, done);
+      chain->call->group->engines.engine().start(request, done);
     }
   } catch (...) {
     done(std::current_exception());

@@ -57,9 +57,19 @@ enum class Verb : uint8_t {
   barrier
 };
 
-// Whether every rank computes with the data of all ranks.
+// Whether a rank that gets data computes it from the data of all ranks.
 constexpr bool reduces(Verb verb) {
-  return verb == Verb::allreduce || verb == Verb::reduce_scatter;
+  return verb == Verb::allreduce || verb == Verb::reduce_scatter || verb == Verb::reduce;
+}
+
+// Whether only the root sends data.
+constexpr bool is_from_root(Verb verb) {
+  return verb == Verb::broadcast || verb == Verb::scatter;
+}
+
+// Whether only the root gets data.
+constexpr bool is_to_root(Verb verb) {
+  return verb == Verb::reduce || verb == Verb::gather;
 }
 
 struct Request {

@@ -60,8 +60,8 @@ Engines::Engines(
   gloo_ = std::make_shared<GlooEngine>(gloo, std::move(hosts));
 }
 
-Engine& Engines::engine_for(const Request& request) const {
-  return shared_ && SharedEngine::supports(request.verb) ? *shared_ : *gloo_;
+Engine& Engines::engine() const {
+  return shared_ ? static_cast<Engine&>(*shared_) : *gloo_;
 }
 
 void Engines::abort() {

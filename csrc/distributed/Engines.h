@@ -13,7 +13,7 @@ namespace c10d::openreg {
 using MakeGloo = std::function<c10::intrusive_ptr<Backend>(
     c10::intrusive_ptr<Store> store, int rank, int size, std::chrono::milliseconds timeout)>;
 
-// The engines of a group. OCCL_TRANSPORT, the hosts of the ranks and the verb decide which engine runs a request.
+// The engines of a group. OCCL_TRANSPORT and the hosts of the ranks decide which engine runs the requests.
 class Engines final {
  public:
   // `gloo` is a process group of the same ranks. `make_gloo` makes one more, between the first ranks of the hosts, if
@@ -26,7 +26,7 @@ class Engines final {
       int size,
       std::chrono::milliseconds timeout);
 
-  Engine& engine_for(const Request& request) const;
+  Engine& engine() const;
   void abort();
 
  private:

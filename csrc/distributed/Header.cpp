@@ -108,9 +108,9 @@ Plan make_plan(const Request& request, int size) {
     return tensors.empty() ? 0 : tensors[tensors.size() == 1 && size > 1 ? 0 : rank].nbytes();
   };
   for (int rank = 0; rank < size; ++rank) {
-    plan.sends[rank] = bytes(request.inputs, rank);
-    const bool gets_nothing = request.verb == Verb::broadcast && rank != request.root;
-    plan.expects[rank] = gets_nothing ? 0 : bytes(request.outputs, rank);
+    const bool is_root = rank == request.root;
+    plan.sends[rank] = is_to_root(request.verb) && !is_root ? 0 : bytes(request.inputs, rank);
+    plan.expects[rank] = is_from_root(request.verb) && !is_root ? 0 : bytes(request.outputs, rank);
   }
   return plan;
 }

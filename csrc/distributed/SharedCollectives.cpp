@@ -35,11 +35,14 @@ class SharedEngine::Collective {
     if (!sends(engine_.rank_)) {
       request_.inputs.clear();
     }
+    if (is_to_root(request_.verb) && engine_.rank_ != request_.root) {
+      request_.outputs.clear();
+    }
     return make_plan(request_, engine_.size_);
   }
 
   bool sends(int rank) const {
-    return request_.verb != Verb::broadcast || rank == request_.root;
+    return !is_from_root(request_.verb) || rank == request_.root;
   }
   const at::Tensor& input(int to) const {
     return request_.inputs[per_rank_ ? to : 0];
@@ -76,7 +79,8 @@ class SharedEngine::Collective {
   const Deadline& deadline_;
   const Plan own_;
   std::vector<Plan> plans_;
-  const bool per_rank_ = request_.inputs.size() > 1; // whether each receiver gets data of its own
+  // Whether each receiver gets data of its own. In a scatter only the root has inputs.
+  const bool per_rank_ = request_.inputs.size() > 1 || request_.verb == Verb::scatter;
   const size_t chunk_ = (per_rank_ ? kHalf / engine_.size_ : kHalf) / 64 * 64;
 };
 
@@ -161,9 +165,9 @@ size_t SharedEngine::Collective::read_plans() {
 }
 
 // Whether this rank must take part in all stages even if it finds a mismatch. This is so if this rank and the root call
-// a broadcast from the same root: the root cannot see the mismatch, and waits until each rank has taken each stage.
+// a broadcast or a scatter from the same root: the root cannot see the mismatch, and waits until each rank has taken each stage.
 bool SharedEngine::Collective::others_wait_for_this_rank() const {
-  if (request_.verb != Verb::broadcast) {
+  if (!is_from_root(request_.verb)) {
     return false;
   }
   const Header& root = plans_[request_.root].header;

@@ -51,22 +51,6 @@ std::string host_identity() {
 
 } // namespace
 
-bool SharedEngine::supports(Verb verb) {
-  switch (verb) {
-    case Verb::broadcast:
-    case Verb::allreduce:
-    case Verb::allgather:
-    case Verb::reduce_scatter:
-    case Verb::alltoall:
-    case Verb::send:
-    case Verb::recv:
-    case Verb::barrier:
-      return true;
-    default:
-      return false;
-  }
-}
-
 SharedEngine::Placement SharedEngine::make(Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   const auto tell = [&](const char* what, const void* value, size_t bytes) {
     const auto* const begin = static_cast<const uint8_t*>(value);

@@ -12,8 +12,6 @@
 
 // LITERALINCLUDE START: SHARED RULES
 // The engine for ranks on one host. It moves the bytes through device memory that the ranks share (orIpcGetMemHandle).
-// It runs send, recv, broadcast, allreduce, allgather, reduce_scatter, alltoall and barrier. Gloo runs the other three:
-// reduce, gather and scatter.
 //
 // Collectives: each rank has a mailbox with its plan (Header.h), two halves for data, and two counters, `posted` and
 // `taken`. No other rank writes these. A collective runs in stages. In each stage a rank writes one chunk of its data
@@ -24,8 +22,9 @@
 //
 // So a rank writes one stage while the others still read the stage before. The first stage also has the plans, which
 // tell every rank how many stages follow. Every rank computes reductions itself, in the order of the ranks, so all
-// ranks get the same bits. In a broadcast a rank reads only what the root wrote. So the root does not wait until the
-// others call broadcast, but it waits for those that have not yet read what it wrote two stages before.
+// ranks get the same bits. In a broadcast and in a scatter a rank reads only what the root wrote. So the root does not
+// wait until the others call it, but it waits for those that have not yet read what it wrote two stages before. In a
+// reduce and in a gather, ranks that get no data read the plans, so that all ranks find a mismatch in the same stage.
 //
 // Messages: a pipe leads from each rank to each other rank. A pipe is a ring buffer of bytes, and a message is a header
 // and its data. So a short message can be sent before its receiver calls recv. A rank that writes or reads a part of a
@@ -52,8 +51,6 @@ class SharedEngine final : public ThreadedEngine {
 
   ~SharedEngine() override;
   void abort() override;
-
-  static bool supports(Verb verb);
 
   // Runs a request on the calling thread.
   void run(Request& request) override;
