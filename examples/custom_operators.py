@@ -26,8 +26,6 @@ def _(x: Tensor, limit: float) -> Tensor:
     return torch.empty_like(x)
 
 
-
-
 def save_result(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
     """Keeps the values that the derivative needs: tanh' = 1 - tanh**2."""
     ctx.save_for_backward(output)
@@ -48,8 +46,6 @@ soft_clip.register_autocast("openreg", torch.float32)
 @soft_clip.register_vmap
 def _(info: Any, dims: tuple[int | None, None], x: Tensor, limit: float) -> tuple[Tensor, int | None]:
     return soft_clip(x, limit), dims[0]  # the operator is elementwise, so the new dimension is like the others
-
-
 
 
 # An operator in a namespace that another package has defined. `DEF` would claim the namespace; a fragment adds to it.

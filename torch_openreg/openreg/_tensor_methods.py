@@ -81,5 +81,3 @@ def _deepcopy(original: Any, self: torch.Tensor, memo: dict[int, Any]) -> torch.
     if metadata:
         torch._utils.set_tensor_metadata(result, metadata)
     return result
-
-
