@@ -75,9 +75,9 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     size, files, _, _ = socket.recv_fds(connection, INT.size, 3)
     if not size:
         sys.exit()
-    text = b""
-    while len(text) < INT.unpack(size)[0]:
-        text += connection.recv(1 << 16)
+    (left,), text = INT.unpack(size), b""
+    while left > len(text):
+        text += connection.recv(left - len(text))  # not more: the next request may be there already
     return json.loads(text), files
 
 

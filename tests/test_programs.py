@@ -1,0 +1,76 @@
+"""Programs of tests that a server starts (programs.py) do what they do in a new interpreter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import programs
+import pytest
+
+USE = "import torch; print(torch.accelerator.current_accelerator(), torch.accelerator.device_count())"
+SPAWNS = """
+import sys, torch
+import torch.multiprocessing as mp
+
+def work(index):
+    print(index, torch.accelerator.device_count(), flush=True)
+
+if __name__ == "__main__":
+    mp.spawn(work, nprocs=1)
+    print(sys.argv, sys.path[0], __file__)
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        USE,
+        f"import os; os.environ['OPENREG_DEVICE_COUNT'] = '3'\nfrom torch.nn import Linear\n{USE}",
+        "import sys; print('torch' in sys.modules, sys.argv, sys.path, __name__); sys.exit('an error')",
+        "raise ValueError('a value')",
+        "import os; os.abort()",
+        "import atexit; atexit.register(print, 'the end')",
+    ],
+)
+def test_code_does_what_it_does_in_a_new_interpreter(code: str, tmp_path: Path) -> None:
+    variables = os.environ | {"OPENREG_DEVICE_COUNT": "2", "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code, "argument"]
+    new = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True)
+    ours = programs.run(command, env=variables, cwd=tmp_path)
+    assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)
+
+
+def test_files_and_modules_do_what_they_do_in_a_new_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SPAWNS)
+    for command in ([sys.executable, "program.py", "x"], [sys.executable, "-m", "program", "x"]):
+        new = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        ours = programs.run(command, cwd=tmp_path)
+        assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)
+
+
+def test_several_threads_start_programs_at_once() -> None:
+    commands = [[sys.executable, "-c", f"print({number}){' ' * 5000}"] for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(programs.run, commands))
+    assert [int(result.stdout) for result in results] == list(range(40))
+
+
+def test_a_program_that_takes_too_long_is_killed() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        programs.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.5)
+    program = programs.start([sys.executable, "-c", "import time; time.sleep(60)"])
+    assert isinstance(program, programs.Program) and program.poll() is None
+    program.kill()
+    assert program.wait(30) == -signal.SIGKILL
+
+
+def test_what_python_reads_at_its_start_needs_a_new_interpreter() -> None:
+    code = "import sys; print(sys.flags.utf8_mode)"
+    assert isinstance(programs.start([sys.executable, "-c", "pass"]), programs.Program)
+    assert programs.run([sys.executable, "-c", code], env=os.environ | {"PYTHONUTF8": "1"}).stdout == "1\n"
+    assert programs.run([sys.executable, "-X", "utf8", "-c", code]).stdout == "1\n"
