@@ -180,21 +180,16 @@ class Program:
 
 
 class Server:
-    def __init__(self) -> None:
+    def __init__(self, environment: dict[str, str]) -> None:
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
-        self._environment = read_early(os.environ)
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(theirs.fileno())],
-            env=self._environment,
+            env=environment,
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
-
-    def accepts(self, command: list[str], environment: Mapping[str, str]) -> bool:
-        is_plain = command[1] in ("-c", "-m") or command[1].endswith(".py")
-        return command[0] == sys.executable and is_plain and read_early(environment) == self._environment
 
     def start(self, command: list[str], environment: dict[str, str], folder: str, output: int, errors: int) -> Program:
         request = json.dumps({"arguments": command[1:], "environment": environment, "folder": folder}).encode()
@@ -207,8 +202,8 @@ class Server:
 
 
 @functools.cache
-def server() -> Server:
-    return Server()
+def server(environment: frozenset[tuple[str, str]]) -> Server:
+    return Server(dict(environment))
 
 
 def start(
@@ -222,13 +217,16 @@ def start(
     """As subprocess.Popen(), for a new process.
 
     The server starts [sys.executable, "-c", code, ...], [sys.executable, "-m", module, ...] and [sys.executable,
-    file, ...]. A command with options of Python, or with an environment that differs from that of the first call in
-    what Python or torch may read while they start, runs in a new interpreter, and so does any other program.
+    file, ...]. A command with options of Python, or with an environment that differs from os.environ in what Python or
+    torch may read while they start, runs in a new interpreter, and so does any other program.
     """
     words, environment = [str(word) for word in command], dict(os.environ if env is None else env)
-    if not server().accepts(words, environment):
+    is_plain = words[0] == sys.executable and (words[1] in ("-c", "-m") or words[1].endswith(".py"))
+    early = read_early(environment)
+    if not is_plain or early != read_early(os.environ):
         return subprocess.Popen(words, env=environment, cwd=cwd, stdout=stdout, stderr=stderr, text=True)
-    return server().start(words, environment, str(cwd or os.getcwd()), stdout, stderr)
+    # Libraries set variables for the whole process when they are imported: then later programs have another server.
+    return server(frozenset(early.items())).start(words, environment, str(cwd or os.getcwd()), stdout, stderr)
 
 
 def run(

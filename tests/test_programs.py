@@ -74,3 +74,12 @@ def test_what_python_reads_at_its_start_needs_a_new_interpreter() -> None:
     assert isinstance(programs.start([sys.executable, "-c", "pass"]), programs.Program)
     assert programs.run([sys.executable, "-c", code], env=os.environ | {"PYTHONUTF8": "1"}).stdout == "1\n"
     assert programs.run([sys.executable, "-X", "utf8", "-c", code]).stdout == "1\n"
+
+
+def test_a_variable_that_this_process_gains_is_in_its_later_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os; print(os.environ.get('PYTHONUTF8'), os.environ.get('ADDED_BY_A_LIBRARY'))"
+    monkeypatch.setenv("ADDED_BY_A_LIBRARY", "1")
+    assert isinstance(programs.start([sys.executable, "-c", "pass"]), programs.Program)
+    assert programs.run([sys.executable, "-c", code]).stdout == "None 1\n"
+    monkeypatch.delenv("ADDED_BY_A_LIBRARY")
+    assert programs.run([sys.executable, "-c", code]).stdout == "None None\n"
