@@ -1,7 +1,8 @@
 """The pytest plugin: options such as ``pytest --openreg-as=cuda`` set environment variables before torch is imported.
 
-If no option, fixture or marker of the plugin is used, the plugin does nothing, and imports neither torch nor
-torch_openreg. The code that runs with the tests is in torch_openreg._testing.
+The plugin does nothing, and imports neither torch nor torch_openreg, if none of its options, fixtures and markers is
+used and the environment sets neither OPENREG_EXECUTION=chaos nor OPENREG_FAULTS. Most of the code that runs around
+each test is in torch_openreg._testing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 _CHAOS = pytest.StashKey[bool]()  # whether the tests run in the mode chaos
-_FOUND = pytest.StashKey[list[str]]()  # with --openreg-sanitize: what the process's session found beside the tests
+_FOUND = pytest.StashKey[list[str]]()  # with --openreg-sanitize: what was found outside the tests
 _SEED = pytest.StashKey[str]()  # the seed for this mode, or an empty text
 # Options that set no variable: the name, the arguments for argparse, the help.
 FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
@@ -34,7 +35,7 @@ FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
     (
         "openreg-no-sync",
         {"action": "store_true"},
-        "fail tests with the marker openreg(no_sync=True) where they make the host wait for the device",
+        "fail a test with the marker openreg(no_sync=True) if it makes the host wait for the device",
     ),
     (
         "openreg-leaks",
@@ -114,7 +115,10 @@ def _is_chaotic(config: pytest.Config) -> bool:
 
 
 def _seed(config: pytest.Config) -> int:
-    """The first seed of the mode chaos, which a marker may choose too. Raises UsageError if the seed is no number."""
+    """The first seed for the mode chaos, which the options or a test's marker may choose.
+
+    Raises UsageError if the seed is not a number.
+    """
     from argparse import ArgumentTypeError
 
     (allowed,) = (allowed for _, variable, allowed, _ in OPTIONS if variable == "OPENREG_CHAOS_SEED")
@@ -140,7 +144,10 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Gives ``openreg_device`` one value for each device. The options or the test's marker set their number."""
+    """Gives ``openreg_device`` one index for each device that this process or the test's marker has.
+
+    The fixture skips an index that the device does not have when the test runs.
+    """
     definitions = metafunc._arg2fixturedefs.get("openreg_device", ())
     if definitions and definitions[-1].func is openreg_device.__wrapped__:  # type: ignore[attr-defined]
         from torch_openreg import openreg
@@ -160,7 +167,7 @@ def _device_type() -> str:
 def openreg_device(request: pytest.FixtureRequest) -> torch.device:
     """Each simulated device in turn: the test runs once for each, with its ``torch.device``.
 
-    The test is skipped for a device that its marker, or the model of its marker, does not have.
+    The test is skipped for an index that is not less than the marker's device_count, or that of the marker's model.
     """
     import torch
 
@@ -169,8 +176,8 @@ def openreg_device(request: pytest.FixtureRequest) -> torch.device:
 
     if request.param >= (count := openreg.device_count()):
         by_model = settings_of(request.node).device_count is None
-        owner = f"the model {openreg.models.current()!r}" if by_model else "the marker"
-        pytest.skip(f"openreg_device: there is no device {request.param}, because {owner} has {count}")
+        owner = f"the model {openreg.models.current()!r}" if by_model else "the test's marker"
+        pytest.skip(f"openreg_device: there is no device {request.param}, because {owner} sets device_count={count}")
     return torch.device(_device_type(), request.param)
 
 
@@ -190,7 +197,7 @@ def two_devices() -> tuple[torch.device, torch.device]:
     from torch_openreg import openreg
 
     if (count := openreg.device_count()) < 2:
-        pytest.skip(f"two_devices: {count} simulated device is visible; OPENREG_DEVICE_COUNT gives the number")
+        pytest.skip(f"two_devices: {count} simulated device is visible; set OPENREG_DEVICE_COUNT to 2 or more")
     return torch.device(_device_type(), 0), torch.device(_device_type(), 1)
 
 
@@ -199,8 +206,8 @@ def openreg_memory() -> Iterator[Callable[..., None]]:
     """``openreg_memory(limit, device=None)`` limits the memory of a device until the end of the test.
 
     ``limit`` is in bytes, or a text such as ``"64M"``. An allocation beyond the limit raises
-    ``torch.OutOfMemoryError``. ``device`` is the current device by default. As
-    ``torch.cuda.set_per_process_memory_fraction``.
+    ``torch.OutOfMemoryError``. ``device`` is the current device by default. The limit works as that of
+    ``torch.cuda.set_per_process_memory_fraction``, but is an amount of memory and no fraction.
     """
     from torch_openreg._testing.limits import limited
 
@@ -210,7 +217,10 @@ def openreg_memory() -> Iterator[Callable[..., None]]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """With --openreg-sanitize a test has its own session. It fails if the session has a report that was not raised."""
+    """With --openreg-sanitize each test has a sanitizer session of its own.
+
+    At the end of the session, the test fails if the session has a report that no exception has told.
+    """
     checks = _settings(item.config.known_args_namespace).get("OPENREG_SANITIZER")
     if not checks:
         return (yield)
@@ -220,14 +230,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
 
 
-# The option's variable also enables a session for the process, which sees what happens beside the tests. This session
-# looks for no leaks: a module and a fixture may keep what they have made. Each test has a session that looks for them.
-@pytest.hookimpl(trylast=True)  # pytest-xdist's own implementation waits for the workers
+# --openreg-sanitize sets OPENREG_SANITIZER, which also enables a sanitizer session for the whole process. That session
+# sees what happens outside the tests. It does not look for leaks, because a module or a fixture may keep what it has
+# made. The sessions of the tests look for leaks.
+@pytest.hookimpl(trylast=True)  # after pytest-xdist's implementation, which waits until all workers have sent reports
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if "OPENREG_SANITIZER" not in _settings(session.config.known_args_namespace):
         return
     found = session.config.stash.get(_FOUND, [])
-    if sanitizer := sys.modules.get("torch_openreg.openreg.sanitizer"):  # a process with workers may not import torch
+    if sanitizer := sys.modules.get("torch_openreg.openreg.sanitizer"):  # not imported in a process with workers
         found += sanitizer._end_all(looks_for_leaks=False)
     output = getattr(session.config, "workeroutput", None)  # what a worker of pytest-xdist sends at its end
     if output is not None:

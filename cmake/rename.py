@@ -1,7 +1,8 @@
-"""Copies C++ sources under other names, as PyTorch's hipify makes the sources of ROCm from those of CUDA.
+"""Copies C++ sources with other identifiers, as PyTorch's hipify makes the sources of ROCm from those of CUDA.
 
-A table says what is renamed, and which names it must cover. If a file has a name that the table must cover but does not
-contain, the name is reported with its file and line, and nothing is written.
+The copy of a file has the same relative path. A table gives identifiers their new names, and says which identifiers
+must have one. If a file has such an identifier and the table has no name for it, UnknownName lists the identifier with
+its file and line, and nothing is written.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ class UnknownName(Exception):
 class Names:
     """The table of names.
 
-    ``identifiers`` are whole identifiers, in code, comments and texts alike. ``phrases`` are texts of more than one
-    identifier; they are replaced first, the longest before the others. ``covers`` is a regular expression for the
-    identifiers that must have a new name.
+    ``identifiers`` gives whole identifiers their new names, in code, comments and string literals. ``phrases`` does so
+    for texts of more than one identifier. A phrase is replaced before an identifier that begins at the same position;
+    of several phrases, the longest is replaced. An identifier in which the regular expression ``covers`` is found must
+    have a new name, or be part of a phrase.
     """
 
     identifiers: Mapping[str, str]

@@ -216,4 +216,4 @@ def test_a_curve_shows_its_ends_and_leaves_out_what_has_no_logarithm() -> None:
         "       1 |    *",
     ]
     assert draw_log_curve([1.0, 1.0], width=2, height=1) == ["       1 │⠉⠉"]
-    assert draw_log_curve([math.nan]) == ["(no finite value to draw)"]
+    assert draw_log_curve([math.nan]) == ["(no positive, finite value to draw)"]

@@ -12,13 +12,13 @@ import functools
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import mixed_devices_oracle
-import programs
 import pytest
 import torch
 import torchgen
@@ -234,7 +234,8 @@ def oracle() -> dict[str, dict[str, str] | None]:
     script = Path(mixed_devices_oracle.__file__)
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, script, *RULES]
-    result = programs.run(command, env=environment, timeout=300, check=True)
+    # A new interpreter: mixed_devices_oracle.py must be there before torch is imported.
+    result = subprocess.run(command, env=environment, timeout=300, check=True, stdout=subprocess.PIPE)
     return json.loads(result.stdout)
 
 

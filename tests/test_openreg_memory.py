@@ -188,8 +188,7 @@ def test_memory_of_the_program_is_pinned_from_its_registration_to_its_end(device
     assert attributes(begin + 2 * PAGE).type == UNREGISTERED
     with raises(
         "orErrorHostMemoryAlreadyRegistered",
-        f"orHostRegister: a part of the {PAGE} bytes at {begin + PAGE:#x} is pinned memory: {2 * PAGE} bytes at "
-        f"{begin:#x}",
+        f"orHostRegister: the {PAGE} bytes at {begin + PAGE:#x} overlap pinned memory: {2 * PAGE} bytes at {begin:#x}",
     ):
         call("orHostRegister", begin + PAGE, PAGE)
     with raises(
@@ -202,7 +201,7 @@ def test_memory_of_the_program_is_pinned_from_its_registration_to_its_end(device
     assert attributes(begin).type == UNREGISTERED
     for address in (begin, get_pointer("orMallocHost", 8)):
         with raises(
-            "orErrorHostMemoryNotRegistered", f"orHostUnregister: {address:#x} was not given to orHostRegister"
+            "orErrorHostMemoryNotRegistered", f"orHostUnregister: {address:#x} is not the start of registered memory"
         ):
             call("orHostUnregister", address)
     call("orFreeHost", address)
@@ -213,7 +212,7 @@ def test_memory_of_the_program_is_pinned_from_its_registration_to_its_end(device
         call("orHostRegister", device_memory, PAGE)
     for address, size in ((0, 8), (begin, 0)):
         name = f"{address:#x}" if address else "(nil)"
-        with raises("orErrorInvalidValue", f"orHostRegister: no memory has the address {name} and {size} bytes"):
+        with raises("orErrorInvalidValue", f"orHostRegister: {name} with {size} bytes is no range of memory"):
             call("orHostRegister", address, size)
 
 

@@ -495,7 +495,7 @@ def test_unmarked(openreg_device): torch.ones(1, device=openreg_device)
 """
     result = run(pytester, source, "-rs")
     result.assert_outcomes(passed=3 + 4 + 1 + 2, skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the marker has 1"])
+    result.stdout.fnmatch_lines(["SKIPPED*: there is no device 1, because the test's marker sets device_count=1"])
     result = run(pytester, source, "--openreg-device-count=2")  # wins over the model, and not over the marker's number
     result.assert_outcomes(passed=3 + 2 + 1 + 2, skipped=1)
     monkeypatch.setenv("OPENREG_DEVICE_COUNT", "")  # as if it were not set
@@ -711,10 +711,10 @@ def test_it(openreg_device): torch.ones(1, device=openreg_device)
 """
     result = run(pytester, source, "-rs")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the model 'cuda-t4' has 1"])
+    result.stdout.fnmatch_lines(["SKIPPED*: there is no device 1, because the model 'cuda-t4' sets device_count=1"])
     result = run(pytester, source.replace('model="cuda-t4"', "device_count=1"), "--openreg-model=strict", "-rs")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*openreg_device: there is no device 1, because the marker has 1"])
+    result.stdout.fnmatch_lines(["SKIPPED*: there is no device 1, because the test's marker sets device_count=1"])
 
 
 def test_a_report_that_cannot_be_sent_gives_the_reason(pytester: pytest.Pytester) -> None:

@@ -494,6 +494,20 @@ def test_two_streams_race_for_the_memory_of_another_process(peer: Peer) -> None:
         assert [report.kind for report in session.reports] == ([] if fixed else ["race"])
 
 
+def test_memory_that_was_opened_twice_is_known_until_it_is_closed_twice(peer: Peer) -> None:
+    side = new_stream()
+    with sanitizer.enable("race", "leak", mode="report") as session:
+        memory = ipc_open(peer.memory)
+        assert ipc_open(peer.memory) == memory
+        call("orMemsetAsync", memory, 0, 4096, current().native_handle)
+        call("orIpcCloseMemHandle", memory)
+        call("orMemsetAsync", memory, 0, 4096, side.native_handle)
+        torch.accelerator.synchronize()
+    assert [report.kind for report in session.reports] == ["race", "leak"]
+    assert "1 results of orIpcOpenMemHandle were never destroyed." in str(session.reports[1])
+    call("orIpcCloseMemHandle", memory)
+
+
 def test_memory_that_another_process_may_have_written_is_not_unwritten(peer: Peer) -> None:
     with sanitizer.enable("init", mode="report") as session:
         theirs, mine, on_host = ipc_open(peer.memory), malloc(4096), ctypes.create_string_buffer(4096)
@@ -785,6 +799,37 @@ def test_findings_that_are_printed_at_the_end_of_the_process_change_a_status_of_
     assert (kept.returncode, kept.stdout) == (3, "done\n")
     repaired = run(LEAK + "del x", OPENREG_SANITIZER="leak")
     assert (repaired.returncode, repaired.stderr) == (0, "")
+
+
+POISONED = f"""
+import torch
+for size in (100, 1 << 20, 100):  # of a freed block, of a new segment, of a segment that was given back
+    x = torch.empty(size, device={DEVICE!r})
+    del x
+    torch.accelerator.synchronize()
+    torch.accelerator.empty_cache()
+y = torch.empty(4, device={DEVICE!r})
+y + 1
+"""
+
+
+@runs_once
+@pytest.mark.parametrize("execution", ["inline", "async", "chaos"])
+def test_poison_is_no_use_and_no_write_of_the_program(execution: str) -> None:
+    result = run(POISONED, OPENREG_POISON="1", OPENREG_EXECUTION=execution, OPENREG_SANITIZER="race,init,memory")
+    assert result.returncode == 1
+    assert "Error: init: aten::add.Tensor reads 16 bytes that nobody has written" in result.stderr
+
+
+def test_a_member_of_a_sparse_tensor_is_a_view_which_reads_nothing() -> None:
+    x = torch.eye(4).to_sparse_csr().to(DEVICE)
+    with sanitizer.enable("init", mode="report") as session:
+        torch.zeros_like(x)
+        columns = torch.empty_like(x.col_indices())
+        y = torch.sparse_csr_tensor(x.crow_indices(), columns, x.values(), x.shape).col_indices()
+        assert session.reports == []
+        y + 1
+    assert [report.accesses[0].operator for report in session.reports] == ["aten::add.Tensor"]
 
 
 # LEFT OUT OF A NEW BACKEND START: tests with faults, which a backend may delete

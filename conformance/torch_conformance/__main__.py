@@ -32,8 +32,8 @@ def parser() -> argparse.ArgumentParser:
     every = f"0-{len(LEVELS) - 1}"
     add("--levels", metavar=every, type=levels_of, default=every, help="only these levels, such as 0,1,3-5")
     add("--checks", metavar="PATTERN", action="append", help="only the checks whose names match, such as 'streams/*'")
-    add("--quick", action="store_true", help="only the fast checks and a sample of the operators: a minute or two")
-    add("--no-sweeps", action="store_true", help="only the checks that are written by hand, and not the sweeps")
+    add("--quick", action="store_true", help="only the fast checks and a sample of the operators (1 to 2 minutes)")
+    add("--no-sweeps", action="store_true", help="skips the checks that are made from PyTorch's databases for tests")
     add("--shard", metavar="I/N", type=shard_of, default="1/1", help="the I-th of N parts of the checks, I from 1")
     add("--resume", metavar="FILE", type=Path, help="writes results to FILE, and skips checks that have a result there")
     add("--jobs", type=positive(int), default=min(2, os.cpu_count() or 1), help="worker processes (default: at most 2)")
@@ -44,14 +44,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="the limit for one check; a check that takes longer is hung (default: 120)",
     )
-    add("--stop-at-first", action="store_true", help="starts no check after one that fails the run")
-    add("--baseline", metavar="FILE", type=Path, help="known results: only what became worse fails the run")
+    add("--stop-at-first", action="store_true", help="starts no check after one that makes the exit status 1")
+    add("--baseline", metavar="FILE", type=Path, help="makes the exit status 1 only if a result is worse than in FILE")
     add("--write-baseline", metavar="FILE", type=Path, help="writes the results to FILE, for --baseline")
     add("--json", metavar="FILE", type=Path, help="writes all results, and what each check proves")
     add("--junit", metavar="FILE", type=Path, help="writes the results as a JUnit file")
     add("--html", metavar="FILE", type=Path, help="writes the results as one page that needs no network")
     add("--scripts", metavar="DIR", type=Path, help="writes a script for each failure, ready to run")
-    add("--list", action="store_true", help="prints the checks that would run, and what they prove")
+    add("--list", action="store_true", help="prints the checks that would run, and what each of them proves")
     add("--quiet", action="store_true", help="shows no progress bar")
     return made
 
@@ -137,7 +137,7 @@ class Progress:
         if self._quiet:
             return
         left = (time.monotonic() - self._started) / self._done * (self._total - self._done)
-        counts = f"{self._done}/{self._total}, {self._bad} bad, {left:.0f} s left"
+        counts = f"{self._done}/{self._total}, {self._bad} failed, {left:.0f} s left"
         if self._terminal:
             filled = 30 * self._done // self._total
             name = record["name"][:50]
@@ -161,7 +161,7 @@ def _import_checks() -> None:
         os.environ[name] = before
 
 
-# Each option that names a file, and the function that makes the text of the file from the summary and the records.
+# Each option that names a report, and the function that makes the report's text from the summary and the records.
 OUTPUTS: dict[str, Callable[[dict[str, Any], list[Record]], str]] = {
     "json": lambda summary, records: json.dumps(summary, indent=1),
     "junit": lambda summary, records: report.junit(summary),
@@ -222,7 +222,8 @@ def main(arguments: list[str] | None = None) -> int:
         last = missing and f"There is no device of the type {options.device!r} in this environment: {missing}"
         run(waiting, settings, on_result, jobs=options.jobs, timeout=options.timeout)
     except WorkerDied as died:
-        # Every check would die in this way, and would take as long. The file of --resume does not get these results.
+        # The worker would die for each check in the same way, after the same time. So all checks get this result. They
+        # are not written to the file of --resume: a later run starts these checks again.
         last = f"No check was run, because the first use of the device {died}"
         records |= {name: {"name": name, "result": died.args[0], "detail": died.args[1]} for name in waiting}
     except KeyboardInterrupt:

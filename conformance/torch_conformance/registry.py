@@ -10,8 +10,9 @@ A check is a small function. Its one argument is the device as a string. The fun
         ...
 
 The name of this check is ``tensors/views/a_slice_shares_memory``. The docstring is the sentence that the check proves.
-A `Topic` holds what its checks have in common: why they matter, a public issue of a real backend or program about it
-(as ``owner/repository#number``), where PyTorch defines the behaviour, and the chapter that shows how to implement it.
+A `Topic` holds what its checks have in common: why they matter, where PyTorch defines the behaviour, the chapter that
+shows how to implement it, and the abilities that the checks need. It may also name a public issue (as
+``owner/repository#number``) in which a real backend or program had the mistake.
 """
 
 from __future__ import annotations
@@ -52,7 +53,11 @@ _ABSENT = re.compile(
 
 
 def device_side(function: Callable[[], Any]) -> Any:
-    """Calls ``function``. Raises NotOffered if its error says that the device has no kernel."""
+    """Returns what ``function`` returns.
+
+    Raises NotOffered if ``function`` raises NotImplementedError, or a RuntimeError or TypeError whose message says that
+    the device has no kernel.
+    """
     try:
         return function()
     except (NotImplementedError, RuntimeError, TypeError) as error:
@@ -142,7 +147,7 @@ class Topic:
 
 @functools.cache
 def all_checks() -> dict[str, Check]:
-    """All checks that are written by hand, by name, in the order of the levels. Imports torch."""
+    """All hand-written checks by name, in the order of the levels: without the cases of `sweep`. Imports torch."""
     for level, name in enumerate(LEVELS):
         importlib.import_module(f"torch_conformance.checks.level{level}_{name}")
     return dict(sorted(CHECKS.items(), key=lambda item: item[1].level))

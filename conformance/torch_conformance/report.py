@@ -1,4 +1,8 @@
-"""The reports of a run: text, JSON, JUnit, the baseline, and a script for each failure. Does not import torch."""
+"""The reports of a run: text, JSON, JUnit, the baseline, and a script for each failure.
+
+Importing this module does not import torch. `script`, `metadata` and `collect` import torch, because they load the
+checks.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +124,7 @@ def collect(records: list[Record], facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def regressed(record: Record, baseline: dict[str, str]) -> bool:
-    """Whether a result is worse than the baseline's. Without a baseline: whether it is bad.
+    """Whether a result is worse than the baseline's. Without a baseline: whether the check failed, crashed or hung.
 
     If a check passed in the baseline, every other result is worse. If the baseline does not name the check, or names
     it as not offered, a bad result is worse.
@@ -174,9 +178,9 @@ def text(summary: dict[str, Any], worse: list[Record], with_baseline: bool) -> s
         lines.append(f"{counted(len(worse))} worse than the baseline says.")
         lines += [f"  {record['result']}: {record['name']}" for record in worse]
     elif worse:
-        lines.append(f"{counted(len(worse))} bad. --html and --scripts give a script for each.")
+        lines.append(f"{counted(len(worse))} failed, crashed or hung. --html and --scripts give a script for each.")
     else:
-        lines.append(f"{counted(0)} bad.")
+        lines.append(f"{counted(0)} failed, crashed or hung.")
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
 """PyTorch's databases of operators, modules and optimizers as checks: the device against the CPU.
 
 The name of a case is ``operators/op/ENTRY/DTYPE/FORM``, ``operators/module/...`` or ``trains/optimizer/...``. A sweep
-also has the cases of `mixes` and of `alerts`. The samples are made on the CPU and copied to the device. The results are
-compared with the CPU's, within the tolerances of `_tolerance`.
+also has the cases of the modules `mixes` and `alerts`. The samples are made on the CPU and copied to the device. The
+results are compared with the CPU's, within the tolerances of `_tolerance`; those of optimizers within 1e-4.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ _UNDEFINED = re.compile(
     r"(new_)?empty.*|resize_.*|as_strided.*|bernoulli|multinomial|normal.*|rand.*|uniform|cauchy|exponential|geometric|log_normal"
     r"|nn\.functional\..*dropout.*|nn\.functional\.rrelu|nn\.functional\.fractional_max_pool.*|linalg\.lstsq.*|svd_lowrank"
     r"|pca_lowrank|linalg\.(svd|eig|eigh)/|svd/|geqrf|linalg\.ldl.*|nn\.functional\.scaled_dot_product_attention"
-    # The CPU's backward compares each number with the largest one, but in another precision. No number is equal, and
-    # the gradient is NaN.
+    # With p=inf, the CPU's backward computes the largest absolute value in double precision, and looks for it among the
+    # absolute values in single precision. It finds none, and the gradient is NaN.
     r"|renorm/complex64/(double_)?backward"
 )
-# Operators with results that nothing needs. The CPU leaves them empty, and another device may fill them: the statistics
-# of a norm that does not train.
+# In evaluation mode, nothing needs the statistics that batch normalization returns. The CPU returns empty tensors, and
+# another device may return filled ones, so these results are not compared.
 _LEFT_EMPTY = re.compile(r"_?native_batch_norm.*|_batch_norm_with_update.*")
 
 
@@ -114,7 +114,7 @@ def _optimizers() -> dict[str, Any]:
 
 
 def _applies(op: Any, dtype: Any, form: str) -> bool:
-    if form == "error":  # its inputs are made for this answer, which takes long
+    if form == "error":  # error_inputs() makes tensors, which takes long, so it is called only if the rest holds
         return op.error_inputs_func is not None and str(dtype) == "torch.float32" and any(op.error_inputs("cpu"))
     gradients = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
     return {
@@ -164,7 +164,8 @@ def names(which: str) -> list[str]:
 def run(name: str, device: str) -> str:
     """Runs one case, and returns the remark for the report.
 
-    Raises if the result is wrong. Raises NotOffered if the device has no kernel for the case, or lacks the dtype.
+    Raises if the result is wrong. Raises NotOffered if the device has no kernel for the case, or lacks the dtype, or if
+    the CPU gives no result to compare with.
     """
     import torch
 
@@ -188,7 +189,11 @@ def run(name: str, device: str) -> str:
 
 
 def _moved(tree: Any, device: str) -> Any:
-    """A copy of the tree on the device. Its tensors keep strides, offsets, shared storages, and lazy conjugation."""
+    """The tree on the device. A tensor that is there already is not copied, and shares the memory of the sample.
+
+    Tensors keep the bits conj and neg. If the device has storages, strided tensors also keep strides and offsets, and
+    those of one dtype keep the storage that they share. Modules are copied.
+    """
     import torch
     from torch.utils._pytree import tree_map
 
@@ -293,16 +298,17 @@ def _tolerance(dtype: Any) -> dict[str, float]:
 
 
 def _cotangent(output: Any, seed: int) -> Any:
-    """A direction for a backward: the same random numbers for the output on the device as for the CPU's.
+    """The gradient of an output, from which a backward starts (`grad_outputs`). This file calls it a direction.
 
-    With a direction of ones, every gradient of softmax, of a norm and of a variance is 0.
+    It has the same random numbers on the device and on the CPU. A sparse or nested output is its own direction.
+    Ones would hide mistakes: the gradient of softmax or of a layer_norm without weights would be 0.
     """
     import torch
 
     if output.layout is not torch.strided or output.is_nested:
         return output.detach().clone()
     wide = torch.complex128 if output.is_complex() else torch.float64
-    # device="cpu": the call runs inside `with torch.device(where)`.
+    # device="cpu": the caller may be inside `with torch.device(...)`, which changes the default device.
     draw = torch.Generator("cpu").manual_seed(seed)
     return torch.randn(output.shape, generator=draw, device="cpu", dtype=wide).to(output.dtype).to(output.device)
 
@@ -379,7 +385,7 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
                     return extra(made), _gradients(extra(made), (x, a, k))[0]
                 if form == "double_backward":
                     first, directions = _gradients(extra(made), (x, a, k), create_graph=True)
-                    # If an operator is linear, its gradients depend on nothing but the directions.
+                    # Also with respect to the directions: the gradients of a linear operator depend on nothing else.
                     return _gradients(first, (x, a, k, directions))[0]
                 return made
 
@@ -391,7 +397,7 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
                 expected = call("cpu", *_resolved((input, args, kwargs)))
         except Exception as error:
             if form != "error":
-                continue  # the CPU raises too, so there is no result to compare with
+                continue  # the CPU raises, so there is no result to compare with
             try:
                 device_side(lambda: call(device))
             except NotOffered:

@@ -13,13 +13,19 @@ LAYOUTS = ("CPU", "SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU"
 
 
 def unchecked_operators(functions: list[dict]) -> list[str]:
-    """Operators whose devices CUDA's wrapper does not check (`device_check: NoCheck`): the kernels check them."""
+    """Operators for which CUDA's generated wrapper does not compare the devices of the arguments.
+
+    They have `device_check: NoCheck`: the kernels of these operators compare the devices.
+    """
     names = (f["func"].split("(")[0] for f in functions if f.get("device_check") == "NoCheck")
     return sorted(f"aten::{name}" for name in names)
 
 
 def structured_operators(functions: list[dict]) -> list[str]:
-    """Structured operators. For these, PyTorch's generator names the wrapper in another way than for the others."""
+    """Structured operators. An error about devices names the generated wrapper, and the names have two forms.
+
+    They are wrapper_CUDA_mm for mm, which is structured, and wrapper_CUDA__index_select for index_select, which is not.
+    """
     structured = (f for f in functions if f.get("structured") or "structured_delegate" in f)
     return sorted(f"aten::{f['func'].split('(')[0]}" for f in structured)
 

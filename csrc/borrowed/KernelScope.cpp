@@ -167,6 +167,10 @@ void KernelScope::enter() {
 // CUDA's operators fetch its value, and check_devices() has made the host wait for that value.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const Operand& each : operands_) {
+    const AliasInfo* const alias = each.argument->alias_info();
+    if (traits_.builtin && alias && !alias->isWrite()) {
+      continue; // the result is a view of this argument, such as col_indices(): the kernel reads no element
+    }
     const unsigned access = !at::openreg::is_written(traits_, *each.argument, training_) ? orAccessRead
                             : each.argument->is_out()                                    ? orAccessWrite
                                                                                          : orAccessRead | orAccessWrite;

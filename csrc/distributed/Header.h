@@ -50,7 +50,7 @@ Header make_header(const Request& request, const Header& sent);
 // Describes a collective in the words of PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL.
 std::string describe(const Header& header);
 
-// Whether the two headers can belong to one collective. Does not compare the sizes.
+// Whether the two headers can belong to one collective. Does not compare the numbers of bytes.
 bool matches(const Header& a, const Header& b);
 
 // Whether a receiver that has room for `room` bytes takes the message. `own` is make_header(request, sent).
@@ -61,7 +61,8 @@ bool fits(const Header& own, const Header& sent, uint64_t room);
 // The plan of a rank for one collective: the header, how many bytes the rank sends to each rank, and how many bytes it
 // expects from each rank. A rank gives its plan to the others no later than its first data. GlooEngine uses plans only
 // in collectives in which every rank waits for all others; SharedEngine uses plans in all collectives.
-// Except in a broadcast, every rank reads the plans of all ranks, so all ranks take the same decisions.
+// In a broadcast and in a scatter, a rank reads only its own plan and the root's. In every other collective all ranks
+// read all plans, so check_plans() has the same result on all ranks.
 struct Plan {
   Header header;
   std::vector<uint64_t> sends;
@@ -73,8 +74,8 @@ size_t plan_bytes(int size);
 void write_plan(const Plan& plan, char* to);
 Plan read_plan(const char* from, int size);
 
-// Throws if the plans of two ranks do not fit together, unless OCCL_CHECK=0. If this rank does not read the data of a
-// rank, the plan of that rank is empty.
+// Throws if the plans of two ranks do not fit together, unless OCCL_CHECK=0. `plans` has one entry for each rank. The
+// entry of a rank whose plan was not read is empty.
 void check_plans(int rank, const std::vector<Plan>& plans);
 
 } // namespace c10d::openreg

@@ -12,7 +12,7 @@
 
 #include "Threads.h"
 #include "runtime/OpenRegException.h"
-#include "runtime/OpenRegKept.h"
+#include "runtime/OpenRegInternalUse.h"
 
 namespace c10d::openreg {
 namespace {
@@ -68,7 +68,7 @@ SharedEngine::Placement SharedEngine::make(Store& store, int rank, int size, std
   Introduction own{};
   own.process = getpid();
   {
-    const c10::openreg::MakesKept kept; // the group frees it
+    const c10::openreg::InternalUse internal; // the group frees it
     own.has_memory = size <= kMaxRanks &&
                      orMalloc(&memory, sizeof(Mailbox) + size * (sizeof(Pipe) + pipe_bytes)) == orSuccess &&
                      orIpcGetMemHandle(&own.memory, memory) == orSuccess;

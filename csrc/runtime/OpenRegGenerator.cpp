@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "OpenRegFixedLine.h"
-#include "OpenRegKept.h"
+#include "OpenRegInternalUse.h"
 
 namespace c10::openreg {
 namespace {
@@ -63,7 +63,7 @@ void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>&
       if (launch()) {
         orEvent_t& event = engine_->events[stream.device_index()];
         if (!event) {
-          const MakesKept kept;
+          const InternalUse internal;
           event = create_event(stream);
         }
         OPENREG_CHECK(orEventRecord(event, queue));

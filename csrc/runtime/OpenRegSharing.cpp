@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "OpenRegKept.h"
+#include "OpenRegInternalUse.h"
 #include "OpenRegStorage.h"
 #include "OpenRegStream.h"
 #include "memory/OpenRegFreeMemoryCallback.h"
@@ -123,7 +123,7 @@ struct SlotTable {
 
   explicit SlotTable(DeviceIndex device) {
     const CurrentDevice current(device);
-    const MakesKept kept;
+    const InternalUse internal;
     OPENREG_CHECK(orMalloc(&address, kTableBytes));
     handle = memory_handle(address);
   }

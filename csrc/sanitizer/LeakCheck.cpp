@@ -42,7 +42,7 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
   }
   std::map<std::pair<std::string_view, Site>, size_t> counts;
   for (const auto& [object, handle] : handles) {
-    ++counts[{handle.name, handle.site}];
+    counts[{handle.name, handle.site}] += handle.openings;
   }
   for (const auto& [key, count] : counts) {
     Report report{.kind = Kind::Leak};

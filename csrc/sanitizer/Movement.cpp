@@ -190,7 +190,8 @@ struct Movement : at::ObserverContext {
 } // namespace
 
 bool is_strided(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage();
+  return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage() &&
+         !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides(); // a fake tensor, which has no elements
 }
 
 std::unique_ptr<at::ObserverContext> begin_movement(const at::RecordFunction& fn, const c10::OperatorName& name) {

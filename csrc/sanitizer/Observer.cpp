@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "../runtime/OpenRegKept.h"
+#include "../runtime/OpenRegInternalUse.h"
 #include "../runtime/OpenRegKernel.h"
 #include "../runtime/memory/OpenRegRedZone.h"
 #include "Accesses.h"
@@ -276,11 +276,11 @@ void allocate(const orActivity& activity) {
   }
   const Extent& extent = memory.front().extent;
   if (std::strcmp(activity.name, "orMalloc") == 0) { // kept memory: the allocator reports the blocks in it itself
-    const Site site = makes_kept ? 0 : current_site();
+    const Site site = is_internal_use ? 0 : current_site();
     const std::lock_guard lock(session_mutex);
     if (session) {
       session->shadow.forget_freed(extent.begin, extent.run);
-      if (!makes_kept) {
+      if (!is_internal_use) {
         session->handles[reinterpret_cast<const void*>(extent.begin)] = {activity.name, site};
         add_memory(extent, activity.device, site, true);
       }
@@ -421,7 +421,7 @@ void synchronize(const orActivity& activity) {
 }
 
 void note_handle(const orActivity& activity) {
-  const bool is_new = activity.phase == orActivityBegin && !makes_kept;
+  const bool is_new = activity.phase == orActivityBegin && !is_internal_use;
   const Site site = is_new ? current_site() : 0;
   const std::vector<Access>& memory = collect(activity);
   const std::lock_guard lock(session_mutex);
@@ -432,13 +432,19 @@ void note_handle(const orActivity& activity) {
     if (!is_new) {
       return;
     }
-    session->handles[activity.object] = {activity.name, site};
-    if (std::strcmp(activity.name, "orIpcOpenMemHandle") == 0) {
+    Handle& handle = session->handles[activity.object];
+    const bool is_opening = std::strcmp(activity.name, "orIpcOpenMemHandle") == 0;
+    handle = {activity.name, site, is_opening && handle.name ? handle.openings + 1 : 1};
+    if (is_opening) {
       add_opened_memory(activity.object, site);
     }
     return;
   }
   if (std::strcmp(activity.name, "orIpcCloseMemHandle") == 0) {
+    const auto handle = session->handles.find(activity.object);
+    if (handle != session->handles.end() && --handle->second.openings > 0) {
+      return;
+    }
     if (const Block* const block = session->shadow.find(reinterpret_cast<uintptr_t>(activity.object))) {
       session->shadow.forget(block->begin, block->size);
     }
@@ -470,7 +476,7 @@ bool orders(const orActivity& activity) {
 void observe(const orActivity* activity, void*) {
   switch (activity->kind) {
     case orActivityLaunch:
-      return begin_work(*activity, true);
+      return is_internal_use ? void() : begin_work(*activity, true);
     case orActivityKernel:
       if (activity->phase == orActivityBegin) {
         untold_kernels = untold_kernels << 1 | (activity->operands == nullptr);

@@ -8,9 +8,10 @@
 #include "borrowed/CpuKernel.h"
 #include "borrowed/routes/Convolution.h"
 
-// The operators that differ because the device's type is cuda. PyTorch has composite kernels for most of them, for
-// every backend. If a tensor's is_cuda() is true, the composite kernels call kernels that only a build with CUDA has. A
-// kernel that is registered for the device takes precedence over the composite kernel.
+// These operators need kernels of their own because the device's type is cuda. PyTorch's composite kernels of
+// "_convolution" and "convolution_backward" call kernels that only a build with CUDA has if a tensor's is_cuda() is
+// true. A kernel that is registered for the device takes precedence over the composite kernel. PyTorch has the other
+// operators of this file for CUDA alone, so a CPU build has no kernel of them.
 namespace at::openreg {
 namespace {
 
@@ -115,8 +116,9 @@ Tensor& sum_and_product_out(
 }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
-  // "convolution" gets no kernel here, because torch.jit.trace does not record this operator. PyTorch's composite
-  // kernel for it calls "_convolution", which is recorded (DONT_RECORD_TRACE in tools/autograd/gen_trace_type.py).
+  // "convolution" keeps PyTorch's composite kernel. torch.jit.trace does not record "convolution" (DONT_RECORD_TRACE in
+  // tools/autograd/gen_trace_type.py); it records "_convolution", which the composite kernel calls. With another kernel
+  // for "convolution", a trace would lose the operator.
   m.impl("_convolution", _convolution);
   m.impl("convolution_backward", MaskedGradients<at::_ops::convolution_backward>::call);
   for (const char* name : {"_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"}) {

@@ -26,7 +26,7 @@ def draw_log_curve(values: Sequence[float], width: int = 64, height: int = 10, a
         if logs:
             points.append((column, sum(logs) / len(logs)))
     if not points:
-        return ["(no finite value to draw)"]
+        return ["(no positive, finite value to draw)"]
 
     low, high = min(y for _, y in points), max(y for _, y in points)
     rows = height * down

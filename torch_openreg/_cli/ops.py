@@ -284,7 +284,8 @@ def main(argv: Sequence[str]) -> int:
     if options.borrowed:
         rows = [row for row in rows if row.route in BORROWED]
     if not rows and (options.patterns or not sentence):
-        print("torch-openreg ops: no such operator", file=sys.stderr)
+        problem = "none of these operators runs the CPU's kernel" if sentence else "no such operator"
+        print(f"torch-openreg ops: {problem}", file=sys.stderr)
         return 1
     if options.json:
         listed = [] if options.totals else [row._asdict() for row in rows]

@@ -101,6 +101,7 @@ def _add_launch(source: str, kernel: str, device: torch.device, args: common.Ker
 def _operands(function: str, args: common.KernelArgs) -> list[str]:
     """The initialisers of the operands, in the order of ``cpp_argdefs()``: address, size in bytes, access."""
     operands = []
+    body = function[function.index("{") :]
 
     def add(buffer: str, name: str, access: str) -> None:
         operands.append(f"{{{name}, {_bytes(buffer, args)}, openreg::{access}}}")
@@ -115,8 +116,9 @@ def _operands(function: str, args: common.KernelArgs) -> list[str]:
             add(buffer, name, "read")
     for buffer, output in args.output_buffers.items():
         if buffer not in args.inplace_buffers and not isinstance(output, common.RemovedArg):
-            adds = re.search(rf"\batomic_add\w*(<[^()]*>)?\(&?{output}\b", function)
-            add(buffer, output, "update" if adds else "write")
+            # An addition reads what an earlier kernel wrote, unless this kernel has filled the buffer before.
+            first_use = re.search(rf"(\batomic_add\w*(<[^()]*>)?\(&?)?\b{output}\b", body)
+            add(buffer, output, "update" if first_use and first_use[1] else "write")
     return operands
 
 

@@ -246,5 +246,5 @@ class PerTestHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """pytest-xdist calls this hook when a worker has ended. A worker that crashed has no output."""
-        processes = getattr(node, "workeroutput", {}).get("openreg_faults", [None])
-        self._fault_counts += [counts and [openreg.faults.Count(*each) for each in counts] for counts in processes]
+        sent = getattr(node, "workeroutput", {}).get("openreg_faults", [None])
+        self._fault_counts += [counts and [openreg.faults.Count(*each) for each in counts] for counts in sent]

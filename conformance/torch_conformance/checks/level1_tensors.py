@@ -55,7 +55,7 @@ def like_factories_stay_on_the_device(device):
 
 @factories.check()
 def strides_are_kept(device):
-    """empty_strided has the given strides, empty_like the strides of its tensor, empty the given memory format."""
+    """empty_strided has the given strides, empty_like has its argument's strides, empty has the given memory format."""
     x = torch.empty_strided((2, 3), (1, 2), device=device)
     equal(x.stride(), (1, 2))
     equal(torch.empty_like(x).stride(), (1, 2))
@@ -203,7 +203,8 @@ def clone_has_its_own_memory(device):
 @copies.check(
     "private_use",
     "storage",
-    why="PyTorch's own fallback to the CPU uses these operators to copy results back to out= and in-place operands.",
+    why="copy_ calls torch._copy_from for devices outside PyTorch. PyTorch's fallback to the CPU calls "
+    "torch._copy_from_and_resize to copy results back to out= and in-place operands.",
 )
 def the_operators_of_the_fallback(device):
     """torch._copy_from copies in each direction, and torch._copy_from_and_resize also resizes its target."""
@@ -433,7 +434,7 @@ def a_storage_is_made_on_its_device(device):
 
 @storages.check()
 def a_lazy_clone_is_copied_when_written(device):
-    """A tensor and its torch._lazy_clone share memory until one of them is written; then each has its own values."""
+    """After a write to a torch._lazy_clone, the original and the clone have values of their own."""
     x = torch.arange(5.0, device=device)
     y = torch._lazy_clone(x)
     y.add_(1)
@@ -576,8 +577,9 @@ def pickle_keeps_the_device(device):
 
 errors = Topic(
     "tensors/errors",
-    why="A tensor left on the CPU must raise at once. If an error makes the device unusable, the whole job is lost.",
-    defined="c10::Device checks in torchgen's device_check; native_functions.yaml: device_check",
+    why="An operator that gets a CPU tensor by mistake must raise at once. If an error makes the device unusable, the "
+    "whole job is lost.",
+    defined="torchgen/dest/register_dispatch_key.py: gen_device_check; native_functions.yaml: device_check",
     chapter="operators",
     needs=("not_the_host",),
 )

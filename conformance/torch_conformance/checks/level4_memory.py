@@ -20,7 +20,7 @@ MB = 1 << 20
 
 @statistics.check()
 def an_allocation_is_counted(device):
-    """memory_allocated grows by at least the size of a new tensor, and falls again when the tensor is destroyed."""
+    """memory_allocated grows by 8 to 12 MiB for a tensor of 8 MiB, and falls again when the tensor is destroyed."""
     gc.collect()
     before = torch.accelerator.memory_allocated(device)
     x = torch.empty(8 << 20, dtype=torch.uint8, device=device)
@@ -279,7 +279,7 @@ def marked_memory_comes_back(device):
 
 @reuse.check()
 def the_same_stream_reuses_at_once(device):
-    """If a stream reuses freed memory at once, later kernels still run after earlier ones: all results are right."""
+    """All results are right, also if the allocator gives freed memory to the next tensor of the stream at once."""
     found = []
     for n in range(20):
         x = torch.full((1 << 18,), float(n), device=device)
@@ -458,7 +458,7 @@ def an_address_has_its_stack(device):
     "memory_info", why="A snapshot taken by an observer at the moment of the failure shows what filled the memory."
 )
 def running_out_of_memory_is_observed(device):
-    """When memory runs out, an observer is called with the size of the allocation, and the program gets the error."""
+    """When memory runs out, the program gets the error. An observer's second argument is at least the size in bytes."""
     import torch._C
 
     attach = getattr(getattr(device_module(device), "memory", None), "_attach_out_of_memory_observer", None)
@@ -474,7 +474,7 @@ def running_out_of_memory_is_observed(device):
 
 @snapshots.check("history")
 def history_lists_allocations_in_order(device):
-    """The history has an alloc entry and a free_completed entry for a tensor that was made and destroyed."""
+    """For a tensor that was made and destroyed, the history has an alloc entry and then a free_completed entry."""
     memory = device_module(device).memory
     memory._record_memory_history()
     try:
@@ -485,7 +485,7 @@ def history_lists_allocations_in_order(device):
     finally:
         memory._record_memory_history(enabled=None)
     actions = [entry["action"] for trace in traces for entry in trace if entry["addr"] == address]
-    assert "alloc" in actions and "free_completed" in actions, actions
+    equal([action for action in actions if action in ("alloc", "free_completed")], ["alloc", "free_completed"])
 
 
 pinned = Topic(

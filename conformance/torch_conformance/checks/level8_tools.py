@@ -163,7 +163,7 @@ def hooks_report_deletions(device):
 
 @profiles.check("interfaces", "profiler_stubs", "events")
 def the_stubs_answer_for_every_device(device):
-    """ProfilerStubs: enabled() is true, onEachDevice() visits each device while it is current, synchronize() waits."""
+    """ProfilerStubs: enabled() is true, onEachDevice() makes each device current in turn, synchronize() waits."""
     stubs = interfaces(device)
     assert stubs.stubs_enabled()
     equal(stubs.stubs_devices(), device_count(device))

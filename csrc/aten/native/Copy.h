@@ -7,13 +7,14 @@
 // The copies that copy_ (Minimal.h) leaves to a kernel.
 namespace at::openreg {
 
-// Makes a copy that is more than one block of bytes: the copy converts the dtype, rearranges elements, resolves the
-// lazy conj and neg bits, or copies components (Layouts.h). Also makes every copy within one device. Each operand is on
-// the CPU or on a device of this backend, and at least one of them is on a device of this backend.
+// Makes every copy within one device, and every other copy that one memcpy cannot make, because it converts the dtype,
+// rearranges elements, resolves the lazy conj and neg bits, or copies a tensor that consists of several tensors
+// (Layouts.h). Each operand is on the CPU or on a device of this backend, and at least one of them is on a device of this
+// backend.
 using CopyKernel = void (*)(Tensor& self, const Tensor& source, bool non_blocking);
 
-// Sets the copy kernel. Without a copy kernel, copy_ copies blocks of bytes only, and refuses every other copy. Must be
-// called while a library loads.
+// Sets the copy kernel. Without a copy kernel, copy_ makes only the copies that are one memcpy, and refuses every other
+// copy. A library calls this function from a static initializer: no lock protects the setting.
 OPENREG_API void set_copy_kernel(CopyKernel kernel);
 
 // Calls `copy` with the device on whose current stream the copy belongs: the device of `source`, as in CUDA, or the

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "../OpenRegFunctions.h"
-#include "../OpenRegKept.h"
+#include "../OpenRegInternalUse.h"
 #include "OpenRegAllocatorConfig.h"
 
 namespace c10::openreg {
@@ -20,7 +20,7 @@ Block* DeviceSegments::alloc(BlockPool& pool, size_t size, const Context& contex
     return nullptr;
   }
   void* address = nullptr;
-  const MakesKept kept;
+  const InternalUse internal;
   const orError_t result = orMalloc(&address, size);
   if (result == orErrorMemoryAllocation) {
     return nullptr;

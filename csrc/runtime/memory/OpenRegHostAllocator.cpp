@@ -7,7 +7,7 @@
 
 #include <openreg_activity.h>
 
-#include "../OpenRegKept.h"
+#include "../OpenRegInternalUse.h"
 #include "../OpenRegMutex.h"
 #include "../OpenRegStream.h"
 
@@ -61,7 +61,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
  private:
   void allocate_host_memory(size_t size, void** pointer) override {
     const Timer timer(stats_.timing_mutex_, stats_.host_alloc_time);
-    const MakesKept kept;
+    const InternalUse internal;
     OPENREG_CHECK(orMallocHost(pointer, size));
   }
 

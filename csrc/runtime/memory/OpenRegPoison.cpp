@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "../OpenRegInternalUse.h"
 #include "OpenRegBlockEvents.h"
 
 namespace c10::openreg {
@@ -23,6 +24,7 @@ void poison_now(const char* address, size_t size) {
 }
 
 void queue_poison(const Block* block) {
+  const InternalUse internal;
   OPENREG_CHECK(orMemsetAsync(block->address, kPoison, block->size, stream_handle(stream_of(block))));
 }
 

@@ -61,8 +61,9 @@ orError_t allocate(size_t size, void** ptr) {
   return orSuccess;
 }
 
-// Waits for the work that may use the memory. Then moves the entry that begins at `ptr` from the map to `node`.
-// `registered`: orHostRegister made the entry; otherwise orMallocHost. `node` stays empty if there is no such entry.
+// Waits for all work of all devices, because any of it may use the memory. Then moves the entry that begins at `ptr` from
+// the map to `node`. If `registered` is true, only an entry of orHostRegister is moved; otherwise, only an entry of
+// orMallocHost. `node` stays empty if there is no such entry.
 orError_t remove(const void* ptr, bool registered, AllocationMap<PinnedAllocation>::node_type& node) {
   if (orError_t error = waitForAllDevices(); error != orSuccess) {
     return error;
@@ -137,7 +138,7 @@ orError_t orHostRegister(void* ptr, size_t size) {
   return deviceCall(__func__, [&]() -> orError_t {
     const auto begin = reinterpret_cast<uintptr_t>(ptr);
     if (ptr == nullptr || size == 0 || size - 1 > std::numeric_limits<uintptr_t>::max() - begin) {
-      return fail(orErrorInvalidValue, "no memory has the address %p and %zu bytes", ptr, size);
+      return fail(orErrorInvalidValue, "%p with %zu bytes is no range of memory", ptr, size);
     }
     if (windows.containsDevice(begin)) {
       return fail(orErrorInvalidValue, "%p is device memory; only memory of the host can be registered", ptr);
@@ -147,7 +148,7 @@ orError_t orHostRegister(void* ptr, size_t size) {
     if (before && before->begin + before->size > begin) {
       return fail(
           orErrorHostMemoryAlreadyRegistered,
-          "a part of the %zu bytes at %p is pinned memory: %zu bytes at %p",
+          "the %zu bytes at %p overlap pinned memory: %zu bytes at %p",
           size,
           ptr,
           before->size,
@@ -164,6 +165,6 @@ orError_t orHostUnregister(void* ptr) {
     if (orError_t error = remove(ptr, /*registered=*/true, node); error != orSuccess) {
       return error;
     }
-    return node ? orSuccess : fail(orErrorHostMemoryNotRegistered, "%p was not given to orHostRegister", ptr);
+    return node ? orSuccess : fail(orErrorHostMemoryNotRegistered, "%p is not the start of registered memory", ptr);
   });
 }
