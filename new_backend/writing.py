@@ -22,7 +22,11 @@ class DefectiveSource(Exception):
 
 
 def write_full(name: str, output: Path) -> None:
-    """Writes the whole project. Raises BadName, DefectiveSource, or FileExistsError if ``output`` is not empty."""
+    """Writes a complete new backend with the name ``name`` into the folder ``output``.
+
+    Raises BadName if ``name`` cannot be used, DefectiveSource if a source file cannot be renamed, and FileExistsError
+    if ``output`` is a file, or a folder that is not empty.
+    """
     naming.check(name)
     originals = {file: ROOT / file for file in parts.files(ROOT)}
     texts = {file: _edited(file, path.read_text()) for file, path in originals.items() if not path.is_symlink()}
@@ -85,7 +89,10 @@ def _without_upstream(text: str) -> str:
 
 
 def _pages(name: str, folder: Path, command: str) -> dict[str, str]:
-    """The pages that only a new backend has. ``{{word}}`` in a page is replaced by a form of the name."""
+    """The Markdown files of ``folder``, which only a new backend has: a dict from file name to text.
+
+    ``{{word}}`` in a file is replaced by ``values[word]``.
+    """
     lower, camel, upper, c_prefix = naming.words(name)
     article = "an" if lower[0] in "aeiou" else "a"
     values = {

@@ -3,10 +3,17 @@
     make try-wheels                                    # all wheels of dist, with each PyTorch that they support
     python release/try_wheels.py dist/*cp311*.whl --torch 2.13 --index https://download.pytorch.org/whl/cpu
 
-The steps for each wheel and each PyTorch are: `pip install`, the first lines of README.md, both faces (the device types
-openreg and cuda), `torch-openreg doctor`, the demo, tests, for which only the folder tests/ is copied, and at last the
-start without the build for this PyTorch, which must be refused. Prints a table in Markdown. The exit status is 1 if a
-step failed.
+The steps for each wheel and each PyTorch are:
+
+1. `pip install` of the wheel.
+2. `import torch`, and a tensor on the device "openreg".
+3. The same with TORCH_OPENREG_AS=cuda and the device "cuda". In a build of PyTorch with CUDA, this must be refused.
+4. `python -m torch_openreg doctor`.
+5. `python -m torch_openreg demo`.
+6. Tests. Only the folder tests/ is copied.
+7. `import torch` after the build for this PyTorch was renamed. The output must say what to install.
+
+Prints a table in Markdown. The exit status is 1 if a step failed.
 """
 
 from __future__ import annotations
@@ -29,7 +36,8 @@ from wheels import ROOT, SUPPORTED, interpreters, numbers, platform_tag
 TESTS = ("copy", "device_module", "dlpack", "generator", "memory_limits", "serialization", "storage", "streams_events")
 FIRST = "import torch; print(torch.ones(2, device='openreg'))"
 ONES = "tensor([1., 1.], device='openreg:0')\n"
-# The face cuda must give a device in a CPU build of PyTorch. In a build with CUDA it must refuse with one sentence.
+# With TORCH_OPENREG_AS=cuda, the device "cuda" must work in a CPU build of PyTorch. In a build with CUDA, `import
+# torch` must work and print one sentence.
 FACE = "import torch; print(torch.ones(2, device='cuda') if torch.version.cuda is None else 'torch has CUDA')"
 FACE_ONES = "tensor([1., 1.], device='cuda:0')\n"
 FACE_REFUSED = "where the name cuda belongs to real GPUs. Install a CPU build with `pip install torch=="
@@ -73,7 +81,7 @@ def minors_of(wheel: Path) -> list[str]:
 
 
 def refuse_other_minor(user: User, minor: str) -> str:
-    """Renames the build for this PyTorch. Raises Failed if the start does not refuse and name what to install."""
+    """Renames the build for this PyTorch. Raises Failed if ``import torch`` then does not say what to install."""
     (package,) = user.folder.glob("env/lib/python*/site-packages/torch_openreg")
     (package / f"torch{minor}").rename(package / "torch2.12")
     try:

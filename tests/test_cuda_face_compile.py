@@ -79,8 +79,8 @@ def test_what_inductor_writes_in_triton_is_refused_in_one_sentence(python: Pytho
     """
     assert output_of(python(code)) == (
         f'LoweringException: NotImplementedError: {name} cannot be compiled for device "cuda", because inductor '
-        "generates Triton for it, and C++ for this device: call it outside of torch.compile, or with tensors on the "
-        "CPU."
+        "has only Triton code for it, and this device needs C++: call it outside of torch.compile, or with tensors on "
+        "the CPU."
     )
 
 

@@ -59,7 +59,7 @@ def warned(call: Callable[[], object]) -> list[str]:
 def sentence(name: str) -> str:
     return (
         f"The operator '{name}' has no kernel of its own on the {KIND} device and falls back to the CPU's. "
-        f"This is said once per operator; {MODULE_NAME}.fallback counts the calls."
+        f"This warning comes once per operator; {MODULE_NAME}.fallback counts the calls."
     )
 
 

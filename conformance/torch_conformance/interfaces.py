@@ -77,8 +77,8 @@ def _library() -> ctypes.CDLL:
 
 
 def interfaces(device: str) -> Interfaces:
-    """The C++ interfaces of ``device``. The first call of a user compiles interfaces.cpp.
+    """The C++ interfaces of ``device``. Compiles interfaces.cpp if the cache folder has no library for it.
 
-    Raises RuntimeError if there is no C++ compiler.
+    Raises RuntimeError if there is no C++ compiler, or if the compilation fails.
     """
     return Interfaces(device, _library())

@@ -108,7 +108,8 @@ def _operands(function: str, args: common.KernelArgs) -> list[str]:
 
     for inplaced in unique(args.inplace_buffers.values()):
         if not isinstance(inplaced, common.RemovedArg):
-            # A fused kernel may make the buffer and then update it. It reads nothing there that it has not written.
+            # A fused kernel may make a buffer and then update it. The kernel reads only what it has written there, so
+            # the access is a write.
             is_made_here = inplaced.other_names[0] in args.output_buffers
             add(inplaced.other_names[-1], inplaced.inner_name, "write" if is_made_here else "update")
     for buffer, name in args.input_buffers.items():
@@ -116,7 +117,7 @@ def _operands(function: str, args: common.KernelArgs) -> list[str]:
             add(buffer, name, "read")
     for buffer, output in args.output_buffers.items():
         if buffer not in args.inplace_buffers and not isinstance(output, common.RemovedArg):
-            # An addition reads what an earlier kernel wrote, unless this kernel has filled the buffer before.
+            # An atomic addition reads what an earlier kernel wrote, unless this kernel fills the buffer before it.
             first_use = re.search(rf"(\batomic_add\w*(<[^()]*>)?\(&?)?\b{output}\b", body)
             add(buffer, output, "update" if first_use and first_use[1] else "write")
     return operands

@@ -188,8 +188,8 @@ def _no_capture(original: Any) -> str:
 def _refuse(original: Any, *args: Any, **kwargs: Any) -> Any:
     if any(isinstance(each, ir.IRNode) and _is_ours(each) for each in pytree.arg_tree_leaves(*args, **kwargs)):
         raise NotImplementedError(
-            f'{original.__name__} cannot be compiled for device "{device_type}", because inductor generates Triton for '
-            "it, and C++ for this device: call it outside of torch.compile, or with tensors on the CPU."
+            f'{original.__name__} cannot be compiled for device "{device_type}", because inductor has only Triton code '
+            "for it, and this device needs C++: call it outside of torch.compile, or with tensors on the CPU."
         )
     return original(*args, **kwargs)
 
@@ -198,7 +198,7 @@ def _refuse(original: Any, *args: Any, **kwargs: Any) -> Any:
 REPLACED = (
     # As on the CPU, the scheduler does not reorder loops so that more loops are fused. On a GPU the scheduler does.
     (scheduler.BaseSchedulerNode, "is_cpu", _is_cpu),
-    # As on the CPU: the thresholds for computing a value twice, and the code of argmin and argmax.
+    # As on the CPU, inductor chooses the thresholds for computing a value twice, and the code of argmin and argmax.
     (ir, "get_device_type", _device_type),
     # As on the CPU, a variance is computed in two steps: then LayerNorm gives the same numbers.
     (lowering, "use_two_step_variance", _as_on_cpu),
@@ -213,7 +213,7 @@ REPLACED = (
     # An operator such as _foreach_add_ may write the result of device tensors into a CPU tensor. Inductor would make a
     # kernel on the CPU, which cannot access the memory of the device. So the compilation raises RuntimeError.
     (cpp.CppScheduling, "define_kernel", _without_device_memory),
-    # The generated code gets device guards, which also set the stream.
+    # The generated code gets device guards. Inductor writes the lines that set a stream only inside a device guard.
     (scheduler, "device_need_guard", _or_ours),
     # As on the CPU, independent loops are not combined in one kernel, and two matrix products are not fused: these
     # kernels are Triton's.
@@ -222,13 +222,14 @@ REPLACED = (
     # As on the CPU, loops are fused without a measurement: inductor would measure Triton's kernels.
     (scheduler.Scheduler, "speedup_by_fusion", _fused_as_on_cpu),
     # As on the CPU, max-autotune measures templates in C++ for matrix products. The templates and ATen's kernels are
-    # measured with tensors on the CPU: the measurement calls a template without a launch, so with host addresses.
+    # measured with tensors on the CPU, because the measurement calls a template directly. Only a launch translates the
+    # addresses of the device.
     (utils, "_use_template_for_cpu", _templates_as_on_cpu),
     (select_algorithm.AlgorithmSelectorCache, "__call__", _chosen_at_once),
     (select_algorithm.AlgorithmSelectorCache, "generate_example_value", _example_on_cpu),
     (autotune_process.GPUDeviceBenchmarkMixin, "do_bench", _timed_on_cpu),
-    # As on the CPU, the key of the cache has the number of threads: the loops are generated for this number, and a
-    # process with more threads would run the loops of one thread.
+    # As on the CPU, the key of inductor's cache contains the number of threads, because the loops are generated for
+    # this number. Without the number, a process with many threads could get loops that use only one thread.
     (codecache.FxGraphHashDetails, "_may_generate_cpu_cpp_code", _is_cpp),
     # With mode="reduce-overhead", a program runs without a CUDA graph. If the type is "cuda", inductor logs why.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),

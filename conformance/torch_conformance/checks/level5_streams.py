@@ -115,7 +115,7 @@ def events_order_devices(device):
 
 @ordering.check("two_devices")
 def copies_between_devices_are_ordered(device):
-    """A copy between devices waits for the source's current stream. Later work on the target waits for the copy."""
+    """A copy waits for the current stream of the source's device. Later work on both devices waits for the copy."""
     type = torch.device(device).type
     for _ in range(3):
         x = busy(f"{type}:0", 0.05) + 1
@@ -549,8 +549,8 @@ def a_queued_failure_is_raised(device):
 
 
 @failures.check()
-def a_wrong_stream_type_is_refused(device):
-    """Making a stream for a device that does not exist raises."""
+def a_stream_of_a_missing_device_is_refused(device):
+    """Making a stream for a device index that does not exist raises."""
     with raises((RuntimeError, ValueError)):
         torch.Stream(device=f"{torch.device(device).type}:77")
     usable(device)

@@ -45,8 +45,8 @@ C10_NOINLINE void apply_policy(const OperatorTraits& op) {
     TORCH_WARN(
         "The operator '",
         op.name,
-        "' has no kernel of its own on the openreg device and falls back to the CPU's. This is said once per operator; "
-        "torch.openreg.fallback counts the calls.");
+        "' has no kernel of its own on the openreg device and falls back to the CPU's. This warning comes once per "
+        "operator; torch.openreg.fallback counts the calls.");
   }
 }
 

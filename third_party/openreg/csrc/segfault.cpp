@@ -103,8 +103,9 @@ void explainHostAccess(uintptr_t address) {
   sentence.write();
 }
 
-// Whether the access that failed would succeed now. A kernel's access within an allocation fails only while the memory
-// is moved (HeldWriters). The thread that moves the memory holds the lock that tryFind() waits for.
+// Whether the access that failed must be repeated. A kernel's access within an allocation fails only while the memory is
+// moved (HeldWriters). The thread that moves the memory holds the lock of the allocations. If tryFind() gives up because
+// the lock stays taken, the memory may still be moving: the access is repeated, and this handler may run again.
 bool wasHeld(uintptr_t address) {
   std::optional<Allocation> allocation;
   return windows.containsKernel(address) &&
@@ -214,8 +215,8 @@ void installSegfaultHandler() {
   action.sa_sigaction = handle;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  // `previous` is set before our handler can run. (A fault of another thread between the two calls is harmless for this
-  // reason.)
+  // The first call sets `previous`. The second call installs our handler before it writes `previous`. If another thread
+  // faults in between, our handler finds the value of the first call.
   sigaction(SIGSEGV, nullptr, &previous);
   sigaction(SIGSEGV, &action, &previous);
 }
