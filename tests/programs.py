@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib.util
 import json
+import multiprocessing.process
 import os
 import re
 import select
@@ -132,13 +133,14 @@ def serve() -> None:
     request = next_program(socket.socket(fileno=int(sys.argv[1])))
     sys.meta_path.insert(0, Torch())
     os.chdir(request["folder"])
+    multiprocessing.process.ORIGINAL_DIR = request["folder"]  # the folder of spawned processes
     os.environ.clear()
     os.environ.update(request["environment"])
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     try:
-        code, sys.argv = code_of(request["arguments"], main)
         sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        code, sys.argv = code_of(request["arguments"], main)
         exec(code, main.__dict__)
     except SystemExit:
         raise

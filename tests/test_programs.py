@@ -46,11 +46,29 @@ def test_code_does_what_it_does_in_a_new_interpreter(code: str, tmp_path: Path) 
 
 
 def test_files_and_modules_do_what_they_do_in_a_new_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "__main__.py").write_text("import sys; print(sys.argv, __name__, __package__)")
     (tmp_path / "program.py").write_text(SPAWNS)
-    for command in ([sys.executable, "program.py", "x"], [sys.executable, "-m", "program", "x"]):
-        new = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        ours = programs.run(command, cwd=tmp_path)
+    paths = os.environ | {"PYTHONPATH": str(tmp_path)}
+    for words, folder in ((["program.py"], tmp_path), (["-m", "program"], tmp_path), (["-m", "package"], Path("/"))):
+        command = [sys.executable, *words, "x"]
+        new = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True)
+        ours = programs.run(command, cwd=folder, env=paths)
+        assert (new.returncode, new.stderr) == (0, "")
         assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)
+
+
+def test_a_process_that_code_spawns_is_in_the_folder_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text("import os\ndef work():\n    print(os.getcwd(), flush=True)\n")
+    code = """
+import torch.multiprocessing as mp, worker
+process = mp.get_context("spawn").Process(target=worker.work)
+process.start()
+process.join()
+"""
+    result = programs.run([sys.executable, "-c", code], cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"{tmp_path}\n", "")
 
 
 def test_several_threads_start_programs_at_once() -> None:

@@ -116,8 +116,8 @@ except NotImplementedError as error:
 """
     assert backend.run(code) == (
         "[1.0, 2.0] [1.0, 2.0] 2.0\n"
-        "copy_ from openregFloatType to openregIntType converts or rearranges elements, and the openreg device "
-        "has no kernel that does. Register one with set_copy_kernel().\n"
+        "copy_ from openregFloatType to openregIntType is not a copy of one block of bytes, and the openreg device has "
+        "no kernel for it. Register one with set_copy_kernel().\n"
     )
 
 

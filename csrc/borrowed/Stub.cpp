@@ -5,9 +5,9 @@
 #include "../runtime/OpenRegStorage.h"
 #include "OneTeam.h"
 
-// What StubKernel does before it calls the CPU's inner loop: it begins the kernel, makes the backward run on this
-// thread, translates the addresses of device operands, and casts 0-dim CPU operands. It also names the device operands
-// to the subscribers of openreg_activity.h.
+// What StubKernel does before it calls the CPU's inner loop: it begins the kernel, translates the addresses of device
+// operands, and casts 0-dim CPU operands. It also makes autograd run a later backward on the thread that calls it
+// (OneTeam.h), and names the device operands to the subscribers of openreg_activity.h.
 namespace at::openreg {
 namespace {
 

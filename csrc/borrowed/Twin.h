@@ -69,7 +69,8 @@ OPENREG_API intrusive_ptr<StorageImpl> new_cow_twin(StorageImpl* storage);
 // storage.
 OPENREG_API void move_to_host(StorageImpl* twin);
 
-// Whether a CPU storage owns device memory. That is so if a kernel allocated the memory. A twin owns no memory.
+// Whether a CPU storage owns device memory. That is so if a kernel allocated the memory. A twin owns no device memory
+// unless a kernel gave it other memory (take_over()).
 OPENREG_API bool is_fresh(const StorageImpl* storage);
 
 // Makes a device storage of `storage`, the CPU storage of a kernel's result. If the result lies in device memory,

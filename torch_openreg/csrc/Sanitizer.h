@@ -2,5 +2,5 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-// torch_openreg._C: the functions behind torch_openreg.openreg.sanitizer, and the lines of Python in its reports.
+// Adds the functions behind torch_openreg.openreg.sanitizer to torch_openreg._C, and lets reports name lines of Python.
 void add_sanitizer(pybind11::module_& module);

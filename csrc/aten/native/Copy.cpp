@@ -93,7 +93,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
       source.toString(),
       " to ",
       self.toString(),
-      " converts or rearranges elements, and the openreg device has no kernel that does. Register one with "
+      " is not a copy of one block of bytes, and the openreg device has no kernel for it. Register one with "
       "set_copy_kernel().");
   copy_kernel(self, source, non_blocking);
   return self;

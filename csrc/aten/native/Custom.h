@@ -2,8 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
-// The backend's own operators. All are in the namespace torch.ops.openreg, except openreg_hypotenuse, which is in
-// torch.ops.aten. Registered in ../OpenRegExtra.cpp.
+// The kernels of the backend's own operators; the kernels custom_abs* belong to one operator, custom_abs. The operators
+// are in the namespace torch.ops.openreg, except openreg_hypotenuse, which is in torch.ops.aten. Registered in
+// ../OpenRegExtra.cpp.
 namespace at::openreg {
 
 Tensor custom_abs(const Tensor& input);

@@ -18,13 +18,11 @@ Tensor join(TensorList gates) {
   return at::cat(gates, 1);
 }
 
-// Splits a tensor of `count` gates into the gates.
+// Splits the columns of a tensor into `count` parts of equal size: gates, and in a workspace also other saved values.
 std::vector<Tensor> gates_of(const Tensor& gates, int64_t count) {
   TORCH_CHECK(
       gates.dim() == 2 && gates.size(1) % count == 0,
-      "Expected ",
-      count,
-      " gates in a tensor of 2 dimensions whose number of columns is a multiple of ",
+      "Expected a tensor of 2 dimensions whose number of columns is a multiple of ",
       count,
       ", but got a tensor of sizes ",
       gates.sizes());
