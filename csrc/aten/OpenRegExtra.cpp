@@ -11,9 +11,9 @@ namespace at::openreg {
 namespace {
 
 // Operators whose CPU kernel this device cannot use or should not use. The fused cells have no CPU kernel. dropout()
-// calls native_dropout on this device, but not on the CPU, and the CPU kernel of native_dropout gives other numbers than
-// dropout() on the CPU. With that kernel, one seed would give different results on the two devices. zero_ is faster as a
-// memset if the tensor is small.
+// calls native_dropout on this device, but not on the CPU, and the CPU kernel of native_dropout gives other numbers
+// than dropout() on the CPU. With that kernel, one seed would give different results on the two devices. zero_ is
+// faster as a memset if the tensor is small.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", _thnn_fused_lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", _thnn_fused_lstm_cell_backward_impl);

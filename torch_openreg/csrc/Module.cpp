@@ -1,8 +1,8 @@
 // torch_openreg._C: the functions in C++ that the Python package calls.
 //
 // Rule: glue only. A function converts its arguments, calls csrc or the device's C API, and converts the result.
-// wrap_pybind_function wraps a function that may throw. It turns a c10::Error into a RuntimeError, and a subclass such as
-// c10::IndexError into the Python exception of the same name.
+// wrap_pybind_function wraps a function that may throw. It turns a c10::Error into a RuntimeError, and a subclass such
+// as c10::IndexError into the Python exception of the same name.
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>

@@ -9,8 +9,8 @@ namespace at::openreg {
 
 // Makes every copy within one device, and every other copy that one memcpy cannot make, because it converts the dtype,
 // rearranges elements, resolves the lazy conj and neg bits, or copies a tensor that consists of several tensors
-// (Layouts.h). Each operand is on the CPU or on a device of this backend, and at least one of them is on a device of this
-// backend.
+// (Layouts.h). Each operand is on the CPU or on a device of this backend, and at least one of them is on a device of
+// this backend.
 using CopyKernel = void (*)(Tensor& self, const Tensor& source, bool non_blocking);
 
 // Sets the copy kernel. Without a copy kernel, copy_ makes only the copies that are one memcpy, and refuses every other

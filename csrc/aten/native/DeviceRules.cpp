@@ -57,8 +57,8 @@ void check_iterator(ArrayRef<Operand> operands, std::optional<int> scalars) {
   }
 }
 
-// ---- The rules. "CUDA" means PyTorch's CUDA backend. device_rules.yaml lists operators with their rules, and the place
-// in ATen that defines each rule. device_rule_of() gives the other operators one_device() or one_scalar().
+// ---- The rules. "CUDA" means PyTorch's CUDA backend. device_rules.yaml lists operators with their rules, and the
+// place in ATen that defines each rule. device_rule_of() gives the other operators one_device() or one_scalar().
 
 // All tensors must be on one device. This is the check of PyTorch's generated wrapper, which visits the outputs first.
 void one_device(const DeviceRule& rule, ArrayRef<Operand> seen) {

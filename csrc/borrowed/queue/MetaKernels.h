@@ -8,8 +8,8 @@
 // values.
 //
 // Rule: the queue gets a meta kernel from meta_kernel() and calls it directly, never through the dispatcher. `import
-// torch` registers Python functions in place of most of PyTorch's C++ meta kernels. Such a Python function acquires the GIL, and a call takes 50 us. A call of the
-// C++ meta kernel takes less than 1 us.
+// torch` registers Python functions in place of most of PyTorch's C++ meta kernels. Such a Python function acquires the
+// GIL, and a call takes 50 us. A call of the C++ meta kernel takes less than 1 us.
 // LITERALINCLUDE END: META KERNEL RULE
 namespace at::openreg {
 

@@ -32,8 +32,8 @@ namespace openreg {
 namespace {
 
 std::atomic<orSubscriber*> first{nullptr};
-// Guards changes of the list. A thread that holds this lock takes no other lock. A forked child does not take this lock,
-// because a thread of the parent may have held it during the fork.
+// Guards changes of the list. A thread that holds this lock takes no other lock. A forked child does not take this
+// lock, because a thread of the parent may have held it during the fork.
 std::mutex subscriptions;
 std::atomic<uint64_t> lastId{0};
 
@@ -68,8 +68,8 @@ orActivity describe(orActivityKind kind, orActivityPhase phase, int device, orSt
   return activity;
 }
 
-// Tells the subscribers about an activity. If the activity happens within a call of this thread that is told, the call's
-// id is the activity's `correlation`.
+// Tells the subscribers about an activity. If the activity happens within a call of this thread that is told, the
+// call's id is the activity's `correlation`.
 void tellWithin(orActivity activity) {
   activity.id = ++lastId;
   activity.correlation = currentCall();

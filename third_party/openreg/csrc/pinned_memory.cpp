@@ -61,9 +61,9 @@ orError_t allocate(size_t size, void** ptr) {
   return orSuccess;
 }
 
-// Waits for all work of all devices, because any of it may use the memory. Then moves the entry that begins at `ptr` from
-// the map to `node`. If `registered` is true, only an entry of orHostRegister is moved; otherwise, only an entry of
-// orMallocHost. `node` stays empty if there is no such entry.
+// Waits for all work of all devices, because any of it may use the memory. Then moves the entry that begins at `ptr`
+// from the map to `node`. If `registered` is true, only an entry of orHostRegister is moved; otherwise, only an entry
+// of orMallocHost. `node` stays empty if there is no such entry.
 orError_t remove(const void* ptr, bool registered, AllocationMap<PinnedAllocation>::node_type& node) {
   if (orError_t error = waitForAllDevices(); error != orSuccess) {
     return error;

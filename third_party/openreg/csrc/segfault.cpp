@@ -103,9 +103,9 @@ void explainHostAccess(uintptr_t address) {
   sentence.write();
 }
 
-// Whether the access that failed must be repeated. A kernel's access within an allocation fails only while the memory is
-// moved (HeldWriters). The thread that moves the memory holds the lock of the allocations. If tryFind() gives up because
-// the lock stays taken, the memory may still be moving: the access is repeated, and this handler may run again.
+// Whether the access that failed must be repeated. A kernel's access within an allocation fails only while the memory
+// is moved (HeldWriters). The thread that moves the memory holds the lock of the allocations. If tryFind() gives up
+// because the lock stays taken, the memory may still be moving: the access is repeated, and this handler may run again.
 bool wasHeld(uintptr_t address) {
   std::optional<Allocation> allocation;
   return windows.containsKernel(address) &&
