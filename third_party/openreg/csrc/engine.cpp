@@ -11,6 +11,7 @@
 #include "chaos.h"
 #include "device.h"
 #include "injection.h"
+#include "runtime.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
 
@@ -19,9 +20,10 @@
 namespace openreg {
 namespace {
 
-// How long the exit of the process waits for a running kernel or copy. There is a limit because that work may itself
-// wait for something that the exiting process never does.
+// How long the exit of the process and fork() wait for a running kernel or copy. There is a limit because that work may
+// itself wait for something that the exiting process never does, or for a lock that the forking thread holds.
 constexpr std::chrono::seconds kLongestExit{10};
+constexpr std::chrono::seconds kLongestFork{1};
 
 constexpr std::array<const char*, kEngines> kThreadNames = {"openreg compute", "openreg copy", "openreg host"};
 
@@ -45,25 +47,45 @@ StreamPtr takeReady(EngineState& engine) {
 constexpr std::chrono::microseconds kNap{50};
 constexpr std::chrono::microseconds kNapping{1000};
 
-// Sleeps until a stream is ready. `hasWorked`: whether the thread has had work since it last called the idle callback.
+// To be called with the scheduler's lock.
+void noteStopped(EngineState& engine) {
+  engine.running = false;
+  if (scheduler->stopped || scheduler->forking > 0) {
+    scheduler->stoppedRunning.notify_all();
+  }
+}
+
+// Waits for a running kernel and copy. Does not wait in a function of a stream, which would wait for itself.
+void waitForRunningWork(Locked& locked, std::chrono::seconds longest) {
+  if (!isRunningHere()) {
+    const auto runs = [](Engine engine) { return scheduler->engines[static_cast<size_t>(engine)].running; };
+    scheduler->stoppedRunning.wait_for(
+        locked.lock(), longest, [&] { return !runs(Engine::compute) && !runs(Engine::copy); });
+  }
+}
+
+// Sleeps until a stream is ready and the engine may run work. `hasWorked`: whether the thread has had work since it
+// last called the idle callback.
 void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& hasWorked) {
   using Clock = std::chrono::steady_clock;
   using Thread = EngineState::Thread;
   const bool computes = &engine == &scheduler->engines[static_cast<size_t>(Engine::compute)];
-  const auto canGoOn = [&] { return !engine.ready.empty() && !scheduler->stopped; };
+  const auto mayRun = [] { return !scheduler->stopped && scheduler->forking == 0; };
   Clock::time_point begin{};
-  while (!canGoOn()) {
+  while (engine.ready.empty() || !mayRun()) {
     const Clock::time_point now = Clock::now();
     if (begin == Clock::time_point()) {
       begin = now;
     }
     const IdleCallback callback = scheduler->idleCallback;
-    const bool calls = computes && hasWorked && callback.fn != nullptr && !scheduler->stopped;
+    const bool calls = computes && hasWorked && callback.fn != nullptr && mayRun();
     if (calls && now - begin >= callback.delay) {
       hasWorked = false;
+      engine.running = true;
       lock.unlock();
       callback.fn(callback.data);
       lock.lock();
+      noteStopped(engine);
     } else if (now - begin < kNapping) {
       engine.thread = Thread::naps;
       engine.changed.wait_for(lock, kNap);
@@ -107,16 +129,13 @@ void runEngine(EngineState& engine) {
     uint64_t count;
     {
       std::unique_lock lock(scheduler->mutex);
-      engine.running = false;
-      if (scheduler->stopped) {
-        scheduler->stoppedRunning.notify_all();
-      }
+      noteStopped(engine);
       waitForWork(engine, lock, hasWorked);
       if (isChaos()) { // before takeReady(): meanwhile more streams become ready to choose from
         lock.unlock();
         chaosPause();
         lock.lock();
-        waitForWork(engine, lock, hasWorked); // returns at once, unless the process exits
+        waitForWork(engine, lock, hasWorked); // returns at once, unless the process exits or forks
       }
       engine.running = true;
       stream = takeReady(engine);
@@ -314,15 +333,33 @@ void startThread(EngineState& engine) {
   engine.started = true;
 }
 
+void pauseEngines() {
+  if (isInBadFork()) { // a child has no engines, and may not wait for the lock
+    return;
+  }
+  Locked locked;
+  ++scheduler->forking;
+  waitForRunningWork(locked, kLongestFork);
+}
+
+void resumeEngines() {
+  if (isInBadFork()) {
+    return;
+  }
+  Locked locked;
+  --scheduler->forking;
+  for (EngineState& engine : scheduler->engines) {
+    if (!engine.ready.empty()) {
+      locked.wakeLater(engine);
+    }
+  }
+}
+
 void stopEngines() {
   Locked locked;
   scheduler->stopped = true;
   setMode(orExecutionInline);
-  if (!isRunningHere()) { // otherwise a function of a stream called exit(), and would wait for itself
-    const auto runs = [](Engine engine) { return scheduler->engines[static_cast<size_t>(engine)].running; };
-    scheduler->stoppedRunning.wait_for(
-        locked.lock(), kLongestExit, [&] { return !runs(Engine::compute) && !runs(Engine::copy); });
-  }
+  waitForRunningWork(locked, kLongestExit);
   // Never deleted: the items may refer to objects that are gone.
   static auto* const abandoned = new std::vector<std::deque<Item>>();
   while (!scheduler->active.empty()) {

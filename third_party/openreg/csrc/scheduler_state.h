@@ -75,6 +75,7 @@ struct Scheduler {
   int waiting = 0;               // how many threads of the host wait for a stream
   IdleCallback idleCallback;
   bool stopped = false; // the process exits
+  int forking = 0;      // how many threads of the host call fork()
   std::condition_variable stoppedRunning;
 };
 
@@ -248,5 +249,11 @@ void startThread(EngineState& engine);
 
 // To be called when the process exits: waits for a running kernel and copy, but not for ever, and abandons queued work.
 void stopEngines();
+
+// To be called before fork(), and after it in the parent. pauseEngines() waits for a running kernel and copy, but not
+// for ever; until resumeEngines(), the engines begin no work. Otherwise a child could inherit a lock that a kernel
+// holds, such as that of a static variable which the first kernel of a process initialises.
+void pauseEngines();
+void resumeEngines();
 
 } // namespace openreg

@@ -22,6 +22,8 @@
  *   - In a child that was forked after the start, every function that needs a device returns
  *     orErrorInitializationError. orFree, orFreeHost, orHostUnregister, orIpcCloseMemHandle, orStreamDestroy and
  *     orEventDestroy return orSuccess there and do nothing. orIsInBadFork() tells whether the process is such a child.
+ *     fork() itself waits for the kernel and the copy that run in a queue, for at most a second: a child would inherit
+ *     the locks that they hold. Then queued work goes on in the parent.
  *
  * The environment (an empty value counts as unset, except for OPENREG_VISIBLE_DEVICES; a model of openreg_model.h has
  * its own defaults for the count and the memory):
