@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import programs
 import pytest
@@ -691,11 +692,17 @@ def test_training_gives_the_same_numbers_in_every_mode(queueing: str) -> None:
 
 # ---- Hidden waits --------------------------------------------------------------------------------------------------
 
+POSITIONS = partial(torch.zeros, 2, dtype=torch.int64, device=DEVICE_0)
 SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "item": lambda x: x[0].item(),
     "nonzero": lambda x: x.nonzero(),
     "a mask as index": lambda x: x[x > 1],
     "a mask as index, written": lambda x: x.__setitem__(x > 1, new(0)[0]),
+    "a mask as index, added to": lambda x: x.index_put_((x > 1,), torch.tensor(1.0), accumulate=True),
+    "a number of the CPU, written": lambda x: x.index_put_((POSITIONS(),), torch.tensor(1.0)),
+    "an index of the CPU": lambda x: x[torch.tensor([0, 2])],
+    "an index of the CPU, written": lambda x: x.index_put_((torch.tensor([0, 2]),), x[:2].clone()),
+    "where, with a number of the CPU": lambda x: torch.where(x > 1, x, torch.tensor(1.0)),
     "masked_select": lambda x: x.masked_select(x > 1),
     "unique": lambda x: x.unique(),
     "equal": lambda x: torch.equal(x, x.clone()),
@@ -706,7 +713,11 @@ SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
 }
 NOT_SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "an operator": lambda x: (x + 1).sum(),
-    "an index": lambda x: x[torch.zeros(2, dtype=torch.int64, device=DEVICE_0)],
+    "an index": lambda x: x[POSITIONS()],
+    "an index, written": lambda x: x.index_put_((POSITIONS(),), x[:1].clone()),
+    "a mask of the CPU as index": lambda x: x[torch.tensor([True, False, True])],
+    "a mask as index, filled with a number of the CPU": lambda x: x.index_put_((x > 1,), torch.tensor(1.0)),
+    "where, with a number": lambda x: torch.where(x > 1, x, 1.0),
     "an event": lambda x: torch.accelerator.current_stream().record_event().synchronize(),
     "the device": lambda x: torch.accelerator.synchronize(),
     "on the device": lambda x: torch.empty_like(x).copy_(x),

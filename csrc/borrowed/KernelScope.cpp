@@ -123,22 +123,27 @@ void KernelScope::add_device(Device device) {
   }
 }
 
-// Whether CUDA's kernel would make the host wait for the operands' values. Indexing waits if an index is a mask,
-// because CUDA first counts the true elements. If a single mask is the index and the value is one number, CUDA calls
-// masked_fill_(), which needs no count (canDispatchToMaskedFill() in TensorAdvancedIndexingUtils.h).
+// Whether CUDA's kernel would make the host wait. Indexing waits if an index is a mask on the device, because CUDA
+// first counts the true elements, and if a 0-dim value is on the CPU, because CUDA copies it to the device. If a single
+// mask is the index and a number on the CPU replaces the elements, CUDA calls masked_fill_(), which needs neither
+// (canDispatchToMaskedFill() in TensorAdvancedIndexingUtils.h).
 bool KernelScope::waits_for_data() const {
   size_t indices = 0, masks = 0;
-  bool sets_number = false;
+  bool has_number = false;
   for (const Operand& each : operands_) {
     if (each.argument->type()->kind() == c10::TypeKind::ListType && each.argument->name() == "indices") {
       const auto type = each.tensor->dtype().toScalarType();
       ++indices;
-      masks += type == kBool || type == kByte;
+      masks += !each.tensor->is_cpu() && (type == kBool || type == kByte);
     } else if (each.argument->name() == "values") {
-      sets_number = each.tensor->is_cpu() && each.tensor->numel() == 1;
+      has_number = each.tensor->is_cpu() && each.tensor->numel() == 1;
     }
   }
-  return indices > 0 ? masks > 0 && !(indices == 1 && sets_number) : traits_.reads_data;
+  if (indices == 0) {
+    return traits_.reads_data;
+  }
+  const bool fills = indices == 1 && masks == 1 && has_number && !accumulates_;
+  return !fills && (masks > 0 || has_number);
 }
 
 void KernelScope::enter() {
@@ -163,8 +168,9 @@ void KernelScope::enter() {
 }
 
 // Calls `visit` for the memory of the arguments. The function is called when the kernel begins and when the kernel
-// ends; at the end, it also calls `visit` for the memory of the results. A 0-dim tensor of another device is left out:
-// CUDA's operators fetch its value, and check_devices() has made the host wait for that value.
+// ends; at the end, it also calls `visit` for the memory of the results. For an operator of PyTorch, a tensor of
+// another device is left out: CUDA's operators fetch its value or copy it, and check_devices() has made the host wait
+// for it.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const Operand& each : operands_) {
     const AliasInfo* const alias = each.argument->alias_info();
@@ -301,11 +307,11 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor)
   return c10::openreg::twin_of(storage);
 }
 
-// Whether the operator writes a tensor over `storage`. A copy-on-write storage that is written must have memory of its
-// own before the kernel runs, for two reasons. First, the last storage that shares the memory keeps the memory without
-// a copy; a copy-on-write twin would share the memory too, and so would cause a copy. Second, a kernel may resize an
-// out= argument. PyTorch then calls StorageImpl::set_data_ptr_noswap(), which leaves the materializer of a
-// copy-on-write storage in place. The next write would call the materializer on memory that is not copy-on-write.
+// Whether the operator writes to a tensor whose storage is `storage`. A copy-on-write storage that is written must have
+// memory of its own before the kernel runs, for two reasons. First, the last storage that shares the memory keeps the
+// memory without a copy; a copy-on-write twin would share the memory too, and so would cause a copy. Second, a kernel
+// may resize an out= argument. PyTorch then calls StorageImpl::set_data_ptr_noswap(), which leaves the materializer of
+// a copy-on-write storage in place. The next write would call the materializer on memory that is not copy-on-write.
 bool KernelScope::is_written(const c10::StorageImpl* storage) const {
   return std::any_of(operands_.begin(), operands_.end(), [&](const Operand& each) {
     return at::openreg::is_written(traits_, *each.argument, training_) && each.tensor->has_storage() &&

@@ -55,6 +55,8 @@ class KernelScope : public DeviceCheck {
   void add_flag(bool flag, const c10::Argument& argument) {
     if (C10_UNLIKELY(traits_.keeps_statistics && argument.name() == "training")) {
       training_ = flag;
+    } else if (flag && argument.name() == "accumulate") {
+      accumulates_ = true;
     }
   }
   void enter(); // takes the turn of the stream: waits for the work that is queued on the stream
@@ -106,6 +108,7 @@ class KernelScope : public DeviceCheck {
   bool cpu_result_ = false; // device=cpu was asked for
   bool has_cow_ = false;    // an alias lies over a copy-on-write twin
   bool training_ = true;    // see is_written() in OperatorTraits.h
+  bool accumulates_ = false;
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<Adopted, 2> adopted_;
   std::optional<c10::openreg::Kernel> kernel_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "../../runtime/OpenRegFunctions.h"
+
 namespace at::openreg {
 namespace {
 
@@ -127,7 +129,8 @@ void scalar_weight(const DeviceRule& rule, ArrayRef<Operand> seen) {
   }
 }
 
-// CUDA moves 0-dim inputs to the device of the first input that is not on the CPU.
+// CUDA moves 0-dim inputs to the device of the first input that is not on the CPU. The host waits for a copy from the
+// CPU.
 void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   std::optional<Device> target;
   Operands rest = operands(seen);
@@ -139,17 +142,27 @@ void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   const auto moved = [&](const Operand& each) {
     return target && !is_written(each) && each.tensor->dim() == 0 && each.tensor->device() != *target;
   };
+  const bool copies =
+      std::any_of(rest.begin(), rest.end(), [&](const Operand& each) { return moved(each) && each.tensor->is_cpu(); });
   rest.erase(std::remove_if(rest.begin(), rest.end(), moved), rest.end());
   check_iterator(rest, std::nullopt);
+  if (copies) {
+    c10::openreg::note_synchronization();
+  }
 }
 
 // x[indices] and x[indices] = value. CUDA moves two kinds of operands to x's device: indices on the CPU, and a 0-dim
-// value.
+// value. The host waits for the copy of an index, but not of a mask, which goes through pinned memory (expandTensors()
+// in IndexingUtils.h). Whether CUDA copies the value depends on the other arguments, so the kernel decides it.
 void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Device indexed = seen.front().tensor->device();
+  bool copies = false;
   Operands rest;
   for (const Operand& each : operands(seen)) {
     if (each.argument->name() == "indices") {
+      const auto type = each.tensor->dtype().toScalarType();
+      const bool is_mask = type == kBool || type == kByte;
+      copies |= each.tensor->is_cpu() && !indexed.is_cpu() && !is_mask;
       TORCH_CHECK(
           each.tensor->device().is_cpu() || each.tensor->device() == indexed,
           "indices should be either on cpu or on the same device as the indexed tensor (",
@@ -160,6 +173,9 @@ void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
     }
   }
   check_iterator(rest, std::nullopt);
+  if (copies) {
+    c10::openreg::note_synchronization();
+  }
 }
 
 void mask(const DeviceRule& rule, ArrayRef<Operand> seen) {
