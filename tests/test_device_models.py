@@ -10,6 +10,7 @@ from pathlib import Path
 
 import programs
 import pytest
+import torch
 from conftest import environment_without_switches
 
 from tests.device_models import __main__ as tables
@@ -752,8 +753,25 @@ f, m, i = torch.ones(3).to(d), torch.eye(3).to(d), torch.tensor([[1, 2]]).to(d)
 aa = partial(torch.nn.functional.interpolate, size=2, mode="bilinear", antialias=True)
 for call in ({calls}): print(error(call))
 """
-    said = [line.partition(" is not currently")[0] for line in answer(code, model).splitlines()]
-    assert said == [f"NotImplementedError: The operator 'aten::{operator}'" for operator in LACKING.values()]
+    sentence = (
+        "NotImplementedError: The operator 'aten::{}' is not currently implemented for the MPS device. If you want "
+        "this op to be considered for addition please comment on https://github.com/pytorch/pytorch/issues/141287 and "
+        "mention use-case, that resulted in missing op as well as commit hash `{}`. As a temporary fix, you can set "
+        "the environment variable `PYTORCH_ENABLE_MPS_FALLBACK=1` to use the CPU as a fallback for this op. WARNING: "
+        "this will be slower than running natively on MPS."
+    )
+    expected = [sentence.format(operator, torch.version.git_version) for operator in LACKING.values()]
+    assert answer(code, model).splitlines() == expected
+
+
+@pytest.mark.parametrize("model", ["mps-like", "strict"])
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"])
+def test_mps_has_no_float8(dtype: str, model: str) -> None:
+    said = answer(f"{ERROR}\nprint(error(lambda: torch.ones(2).to(d).to(torch.{dtype})))", model)
+    name = dtype.capitalize()
+    assert said == (
+        f"TypeError: Trying to convert {name} to the MPS backend but it does not have support for that dtype."
+    )
 
 
 def test_what_mps_computes_another_way_is_not_refused() -> None:
@@ -800,6 +818,26 @@ print(error(lambda: x + x))
     )
     said = answer(code, "minimal")
     assert said.startswith("NotImplementedError: Could not run 'aten::add.") and "'PrivateUse1' backend" in said
+
+
+def test_the_model_minimal_runs_an_operator_of_another_library_only_if_it_has_a_kernel_for_the_device() -> None:
+    code = (
+        ERROR
+        + """
+library = torch.library.Library("ours", "DEF")
+for name, key in (("of_the_cpu", "CPU"), ("of_the_device", "PrivateUse1"), ("composed", "CompositeImplicitAutograd")):
+    library.define(f"{name}(Tensor x) -> Tensor")
+    library.impl(name, lambda x: x.view(2, 1), key)
+x = torch.tensor([1.0, 2.0]).to(d)
+print(torch.ops.ours.of_the_device(x).shape, torch.ops.ours.composed(x).shape)
+print(error(lambda: torch.ops.ours.of_the_cpu(x)))
+"""
+    )
+    shapes, said = answer(code, "minimal").splitlines()
+    assert shapes == "torch.Size([2, 1]) torch.Size([2, 1])"
+    assert said.startswith(
+        "NotImplementedError: Could not run 'ours::of_the_cpu' with arguments from the 'PrivateUse1'"
+    )
 
 
 def test_the_model_minimal_lists_the_minimal_set_of_the_sources() -> None:

@@ -4,6 +4,7 @@
 
 #include "../aten/native/Arguments.h"
 #include "../aten/native/FallbackPolicy.h"
+#include "../aten/native/Refusals.h"
 #include "KernelScope.h"
 #include "queue/Queue.h"
 
@@ -48,6 +49,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
       op.operator_name(),
       "' with arguments from the 'openreg' backend: the operator has no CPU kernel that the device could run, and the "
       "device has no kernel of its own.");
+  check_kept(op);
   note_fallback(traits_of(op.schema()));
   run_boxed(op, keys, stack);
 }

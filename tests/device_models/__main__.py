@@ -30,7 +30,6 @@ YAML = "aten/src/ATen/native/native_functions.yaml"
 CUDA = "aten/src/ATen/native/cuda"
 
 INTEGERS = ["uint8", "int8", "int16", "int32", "int64"]
-MATRICES = [*INTEGERS, "bool"]
 
 # A row has: operators; the argument whose dtype counts; dtypes that CUDA's kernel lacks, and that the CPU's kernel has;
 # the name of CUDA's kernel in the error message; its source file. "message: ..." in place of the name is a whole error
@@ -132,7 +131,7 @@ NOT_ON_MPS = (
     "considered for "
     "addition please comment on https://github.com/pytorch/pytorch/issues/141287 and mention use-case, that "
     "resulted in "
-    "missing op as well as commit hash. As a temporary fix, you can set the environment variable "
+    "missing op as well as commit hash `{commit}`. As a temporary fix, you can set the environment variable "
     "`PYTORCH_ENABLE_MPS_FALLBACK=1` to use the CPU as a fallback for this op. WARNING: this will be slower than "
     "running "
     "natively on MPS."

@@ -93,8 +93,9 @@ def _restrict(model: _models.Model) -> None:
     always: _When = ("", [], [])
     rows: dict[str, list[tuple[str, list[torch.dtype], _When, int, str]]] = defaultdict(list)
     for each in model.missing_operators:
+        message = each["message"].replace("{commit}", torch.version.git_version or "")
         for operator in each["operators"]:
-            rows[operator].append(("", [], always, 0, each["message"].replace("{operator}", operator)))
+            rows[operator].append(("", [], always, 0, message.replace("{operator}", operator)))
     for each in model.refusals:
         message = each.get("message") or f"\"{each['kernel']}\" not implemented for '{{dtype}}'"
         row = (

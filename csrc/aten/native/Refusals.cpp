@@ -223,7 +223,33 @@ void check_dtype_slowly(ScalarType dtype) {
   }
 }
 
+std::atomic<bool> keeps_only{false};
+
+namespace {
+
+std::string& message_of_keep_only() {
+  static auto* message = new std::string; // a thread of autograd may outlive static destruction
+  return *message;
+}
+
+std::string with_operator(std::string message, const std::string& name) {
+  constexpr std::string_view kOperator = "{operator}";
+  return message.replace(message.find(kOperator), kOperator.size(), name);
+}
+
+} // namespace
+
+// The operators of aten have a refusal in front of their kernels. Operators of other namespaces may be registered
+// later.
+void check_kept_slowly(const c10::OperatorHandle& op) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.operator_name().getNamespace() == "aten",
+      with_operator(message_of_keep_only(), c10::toString(op.operator_name())));
+}
+
 void keep_only(const std::vector<std::string>& operators, const std::string& message) {
+  message_of_keep_only() = message;
+  keeps_only = true;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::string text = c10::toString(name);
@@ -233,10 +259,7 @@ void keep_only(const std::vector<std::string>& operators, const std::string& mes
       continue;
     }
     if (!op->hasComputedKernelForDispatchKey(kBare)) {
-      std::string sentence = message;
-      constexpr std::string_view kOperator = "{operator}";
-      sentence.replace(sentence.find(kOperator), kOperator.size(), text);
-      put_in_front<Refusing>(*op, std::vector<Refusal>{{.message = sentence}});
+      put_in_front<Refusing>(*op, std::vector<Refusal>{{.message = with_operator(message, text)}});
     } else if (op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
       put_in_front<Composite>(*op);
     }

@@ -10,6 +10,10 @@
 
 #include "../../runtime/OpenRegException.h"
 
+namespace c10 {
+class OperatorHandle;
+}
+
 // What a device model refuses, and what it rounds. A device model describes the accelerator that the device stands for.
 // The model refuses operators, and dtypes of operators, that exist on the CPU but not on the accelerator.
 //
@@ -56,10 +60,19 @@ inline void check_dtype(caffe2::TypeMeta dtype) {
   }
 }
 
-// After this call, the device has only these operators of the namespace aten, and those that PyTorch composes of other
-// operators. A call of another operator raises NotImplementedError with `message`, in which "{operator}" stands for the
-// operator's name.
+// After this call, the device has only these operators, those that PyTorch composes of other operators, and those of
+// other namespaces than aten that have a kernel for the device. A call of another operator raises NotImplementedError
+// with `message`, in which "{operator}" stands for the operator's name.
 OPENREG_API void keep_only(const std::vector<std::string>& operators, const std::string& message);
+
+// Called by the fallback before it runs an operator. Throws if keep_only() has left the operator out.
+extern std::atomic<bool> keeps_only;
+void check_kept_slowly(const c10::OperatorHandle& op);
+inline void check_kept(const c10::OperatorHandle& op) {
+  if (C10_UNLIKELY(keeps_only.load(std::memory_order_relaxed))) {
+    check_kept_slowly(op);
+  }
+}
 
 // After this call, `op` first rounds the float32 tensors among `arguments` to TensorFloat-32, if PyTorch's setting
 // allows TensorFloat-32 when `op` is called. If `convolution` is true, the setting is
