@@ -93,6 +93,8 @@ def test_a_program_is_a_list_of_faults() -> None:
             "malloc",
             "The fault 'malloc' cannot be read. It is written [rankN@][deviceN@]POINT[:WHICH]EFFECT, and EFFECT is ",
         ),
+        ("dev1@malloc=oom", "The fault 'dev1@malloc=oom' cannot be read. Did you mean 'device'? It is written "),
+        ("seeds=3; malloc=oom", "The fault 'seeds=3' has the unknown point 'seeds'. Did you mean 'seed'? There are "),
         ("kernel:>1K=ecc", "The fault 'kernel:>1K=ecc' makes no sense: the calls of 'kernel' have no size."),
         ("device1@start=driver", "The fault 'device1@start=driver' makes no sense: all devices start together."),
         ("copy=drop", "The fault 'copy=drop' makes no sense: only a message can be dropped, and drop has no '!'."),
@@ -450,6 +452,19 @@ def test_a_driver_that_fails_at_the_start_is_reported_at_the_first_use() -> None
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", ["copy:5=ecc", "malloc:1=oom;copy:5=ecc"])
+def test_a_fault_that_never_fired_warns_if_the_block_raises(program: str) -> None:
+    message = "^The fault 'copy:5=ecc' never fired: there were 0 calls of its kind.$"
+    with pytest.warns(FaultWarning, match=message), pytest.raises(RuntimeError), inject(program):
+        torch.empty(4, device=DEVICE).view(3)
+
+
+def test_a_skipped_test_warns_of_no_fault() -> None:
+    with warnings.catch_warnings(), pytest.raises(pytest.skip.Exception), inject("copy:5=ecc"):
+        warnings.simplefilter("error")
+        pytest.skip()
 
 
 def test_a_fault_that_never_fired_warns() -> None:

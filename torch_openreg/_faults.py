@@ -78,7 +78,7 @@ def _known(kind: str, word: str, words: Iterable[str], text: str) -> str:
     words = list(words)
     if word in words:
         return word
-    hint = did_you_mean(word, words)
+    hint = did_you_mean(word, [*words, "seed"] if kind == "point" else words)
     raise ValueError(f"The fault {text!r} has the unknown {kind} {word!r}.{hint} There are {', '.join(words)}.")
 
 
@@ -113,9 +113,11 @@ def _parse_one(text: str, seed: int) -> Fault | None:
     """The fault that ``text`` describes; None if the fault is for another rank."""
     found = _FAULT.fullmatch(re.sub(r"\s", "", text))
     if not found:
+        before = re.match(r"([A-Za-z]+)\d*@", text)
+        hint = did_you_mean(before[1], ("rank", "device")) if before else ""
         raise ValueError(
-            f"The fault {text!r} cannot be read. It is written [rankN@][deviceN@]POINT[:WHICH]EFFECT, and EFFECT is "
-            "=WORD or =WORD! (an error or an action), ~2ms (2 ms late) or x2.5 (2.5 times as long): malloc:3=oom, "
+            f"The fault {text!r} cannot be read.{hint} It is written [rankN@][deviceN@]POINT[:WHICH]EFFECT, and EFFECT "
+            "is =WORD or =WORD! (an error or an action), ~2ms (2 ms late) or x2.5 (2.5 times as long): malloc:3=oom, "
             "copy~2ms, device1@kernel:40=lost, kernel x2.5."
         )
     point = _known("point", found["point"], POINTS, text)
