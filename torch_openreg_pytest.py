@@ -26,7 +26,7 @@ _FOUND = pytest.StashKey[list[str]]()  # with --openreg-sanitize: what was found
 _SEED = pytest.StashKey[str]()  # the seed for this mode, or an empty text
 # Options that set no variable: the name, the arguments for argparse, the help.
 FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("openreg", {"action": "store_true"}, "start the device, and count the tests whose tensors reached it"),
+    ("openreg", {"action": "store_true"}, "start the device, and count the tests that allocate memory on it"),
     (
         "openreg-chaos-runs",
         {"type": reader(range(1, 1001)), "metavar": "N"},

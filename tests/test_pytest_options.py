@@ -154,6 +154,24 @@ def test_chaos_finds_a_pinned_buffer_that_is_read_too_early_and_says_how_to_repe
     run(pytester, RACE.format(wait="torch.accelerator.synchronize()"), *options).assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_the_command_repeats_the_test_from_the_same_folder_with_the_other_arguments(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--kind', default='cpu')")
+    pytester.makeini("[pytest]")
+    folder = pytester.mkdir("inner")
+    pytester.path.joinpath("inner", "test_kind.py").write_text(
+        "def test_kind(request): assert request.config.option.kind == 'cpu'\n"
+    )
+    given = ("test_kind.py", "--kind=gpu", "--openreg-execution", "chaos", "--openreg-seed=3", *workers)
+    result = programs.run([sys.executable, "-m", "pytest", *given], cwd=folder)
+    command = next(line for line in result.stdout.splitlines() if line.startswith("repeat: "))
+    assert command == "repeat: python -m pytest " + " ".join(
+        ["test_kind.py::test_kind", "--openreg-execution=chaos", "--openreg-seed=3", "--kind=gpu", *workers]
+    )
+
+
 def test_each_run_has_new_fixtures_and_its_own_seed(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
@@ -353,6 +371,14 @@ def batch():
 kept = []
 def test_it(batch): pass
 """
+
+
+def test_the_line_of_a_leak_is_found_in_a_project_in_a_folder_called_torch(pytester: pytest.Pytester) -> None:
+    folder = pytester.mkdir("torch")
+    source = 'import torch\nkept = []\ndef test_leaks(): kept.append(torch.ones(1000, device="openreg"))\n'
+    folder.joinpath("test_kept.py").write_text(source)
+    result = programs.run([sys.executable, "-m", "pytest", "--openreg-leaks"], cwd=folder)
+    assert f"openreg:0: 4,000 bytes, allocated at {folder}/test_kept.py:3 in test_leaks" in result.stdout
 
 
 @pytest.mark.parametrize("option", ["-v", "--collect-only"])
@@ -855,7 +881,7 @@ def test_every_option_and_the_marker_hold_for_each_kind_of_test(
             "test_leaks* leaves something behind.",
             "*OpenReg out of memory. Tried to allocate 8 bytes.*",
             "mode chaos, seed *, run * of 4",
-            "repeat: python -m pytest * --openreg-execution=chaos --openreg-seed=* --openreg-no-sync --openreg-leaks",
+            "repeat: python -m pytest * --openreg-execution=chaos --openreg-seed=* --openreg-leaks*",
             "torch_openreg: 2 of 5 tests allocated memory on the device",
         ]
     )

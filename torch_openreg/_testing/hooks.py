@@ -5,6 +5,7 @@ They apply the settings of the marker and of the options, run a test several tim
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +18,6 @@ from torch_openreg import openreg
 from torch_openreg._faults import ERRORS
 from torch_openreg._testing import leaks, processes
 from torch_openreg._testing.marker import Settings, settings_of
-from torch_openreg_options import OPTIONS
 
 _RUN = pytest.StashKey[int]()  # the number of the run, from 0, of a test that runs several times
 _BEFORE = pytest.StashKey[int]()  # _allocations() before the test
@@ -201,15 +201,25 @@ class PerTestHooks:
         if execution != "chaos":
             return f"mode {execution}"
         run = f", run {item.stash.get(_RUN, 0) + 1} of {self._runs}" if self._runs > 1 else ""
-        options = [f"--openreg-execution=chaos --openreg-seed={self._seed_of(item)}"]
-        for name in (name for name, *_ in OPTIONS if name not in ("execution", "seed")):
-            if value := getattr(self._config.option, f"openreg_{name.replace('-', '_')}"):
-                options.append(shlex.quote(f"--openreg-{name}={value}"))
-        options += ["--openreg-no-sync"] * self._forbids_waits + ["--openreg-leaks"] * (self._leaks is not None)
-        return (
-            f"mode chaos, seed {self._seed_of(item)}{run}\n"
-            f"repeat: python -m pytest {shlex.quote(item.nodeid)} {' '.join(options)}"
-        )
+        seed = self._seed_of(item)
+        path, colons, names = item.nodeid.partition("::")
+        test = os.path.relpath(self._config.rootpath / path, self._config.invocation_params.dir) + colons + names
+        command = [test, "--openreg-execution=chaos", f"--openreg-seed={seed}", *self._other_options()]
+        return f"mode chaos, seed {seed}{run}\nrepeat: python -m pytest {shlex.join(command)}"
+
+    def _other_options(self) -> list[str]:
+        """The arguments of the command line, without what selects files, the mode, the seed and the number of runs."""
+        worker = getattr(self._config, "workerinput", None)  # of pytest-xdist
+        arguments = iter(worker["mainargv"][1:] if worker else self._config.invocation_params.args)
+        options: list[str] = []
+        for argument in arguments:
+            name, equals, _ = str(argument).partition("=")
+            if name in ("--openreg-execution", "--openreg-seed", "--openreg-chaos-runs"):
+                if not equals:
+                    next(arguments, None)  # its value
+            elif argument not in self._config.args:
+                options.append(str(argument))
+        return options
 
     # ---- the summary
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ import torch
 from torch_openreg import _C, openreg
 from torch_openreg._environment import device_type
 from torch_openreg.openreg import memory
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 
 _EXCUSED = pytest.StashKey[bool]()
 
@@ -53,7 +56,7 @@ def _wait() -> None:
 def _line(frames: list[dict[str, Any]]) -> str:
     """The innermost line that is not part of PyTorch."""
     for frame in frames:
-        if "/torch/" not in frame["filename"]:
+        if not frame["filename"].startswith(_TORCH):
             return f"{frame['filename']}:{frame['line']} in {frame['name']}"
     return "an unknown line"
 
