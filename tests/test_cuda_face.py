@@ -172,9 +172,11 @@ def test_queued_calls_run_at_the_start_in_their_order(cuda: Cuda) -> None:
         raise KeyError("no")
     torch.cuda._lazy_call(fail)
     print(raised(torch.cuda.init).splitlines()[0])
+    from torch_openreg import openreg
+    print(openreg.DeferredOpenRegCallError is torch.cuda.DeferredCudaCallError)
     """
     sentence = "DeferredCudaCallError: CUDA call failed lazily at initialization with error: 'no'"
-    assert cuda(code) == [sentence]
+    assert cuda(code) == [sentence, "True"]
 
 
 def test_real_gpus_of_the_machine_are_not_these(tmp_path: Path, cuda: Cuda) -> None:

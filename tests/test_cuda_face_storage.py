@@ -507,6 +507,9 @@ def test_no_other_library_gets_an_address(succeeds: Callable[..., None]) -> None
         assert device_in(torch.utils.dlpack.to_dlpack(torch.ones(1))) == 1
         assert "Unsupported device in DLTensor." in error_of(np.from_dlpack, a)
 
+        # The C interface of DLPack would give the address. Libraries that do not find it call __dlpack__().
+        assert not hasattr(torch.Tensor, "__dlpack_c_exchange_api__") and not hasattr(a, "__dlpack_c_exchange_api__")
+
         # torch/_tensor.py, __cuda_array_interface__: AttributeError, so that hasattr() is False
         assert not hasattr(a, "__cuda_array_interface__") and not hasattr(a.cpu(), "__cuda_array_interface__")
         assert error_of(lambda: a.__cuda_array_interface__) == "AttributeError: " + sentence

@@ -462,12 +462,12 @@ def attach_module() -> None:
 # LEFT OUT OF A NEW BACKEND START: the face cuda
 def attach_cuda() -> None:
     """Gives torch._C the attributes that it has in a build with CUDA, and executes torch.cuda again."""
-    from torch_openreg import (
-        _cuda,
-        openreg,  # noqa: F401
-    )
+    import torch
+
+    from torch_openreg import _cuda, openreg
 
     _cuda.attach()
+    openreg.DeferredOpenRegCallError = torch.cuda.DeferredCudaCallError  # type: ignore[misc, assignment]
 
 
 # LEFT OUT OF A NEW BACKEND END

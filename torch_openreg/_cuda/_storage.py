@@ -129,6 +129,10 @@ def install() -> None:
         # torch.cuda.FloatTensor and similar types: every build has them, but in a CPU build they make no tensors.
         if tensor_type.is_cuda:
             _C._enable_constructor(tensor_type)
+    # This attribute holds C functions, which give any library a tensor's address. Libraries that do not find it call
+    # __dlpack__(), which can refuse.
+    if "__dlpack_c_exchange_api__" in vars(torch.Tensor):
+        del torch.Tensor.__dlpack_c_exchange_api__
     _reductions.install()
 
 

@@ -97,7 +97,6 @@ def is_initialized() -> bool:
 if device_type == "cuda":  # PyTorch starts the device through torch.cuda, where calls may be queued
     init, _lazy_init, _lazy_call = torch.cuda.init, torch.cuda._lazy_init, torch.cuda._lazy_call
     is_initialized = torch.cuda.is_initialized
-    DeferredOpenRegCallError = torch.cuda.DeferredCudaCallError  # type: ignore[assignment, misc]
 
 
 # LEFT OUT OF A NEW BACKEND END
