@@ -25,10 +25,10 @@ HEADERS = Path(torch.__file__).parent / "include" / "ATen" / "native"
 # The pointer of DispatchStubImpl (ATen/native/DispatchStub.h) that holds the kernel, in a build of torch without XPU.
 PRIVATEUSE1_SLOT = 6
 
-# Stubs whose CPU kernels take an iterator, and then ask its tensors for their addresses again.
-READ_THE_TENSORS_AGAIN = {
+# Stubs whose CPU kernels take one iterator and reduce. A reduction may ask the iterator's tensors for their addresses.
+REDUCTIONS = {
     "and_stub", "argmax_stub", "argmin_stub", "max_values_stub", "mean_stub", "min_values_stub", "nansum_stub",
-    "norm_stub", "or_stub", "prod_stub", "std_var_stub", "sum_stub", "xor_sum_stub",
+    "norm_stub", "or_stub", "powsum_stub", "prod_stub", "std_var_stub", "sum_stub", "xor_sum_stub",
 }  # fmt: skip
 
 
@@ -44,22 +44,23 @@ class Stub(NamedTuple):
         """Whether this backend may fill the stub with the CPU's kernel, or why not."""
         if "Generator" in self.kernel:
             return "no: takes a generator"
-        if not re.match(r"void\s*\(\*\)\(\s*(at::)?TensorIterator(Base)?\s*&", self.kernel):
-            return "no: takes tensors"
-        if re.search(r"\b(Tensor|TensorBase|TensorList)\b", self.kernel):
-            return "no: takes tensors"
-        if self.name in READ_THE_TENSORS_AGAIN:
-            return "no: reads its tensors again"
+        if not re.match(r"void\s*\(\s*\*\s*\)\s*\(\s*(at::)?TensorIterator(Base)?\s*&", self.kernel):
+            return "no: takes more"
+        if re.search(r"\b(Tensor|TensorBase|TensorList)\b", self.kernel) or self.kernel.count("TensorIterator") > 1:
+            return "no: takes more"
+        if self.name in REDUCTIONS:
+            return "no: reduces"
         return "its type allows it"
 
 
 def stubs() -> list[Stub]:
-    """All stubs that the headers declare and the library defines, by name."""
+    """All stubs that the headers declare and the library defines in the namespace at::native, by name."""
     found = {}
     for path in sorted(HEADERS.rglob("*.h")):
         text = re.sub(r"//[^\n]*", "", path.read_text())
         types = {name: kernel for name, kernel in re.findall(r"using\s+(\w+)\s*=\s*([^;]+);", text)}
-        for kernel, name in re.findall(r"^DECLARE_DISPATCH\(\s*(.*?),\s*(\w+)\s*\)", text, re.MULTILINE | re.DOTALL):
+        declarations = re.compile(r"^DECLARE_DISPATCH\(\s*(.*?),\s*(\w+)\s*\)\s*;?\s*$", re.MULTILINE | re.DOTALL)
+        for kernel, name in declarations.findall(text):
             kernel = " ".join(types.get(kernel.strip(), kernel).split())
             found[name] = Stub(name, str(path.relative_to(HEADERS)), kernel)
     return [stub for _, stub in sorted(found.items()) if slots(stub.name) is not None]
@@ -117,31 +118,38 @@ def lacks_a_kernel(operator: torch._ops.OpOverload, tensors: list[torch.Tensor])
 HEAD = """# Operators that can be registered through a stub
 
 PyTorch's operators compute their inner loop through a *stub*, a table with one kernel for each device type. A backend
-that fills its slot in a stub gets the operator's checks, promotion, broadcasting and iteration from PyTorch
-(`csrc/borrowed/routes/OpenRegStructured.cpp`). A backend with kernels of its own may fill every stub. This backend
-fills a slot with the CPU's kernel. That is correct only if the kernel takes its addresses from the iterator and from
-nothing else (`csrc/borrowed/Stub.h`). The sections of this page follow from this rule.
+that fills its slot in a stub, and registers PyTorch's operator for its dispatch key, gets the operator's checks,
+promotion, broadcasting and iteration from PyTorch (`csrc/borrowed/routes/OpenRegStructured.cpp`). A backend with
+kernels of its own may fill every stub. This backend fills a slot with the CPU's kernel. That is correct only if the
+kernel takes its addresses from one iterator and from nothing else (`csrc/borrowed/Stub.h`). The sections of this page
+follow from this rule.
 
-`make stubs` writes this page from PyTorch 2.13: the stubs are those in its headers, relative to `ATen/native`.
+`make stubs` writes this page from PyTorch 2.13: the stubs are those that its headers declare in the namespace
+`at::native`. The column "header" has paths in the folder `ATen/native`.
 """
 # Verdict -> the title of its section, and what the section says.
 SECTIONS = {
     "filled here": (
-        "Filled by this backend",
-        "These stubs are tested at 4M elements on two threads (`tests/test_registrations.py`). The operators are\n"
-        "those of `OpenRegStructured.cpp` that fail without the kernel.",
+        "Filled by this backend with the CPU's kernel",
+        "`tests/test_registrations.py` compares the operators with the CPU at 4M elements. The operators are those\n"
+        "of `OpenRegStructured.cpp` that fail without the kernel.",
     ),
     "its type allows it": (
-        "The type of the CPU's kernel allows it",
-        "The kernel takes an iterator and numbers. The column has the operator after which the stub is named.",
+        "Not filled, but the type of the CPU's kernel would allow it",
+        "The kernel takes one iterator and numbers. Nothing but this C++ type was checked. The column has the\n"
+        "operator after which the stub is named.",
     ),
-    "no: takes tensors": (
-        "The CPU's kernel takes tensors",
-        "The kernel would use the addresses that tensors carry. These are addresses of the device window.",
+    "no: takes more": (
+        "The CPU's kernel takes tensors, pointers or two iterators, or there is none",
+        "The kernel would use the addresses that tensors carry, or that its caller took from them. These are\n"
+        "addresses of the device window. Only the addresses of the first iterator are translated\n"
+        "(`csrc/borrowed/Stub.h`).\n"
+        "This backend fills `_fused_sdp_choice_stub` with a function of its own, which computes nothing.",
     ),
-    "no: reads its tensors again": (
-        "The CPU's kernel reads the iterator's tensors again",
-        "A reduction in two passes asks the tensors for their addresses. These are addresses of the device window.",
+    "no: reduces": (
+        "The CPU's kernel reduces",
+        "A reduction in two passes asks the iterator's tensors for their addresses, which are addresses of the device\n"
+        "window. Not every one of these kernels makes two passes, but this backend fills none of these stubs.",
     ),
     "no: takes a generator": (
         "The CPU's kernel takes a generator",

@@ -29,7 +29,7 @@ __all__ = ["ProcessGroupOCCL"]
 def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
     """Makes the backend of a process group. Raises TypeError if ``pg_options`` are those of another backend.
 
-    The loader passes a function that calls this one to ``Backend.register_backend(extended_api=True)``.
+    The loader registers a function with ``Backend.register_backend(extended_api=True)``; that function calls this one.
     """
     if pg_options is None:
         pg_options = ProcessGroupOCCL.Options()

@@ -1,4 +1,6 @@
-"""The functions that checks use besides torch. The script of a failure imports them, so all are public."""
+"""The functions that checks use besides torch. A report has a script for each failed check, which imports these
+functions. So all of them are public.
+"""
 
 from __future__ import annotations
 
@@ -66,10 +68,12 @@ def usable(device: str) -> None:
 
 
 def busy(device: str, seconds: float = 0.05) -> torch.Tensor:
-    """Queues work of about ``seconds`` seconds on the current stream, and returns its result, which is all ones.
+    """Queues work of at most about ``seconds`` seconds on the current stream. Returns the result, which is all ones.
 
-    First computes and waits for one matrix product, to measure its time. Does not wait for the queued work. If the
-    device computes before a call returns, this call takes about ``seconds`` seconds.
+    First computes one matrix product, and waits for its sum, to measure the time. Then queues as many products as this
+    time allows, at least one and at most 2000. A product that is queued takes less than this time, so the work may be
+    much shorter. Does not wait for the queued work. If the device computes before a call returns, this call waits for
+    the whole work.
     """
     x = torch.full((256, 256), 1 / 256, device=device)
     y = torch.ones(256, 256, device=device)
@@ -101,7 +105,10 @@ def start_python(code: str, **environment: str | None) -> subprocess.CompletedPr
 
 
 def python(code: str, **environment: str | None) -> str:
-    """The output of ``code`` in a new Python process. Raises AssertionError, with the output, if the process fails."""
+    """The standard output of ``code`` in a new Python process.
+
+    Raises AssertionError if the process fails, with the end of its error output, or of its output if there is none.
+    """
     result = start_python(code, **environment)
     assert result.returncode == 0, (
         f"exit status {result.returncode}: {(result.stderr or result.stdout).strip()[-1500:]}"

@@ -32,7 +32,9 @@ class _Nvtx(ModuleType):
 
     @staticmethod
     def deviceRangeStart(message: str, stream: int) -> object:
-        """Does nothing: the profiler finds a range on a stream from the kernels that a range of the host starts."""
+        """Does nothing, so the range is in no trace. On a stream, the profiler draws only the ranges of the host: each
+        from the first to the last kernel that was launched within the range.
+        """
 
     @staticmethod
     def deviceRangeEnd(handle: object, stream: int) -> None:

@@ -9,7 +9,7 @@ forks = Topic(
     "processes/fork",
     why="Data loaders fork. A forked child that waits for a lock of the device hangs. So a child that uses the device "
     "must get an error.",
-    defined="torch/TYPE.py: _is_in_bad_fork; torch/random.py asks it; torch/cuda/__init__.py: _lazy_init",
+    defined="torch/random.py asks torch.TYPE._is_in_bad_fork; torch/cuda/__init__.py: _is_in_bad_fork, _lazy_init",
     chapter="sharing",
     needs=("module", "storage", "not_the_host"),
 )
@@ -177,7 +177,7 @@ spawns = Topic(
 
 @spawns.check()
 def a_spawned_child_has_the_device(device):
-    """A process spawned while the device is in use has a working device of its own."""
+    """A process that starts while its parent uses the device can use the same device."""
     code = f"""
     import subprocess, sys, torch
     x = torch.ones(2, device={device!r})

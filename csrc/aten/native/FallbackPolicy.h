@@ -8,8 +8,8 @@
 #include "../../runtime/OpenRegException.h"
 
 // What the fallback does besides running an operator. The fallback counts the calls of each operator. If the policy
-// says so, the fallback also warns, or refuses the call and does not count it. So a vendor sees which operators still
-// lack a kernel.
+// says so, the fallback also warns, once for each operator, or refuses the call and does not count it. So a vendor sees
+// which operators still lack a kernel.
 //
 // Rule: the policy belongs to the process, not to a thread, because a backward may run on another thread than the code
 // that has set the policy. CUDA's synchronisation debug mode follows the same rule.
@@ -27,12 +27,12 @@ struct FallbackPolicy {
 };
 
 OPENREG_API FallbackPolicy fallback_policy();
-OPENREG_API void set_fallback_policy(FallbackPolicy policy);                 // each operator may warn again
+OPENREG_API void set_fallback_policy(FallbackPolicy policy); // an operator that has warned may warn once more
 OPENREG_API std::vector<std::pair<std::string, uint64_t>> fallback_counts(); // of the operators that took the fallback
 OPENREG_API void reset_fallback_counts();
 
-// Called by the fallback before an operator runs. Counts the call, and warns if the policy says so. Throws if the
-// policy refuses the operator.
+// Called by the fallback before an operator runs. Counts the call. Warns if the policy says so and the operator has not
+// warned under this policy yet. Throws if the policy refuses the operator.
 void note_fallback(const OperatorTraits& op);
 
 } // namespace at::openreg
