@@ -96,6 +96,7 @@ def test_a_forked_child_reads_pinned_memory(run_python: Run) -> None:
     assert fork(run_python, "print(pinned.tolist(), flush=True)", parent) == "[1.0, 1.0]\nchild exited with 0\n"
 
 
+# LEFT OUT OF A NEW BACKEND START: faults
 # Otherwise the child could inherit a lock of the thread that runs the copy. Python holds its interpreter during a fork.
 def test_a_fork_waits_for_the_copy_that_runs_and_lets_no_other_begin(run_python: Run) -> None:
     parent = (
@@ -109,6 +110,7 @@ def test_a_fork_waits_for_the_copy_that_runs_and_lets_no_other_begin(run_python:
     assert fork(run_python, "print(pinned.tolist(), flush=True)", parent) == "[1.0, 0.0]\nchild exited with 0\n"
 
 
+# LEFT OUT OF A NEW BACKEND END
 @pytest.mark.parametrize("parent", ["", "torch.manual_seed(0)", "openreg.is_available()", "openreg.device_count()"])
 def test_a_fork_before_the_first_use_leaves_the_device_to_the_child(run_python: Run, parent: str) -> None:
     child = "print(torch.ones(2, device=DEVICE).cpu().tolist(), flush=True)"
