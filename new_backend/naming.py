@@ -94,7 +94,7 @@ def _check_libraries(name: str) -> None:
         )
     for package in (f"torch_{name}", f"torch_{name}_autoload"):
         spec = importlib.util.find_spec(package)
-        if spec is not None:
+        if spec is not None and spec.origin is not None:  # an origin of None: a folder without __init__.py
             raise BadName(
                 f"a package {package} is installed here already: {spec.origin}. Uninstall it, or take another name."
             )

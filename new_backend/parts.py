@@ -192,6 +192,12 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ('("doctor", "memory", "models", "new", "run", "trace")', '("doctor", "memory", "models", "trace")'),
     ),
     "torch_openreg/_cli/doctor.py": (("from torch_openreg import _loader\n", ""),),
+    "torch_openreg/_cli/models.py": (
+        (", torch.openreg.device_model(NAME) or pytest --openreg-model=NAME.", " or torch.openreg.device_model(NAME)."),
+    ),
+    "torch_openreg/openreg/sanitizer.py": (
+        ("process, and ``pytest --openreg-sanitize=race,init`` for\neach test. Findings", "process.\nFindings"),
+    ),
     "torch_openreg/_inductor/_differences.py": (
         ("import inspect\n", ""),
         ("    codecache,\n    config,\n", "    codecache,\n"),

@@ -73,6 +73,7 @@ def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: t
         rf"LITERALINCLUDE|LEFT OUT OF A NEW BACKEND|TORCH_{name.upper()}_AS|CUDA_FACE|_C_cuda|--as\b|\bfaces?\b"
         r"|\{\{(name|version)\}\}|docs/|\"docs\"|benchmarks|make (bench|docs|look|fuzz)|no hardware"
         r"|conformance/|\brelease/|tests/mutants|FORK_SERVER|(?i:pytest plugin)|plugin for pytest"
+        rf"|--{name}-(model|sanitize)"
     )
     for path in files(folder):
         if path.name not in ("README.md", "UPSTREAM.md") or path.parent != folder:
@@ -351,6 +352,22 @@ def test_a_package_of_that_name_that_is_installed_is_refused(tmp_path: Path, mon
         naming.BadName, match=f"^a package torch_acme is installed here already: {tmp_path}/torch_acme.py"
     ):
         naming.check("acme")
+
+
+def test_a_folder_of_that_name_in_the_working_directory_is_no_installed_package(tmp_path: Path) -> None:
+    (tmp_path / "torch_acme").mkdir()
+    result = new("acme", "--minimal", folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (tmp_path / "torch_acme" / "README.md").exists()
+
+
+@pytest.mark.parametrize("kind", [(), ("--minimal",), ("--python",)], ids=["whole", "minimal", "python"])
+def test_an_output_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path, kind: tuple[str, ...]) -> None:
+    (tmp_path / "file").write_text("")
+    result = new("acme", *kind, "--output", tmp_path / "file" / "inner", folder=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("torch-openreg new: [Errno 20] Not a directory: ")
 
 
 def test_a_name_that_the_sources_use_for_something_else_is_refused(tmp_path: Path) -> None:

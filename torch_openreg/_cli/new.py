@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
                 writing.write_example("minimal" if options.minimal else "python", options.name, output)
             else:
                 writing.write_full(options.name, output)
-        except (naming.BadName, FileExistsError) as error:
+        except (naming.BadName, OSError) as error:
             print(f"torch-openreg new: {error}", file=sys.stderr)
             return 1
     build = "pip install --no-build-isolation ." if options.minimal or options.python else "make demo && make test"
