@@ -55,6 +55,25 @@ def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it
     assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
 
 
+@MODES
+def test_a_block_of_torch_cuda_stream_is_traced_in_one_graph(python: Python, mode: str) -> None:
+    code = """
+    side = torch.cuda.Stream()
+
+    def f(x):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            y = x @ x
+        torch.cuda.current_stream().wait_stream(side)
+        return y + 1
+
+    x = torch.rand(200, 200, device=DEVICE)
+    compiled = torch.compile(f, fullgraph=True)
+    print([torch.equal(compiled(x), f(x)) for _ in range(5)])
+    """
+    assert output_of(python(code, OPENREG_EXECUTION=mode)).strip() == str([True] * 5)
+
+
 def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tmp_path: Path) -> None:
     assert output_of(python(COMPILES_STANDALONE, ARTIFACT=str(tmp_path / "artifact"))) == "cuda:0"
 
