@@ -168,7 +168,8 @@ def pointwise_chain(device: str) -> Any:
 @program
 def reductions(device: str) -> Any:
     def reduce(x: torch.Tensor) -> Any:
-        return x.sum(1), x.mean(0), x.var(1), x.amax(0), x.logsumexp(1), x.sum()
+        # + 1: the sum of x itself is nearly 0, so its rounding errors would be large in comparison.
+        return x.sum(1), x.mean(0), x.var(1), x.amax(0), x.logsumexp(1), (x + 1).sum()
 
     return reduce, (tensor(device, 37, 65),)
 
