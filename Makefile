@@ -43,7 +43,8 @@ modes: install
 	$(BIN)/python -m pytest --device cuda tests/test_conformance.py
 # LEFT OUT OF A NEW BACKEND END
 
-# Compiles programs for the device, and compares them with eager execution in every mode and with the compiled CPU.
+# Compiles programs for the device. Compares them with eager execution in every mode, and with the same programs
+# compiled for the CPU.
 compiled: install
 	for mode in inline async chaos; do \
 	  $(BIN)/python -m tests.compile_programs --against-compiled-cpu --mode $$mode $(ARGS) || exit 1; \
@@ -61,7 +62,7 @@ sweep: install
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-# The conformance kit on the device; ARGS="--quick --html build/conformance.html".
+# The conformance kit on the device. ARGS="--quick --html build/conformance.html" runs a part, and writes a page.
 conformance: install
 	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg $(ARGS)
 
@@ -104,7 +105,8 @@ look: docs
 	$(BIN)/python -m pip install --no-build-isolation -e ".[look]"
 	$(BIN)/python docs/look.py
 
-# One wheel for each Python of this machine, for every supported PyTorch, in dist; ARGS="--python 3.11 --torch 2.14".
+# Builds wheels in dist: one for each Python of this machine. A wheel serves every supported PyTorch.
+# ARGS="--python 3.11 --torch 2.14" builds only for these versions.
 wheels:
 	$(PYTHON) release/wheels.py $(ARGS)
 

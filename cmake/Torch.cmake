@@ -38,8 +38,8 @@ target_link_libraries(torch::python INTERFACE torch::cpu)
 set(TORCH_DEFINITIONS _GLIBCXX_USE_CXX11_ABI=1)
 # With this macro PyTorch's headers include only the operators that they use. Without it they include all operators.
 list(APPEND TORCH_DEFINITIONS AT_PER_OPERATOR_HEADERS)
-# at::native::DispatchStub has function pointers for each of the macros below. Without them its layout and its symbols
-# differ from those of the installed PyTorch.
+# at::native::DispatchStub has a function pointer for each of the macros below. Without the macros, the layout and the
+# symbols of the class differ from those of the installed PyTorch.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND TORCH_DEFINITIONS HAVE_AVX512_CPU_DEFINITION HAVE_AVX2_CPU_DEFINITION)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")

@@ -38,7 +38,7 @@ def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) ->
 
 
 def dynamic_wheel(settings: Mapping[str, Any]) -> dict[str, bool]:
-    """Allows a wheel other dependencies than its sdist has: the wheel requires the PyTorch with which it was built."""
+    """Lets a wheel have other dependencies than its sdist: the wheel requires the PyTorch with which it was built."""
     return {"dependencies": True}
 
 

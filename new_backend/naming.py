@@ -119,7 +119,7 @@ def _check_torch(name: str, torch: ModuleType) -> None:
 
 def _check_namespaces(name: str, headers: Path) -> None:
     opened = re.compile(rf"\bnamespace\s+(?:\w+::)*{name}\b".encode())
-    for header in headers.glob("[acAt]*/**/*.h"):  # ATen, c10, torch: not the headers of other libraries
+    for header in headers.glob("[acAt]*/**/*.h"):  # ATen, c10, torch; not most of the other libraries
         if opened.search(header.read_bytes()):
             raise BadName(
                 f"PyTorch has a C++ namespace {name!r} ({header.relative_to(headers)}), in which the new backend's "
@@ -128,7 +128,7 @@ def _check_namespaces(name: str, headers: Path) -> None:
 
 
 def full_table(name: str, texts: Iterable[str]) -> Names:
-    """The table for the whole project. ``texts``: the files and their names, from which the identifiers are taken.
+    """The table for the whole project. ``texts``: the files' contents and names, from which the identifiers are taken.
 
     Raises BadName if the sources use a new identifier for something else already.
     """

@@ -4,9 +4,9 @@
     python release/wheels.py --python 3.12 --torch 2.14
 
 The table tool.torch_openreg in pyproject.toml has the versions. PyTorch is not installed: for each minor version one
-wheel is unpacked, because only its headers and three libraries are needed. The wheel of one Python serves for all: the
-headers are the same, and this package uses only symbols that libtorch_python.so has for every Python. A CUDA build of
-PyTorch works as well as a CPU build, because the libraries of this package name nothing of CUDA.
+wheel is unpacked, because only its headers, three libraries and torchgen are needed. The wheel of one Python serves for
+all: the headers are the same, and this package uses only symbols that libtorch_python.so has for every Python. A CUDA
+build of PyTorch works as well as a CPU build, because the libraries of this package name nothing of CUDA.
 
 The steps are the following. Steps 1 to 3 write into build/wheels. A later run uses the results of steps 1 and 2 again:
   1. torch-2.14.1/          PyTorch, unpacked
@@ -150,7 +150,8 @@ def build_pair(minor: str, torch: Path, version: str, python: Path) -> Path:
     """
     folder = BUILD / "pairs" / f"{minor}-{version}"
     shutil.rmtree(folder, ignore_errors=True)
-    # The wheel does not say which build of the release this is, such as 2.13.0+cu130: the bytes do not depend on it.
+    # Printed here because the wheel does not say with which build of PyTorch, such as 2.13.0+cu130, it was made. The
+    # bytes of the wheel do not depend on the build.
     print(f"PyTorch {torch_version(torch)}, Python {version}: {folder}.log", flush=True)
     flags = reproducible_flags(torch, ROOT)
     run(

@@ -1,9 +1,9 @@
 """Every environment variable of the device and of the package, in the table VARIABLES.
 
 The table does not have variables of other programs that the code also reads, such as RANK and NO_COLOR. The variables
-in _AT_IMPORT, which have a few possible values, are checked here, at ``import torch``, so a bad value of each gives the
-same error. The others are checked by torch_openreg._loader at ``import torch``, or by the file that reads the variable
-(``Variable.reader``).
+in _AT_IMPORT, which have a few possible values, are checked here, at ``import torch``, so all bad values give an error
+of the same form. The others are checked by torch_openreg._loader at ``import torch``, or by the file that reads the
+variable (``Variable.reader``).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ ERRORS = {  # word -> the code of CUDA's error of this kind
     "assert": 710,  # device-side assert
     "failure": 719,  # unspecified launch failure
 }
-ACTIONS = {  # the action, the points at which it is allowed, and why
+ACTIONS = {  # word -> the action, the points at which it is allowed, and the reason in the error message
     "flip": (FLIPS, ("copy",), "only a copy can have a flipped bit, and flip has no '!'"),
     "drop": (DROPS, ("message",), "only a message can be dropped, and drop has no '!'"),
     "kill": (KILLS, tuple(POINTS), "kill has no '!'"),

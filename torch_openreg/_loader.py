@@ -37,7 +37,7 @@ OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg"
 
 # LEFT OUT OF A NEW BACKEND END
 failure: Exception | None = None
-"""The failure of the start; None before it and after a success. The cause of the failure is the original exception."""
+"""The failure of the start; None before the start and after a success. Its ``__cause__`` is the original exception."""
 
 
 def load() -> ModuleType | None:
@@ -290,7 +290,7 @@ def check_owner() -> None:
     import torch
 
     name = torch._C._get_privateuse1_backend_name()
-    # A kernel for PrivateUse1 shows a backend that has not renamed the device type, or not yet.
+    # A kernel for PrivateUse1 shows that there is a backend, even if it has not renamed the device type (yet).
     if name not in ("privateuseone", "openreg") or torch._C._dispatch_has_kernel_for_dispatch_key(
         "aten::empty.memory_format", "PrivateUse1"
     ):

@@ -108,7 +108,7 @@ class Model:
 
 
 def text(name: str, value: Any) -> str:
-    """The value of a property as text, with the unit of bytes, kHz, bits and threads; "-" for None."""
+    """The value of a property as text. Sizes, clock rates, bits and threads have a unit. "-" for None."""
     unit = PROPERTIES[name]
     if value is None:
         return "-"
@@ -145,7 +145,7 @@ def find(name: str | os.PathLike[str]) -> Model:
 
 
 def find_for_this_torch(name: str | os.PathLike[str]) -> Model:
-    """As ``find``. Also raises ValueError for an operator that this process's PyTorch lacks, or that lacks an argument.
+    """As ``find``. Also raises ValueError for an operator or an argument that this process's PyTorch does not have.
 
     Raises ValueError for an entry of ``refusals`` with an operator that PyTorch composes of other operators.
     """

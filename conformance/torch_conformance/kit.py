@@ -1,5 +1,5 @@
-"""The functions that checks use besides torch. A report has a script for each failed check, which imports these
-functions. So all of them are public.
+"""The functions that checks use besides torch. A report has a script for each failed check, and the script imports
+these functions. So all of them are public.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def usable(device: str) -> None:
 def busy(device: str, seconds: float = 0.05) -> torch.Tensor:
     """Queues work of at most about ``seconds`` seconds on the current stream. Returns the result, which is all ones.
 
-    First computes one matrix product, and waits for its sum, to measure the time. Then queues as many products as this
-    time allows, at least one and at most 2000. A product that is queued takes less than this time, so the work may be
-    much shorter. Does not wait for the queued work. If the device computes before a call returns, this call waits for
-    the whole work.
+    First measures how long one matrix product takes, with the wait for its sum. Then queues as many products as fit
+    into ``seconds`` by this measure, at least one and at most 2000. A product without the wait takes less time than
+    measured, so the work may be much shorter. Does not wait for the queued work. But if the device computes each
+    product before the call of the product returns, busy() returns when all the work is done.
     """
     x = torch.full((256, 256), 1 / 256, device=device)
     y = torch.ones(256, 256, device=device)

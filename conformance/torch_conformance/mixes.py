@@ -121,7 +121,7 @@ def _outcomes(name: str, device: str) -> dict[str, str] | None:
 
 
 def _says(outcomes: dict[str, str] | None) -> bool:
-    """Whether a meta function gave the outcomes. Without it, PyTorch's errors are about the meta device itself."""
+    """Whether a meta function gave the outcomes. Without one, PyTorch's errors are about the meta device itself."""
     return outcomes is not None and not any("Meta" in error or "meta tensor" in error for error in outcomes.values())
 
 
@@ -143,7 +143,7 @@ def oracle(*operators: str) -> dict[str, dict[str, str]]:
 
 
 def names(which: str) -> list[str]:
-    """The names of all cases, or of the cases of "quick". Starts a process and waits for it."""
+    """The names of all cases. If ``which`` is "quick": only those in QUICK. Starts a process and waits for it."""
     return [PREFIX + name for name in (oracle(*QUICK) if which == "quick" else oracle())]
 
 

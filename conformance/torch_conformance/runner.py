@@ -188,10 +188,11 @@ def run(
 
 
 class Results:
-    """A file of records, with one JSON object on each line. Each result is appended when it arrives.
+    """A file with one JSON object on each line: first the header, which says what was run, and then the records.
 
-    A later run with the same header continues the file. A file with another header raises ValueError and is kept,
-    because its results may have taken hours. A file that is not made of JSON lines raises ValueError, too.
+    Each result is appended when it arrives. A later run with the same header continues the file. A file with another
+    header raises ValueError and is kept, because its results may have taken hours. A file that is not made of JSON
+    lines raises ValueError, too.
     """
 
     def __init__(self, path: Path, header: Record) -> None:

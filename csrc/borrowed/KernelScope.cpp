@@ -125,7 +125,7 @@ void KernelScope::add_device(Device device) {
 
 // Whether CUDA's kernel would make the host wait. Indexing waits if an index is a mask on the device, because CUDA
 // first counts the true elements, and if a 0-dim value is on the CPU, because CUDA copies it to the device. If a single
-// mask is the index and a number on the CPU replaces the elements, CUDA calls masked_fill_(), which needs neither
+// mask is the index and a number on the CPU replaces the elements, CUDA calls masked_fill_(), which does not wait
 // (canDispatchToMaskedFill() in TensorAdvancedIndexingUtils.h).
 bool KernelScope::waits_for_data() const {
   size_t indices = 0, masks = 0;

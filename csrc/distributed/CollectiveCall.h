@@ -27,14 +27,14 @@ struct CollectiveCall {
   std::mutex mutex{};           // guards `failure`, and `source` and `started` in `state`
   std::exception_ptr failure{}; // of the first request that failed
 
-  // A request is done; `exception` is null, or says why it failed.
+  // Called when a request is done. `exception` says why the request failed. Null: the request has succeeded.
   void note(const Request& request, const std::exception_ptr& exception);
 
   // The exception that the user gets for the failure of an engine.
   std::exception_ptr explain(const Request& request, const std::exception_ptr& exception) const;
 
-  // A chain is done. `completion` is the deferred item of the chain's stream. After the last chain of the call,
-  // completes the work and the futures.
+  // Called when a chain is done. `completion` is the deferred item of the chain's stream. After the last chain of the
+  // call, completes the work and the futures.
   void finish(orCompletion_t completion);
 };
 

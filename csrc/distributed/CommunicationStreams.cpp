@@ -21,7 +21,7 @@ orStream_t CommunicationStreams::get(const std::string& key, c10::Device device,
       return found->second;
     }
   }
-  // Without the lock: the call tells the sanitizer, which takes Python's interpreter lock.
+  // The lock is not held here: orStreamCreateWithPriority() tells the sanitizer, which waits for Python's interpreter.
   orStream_t made = nullptr;
   {
     const c10::openreg::CurrentDevice current(device.index());

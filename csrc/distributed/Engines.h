@@ -16,8 +16,8 @@ using MakeGloo = std::function<c10::intrusive_ptr<Backend>(
 // The engines of a group. OCCL_TRANSPORT and the hosts of the ranks decide which engine runs the requests.
 class Engines final {
  public:
-  // `gloo` is a process group of the same ranks. `make_gloo` makes one more, between the first ranks of the hosts, if
-  // all_reduce has steps by hosts (GlooEngine.h). Waits for the other ranks.
+  // `gloo` is a process group of the same ranks. If all_reduce has steps by hosts (GlooEngine.h), `make_gloo` makes
+  // another process group, of the first ranks of the hosts. Waits for the other ranks.
   Engines(
       const c10::intrusive_ptr<Store>& store,
       const c10::intrusive_ptr<Backend>& gloo,

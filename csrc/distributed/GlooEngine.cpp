@@ -70,7 +70,7 @@ void GlooEngine::give_up() {
   leaders = std::move(hosts_.leaders);
 }
 
-// Sends the header, and the data to the rank `to`. With `all_data` false, leaves out data that does not fit into the
+// Sends the header and the data to the rank `to`. With `all_data` false, leaves out data that does not fit into the
 // message of the header.
 void GlooEngine::send_message(
     const Request& request, const at::Tensor& data, int to, int tag, const Deadline& deadline, bool all_data) {

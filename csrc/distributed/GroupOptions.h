@@ -36,8 +36,8 @@ struct OPENREG_API GroupOptions : Backend::Options {
   }
 #endif
 
-  // The options of the group that is split from this one, with these ranks of this one. `options`: what the caller of
-  // split() passes, or null.
+  // The options of a new group that is split from this group. `ranks`: the members of the new group, as ranks of this
+  // group. `options`: what the caller of split() passes, or null.
   c10::intrusive_ptr<GroupOptions> for_split(
       const std::vector<int>& ranks, const c10::intrusive_ptr<Backend::Options>& options) const;
 };

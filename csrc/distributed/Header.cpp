@@ -146,7 +146,7 @@ void check_plans(int rank, const std::vector<Plan>& plans) {
       throw_mismatch(rank, plans[rank].header, other, plans[other].header);
     }
   }
-  // All pairs of ranks are compared: if the collective fails for two other ranks, it must not begin on this one. The
+  // All pairs of ranks are compared: if the collective fails for two other ranks, it must not begin on this rank. The
   // pairs with this rank come first, so the message names them.
   for (const bool own : {true, false}) {
     for (int sender = 0; sender < size; ++sender) {

@@ -11,9 +11,9 @@ namespace {
 
 // The prefix of a new group's keys. The store may still have the keys of earlier groups of this name: torchrun restarts
 // ranks on the same store, and a program may end its groups and make them again. So each attempt of torchrun has keys
-// of its own, and so has each group within the attempt. A rank counts the groups that it has made, in the store, because
-// a process that takes the place of a dead rank must go on with that rank's number. All members of a group have the same
-// number, because every one of them makes each group of this name and size.
+// of its own, and so has each group within the attempt. The store keeps the number of groups that a rank has made,
+// because a process that takes the place of a dead rank must go on with that rank's number. All members of a group have
+// the same number, because every one of them makes each group of this name and size.
 std::string store_prefix(Store& store, int rank, int size) {
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
   const std::string prefix = c10::str("occl/", attempt == nullptr ? "0" : attempt, "/", size, "/");

@@ -165,7 +165,8 @@ size_t SharedEngine::Collective::read_plans() {
 }
 
 // Whether this rank must take part in all stages even if it finds a mismatch. This is so if this rank and the root call
-// a broadcast or a scatter from the same root: the root cannot see the mismatch, and waits until each rank has taken each stage.
+// the same function (a broadcast or a scatter) with the same root: the root cannot see the mismatch, and waits until
+// each rank has taken each stage.
 bool SharedEngine::Collective::others_wait_for_this_rank() const {
   if (!is_from_root(request_.verb)) {
     return false;

@@ -68,7 +68,7 @@ SharedEngine::Placement SharedEngine::make(Store& store, int rank, int size, std
   Introduction own{};
   own.process = getpid();
   {
-    const c10::openreg::InternalUse internal; // the group frees it
+    const c10::openreg::InternalUse internal; // no leak of the program: the group frees the memory
     own.has_memory = size <= kMaxRanks &&
                      orMalloc(&memory, sizeof(Mailbox) + size * (sizeof(Pipe) + pipe_bytes)) == orSuccess &&
                      orIpcGetMemHandle(&own.memory, memory) == orSuccess;

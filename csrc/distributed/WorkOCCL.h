@@ -44,7 +44,7 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  bool heard = false;          // a call has waited for the Work or asked for its result, so that call reports a failure
+  bool heard = false;          // a call has waited for the Work or asked for its failure; that call reports the failure
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   orStream_t stream = nullptr; // the collective's own stream

@@ -18,7 +18,7 @@ namespace {
 constexpr unsigned kRecorded =
     orActivityKernel | orActivityCopy | orActivityFill | orActivityCall | orActivitySynchronization;
 
-std::atomic<uint64_t> recording{0}; // the number of the recording; records of an earlier one are dropped
+std::atomic<uint64_t> recording{0}; // the number of the recording; records of an earlier recording are dropped
 orSubscriber_t subscriber = nullptr;
 
 struct End {
@@ -37,7 +37,7 @@ struct ThreadRecords {
   std::vector<ActivityRecord> left; // activities that have not ended on this thread, but an activity around them has
   std::vector<End> ends;            // the ends of activities that did not begin on this thread
   std::vector<uint64_t> operations;
-  std::vector<uint64_t> ranges; // that began on this thread
+  std::vector<uint64_t> ranges; // the user's ranges that began on this thread
 };
 
 struct Threads {
@@ -117,7 +117,8 @@ void record_activity(const orActivity* activity, void*) {
   }
 }
 
-// The records of work that ended on another thread than it began on. The thread of the end did the work.
+// Adds the records of work that ended on another thread than it began on. Such a record gets the thread of the end,
+// because that thread did the work.
 void join_parts(const std::vector<ThreadRecords*>& threads, std::vector<ActivityRecord>& records) {
   std::unordered_map<uint64_t, std::pair<approx_time_t, int32_t>> ends; // by id: the time and the thread
   for (const ThreadRecords* thread : threads) {
@@ -161,7 +162,7 @@ Recording stop_recording() {
   for (ThreadRecords* thread : recorded) {
     result.records.insert(result.records.end(), thread->records.begin(), thread->records.end());
     std::vector<ActivityRecord>().swap(thread->records);
-    auto& ranges = result.ranges[thread->thread]; // the system gives a later thread the id of a thread that has ended
+    auto& ranges = result.ranges[thread->thread]; // the system may reuse the id of a thread that has ended
     ranges.insert(ranges.end(), thread->ranges.begin(), thread->ranges.end());
   }
   return result;

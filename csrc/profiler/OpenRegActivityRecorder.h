@@ -12,11 +12,11 @@
 // Kineto.
 //
 // Rules: the clock is c10::getApproximateTime(), which PyTorch's own events use. So no kernel begins before the
-// operator that started it. The computing thread writes a record into a buffer of its own. Only a thread's first record
-// takes a lock, and only the memory of copies and fills is looked up. Only the thread that calls an operator knows to
-// which operator a kernel belongs. The record of a kernel on another thread has the id of the call as its correlation,
-// and the record of the call has the operator. The end of a collective comes on another thread than its begin: the two
-// are joined when the recording stops.
+// operator that started it. The computing thread writes a record into a buffer of its own. A lock is taken only for a
+// thread's first record, and for copies and fills, whose memory is looked up in the device library's tables. Only the
+// thread that calls an operator knows to which operator a kernel belongs. The record of a kernel on another thread has
+// the id of the call as its correlation, and the record of the call has the operator. The end of a collective comes on
+// another thread than its begin: the two are joined when the recording stops.
 // LITERALINCLUDE END: RECORDER RULES
 namespace c10::openreg {
 
@@ -31,8 +31,8 @@ struct ActivityRecord {
   int32_t thread;    // the system's id of the thread that did the activity
   approx_time_t begin;
   approx_time_t end;
-  int32_t began_on;   // the thread on which the activity began; another one than `thread` for work that ended elsewhere
-  uint64_t operation; // the innermost operator on that thread; 0: none
+  int32_t began_on;   // the thread on which the activity began; differs from `thread` if it ended on another thread
+  uint64_t operation; // the innermost operator on the thread `began_on`; 0: none
   // For copies and fills.
   struct Place {
     orMemoryType type;
@@ -52,7 +52,7 @@ void start_recording();
 Recording stop_recording();
 
 // To be called when the calling thread enters or leaves an operator, or when it begins a range of the user
-// (record_function). The end of a range is not told: ranges need not nest, and may end on other threads.
+// (record_function). No function is called at the end of a range: ranges need not nest, and may end on other threads.
 void push_operation(uint64_t id);
 void pop_operation();
 void begin_range(uint64_t id);

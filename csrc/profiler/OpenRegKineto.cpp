@@ -1,4 +1,4 @@
-// Kineto's headers need both macros. PyTorch's header declares the plugin only with the first.
+// Kineto's headers need both macros. PyTorch's header declares REGISTER_PRIVATEUSE1_PROFILER only with USE_KINETO.
 #define USE_KINETO
 #define FMT_HEADER_ONLY
 
@@ -35,7 +35,8 @@
 //   3. A call and the work that it started have the same flow, which is an arrow in the trace. A kernel that ran on the
 //      thread of its operator was not launched, and has no arrow.
 //   4. The name of a kernel differs from that of its operator. Otherwise PyTorch's tables would add both up in one row.
-//   5. The row of a device has the name that handleDeviceInfo has told Kineto. Kineto names all other rows "GPU n".
+//   5. The row of a device has the name that the session gives Kineto, in getDeviceInfo() for the first device and with
+//      handleDeviceInfo() for the others. Kineto names all other rows "GPU n".
 // LITERALINCLUDE END: KINETO RULES
 //
 // Kineto's interface is not stable. This file is compiled for each minor version of PyTorch, and it is the place for
@@ -101,7 +102,7 @@ using Span = std::pair<int64_t, int64_t>; // begin, end
 
 // A kernel, copy or fill, as the trace shows it.
 struct Work {
-  int64_t call_begin; // of the call that started it; of the work itself if it was not launched
+  int64_t call_begin; // the begin of the call that started the work, or of the work itself if it was not launched
   Lane lane;
   Span span;
 };

@@ -23,7 +23,7 @@ bool OpenRegHooks::hasPrimaryContext(DeviceIndex device) const {
 
 void OpenRegHooks::init() const {
   int count = 0;
-  OPENREG_CHECK(orGetDeviceCount(&count)); // throws the error of which device_count() only warns
+  OPENREG_CHECK(orGetDeviceCount(&count)); // throws the error that device_count() only warns about
   start();
 }
 // LITERALINCLUDE END: HOOKS AVAILABILITY

@@ -16,7 +16,7 @@
 // timing. The threads of the host share one clock, because the sanitizer does not see the locks and queues by which
 // they wait for each other. Nor does it see what another process does: whoever waits for an event that processes share
 // (openreg_ipc.h) knows all work that this process has recorded in such events. The other process may have waited for
-// each of these records before it made its own.
+// each of these records before it made its own record.
 // LITERALINCLUDE END: CLOCK RULES
 namespace c10::openreg::sanitizer {
 

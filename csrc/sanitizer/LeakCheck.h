@@ -11,7 +11,7 @@ namespace c10::openreg::sanitizer {
 // A stream, an event, or another object of the device that the program made.
 struct Handle {
   const char* name = nullptr; // the function that made it; a literal of the device library
-  Site site = 0;              // the last one, if `openings` is more than 1
+  Site site = 0;              // the line of the call; of the last call if `openings` is more than 1
   size_t openings = 1;        // orIpcOpenMemHandle gives memory that is open already the same address again
 };
 

@@ -19,7 +19,8 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-thread_local uint64_t untold_kernels = 0; // a bit for each kernel that this thread is in: it does not tell its operands
+// One bit for each kernel that this thread is in. 1: the kernel does not tell its operands.
+thread_local uint64_t untold_kernels = 0;
 thread_local RunningOperator* running_operator = nullptr;
 thread_local Site kernel_site = 0; // the line of the last work that this thread has begun
 
@@ -275,7 +276,9 @@ void allocate(const orActivity& activity) {
     return;
   }
   const Extent& extent = memory.front().extent;
-  if (std::strcmp(activity.name, "orMalloc") == 0) { // kept memory: the allocator reports the blocks in it itself
+  // Memory of orMalloc() is a segment of the allocator (is_internal_use), or memory of the program. The allocator
+  // itself reports the blocks of a segment.
+  if (std::strcmp(activity.name, "orMalloc") == 0) {
     const Site site = is_internal_use ? 0 : current_site();
     const std::lock_guard lock(session_mutex);
     if (session) {
@@ -313,7 +316,8 @@ void allocate(const orActivity& activity) {
   if (running_operator && running_operator->is_custom) {
     running_operator->allocated.emplace_back(block.begin, block.order);
   }
-  if (session->checks & kInit && activity.device >= 0 && untold_kernels == 0) { // such a kernel may write its result
+  // Memory that a kernel allocates counts as written if the kernel does not tell its operands: it may write the memory.
+  if (session->checks & kInit && activity.device >= 0 && untold_kernels == 0) {
     block.unwritten.add(extent);
   }
 }
@@ -323,7 +327,7 @@ void free_memory(uintptr_t address) {
   {
     const std::lock_guard lock(session_mutex);
     if (!session || session->handles.erase(reinterpret_cast<const void*>(address)) == 0) {
-      return; // kept memory: its owner may hold a lock, so the line must not be asked for
+      return; // a segment: the allocator may hold a lock, so the line must not be asked for
     }
   }
   const Site site = current_site();

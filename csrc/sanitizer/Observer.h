@@ -19,10 +19,11 @@ void observe(const orActivity* activity, void* data);
 // Whether the calling thread computes a kernel at the moment.
 bool is_in_kernel();
 
-// A custom operator, or an operator that copies or fills bytes, and what it knows of the work that it launches. A kernel
-// of a custom operator may not tell its operands: then it uses the operator's device tensors, and writes the memory that
-// the operator has allocated for the kernel's stream. A copy or a fill of the device library (orMemcpyAsync,
-// orMemsetAsync) knows only addresses: reports about it name the operator, and the shapes of the operator's tensors.
+// A custom operator, or an operator that copies or fills bytes, and what it knows of the work that it launches. If a
+// kernel of a custom operator does not tell its operands, the kernel counts as a use of the operator's device tensors,
+// and as a write of the memory that the operator has allocated for the kernel's stream. A copy or a fill of the device
+// library (orMemcpyAsync, orMemsetAsync) knows only addresses: reports about it name the operator, and the shapes of
+// the operator's tensors.
 struct RunningOperator {
   const char* name = ""; // valid until the process ends
   bool is_custom = false;

@@ -71,7 +71,7 @@ void add_new_reports(std::vector<Report>& found);
 // To be called with the lock held. As add_new_reports(), but the first report of `found` stops the next work of
 // whichever thread begins work or waits for the device: the calling thread may be one of the device.
 void add_late_reports(std::vector<Report>& found);
-// To be called with the lock held. The calling thread, which is the program's, takes the report of add_late_reports().
+// To be called with the lock held, on a thread of the program. This thread takes the report of add_late_reports().
 void take_late_report();
 
 // To be called with the lock held.

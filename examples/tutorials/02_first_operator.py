@@ -48,7 +48,7 @@ assert x.grad.tolist() == [3.0, 12.0, 27.0]
 torch.library.opcheck(cube.default, (x,), test_utils=("test_schema", "test_faketensor"))
 
 
-# %% An operator can be written in Python, too. This one has a kernel for one device type; a CPU tensor raises.
+# %% An operator can be written in Python, too. square() has a kernel for one device type only: a CPU tensor raises.
 @torch.library.custom_op("tutorial::square", mutates_args=(), device_types="openreg")
 def square(x: torch.Tensor) -> torch.Tensor:
     return x * x

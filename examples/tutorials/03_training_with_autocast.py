@@ -1,6 +1,6 @@
 """A training loop in mixed precision, and its checkpoint. Run: python 03_training_with_autocast.py"""
 
-# %% Only this line names the device. The same program trains on CUDA.
+# %% No line names a device: current_accelerator() returns the device. The same program trains on CUDA.
 import io
 
 import torch
@@ -20,7 +20,7 @@ model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 4)).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scaler = torch.amp.GradScaler(device.type)
 
-# %% float16 underflows in the backward, so the loss is scaled. Steps with an overflow are skipped.
+# %% Gradients in float16 may underflow, so the loss is scaled. The scaler skips steps with an overflow.
 for epoch in range(8):
     total = 0.0
     for x, y in loader:

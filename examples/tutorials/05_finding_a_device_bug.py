@@ -2,7 +2,8 @@
 
 import os
 
-# Set before the device starts. Queued work is then delayed at random, and a copy's destination is NaN until it is done.
+# The variable must be set before the device starts. Queued work is then delayed at random, and the destination of a
+# copy is NaN until the copy is done.
 os.environ.setdefault("OPENREG_EXECUTION", "chaos")
 
 import torch
@@ -13,7 +14,7 @@ results = [torch.zeros(1 << 20).pin_memory() for _ in range(20)]
 
 # LITERALINCLUDE START: RACE
 def download_and_forget(x: torch.Tensor, result: torch.Tensor) -> float:
-    """The bug: the copy is queued, and its result is read before the copy has run. It often works on a GPU."""
+    """The bug: the copy is queued, and its result is read before the copy has run. A GPU often hides the bug."""
     result.copy_(x, non_blocking=True)
     return result.mean().item()
 
@@ -27,7 +28,7 @@ def download_and_wait(x: torch.Tensor, result: torch.Tensor) -> float:
 # LITERALINCLUDE END: RACE
 
 
-# %% On the CPU, and with inline execution, both functions give 1.0. With chaos the first one gives wrong results.
+# %% On the CPU, and with inline execution, both functions give 1.0. With chaos the first function gives wrong results.
 wrong = [mean for result in results if (mean := download_and_forget(x, result)) != 1.0]
 print(f"read too early: {len(wrong)} of {len(results)} results are wrong")
 assert wrong

@@ -4,7 +4,7 @@ import torch
 import torch.multiprocessing as mp
 
 
-# %% The other process gets a handle. It has the same memory, at an address of its own. Nothing is copied.
+# %% The other process gets a handle, and maps the same memory at an address of its own. Nothing is copied.
 # LITERALINCLUDE START: WORKER
 def double(requests, replies) -> None:
     for tensor in iter(requests.get, None):
@@ -39,7 +39,7 @@ def main() -> None:
 
     requests.put(None)
     process.join()
-    torch.openreg.ipc_collect()  # otherwise the memory is freed only when the device runs out of memory
+    torch.openreg.ipc_collect()  # otherwise the memory is freed at the next send, or if memory runs out
     assert torch.openreg.memory_allocated() == before
     print("all of it came back")
 

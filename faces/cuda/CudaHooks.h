@@ -60,10 +60,10 @@ OPENREG_API extern const char* cuda_hooks_failure;
 
 // LITERALINCLUDE START: HOOKS IN PLACE
 // PyTorch makes the object with CUDA's hooks when it first calls one of them, and keeps the object until the process
-// ends. `import torch` calls one before it loads any backend. In a CPU build PyTorch has made a stub: an object of the
-// interface's own class, without a member. The hooks of this device have no member either. They are constructed at the
-// address of the stub. Every reference that PyTorch holds then leads to them, and the destructor that PyTorch runs at
-// exit is virtual. If PyTorch holds anything else, such as the hooks of a real CUDA, nothing is changed.
+// ends. `import torch` calls a hook before it loads any backend. In a CPU build PyTorch has made a stub: an object of
+// the interface's own class, without a member. The hooks of this device have no member either. They are constructed at
+// the address of the stub. Every reference that PyTorch holds then leads to them. The destructor is virtual, so PyTorch
+// runs theirs at exit. If PyTorch holds anything else, such as the hooks of a real CUDA, nothing is changed.
 template <class Hooks>
 void register_cuda_hooks(const Hooks* hooks) {
   static_assert(sizeof(Hooks) == sizeof(at::CUDAHooksInterface) && alignof(Hooks) == alignof(at::CUDAHooksInterface));

@@ -44,7 +44,8 @@ NAMES = Names(
         "at::RegisterPrivateUse1HooksInterface": "register_cuda_hooks",
         "<torch/csrc/profiler/standalone/privateuse1_profiler.h>": '"CudaKineto.h"',
         '"openreg:{}"': '"cuda:{}"',
-        # PyTorch accepts this function for PrivateUse1 only. Here PyTorch's own storages are plain ones, as on CUDA.
+        # PyTorch accepts this function for PrivateUse1 only. On this face the storages that Python asks for are plain
+        # StorageImpl objects, as on CUDA.
         "c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create)": "static_cast<void>(&create)",
         # Names in messages. On this face the module is not torch.openreg.
         "torch.openreg.": "torch_openreg.openreg.",

@@ -1,7 +1,7 @@
 """The command line: ``python -m torch_openreg COMMAND`` or ``torch-openreg COMMAND``.
 
 Each command is a module of this package with a ``main(argv) -> int``. Only the module of the chosen command is
-imported, so that a command works, and starts fast, even if another command lacks something.
+imported. So a command starts fast, and works even if a package that another command needs is missing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMMANDS = {
     "trace": "what a trace of torch.profiler shows: busy and idle streams, gaps, waits, copies, kernels",
 }
 # Commands for which main() does not import torch first. The doctor must report even if that import hangs or aborts,
-# and `run` must set environment variables before torch is imported.
+# and a command that sets environment variables must do so before the import.
 WITHOUT_TORCH = ("doctor", "memory", "models", "new", "run", "trace")
 
 # Modules that only some commands use, and the packages that they come from. The extra `demo` names all of them.

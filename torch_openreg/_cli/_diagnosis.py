@@ -1,4 +1,4 @@
-"""The findings of the doctor. A separate process loads each backend. If this fails, a sentence says why."""
+"""The findings of the doctor. A separate process loads each backend. If the load fails, a sentence says why."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Doctor:
         return Run(read_events(texts["events"]), status, texts["stack"], texts["output"])
 
     def examine(self, backend: Backend) -> None:
-        """Loads a backend alone, as `import torch` does. If it works, loads it again, with its own package first."""
+        """Loads a backend alone, as `import torch` does. If this works, loads it again after importing its package."""
         backend.result = "ok"
         run = self.probe([backend], TORCH_DEVICE_BACKEND_AUTOLOAD="1")
         loaded = run.facts("loaded")
@@ -309,7 +309,7 @@ def describe(point: EntryPoint) -> Backend:
 
 
 def guilty(run: Run, backends: Sequence[Backend]) -> Backend | None:
-    """The backend that ``run`` loaded last: a run that failed, failed in it. None if ``run`` loaded no backend."""
+    """The backend that ``run`` loaded last, which is the cause if ``run`` failed. None if ``run`` loaded none."""
     name = run.facts("load").get("backend")
     return next((backend for backend in backends if backend.name == name), None)
 
@@ -342,7 +342,7 @@ def demangle(symbol: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The first 100,000 bytes of a file as text, or "" if there is no file. The bytes may be no valid text."""
+    """The first 100,000 bytes of a file as text, or "" if there is no file. Bytes that are not UTF-8 are escaped."""
     return path.read_bytes()[:100_000].decode(errors="backslashreplace") if path.exists() else ""
 
 

@@ -72,7 +72,7 @@ class Probe:
         return [Watched(point, self) for point in points if wanted is None or [point.name, point.value] in wanted]
 
     def ask(self, module: Any) -> None:
-        """Tells whether the device of ``module`` is available; if not, also the error of ``_lazy_init``, if it raises.
+        """Tells whether the device of ``module`` is available. If not, and if ``_lazy_init`` raises, also the error.
 
         Does nothing if ``module`` has no function is_available.
         """

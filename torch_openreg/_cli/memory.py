@@ -347,7 +347,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(file: Path) -> list[Device]:
-    """The devices of a snapshot that have memory or a history. The first entry of a history is the snapshot itself."""
+    """The devices of a snapshot that have memory or a history. One entry of each history is the snapshot itself."""
     snapshot = _Unpickler(io.BytesIO(file.read_bytes())).load()
     indices = {segment["device"] for segment in snapshot["segments"]}
     indices |= {index for index, trace in enumerate(snapshot["device_traces"]) if len(trace) > 1}

@@ -57,7 +57,7 @@ class Operator(NamedTuple):
     route: str
     """A key of ROUTES."""
     queued: bool
-    """Whether a call may be queued on a stream (execution modes async and chaos) rather than wait for it."""
+    """Whether a call may be queued in the execution modes async and chaos. If not, the call waits for its stream."""
     registered_at: str
     """File and line of the registration; empty if there is no kernel."""
 

@@ -4,10 +4,11 @@
     python train_digits.py --device openreg   # the same numbers, on the simulated accelerator
 
 The training part imports torch and nothing else: the device appears because its package is installed. scikit-learn is
-used once, for its copy of the data: 1797 images of 8x8 pixels, of which a quarter is kept for testing.
+used once, for its copy of the data: 1797 images of 8x8 pixels. A quarter of them is kept for testing.
 
-Every line of output is a JSON object ("placement", "epoch" for each epoch, "result"), so that another program can read
-along. `python -m torch_openreg demo` is that program: it runs this script on two devices and compares them.
+Every line of output is a JSON object ("placement", "epoch" for each epoch, "result"), so that another program can
+follow the training. `python -m torch_openreg demo` is that program: it runs this script on two devices and compares
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ BATCH_SIZE = 64
 
 
 def load_digits() -> dict[str, torch.Tensor]:
-    """The data on the CPU: `train_x`, `test_x` (N, 1, 8, 8) in [0, 1] and `train_y`, `test_y` (N,), split by class."""
+    """The data on the CPU: `train_x`, `test_x` (N, 1, 8, 8) in [0, 1] and `train_y`, `test_y` (N,).
+
+    Both parts have the classes in the same proportions.
+    """
     from sklearn import datasets, model_selection  # type: ignore[import-untyped]
 
     images, labels = datasets.load_digits(return_X_y=True)
@@ -36,7 +40,7 @@ def load_digits() -> dict[str, torch.Tensor]:
 
 
 def build() -> nn.Module:
-    """The network: two convolutions and two linear layers with 151,000 parameters.
+    """The network: two convolutions and two linear layers with about 151,000 parameters.
 
     The CPU's generator gives their initial values.
     """

@@ -18,7 +18,7 @@ def _init() -> None:
         raise RuntimeError("No CUDA GPUs are available")
     _C._init()
     if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
-        _C._set_execution_mode(0, 0)  # inline: a launch has run when its call returns
+        _C._set_execution_mode(0, 0)  # inline: a kernel has run when its launch returns
     torch.cuda._get_device_properties = _C._get_device_properties  # type: ignore[attr-defined]
     generators = tuple(_C._get_default_generator(index) for index in range(_C._get_device_count()))
     torch.cuda.default_generators = generators  # type: ignore[assignment]
@@ -41,7 +41,7 @@ def _maybe_exchange_device(device: int) -> int:
 
 
 def _arch_flags() -> str | None:
-    """The architecture of device 0, as the one that PyTorch was built for; None if there is no device."""
+    """The architectures that PyTorch was built for: here that of device 0 only. None if there is no device."""
     if not _C._get_device_count():
         return None
     properties = _C._get_device_properties(0)

@@ -28,7 +28,7 @@ class OpenRegInterface(interfaces.DeviceInterface):
     Stream = openreg.Stream
 
     class Worker:
-        """For inductor's compile processes, which must not start the device: the parent sends its properties."""
+        """For inductor's compile processes, which must not start the device. The parent sends the properties."""
 
         @staticmethod
         def set_device(device: int) -> None:
@@ -90,7 +90,7 @@ def make_traceable() -> None:
     These functions call C++ functions, which dynamo cannot trace. The substitutes below call functions that dynamo
     traces. For ``current_device_index()`` dynamo makes a guard: with another current device it compiles again.
     """
-    # This function is called after dynamo was imported, and the device is registered while dynamo is imported.
+    # Not imported at the top of this file: the file is imported while dynamo itself is imported only in part.
     from torch._dynamo.variables import ctx_manager
 
     @torch.compiler.substitute_in_graph(_C._get_device, skip_signature_check=True)

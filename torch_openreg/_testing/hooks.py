@@ -1,6 +1,7 @@
-"""Hooks around each test, which the pytest plugin (torch_openreg_pytest) registers if an option or a marker needs them.
+"""Hooks around each test. The pytest plugin (torch_openreg_pytest) registers the hooks if a setting needs them.
 
-They apply the settings of the marker and of the options, run a test several times, and report what a test leaks.
+A setting is an option, a marker or an environment variable. The hooks apply the settings of the marker and of the
+options, run a test several times, and report what a test leaks.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ class PerTestHooks:
         return (self._seed + item.stash.get(_RUN, 0)) % 2**64
 
     def _how_to_repeat(self, item: pytest.Item) -> str:
-        """The execution mode of the test; for chaos also the seed and a command that repeats it. "" without a mode."""
+        """The execution mode of the test; for chaos also the seed and the command to repeat it. "" without a mode."""
         execution = item.stash[_SETTINGS].execution or ("chaos" if self._chaos else None)
         if execution is None:
             return ""

@@ -36,7 +36,7 @@ class Settings:
 def settings_of(item: pytest.Item) -> Settings:
     """The settings of all markers of a test. The marker closest to the function decides about a setting.
 
-    Raises UsageError for a word that the marker does not know, and for a number of devices that cannot be.
+    Raises UsageError for a word that the marker does not know, and for an impossible number of devices.
     """
     known = [field.name for field in fields(Settings)]
     values: dict[str, object] = {}
@@ -68,5 +68,5 @@ def device_count_of(item: pytest.Item) -> int:
         if settings.model is None or os.environ.get("OPENREG_DEVICE_COUNT"):  # the variable wins over the model
             return 0
         return int(_models.find(settings.model).numbers.get("device_count", 0))
-    except (pytest.UsageError, TypeError, ValueError):  # the test will say it
+    except (pytest.UsageError, TypeError, ValueError):  # the run of the test reports the error
         return 0

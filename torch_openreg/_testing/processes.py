@@ -1,4 +1,4 @@
-"""Runs a test in a separate process if the test chooses properties of the device that must be known before its start.
+"""Runs a test in a separate process if the test chooses properties that must be known before the device starts.
 
 The first such test starts a server: the same pytest with the same arguments. The server collects the tests, so torch
 and the test modules are imported once. It then forks a child for each test. The device starts in the child.

@@ -1,4 +1,4 @@
-"""The device's times in PyTorch's tables, under the device's name: ``sort_by="self_openreg_time_total"``.
+"""The device's times and memory in PyTorch's tables, under its name: ``sort_by="self_openreg_time_total"``.
 
 PyTorch's own names contain ``device``, such as ``self_device_time_total``. The heads of the tables have the device's
 name. For CUDA and XPU, PyTorch also accepts ``cuda`` and ``xpu`` instead of ``device``.

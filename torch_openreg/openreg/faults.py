@@ -65,7 +65,7 @@ class inject(contextlib.ContextDecorator):
     """Injects the faults of ``program`` until the end of a block, or during each call of a decorated function.
 
     The calls of all threads are counted, and a fault can change any of them. Raises ValueError for a program that
-    cannot be read; the message names the closest words. The end of the block waits for all devices, so that the
+    cannot be read; the message names the closest word. The end of the block waits for all devices, so that the
     faults of queued work happen in the block. If a fault made queued work fail and no call has raised this failure,
     the end of the block raises it. The end of the block, also by an exception, warns with FaultWarning for each fault
     that never happened; the warning names the line that calls ``inject``.

@@ -162,7 +162,7 @@ def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, A
 
 
 def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:
-    """Sets each peak to the value of now. As ``torch.cuda.reset_peak_memory_stats``."""
+    """Sets each peak to the current value. As ``torch.cuda.reset_peak_memory_stats``."""
     torch.accelerator.reset_peak_memory_stats(existing_device(device))
 
 
@@ -196,7 +196,7 @@ def reset_accumulated_host_memory_stats() -> None:
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Sets the peaks of pinned memory to the values of now. As ``torch.cuda.reset_peak_host_memory_stats``."""
+    """Sets the peaks of pinned memory to the current values. As ``torch.cuda.reset_peak_host_memory_stats``."""
     _C._reset_peak_host_memory_stats()
 
 

@@ -110,7 +110,7 @@ def _restrict(model: _models.Model) -> None:
     for each in model.absent_dtypes:
         dtype, error = getattr(torch, each["dtype"]), _models.ERRORS.index(each["error"])
         _C._refuse_dtype(dtype, error, each["message"])
-        # _refuse_dtype() acts where memory is allocated, and on the results of kernels. A view is neither.
+        # _refuse_dtype() acts when memory is allocated or a kernel has a result. The operator view.dtype does neither.
         rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))
         if each["dtype"] == "float64":
             _print_in_float32()
@@ -124,9 +124,9 @@ def _restrict(model: _models.Model) -> None:
 def _print_in_float32() -> None:
     """Makes PyTorch print tensors of the device in float32, until the process ends.
 
-    PyTorch prints in float64, except on devices without float64 that it knows by name: MPS and some of XPU. This
-    function wraps ``torch._tensor_str.tensor_totype``. It is called at most once in a process, because a process keeps
-    a model that refuses something.
+    PyTorch prints in float64, except on devices without float64 that it knows by name: MPS, MAIA and some of XPU.
+    This function wraps ``torch._tensor_str.tensor_totype``. It is called at most once in a process, because a process
+    keeps a model that refuses something.
     """
     in_float64 = _tensor_str.tensor_totype
 

@@ -135,8 +135,8 @@ class Session:
             _sessions[-1]._run()
 
     def _run(self) -> None:
-        # This waits for all devices, and raises if a device is lost. The end of the next session within an interrupted
-        # session then resumes the interrupted session.
+        # Waits for all devices, and raises if a device is lost. If an interrupted session cannot be resumed because of
+        # this, the end of the next session within it resumes it.
         _C._sanitizer_start(sum(_CHECKS[check] for check in self.checks), self.mode == "raise")
         self._runs = True
         if self.checks & {"race", "init"}:

@@ -1,7 +1,7 @@
 """Level 0: the backend loads with `import torch`, and nothing else changes."""
 
-# The report prints a check as a script. Therefore a check gets the device as a string, and imports what it needs
-# itself.
+# The report prints a check as a script. Therefore a check gets the device as a string, and itself imports all modules
+# that it needs besides torch.
 # ruff: noqa: F401
 import torch
 
@@ -245,7 +245,7 @@ def an_index_out_of_range_is_an_error(device):
 
 @names.check("module", "storage")
 def set_device_moves_new_tensors(device):
-    """After torch.TYPE.set_device(0), a tensor without an index is made on device 0, and current_device() is 0."""
+    """After torch.TYPE.set_device(0), a new tensor of the device TYPE is on device 0, and current_device() is 0."""
     module = device_module(device)
     module.set_device(0)
     equal(module.current_device(), 0)

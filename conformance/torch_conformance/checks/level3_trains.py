@@ -166,7 +166,7 @@ modules = Topic(
 
 
 def _agree(device, make, shape):
-    """Raises unless the module's output and gradients on the device agree with the CPU's, for an input of the shape."""
+    """Raises unless the module's output and gradients on the device agree with the CPU's. ``shape`` is the input's."""
     import copy
 
     torch.manual_seed(0)

@@ -27,7 +27,8 @@ std::string full_name(const c10::FunctionSchema& schema) {
 }
 
 // Whether PyTorch's tags say that a result which is no tensor, or the shape of a result, depends on the data. For
-// indexing the tags do not decide: whether an index is a mask, and so depends on the data, is known only in the call.
+// indexing the tags do not decide: the result's shape depends on the data only if an index is a mask, and only the call
+// shows whether one is.
 bool depends_on_data(const c10::FunctionSchema& schema) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
   return op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape));

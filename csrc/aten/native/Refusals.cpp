@@ -239,8 +239,8 @@ std::string with_operator(std::string message, const std::string& name) {
 
 } // namespace
 
-// The operators of aten have a refusal in front of their kernels. Operators of other namespaces may be registered
-// later.
+// An operator of aten passes, because keep_only() has put a refusal in front of each kernel of aten that is left out.
+// An operator of another namespace is refused here, because it may be registered after the call of keep_only().
 void check_kept_slowly(const c10::OperatorHandle& op) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.operator_name().getNamespace() == "aten",

@@ -71,7 +71,7 @@ struct InnerProduct<Op, Tensor(const Tensor&, const Tensor&)> {
 
 // sum() and mean() of all elements. Their CPU kernels call the overload with dimensions as an operator, and a profile
 // would show an operator within one of the same name. PyTorch's tables make one row of the two, with the device time of
-// the inner one, and that is 0. So the overload with dimensions is called without a second operator.
+// the inner operator, which is 0. So the overload with dimensions is called without a second operator.
 template <class Op, class Schema>
 struct OverAllElements;
 
@@ -270,8 +270,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 
 // LITERALINCLUDE START: FALLBACK PER OPERATOR
 // Registers a fallback for those of the operators `names` that have no kernel for `key` yet. An operator with a
-// composite kernel needs this, because PyTorch prefers the composite kernel to the global fallback. So does an operator
-// with another fallback than the global one.
+// composite kernel needs this, because PyTorch prefers the composite kernel to the global fallback. An operator whose
+// fallback is not the global one needs this too.
 template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* kernel = &fallback, class Names>
 void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
   for (const auto& name : names) {

@@ -50,7 +50,7 @@ void shared(torch::Library& m, Stubs... stubs) {
   add(m, Op::name, Op::overload_name, &Unboxed<Op, &SharedKernel<Op, kernel>::call>::call);
 }
 
-// Overloads of one name cannot be template arguments.
+// An overloaded name cannot be a template argument. Each of these constants names one overload.
 constexpr auto fill_number_ = static_cast<Tensor& (*)(Tensor&, const Scalar&)>(native::fill_);
 constexpr auto fill_mask_ = static_cast<Tensor& (*)(Tensor&, const Tensor&, const Scalar&)>(native::masked_fill__cpu);
 constexpr auto select = static_cast<Tensor (*)(const Tensor&, const Tensor&, const Tensor&)>(native::where);

@@ -6,7 +6,7 @@
 #include "OpenRegRedZone.h"
 
 // What PYTORCH_ALLOC_CONF, OPENREG_ALLOC_CONF and torch._C._accelerator_setAllocatorSettings() say about device memory,
-// and the sizes that follow from it.
+// and the sizes that follow from these settings.
 //
 // PyTorch parses and keeps the settings that all accelerators share
 // (c10::CachingAllocator::AcceleratorAllocatorConfig); the allocator reads a setting there whenever it needs the value.

@@ -17,7 +17,8 @@
 //     another stream uses the block, recordStream() must say so, or that stream may read the new owner's bytes.
 //   - By default, sizes are CUDA's, so that memory_allocated() and memory_reserved() return what CUDA's would: blocks
 //     are multiples of 512 bytes. A segment from orMalloc() is 2 MiB for blocks up to 1 MiB, 20 MiB (the setting
-//     large_segment_size) for blocks below 10 MiB, and otherwise the size of the block, rounded up to 2 MiB.
+//     large_segment_size) for blocks below 10 MiB, and otherwise the size of the block, rounded up to a multiple of
+//     2 MiB.
 //   - The allocator's own tables lie in host memory. A forked child has no device memory, but it must still be able to
 //     drop the tensors that it inherited.
 //   - Each device has a lock of its own. A thread that holds the lock never waits for the device, for Python's GIL or
@@ -34,8 +35,8 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   OpenRegDeviceAllocator();
   ~OpenRegDeviceAllocator() override;
 
-  // Allocate on the current device or on `device`, for the current stream of that device. Throw torch.OutOfMemoryError
-  // if the device has no memory left. For 0 bytes the pointer is null.
+  // Both functions allocate on one device, the current device or `device`, for the current stream of that device. They
+  // throw torch.OutOfMemoryError if the device has no memory left. For 0 bytes the pointer is null.
   DataPtr allocate(size_t size) override;
   DataPtr allocate_on(size_t size, DeviceIndex device);
 

@@ -99,9 +99,9 @@ void DeviceBlockCache::synchronize_and_free_events(
   }
 }
 
-// garbage_collection_threshold: if more than this share of what the process may have is reserved, gives back the large
-// segments that have been free for longest. Leaves out blocks that other streams still use. Waits for the work of all
-// devices if it gives segments back.
+// garbage_collection_threshold: if the process has reserved more than this share of the memory that it may reserve,
+// gives back the large segments that have been free for longest. Leaves out blocks that other streams still use. Waits
+// for the work of all devices if it gives segments back.
 void DeviceBlockCache::garbage_collect_cached_blocks(
     std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context) {
   const size_t capacity = std::min(segments_.allowed_memory(), memory_info(device_).second);

@@ -12,7 +12,7 @@ struct StreamPools {
       : large(stream, false, owner, stats, blocks), small(stream, true, owner, stats, blocks) {}
 };
 
-// A set of pools, for all streams of one device, that serves the same requests: the shared pools, the pools of one
+// The pools that serve one kind of request, for each stream of one device: the shared pools, the pools of one
 // torch.openreg.MemPool (CUDA's PrivatePool), or the pools of temporaries.
 struct PoolSet {
   MempoolId_t id{0, 0};    // {0, 0}: not a MemPool's
@@ -20,7 +20,7 @@ struct PoolSet {
   bool use_on_oom = false; // other requests may take free blocks from here before they run out of memory
   bool no_split = false;   // blocks are never split
   bool of_temporaries =
-      false; // The temporaries of queued kernels. Their pools belong to no stream; the id 0 stands for that.
+      false; // The pools of the temporaries of queued kernels. They belong to no stream, and have the stream id 0.
   size_t segments = 0;
   std::vector<std::unique_ptr<StreamPools>> streams; // by stream id
 

@@ -11,7 +11,8 @@
 
 // The operators that a multilayer perceptron and SGD need. To find the next operator to write, run a program: PyTorch's
 // error names the missing operator, "Could not run 'aten::...'". Most operators have three forms, such as add, add_ and
-// add.out. If PyTorch makes the other two from the form with `out`, register only that form.
+// add.out. If PyTorch makes the other two from the form with `out`, register only that form. PyTorch does so for the
+// operators that native_functions.yaml calls structured.
 namespace abacus {
 namespace {
 
@@ -160,7 +161,7 @@ Tensor relu(const Tensor& self) {
   return out;
 }
 
-// The derivative of relu(). PyTorch passes the output of relu().
+// The derivative of relu(). PyTorch passes the output of relu() as `self`.
 Tensor& threshold_backward_out(const Tensor& grad, const Tensor& self, const Scalar& threshold, Tensor& grad_input) {
   TORCH_CHECK_NOT_IMPLEMENTED(threshold.toDouble() == 0, "abacus has the threshold of relu() only.");
   compute(Binary::ReluBackward, grad, self, grad_input);

@@ -50,7 +50,7 @@ class LedgerTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs each operator that has a tensor of the device among its arguments. Autograd has recorded it before."""
+        """Runs each operator that has a tensor of the device as an argument. Autograd has recorded the call before."""
         # Makes the calling thread run the next backward itself. PyTorch's thread for the device releases Python objects
         # after backward has returned. If the interpreter ends meanwhile, Python ends that thread inside a destructor,
         # and the process is aborted.

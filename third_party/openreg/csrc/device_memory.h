@@ -13,7 +13,7 @@ namespace openreg {
 struct Allocation {
   uintptr_t begin; // in the device window
   size_t size;     // bytes that the caller asked for
-  int fd = -1;     // the memfd that backs the memory, once it was shared or unprotected; -1: anonymous memory
+  int fd = -1;     // the memfd that backs shared or unprotected memory; -1: anonymous memory
   bool hostAccessible = false;
   uint64_t inode = 0; // identifies memory that another process owns
   int openCount = 0;  // how many handles of that memory are open; 0: this process owns the memory

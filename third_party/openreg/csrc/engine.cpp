@@ -98,8 +98,8 @@ void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& 
 }
 
 void runEngine(EngineState& engine) {
-  // The destructor also runs if a host function ends its thread. CPython ends a thread that asks for the interpreter
-  // after the interpreter was finalized.
+  // The destructor also runs if a host function ends its thread. Before version 3.14, CPython ends a thread that asks
+  // for the interpreter after the interpreter was finalized.
   struct Thread {
     EngineState& engine;
 
@@ -228,7 +228,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
       faulty->finish();
     }
   } catch (const abi::__forced_unwind&) {
-    throw; // pthread_exit or pthread_cancel, which must not be stopped. CPython ends threads in this way at its exit
+    throw; // pthread_exit or pthread_cancel: must not be stopped. CPython before 3.14 ends threads in this way at exit
   } catch (...) {
     running.exception = std::current_exception();
   }

@@ -187,7 +187,7 @@ std::vector<int> readUuids(std::string_view text, int deviceCount) {
       [](int index) { return index >= 0; });
 }
 
-// CUDA's rules, after PyTorch's _parse_visible_devices and _transform_uuid_to_ordinals (torch/cuda/__init__.py). Every
+// CUDA's rules, as in PyTorch's _parse_visible_devices and _transform_uuid_to_ordinals (torch/cuda/__init__.py). Every
 // value is valid. A repeated item hides every device. The first item that is no device ends the list.
 std::vector<int> readCudaVisibleDevices(std::string_view text, int deviceCount) {
   return isUuid(text) ? readUuids(text, deviceCount) : readIndices(text, deviceCount);

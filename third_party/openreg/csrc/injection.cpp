@@ -38,7 +38,7 @@ int64_t now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-// SplitMix64: a random number that depends on the arguments only, so a call gets the same one in every run.
+// SplitMix64: a random number that depends on the arguments only, so a call gets the same number in every run.
 uint64_t randomOf(uint64_t seed, uint64_t number) {
   uint64_t value = seed + number * 0x9E3779B97F4A7C15u;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;

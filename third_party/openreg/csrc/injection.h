@@ -15,8 +15,8 @@ namespace openreg {
 // The orFaultPoint values at which a call must look for faults, joined by |. All, if a fault can make a device lost.
 extern std::atomic<unsigned int> faultPoints;
 
-// The kinds of activities (orActivityKind) that have a point in `faultPoints`. For these, orIsObserved() returns true
-// even without a subscriber, so that they pass the fault.
+// The kinds of activities (orActivityKind) that have a point in `faultPoints`. For these kinds, orIsObserved() returns
+// true even without a subscriber. So the code that looks for faults runs.
 unsigned int faultKinds();
 
 // What the faults do to a call that passes a point. `error` was recorded with fail(), and `message` is its sentence.

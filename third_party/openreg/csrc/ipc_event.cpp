@@ -105,8 +105,8 @@ struct Awaited {
   orCompletion_t completion = nullptr;
 };
 
-// The thread that looks at the records of other processes, and completes the items of the hidden streams that stand for
-// them. It looks instead of being told, because the other process may end at any moment.
+// The thread that polls the records of other processes, and completes the items of the hidden streams that stand for
+// them. It polls because no process tells it that another process has ended.
 class Watcher {
  public:
   void add(Awaited&& awaited) {

@@ -11,8 +11,8 @@
 namespace openreg {
 namespace {
 
-// The number of pending items of a stream at which launches wait. Otherwise a host that is faster than the device could
-// fill the memory with queued work.
+// The number of pending items of a stream at which launches wait. Without this limit, a host that is faster than the
+// device could fill the memory with queued work.
 constexpr uint64_t kMaxPending = 1024;
 
 // Whether the execution mode allows that work runs in the launching call.

@@ -7,8 +7,8 @@ namespace openreg {
 
 // Installs a handler for SIGSEGV. The handler writes a sentence to stderr if the host has accessed device memory, if a
 // kernel has accessed memory that is not allocated, or if a forked child has accessed its parent's device memory. Then,
-// as for every other SIGSEGV, it calls the handler that was installed before. A writer that HeldWriters holds only
-// tries again.
+// as for every other SIGSEGV, it calls the handler that was installed before. If HeldWriters holds the thread, the
+// handler returns, and the thread tries the access again.
 void installSegfaultHandler();
 
 // While an object of this class lives, device memory may be read-only (setWritable): a thread that writes to it waits,

@@ -79,7 +79,7 @@ typedef enum orError {
   orErrorHostMemoryNotRegistered = 713,
   orErrorLaunchFailure = 719, /* queued work threw, or orCompletionSignal got an exception */
   orErrorNotPermitted = 800,  /* not allowed here or now, such as a wait inside a function that a stream runs */
-  orErrorNotSupported = 801,
+  orErrorNotSupported = 801,  /* injected */
 } orError_t;
 
 /* The version of the library that is loaded. */
@@ -231,7 +231,7 @@ OPENREG_EXPORT orError_t orSetGuardSize(size_t bytes);
 OPENREG_EXPORT orError_t orMallocHost(void** ptr, size_t size);
 OPENREG_EXPORT orError_t orFreeHost(void* ptr);
 
-/* orHostRegister makes host memory of the program, such as memory that processes share, pinned memory. It returns
+/* orHostRegister turns host memory of the program, such as memory that processes share, into pinned memory. It returns
  * orErrorInvalidValue for NULL, a size of 0 and device memory, and orErrorHostMemoryAlreadyRegistered if a part of the
  * bytes is pinned. The memory still belongs to the program, which must keep it mapped until orHostUnregister.
  *
@@ -323,8 +323,8 @@ typedef enum orExecutionMode {
    *   - Each thread takes its next work from a random stream, whatever the priorities.
    *   - Each piece of work is delayed before it starts and again before it counts as done. Half of the delays are 0,
    *     the others are at most 0.5 ms.
-   *   - The destination of a copy is filled with 0xFF bytes (NaN for floating point) when the copy starts, unless it
-   *     overlaps the source; then the copy is delayed once more.
+   *   - When a copy starts, its destination is filled with 0xFF bytes (NaN for floating point), and the copy is delayed
+   *     once more. Neither happens if the destination overlaps the source.
    *   - Pinned memory that queued work will write and not read is filled earlier, in the call that queues the
    *     work. This does not happen if other pending work may use the memory, or if the work has no operands. */
   orExecutionChaos = 2,
@@ -414,8 +414,8 @@ OPENREG_EXPORT orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, u
  *     is read in advance. The call waits only if the sources read in advance, with this one, would exceed 64 MiB; then
  *     it waits until the copy is done. */
 OPENREG_EXPORT orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
-/* The same as orMemcpyAsync followed by orStreamSynchronize, but the calling thread copies where it can, instead of
- * waking another thread. HIP has this function; CUDA does not. */
+/* The same as orMemcpyAsync followed by orStreamSynchronize. But if the mode allows it, the calling thread makes the
+ * copy, instead of waking another thread. HIP has this function; CUDA does not. */
 OPENREG_EXPORT orError_t
 orMemcpyWithStream(void* dst, const void* src, size_t size, orMemcpyKind kind, orStream_t stream);
 OPENREG_EXPORT orError_t orMemsetAsync(void* devPtr, int value, size_t size, orStream_t stream);

@@ -54,7 +54,7 @@ typedef struct orActivity {
   /* The id of the orActivityCall that started this activity, as CUPTI's correlation id. 0 if no call started it (the
    * activity is a kernel of orKernelBegin, or a call itself), or if no subscriber observes calls. */
   uint64_t correlation;
-  bool failed; /* at the end of a kernel: an exception left it */
+  bool failed; /* at the end of a kernel, copy or fill: an exception left it */
   /* Visits the memory that the activity reads and writes; call it through orActivityVisitOperands. NULL: the operands
    * are not known, or were told at the begin, or the activity failed. */
   void (*operands)(void* data, orOperandFn_t visit, void* context);
