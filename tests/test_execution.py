@@ -705,6 +705,12 @@ SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "where, with a number of the CPU": lambda x: torch.where(x > 1, x, torch.tensor(1.0)),
     "masked_select": lambda x: x.masked_select(x > 1),
     "unique": lambda x: x.unique(),
+    "to_sparse": lambda x: x.to_sparse(),
+    "to_sparse_csr": lambda x: x.expand(2, 3).to_sparse_csr(),
+    "normal, with deviations": lambda x: torch.normal(0.0, x),
+    "eig": lambda x: torch.linalg.eig(x.diag()),
+    "eigh": lambda x: torch.linalg.eigh(x.diag()),
+    "svd": lambda x: torch.linalg.svd(x.diag()),
     "equal": lambda x: torch.equal(x, x.clone()),
     "to the CPU": lambda x: x.cpu(),
     "from the CPU": lambda x: x.copy_(torch.zeros(3)),
@@ -756,6 +762,18 @@ def test_an_operation_that_does_not_wait_is_not_reported_as_a_wait(
     x = new(1, 2, 3)
     sync_debug_mode("error")
     operation(x)
+
+
+@pytest.mark.parametrize(
+    "name", ["an index of the CPU", "an index of the CPU, written", "where, with a number of the CPU"]
+)
+def test_the_host_waits_where_cuda_copies_an_operand_from_the_cpu(name: str, queueing: str) -> None:
+    x, wide = new(1, 2, 3), torch.ones(1500, 1500, device=DEVICE_0)
+    before = (wide @ wide @ wide).amax()
+    event = torch.accelerator.current_stream().record_event()
+    SYNCHRONIZING[name](x)
+    assert event.query()
+    assert before.item() == 1500.0**2
 
 
 def test_the_sync_debug_mode_is_named_or_numbered(sync_debug_mode: Callable[[int | str], None]) -> None:

@@ -132,9 +132,8 @@ bool KernelScope::waits_for_data() const {
   bool has_number = false;
   for (const Operand& each : operands_) {
     if (each.argument->type()->kind() == c10::TypeKind::ListType && each.argument->name() == "indices") {
-      const auto type = each.tensor->dtype().toScalarType();
       ++indices;
-      masks += !each.tensor->is_cpu() && (type == kBool || type == kByte);
+      masks += !each.tensor->is_cpu() && each.is_mask();
     } else if (each.argument->name() == "values") {
       has_number = each.tensor->is_cpu() && each.tensor->numel() == 1;
     }

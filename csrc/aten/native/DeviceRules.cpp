@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "../../runtime/OpenRegFunctions.h"
+#include "../../runtime/OpenRegStream.h"
 
 namespace at::openreg {
 namespace {
@@ -129,8 +129,8 @@ void scalar_weight(const DeviceRule& rule, ArrayRef<Operand> seen) {
   }
 }
 
-// CUDA moves 0-dim inputs to the device of the first input that is not on the CPU. The host waits for a copy from the
-// CPU.
+// CUDA moves 0-dim inputs to the device of the first input that is not on the CPU. If an input comes from the CPU, the
+// host waits for the stream in which CUDA copies it, so it waits here too.
 void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   std::optional<Device> target;
   Operands rest = operands(seen);
@@ -147,22 +147,20 @@ void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   rest.erase(std::remove_if(rest.begin(), rest.end(), moved), rest.end());
   check_iterator(rest, std::nullopt);
   if (copies) {
-    c10::openreg::note_synchronization();
+    c10::openreg::current_stream(target->index()).synchronize();
   }
 }
 
 // x[indices] and x[indices] = value. CUDA moves two kinds of operands to x's device: indices on the CPU, and a 0-dim
-// value. The host waits for the copy of an index, but not of a mask, which goes through pinned memory (expandTensors()
-// in IndexingUtils.h). Whether CUDA copies the value depends on the other arguments, so the kernel decides it.
+// value. The host waits for the stream in which an index is copied, but not for a mask, which goes through pinned memory
+// (expandTensors() in IndexingUtils.h). Whether CUDA copies the value depends on the other arguments, so the kernel decides it.
 void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Device indexed = seen.front().tensor->device();
   bool copies = false;
   Operands rest;
   for (const Operand& each : operands(seen)) {
     if (each.argument->name() == "indices") {
-      const auto type = each.tensor->dtype().toScalarType();
-      const bool is_mask = type == kBool || type == kByte;
-      copies |= each.tensor->is_cpu() && !indexed.is_cpu() && !is_mask;
+      copies |= each.tensor->is_cpu() && !indexed.is_cpu() && !each.is_mask();
       TORCH_CHECK(
           each.tensor->device().is_cpu() || each.tensor->device() == indexed,
           "indices should be either on cpu or on the same device as the indexed tensor (",
@@ -174,7 +172,7 @@ void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
   }
   check_iterator(rest, std::nullopt);
   if (copies) {
-    c10::openreg::note_synchronization();
+    c10::openreg::current_stream(indexed.index()).synchronize();
   }
 }
 

@@ -14,6 +14,12 @@ namespace at::openreg {
 struct Operand {
   TensorImpl* tensor;
   const c10::Argument* argument;
+
+  // Whether the tensor is a mask if it is used as an index.
+  bool is_mask() const {
+    const ScalarType type = tensor->dtype().toScalarType();
+    return type == kBool || type == kByte;
+  }
 };
 
 // The rule of one operator.

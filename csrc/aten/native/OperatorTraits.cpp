@@ -22,16 +22,44 @@ constexpr std::string_view kBatchNorms[] = {
     "aten::native_batch_norm.out",
 };
 
+// CUDA's kernels of these operators read values on the host, and PyTorch's tags do not say so: how many elements are not
+// zero (dense_to_sparse() in TensorConversions.cpp), whether a deviation is negative (DistributionTemplates.h), and
+// whether a decomposition converged (_linalg_check_errors() in BatchLinearAlgebra.cpp).
+constexpr std::string_view kReadValues[] = {
+    "aten::_linalg_eigh",
+    "aten::_linalg_eigh.eigenvalues",
+    "aten::_linalg_svd",
+    "aten::_linalg_svd.U",
+    "aten::_to_sparse",
+    "aten::_to_sparse.sparse_dim",
+    "aten::_to_sparse_bsc",
+    "aten::_to_sparse_bsr",
+    "aten::_to_sparse_csc",
+    "aten::_to_sparse_csr",
+    "aten::linalg_eig",
+    "aten::linalg_eig.out",
+    "aten::normal.Tensor_Tensor",
+    "aten::normal.Tensor_Tensor_out",
+    "aten::normal.float_Tensor",
+    "aten::normal.float_Tensor_out",
+};
+
+template <size_t size>
+bool contains(const std::string_view (&names)[size], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
 std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-// Whether PyTorch's tags say that a result which is no tensor, or the shape of a result, depends on the data. For
-// indexing the tags do not decide: the result's shape depends on the data only if an index is a mask, and only the call
-// shows whether one is.
-bool depends_on_data(const c10::FunctionSchema& schema) {
+// Whether the host reads values: the list above has the operator, or PyTorch's tags say that the data decides the shape
+// of a result, or a result that is no tensor. For indexing the tags do not decide: the result's shape depends on the
+// data only if an index is a mask, and only the call shows whether one is.
+bool reads_data(const c10::FunctionSchema& schema, std::string_view name) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
-  return op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape));
+  return contains(kReadValues, name) ||
+         (op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape)));
 }
 
 bool only_writes(const c10::FunctionSchema& schema) {
@@ -65,9 +93,9 @@ const OperatorTraits& traits_of(const c10::FunctionSchema& schema) {
                       name,
                       device_rule_of(schema, name),
                       builtin,
-                      depends_on_data(schema),
+                      reads_data(schema, name),
                       only_writes(schema),
-                      std::find(std::begin(kBatchNorms), std::end(kBatchNorms), name) != std::end(kBatchNorms))
+                      contains(kBatchNorms, name))
                   .first->second;
   }
   return *traits;

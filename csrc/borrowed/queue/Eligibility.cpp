@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "../../aten/native/Arguments.h"
+#include "../../aten/native/OperatorTraits.h"
 #include "../../runtime/OpenRegThreadOwned.h"
 #include "MetaKernels.h"
 
@@ -16,6 +17,7 @@ namespace {
 QueueRule find_rule(const c10::OperatorHandle& op) {
   using Results = QueueRule::Results;
   const c10::FunctionSchema& schema = op.schema();
+  const auto& arguments = schema.arguments();
   const auto writes = [](const c10::Argument& each) { return each.alias_info() && each.alias_info()->isWrite(); };
   for (const c10::Argument& result : schema.returns()) {
     const bool is_view = result.alias_info() && !writes(result);
@@ -23,10 +25,13 @@ QueueRule find_rule(const c10::OperatorHandle& op) {
       return {};
     }
   }
+  const auto is_index = [](const c10::Argument& each) { return each.name() == "indices"; }; // each call decides
+  if (traits_of(schema).reads_data && std::none_of(arguments.begin(), arguments.end(), is_index)) {
+    return {}; // with CUDA the host waits in this operator, so it waits here too
+  }
   if (const c10::KernelFunction* meta = meta_kernel(op.operator_name())) {
     return {Results::Meta, meta};
   }
-  const auto& arguments = schema.arguments();
   const auto written = std::count_if(arguments.begin(), arguments.end(), writes);
   if (written == 0 || op.hasTag(at::Tag::inplace_view) || !schema.name().ends_with('_')) {
     return {};
