@@ -100,7 +100,7 @@ def all_reduce_operators() -> None:
 
 
 def average() -> None:
-    """As in NCCL: floating types are divided before the sum, which then cannot overflow; integers after it."""
+    """As in NCCL, floating types are divided before the sum, so that it cannot overflow; integers, after the sum."""
     for numel in (3, 5000, 100_000):
         for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.complex64):
             inputs = [torch.full((numel,), 61440.0 - 4096 * of, dtype=dtype) for of in range(size())]

@@ -179,7 +179,8 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(clinic: Environment) -> None:
     result = doctor(clinic, "--frobnicate", "--timeout", "soon")
     assert result.stderr == (
-        "torch-openreg doctor: argument --timeout: invalid float value: 'soon': all options ignored\n"
+        "torch-openreg doctor: argument --timeout: must be a number above 0 and below a million, not 'soon': all "
+        "options ignored\n"
     )
     first, head, *table, verdict = [line for line in result.stdout.splitlines() if line]
     assert first == "Device: openreg, simulated by torch_openreg."

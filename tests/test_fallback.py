@@ -258,6 +258,7 @@ SHOW = PRELUDE + "print(*openreg.fallback.get_policy()); print(torch.histc(torch
 def test_the_environment_sets_the_policy(run_python: Callable[..., object]) -> None:
     for value, expected in (
         ("error,aten::histc,_foreach_*", "error ('aten::histc', '_foreach_*')"),
+        ("error, aten::histc", "error ('aten::histc',)"),
         ("silent", "silent ()"),
     ):
         result = run_python(SHOW, TORCH_OPENREG_FALLBACK=value)

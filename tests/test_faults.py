@@ -623,6 +623,7 @@ def test_a_bad_environment_does_not_break_the_import() -> None:
         ("first", 0, "first is 0 and last is 1; calls are counted from 1"),
         ("probability", 0.0, "probability is 0; pass a number above 0, at most 1"),
         ("action", 6, "action is 6, which is no orFaultAction (0 to 5)"),
+        ("duration", 3, "duration is 3, which is no orFaultDuration (0 to 2)"),
         ("error", 0, "error is orSuccess; pass the error that the call is to return"),
     ],
 )

@@ -136,6 +136,12 @@ def test_the_history_can_be_short_selective_and_without_traces() -> None:
     assert [entry["action"] for entry in entries] == ["free_completed"]
     kept = [torch.empty(100, device=DEVICE)]
     assert block_of(kept[0])["frames"] != []
+    memory._record_memory_history(context="state", stacks="python", clear_history=True)
+    kept = [torch.empty(100, device=DEVICE)]  # frees the tensor before it, too
+    entries = memory._snapshot()["device_traces"][0]
+    assert {entry["action"] for entry in entries} >= {"alloc", "free_completed"}
+    assert [entry["frames"] for entry in entries] == [[]] * len(entries)
+    assert block_of(kept[0])["frames"] != []
     memory._record_memory_history(None, clear_history=True)
 
 

@@ -99,7 +99,7 @@ def test_the_words_are_those_of_a_snapshot_of_known_numbers(file: Path) -> None:
         "  At the end the allocator holds 2 segments of 12.0 MB: 6.0 MB are in use, 2.0 MB are in segments that "
         "nothing uses, which empty_cache() gives back, and 4.0 MB are fragmented: "
         "1 hole in segments in use, the largest of 4.0 MB.\n"
-        "  The peak was 10.0 MB in 4 allocations, after entry 4 of the 7 of the history (an alloc of 2.0 MB).\n"
+        "  The peak was 10.0 MB in 4 allocations, after entry 4 of the 7 of the history (alloc, 2.0 MB).\n"
         "  Alive then: forward: activations 6.0 MB, parameters and buffers 3.0 MB, "
         "allocated before the history began 1.0 MB.\n"
         "  The allocator held 12.0 MB at that moment, 2.0 MB more than was asked for: 2.0 MB in segments that "
@@ -266,6 +266,16 @@ def test_a_file_that_is_no_snapshot_runs_nothing(tmp_path: Path, monkeypatch: py
     assert result.returncode == 1
     assert "the file names posix.mkdir, and no snapshot names a class or function" in result.stderr
     assert not (tmp_path / "made_by_a_pickle").exists()
+
+
+@pytest.mark.parametrize("text", [b"", b"Iabc\n", b"\x80\x63", b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xff", b"{}"])
+def test_a_file_that_is_no_pickle_is_one_sentence(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "broken.pickle"
+    path.write_bytes(text)
+    result = run_command(path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"torch-openreg memory: cannot read {path} as a snapshot: ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_areas_are_as_high_as_their_values() -> None:

@@ -152,7 +152,7 @@ def check_environment() -> None:
     """Checks the environment variables of the package. Raises ValueError for a value that the package does not know."""
     _environment.check()
     value = os.environ.get("TORCH_OPENREG_FALLBACK") or "silent"
-    if value.split(",")[0] not in ("silent", "warn", "error"):
+    if value.split(",")[0].strip() not in ("silent", "warn", "error"):
         raise ValueError(
             f"TORCH_OPENREG_FALLBACK is {value!r}. Set it to silent (the default), warn or error, which operators to "
             "allow may follow (error,aten::sort.stable,_foreach_*), or unset it."

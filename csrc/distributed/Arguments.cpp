@@ -85,7 +85,8 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
     case ReduceOp::AVG:
       TORCH_CHECK_TYPE(!is_bool, "Cannot use ReduceOp.AVG with Boolean inputs");
       result.reduction.op = ReduceOp::SUM;
-      // As in NCCL: floating types are divided before the sum, which then cannot overflow; integers after the sum.
+      // As in NCCL, floating types are divided before the sum, so that the sum cannot overflow. Integers are divided
+      // after the sum.
       if (at::isFloatingType(result.dtype)) {
         result.reduction.factor = 1.0 / size;
       } else {

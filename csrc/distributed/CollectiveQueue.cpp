@@ -32,11 +32,11 @@ c10::intrusive_ptr<Work> CollectiveQueue::submit(
   c10::openreg::check_not_forked();
   request->sequence = key == kCollectives ? ++sequence_ : ++peer_sequences_[key];
   if (coalescing_) {
-    coalesced_[key].push_back(std::move(request));
-    coalesced_outputs_.insert(coalesced_outputs_.end(), outputs.begin(), outputs.end());
     TORCH_CHECK(
         !coalesced_device_ || *coalesced_device_ == device, "All tensors of a coalesced call must be on one device");
     coalesced_device_ = device;
+    coalesced_[key].push_back(std::move(request));
+    coalesced_outputs_.insert(coalesced_outputs_.end(), outputs.begin(), outputs.end());
     return nullptr;
   }
   const OpType type = request->type;

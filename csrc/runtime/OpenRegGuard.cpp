@@ -113,7 +113,7 @@ thread_local orEvent_t handle_to_set = nullptr; // set during the call of record
 } // namespace
 
 void set_handle(c10::Event& event, orEvent_t handle, DeviceIndex device) {
-  TORCH_INTERNAL_ASSERT(!event.eventId(), "The event has a handle.");
+  TORCH_INTERNAL_ASSERT(!event.eventId(), "The event already has a handle.");
   handle_to_set = handle;
   event.record(default_stream(device));
 }

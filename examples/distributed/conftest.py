@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import multiprocessing
 import os
 import socket
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ import torch.distributed as dist
 
 
 def _run(
-    rank: int, size: int, port: int, function: Callable[..., Any], arguments: tuple[Any, ...], answers: Any
+    rank: int, size: int, port: int, function: Callable[..., Any], arguments: tuple[Any, ...], answer: Connection
 ) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     device = torch.device(torch.accelerator.current_accelerator().type, rank % torch.accelerator.device_count())
@@ -25,11 +27,9 @@ def _run(
     try:
         result = function(device, *arguments)
         torch.accelerator.synchronize()  # a queued failure is raised here at the latest
-        answers.put((rank, result, None))
+        answer.send((result, None))
     except Exception:
-        answers.put((rank, None, traceback.format_exc()))
-    answers.close()
-    answers.join_thread()
+        answer.send((None, traceback.format_exc()))
 
 
 @pytest.fixture
@@ -41,20 +41,20 @@ def ranks() -> Callable[..., dict[int, tuple[Any, str | None]]]:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
-        answers = [context.Queue() for _ in range(size)]  # one for each rank: a rank that dies may break its queue
-        processes = [
-            context.Process(target=_run, args=(rank, size, port, function, arguments, answers[rank]))
-            for rank in range(size)
-        ]
-        for process in processes:
+        readers, processes = [], []
+        for rank in range(size):
+            reader, writer = context.Pipe(duplex=False)
+            process = context.Process(target=_run, args=(rank, size, port, function, arguments, writer))
             process.start()
+            writer.close()  # the rank has the only open end, so its death ends the pipe
+            readers.append(reader)
+            processes.append(process)
         results = {}
-        for rank, process in enumerate(processes):
+        for rank, (reader, process) in enumerate(zip(readers, processes, strict=True)):
+            assert reader.poll(120), f"rank {rank} hangs"
+            with contextlib.suppress(EOFError):  # the rank died
+                results[rank] = reader.recv()
             process.join(120)
-            assert process.exitcode is not None, f"rank {rank} hangs"
-            if process.exitcode == 0:
-                _, result, error = answers[rank].get(timeout=10)
-                results[rank] = (result, error)
         return results
 
     return run

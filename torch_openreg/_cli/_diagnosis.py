@@ -28,7 +28,8 @@ from torch_openreg import _loader
 LEAVE_OUT = "or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 # The environment variables that the report shows.
 REPORTED_VARIABLES = (
-    r"TORCH_DEVICE_BACKEND_AUTOLOAD|CUDA_VISIBLE_DEVICES|(TORCH_)?OPENREG_\w+|LD_(LIBRARY_PATH|PRELOAD)"
+    r"TORCH_DEVICE_BACKEND_AUTOLOAD|CUDA_VISIBLE_DEVICES|PYTORCH_(CUDA_)?ALLOC_CONF|((TORCH_)?OPENREG|OCCL)_\w+|"
+    r"LD_(LIBRARY_PATH|PRELOAD)"
 )
 # The remedy for an error whose message says what to do.
 FOLLOW_MESSAGE = "Do what the message above says."

@@ -163,7 +163,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         return int(text)
 
     def writable(text: str) -> str:
-        if Path(text).is_dir() or not os.access(Path(text).absolute().parent, os.W_OK):
+        path = Path(text).absolute()
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise argparse.ArgumentTypeError(
                 f"cannot write {text!r}: it must be a file in a folder that can be written"
             )

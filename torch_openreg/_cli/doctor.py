@@ -7,6 +7,7 @@ this process. Each backend is loaded in a separate process, because it may hang 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -110,6 +111,13 @@ class Printer:
             print(self.paint(f"`import torch` works here, in {whole['seconds']:.2f} s, with {loaded}.", "green"))
 
 
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(text)) < 1e6:
+            return seconds
+    raise argparse.ArgumentTypeError(f"must be a number above 0 and below a million, not {text!r}")
+
+
 def main(argv: Sequence[str]) -> int:
     """Prints the report. Returns 0 if all backends work, alone and together, and no two take PrivateUse1; else 1."""
     parser = argparse.ArgumentParser(
@@ -119,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON, with modules and libraries")
     parser.add_argument("--details", action="store_true", help="print tracebacks and what the backends printed")
-    parser.add_argument("--timeout", type=float, default=60, metavar="S", help="seconds for each load (default: 60)")
+    parser.add_argument("--timeout", type=_seconds, default=60, metavar="S", help="seconds for each load (default: 60)")
     try:
         options, unknown = parser.parse_known_args(argv)
     except argparse.ArgumentError as error:

@@ -225,7 +225,7 @@ def describe(device: Device) -> list[str]:
     entry = device.history[at]
     lines.append(
         f"The peak was {size(allocated)} in {_plural(len(alive), 'allocation')}, after entry {at + 1} of the "
-        f"{len(device.history)} of the history (an {entry['action']} of {size(entry['size'])})."
+        f"{len(device.history)} of the history ({entry['action']}, {size(entry['size'])})."
     )
     kinds = ", ".join(f"{name} {size(total)}" for name, total in group(alive, lambda block: block.category).items())
     lines.append(f"Alive then: {kinds}.")
@@ -361,7 +361,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         devices = load(arguments.file)
-    except (OSError, pickle.UnpicklingError, EOFError, KeyError, TypeError, IndexError) as error:
+    # For a file that is no pickle, Python's unpickler raises almost any of these errors.
+    except (OSError, pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError, OverflowError) as error:
         print(f"torch-openreg memory: cannot read {arguments.file} as a snapshot: {error!r}", file=sys.stderr)
         return 1
     if arguments.html:

@@ -89,7 +89,7 @@ def table() -> str:
 
 
 def _apply_environment() -> None:
-    mode, *allow = (os.environ.get("TORCH_OPENREG_FALLBACK") or "silent").split(",")
+    mode, *allow = (part.strip() for part in (os.environ.get("TORCH_OPENREG_FALLBACK") or "silent").split(","))
     set_policy(mode, allow)
 
 

@@ -135,7 +135,7 @@ std::tuple<Tensor, Tensor, Tensor> _scaled_dot_product_flash_attention_for_cpu_b
     bool,
     const std::optional<Tensor>&,
     std::optional<double>) {
-  TORCH_CHECK(grad_out.defined() && query.dim() == 4);
+  TORCH_CHECK(grad_out.defined() && query.dim() == 4 && key.dim() == 4 && value.dim() == 4);
   const auto gradient = [](const Tensor& tensor) { return heads(tensor.sizes(), tensor.scalar_type()); };
   return {gradient(query), gradient(key), gradient(value)};
 }
@@ -156,6 +156,9 @@ Tensor convolution(
     IntArrayRef output_padding,
     int64_t groups) {
   const int64_t dim = input.dim();
+  for (const IntArrayRef& list : {stride, padding, dilation, output_padding}) {
+    TORCH_CHECK(std::ssize(list) == dim - 2); // the operator also accepts lists of one element
+  }
   const int64_t channels = transposed ? weight.size(1) * groups : weight.size(0);
   TORCH_CHECK(
       dim >= 3 && weight.dim() == dim && groups > 0 && input.numel() > 0 && weight.numel() > 0 &&

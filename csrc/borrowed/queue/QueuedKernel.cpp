@@ -97,7 +97,7 @@ bool QueuedKernel::is_at_reserved_address(const Reserved& wanted, const Tensor& 
           !result.is_conj() && !result.is_neg(),
       "the meta kernel of ",
       op_.operator_name(),
-      " told ",
+      " computed ",
       c10::str(wanted.dtype, wanted.shape.sizes_arrayref()),
       ", and the kernel gave ",
       result.defined() ? c10::str(result.dtype(), result.sizes()) : "no tensor");

@@ -51,7 +51,8 @@ void MemoryHistory::append(
       reinterpret_cast<void*>(stream),
       pool,
       getApproximateTime(),
-      context,
+      // With the context "state", only the memory in use has stacks, as in CUDACachingAllocator.cpp, record_trace().
+      when_.load(std::memory_order_relaxed) >= RecordContext::ALLOC ? context : nullptr,
       /*compile_context=*/"",
       *metadata);
   while (entries_.size() > max_entries_) {

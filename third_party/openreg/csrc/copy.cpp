@@ -1,6 +1,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "activity.h"
@@ -103,13 +104,16 @@ struct Copy {
     visit(&from, context);
   }
 
-  // Reads a pageable source in advance. Returns false, and reads nothing, if stagedBytes would exceed its limit.
+  // Reads a pageable source in advance. Returns false, and reads nothing, if stagedBytes would exceed its limit or the
+  // host has no memory.
   bool stage() {
-    if (stagedBytes.fetch_add(size) + size > kMaxStagedBytes) {
+    if (stagedBytes.fetch_add(size) + size <= kMaxStagedBytes) {
+      staged.reset(new (std::nothrow) char[size]);
+    }
+    if (!staged) {
       stagedBytes -= size;
       return false;
     }
-    staged.reset(new char[size]);
     std::memcpy(staged.get(), src, size);
     return true;
   }

@@ -163,12 +163,12 @@ orError_t orEventCreateWithFlags(orEvent_t* event, unsigned int flags) {
 
 orError_t orEventDestroy(orEvent_t event) {
   return releaseCall(__func__, [&]() -> orError_t {
+    if (!events().remove(event)) {
+      return fail(
+          orErrorInvalidResourceHandle, "event %p does not exist; it was destroyed, or is no event", (void*)event);
+    }
     noteHandle(orActivityEnd, "orEventDestroy", event);
-    return events().remove(event) ? orSuccess
-                                  : fail(
-                                        orErrorInvalidResourceHandle,
-                                        "event %p does not exist; it was destroyed, or is no event",
-                                        (void*)event);
+    return orSuccess;
   });
 }
 

@@ -232,6 +232,9 @@ orError_t orFaultInject(orInjectedFault_t* fault, const orFault* what) {
   if (what->action == orFaultFails && what->error == orSuccess) {
     return fail(orErrorInvalidValue, "error is orSuccess; pass the error that the call is to return");
   }
+  if (what->duration < orFaultOnce || what->duration > orFaultForTheProcess) {
+    return fail(orErrorInvalidValue, "duration is %d, which is no orFaultDuration (0 to 2)", what->duration);
+  }
   auto added = std::make_unique<orInjectedFault>();
   added->what = *what;
   added->text = what->text != nullptr ? what->text : "a fault";

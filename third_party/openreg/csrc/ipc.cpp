@@ -169,7 +169,10 @@ orError_t orIpcCloseMemHandle(void* devPtr) {
     if (orError_t error = waitForAllDevices(); error != orSuccess) {
       return error;
     }
-    noteHandle(orActivityEnd, "orIpcCloseMemHandle", devPtr);
-    return deviceMemory(windows.deviceOf(address)).detach(address);
+    const orError_t closed = deviceMemory(windows.deviceOf(address)).detach(address);
+    if (closed == orSuccess) {
+      noteHandle(orActivityEnd, "orIpcCloseMemHandle", devPtr);
+    }
+    return closed;
   });
 }

@@ -36,11 +36,14 @@ constexpr size_t kRecords = 128;
 struct SharedPage {
   struct Slot {                    // shared by the records whose numbers are equal modulo kRecords
     std::atomic<uint64_t> reached; // the highest number that was reached
-    std::atomic<int32_t> process;  // which process made the last of these records
+    std::atomic<int32_t> process;  // which process made the last of these records, except the event's last record
   };
+  // The number of the event's last record, times kProcesses, plus the process that made it: both change at once, so a
+  // process that ends here has made the record or has not made it.
   std::atomic<uint64_t> last;
   std::array<Slot, kRecords> slots;
 };
+constexpr uint64_t kProcesses = uint64_t{1} << 22; // Linux gives no process a higher number
 static_assert(sizeof(SharedPage) <= kPageSize && std::atomic<uint64_t>::is_always_lock_free);
 
 std::shared_ptr<SharedEvent> SharedEvent::map(int fd) {
@@ -60,12 +63,14 @@ SharedEvent::~SharedEvent() {
 }
 
 uint64_t SharedEvent::record() {
-  uint64_t last = page_->last;
+  uint64_t last = page_->last, number = 0;
   do {
-    // This comes before the change of `last`: other processes look at the slot as soon as they see the new number.
-    page_->slots[(last + 1) % kRecords].process = getpid();
-  } while (!page_->last.compare_exchange_weak(last, last + 1));
-  return last + 1;
+    // Every process that records at the same time writes the same number here.
+    number = last / kProcesses;
+    page_->slots[number % kRecords].process = static_cast<int32_t>(last % kProcesses);
+    ++number;
+  } while (!page_->last.compare_exchange_weak(last, number * kProcesses + getpid()));
+  return number;
 }
 
 void SharedEvent::reach(uint64_t number) {
@@ -76,16 +81,19 @@ void SharedEvent::reach(uint64_t number) {
 }
 
 uint64_t SharedEvent::last() const {
-  return page_->last;
+  return page_->last / kProcesses;
 }
 
 bool SharedEvent::isReached(uint64_t number) const {
-  return number == 0 || page_->slots[number % kRecords].reached >= number || page_->last >= number + kRecords;
+  return number == 0 || page_->slots[number % kRecords].reached >= number || last() >= number + kRecords;
 }
 
 bool SharedEvent::isAbandoned(uint64_t number) const {
+  const uint64_t last = page_->last;
+  const auto process = last / kProcesses == number ? static_cast<int32_t>(last % kProcesses)
+                                                   : page_->slots[number % kRecords].process.load();
   char path[32], text[512];
-  std::snprintf(path, sizeof(path), "/proc/%d/stat", page_->slots[number % kRecords].process.load());
+  std::snprintf(path, sizeof(path), "/proc/%d/stat", process);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) {
     return errno == ENOENT;

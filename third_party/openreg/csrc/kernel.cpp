@@ -87,7 +87,8 @@ void end(orKernelScope* scope) {
   }
 }
 
-// This list has one element if faults apply to the outermost kernel of this thread, and otherwise none.
+// This list has one element if faults apply to the outermost kernel of this thread. If the last fault was removed while
+// that kernel ran, its element stays until the thread's next observed kernel begins.
 using FaultyKernels = std::vector<std::pair<const orKernelScope*, FaultyWork>>;
 thread_local constinit std::unique_ptr<FaultyKernels> faultyKernels;
 FaultyKernels& faulty() {
@@ -103,6 +104,7 @@ FaultyKernels& faulty() {
   scope->stream = stream.handle;
   scope->device = stream.device;
   if (scope->outer == nullptr && !isRunningHere()) { // otherwise it is part of a kernel that has passed its fault point
+    faulty().clear();
     if (const orError_t error = checkFaults(orFaultAtLaunch, stream.device); error != orSuccess) {
       end(scope);
       return error;
@@ -222,7 +224,7 @@ namespace {
 
 [[gnu::noinline]] void tellAndEnd(orKernelScope* scope, bool failed) {
   auto& kernels = faulty();
-  if (!kernels.empty() && kernels.back().first == scope) {
+  if (scope->id != 0 && !kernels.empty() && kernels.back().first == scope) {
     kernels.back().second.finish();
     kernels.pop_back();
   }
