@@ -453,6 +453,29 @@ def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:
         Results(path, {})
 
 
+def test_the_files_of_several_parts_can_be_joined(tmp_path: Path) -> None:
+    command = ["--device", "cpu", "--checks", "tensors/views/*", "--quiet"]
+    for part in ("1", "2"):
+        assert main([*command, "--shard", f"{part}/2", "--resume", str(tmp_path / part)]) == 0
+    whole = tmp_path / "whole"
+    whole.write_text((tmp_path / "1").read_text() + (tmp_path / "2").read_text())
+    before = len(whole.read_text().splitlines())
+    assert main([*command, "--resume", str(whole), "--json", str(tmp_path / "report.json")]) == 0
+    assert len(whole.read_text().splitlines()) == before - 1  # no check ran again, and one header is left
+    assert len(json.loads((tmp_path / "report.json").read_text())["checks"]) == before - 2
+
+
+def test_an_interrupted_run_leaves_no_empty_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torch_conformance.__main__.run", interrupt)
+    files = [tmp_path / name for name in ("baseline", "report.json")]
+    options = ["--device", "cpu", "--checks", "tensors/views/*", "--quiet"]
+    assert main([*options, "--write-baseline", str(files[0]), "--json", str(files[1])]) == 130
+    assert not any(file.exists() for file in files)
+
+
 def test_a_baseline_forgives_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     path.write_text(report.baseline([record("a", "passed"), record("b", "failed"), record("c", "not offered")]))

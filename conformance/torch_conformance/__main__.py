@@ -171,11 +171,14 @@ OUTPUTS: dict[str, Callable[[dict[str, Any], list[Record]], str]] = {
 
 
 def _prepare_outputs(options: argparse.Namespace) -> None:
-    """Makes the folders and files that the run writes at its end. Raises OSError for a path that cannot be written."""
+    """Makes the folders of the files that the run writes at its end. Raises OSError if a path cannot be written."""
     for name in OUTPUTS:
         if path := getattr(options, name):
             path.parent.mkdir(parents=True, exist_ok=True)
+            is_new = not path.exists()
             path.open("a").close()
+            if is_new:  # an interrupted run must not leave an empty file
+                path.unlink()
     if options.scripts:
         options.scripts.mkdir(parents=True, exist_ok=True)
 

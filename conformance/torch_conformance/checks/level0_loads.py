@@ -120,6 +120,50 @@ def a_forked_child_may_import_torch(device):
     python(code)
 
 
+coexistence = Topic(
+    "loads/coexistence",
+    why="An environment may have the packages of several backends. If one of them breaks `import torch` beside another "
+    "one, nobody can use either.",
+    defined="torch/__init__.py: _import_device_backends; torch/utils/backend_registration.py",
+    chapter="autoload",
+    needs=("not_the_host",),
+)
+
+
+def start_beside(body, code):
+    """Runs ``code`` in a process that has one more package in the group torch.backends. Its function has ``body``."""
+    import os
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as folder:
+        facts = Path(folder) / "another_backend-1.0.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: another_backend\nVersion: 1.0\n")
+        (facts / "entry_points.txt").write_text("[torch.backends]\nanother_backend = another_backend:load\n")
+        (Path(folder) / "another_backend.py").write_text(f"def load():\n    {body}\n")
+        path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+        return start_python(code, PYTHONPATH=path)
+
+
+@coexistence.check()
+def another_package_may_be_installed(device):
+    """With a second package in the group torch.backends, both are loaded, and the device works."""
+    code = f"import sys, torch; print('loaded' in vars(sys), torch.ones(2, device={device!r}).sum().item())"
+    result = start_beside("import sys; sys.loaded = True", code)
+    equal((result.returncode, result.stdout), (0, "True 2.0\n"))
+
+
+@coexistence.check("private_use")
+def another_owner_of_privateuse1_does_not_break_import_torch(device):
+    """If a package that is loaded earlier takes PrivateUse1, `import torch` still works, and the name stays."""
+    body = "import torch; torch.utils.rename_privateuse1_backend('another')"
+    result = start_beside(
+        body, "import torch; print(torch._C._get_privateuse1_backend_name(), torch.ones(2).sum().item())"
+    )
+    equal((result.returncode, result.stdout), (0, "another 2.0\n"))
+
+
 exits = Topic(
     "loads/exit",
     why="A crash at exit makes a finished job a failed job. A backend may crash at exit if its static destructors run "

@@ -188,7 +188,7 @@ def a_spawned_child_has_the_device(device):
     python(code)
 
 
-@spawns.check("memory_info")
+@spawns.check()
 def two_processes_use_it_at_once(device):
     """Two processes compute on the device at the same time."""
     import threading
