@@ -243,6 +243,12 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             "",
         ),
     ),
+    "torch_openreg/_models.py": (
+        ("from torch_openreg._environment import device_type\n", ""),
+        ('    own = "CUDA" if device_type == "cuda" else "PrivateUse1"\n', ""),
+        ("not has_kernel_for(operator, own)", 'not has_kernel_for(operator, "PrivateUse1")'),
+    ),
+    "tests/device_models/__main__.py": (("import MACROS, rows", "import MACROS"),),
     "torch_openreg/distributed.py": (("With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. ", ""),),
     "torch_openreg/openreg/faults.py": (
         ("outside of this package and its pytest plugin.", "outside of this package."),
@@ -250,6 +256,8 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     "torch_openreg/openreg/models.py": (
         ("_environment import FORK_SERVER, device_type", "_environment import device_type"),
         ('    if device_type == "cuda":\n        torch.cuda._cached_device_count = None\n', ""),
+        ("_C._refuse(_name_of(operator), refusals)", "_C._refuse(operator, refusals)"),
+        ("_C._round_to_tf32(_name_of(operator), list", "_C._round_to_tf32(operator, list"),
         ("def _choose(model: _models.Model | None, restrict: bool = True)", "def _choose(model: _models.Model | None)"),
         ("    if restrict and model != _restricting:", "    if model != _restricting:"),
         ("def _obey_environment(restrict: bool = True)", "def _obey_environment()"),

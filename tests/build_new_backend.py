@@ -166,11 +166,7 @@ def small(steps: Steps, name: str, kind: str) -> None:
     python = environment / "bin" / "python"
     steps.run("torch", python, "-m", "pip", "install", "torch==2.13.0", "setuptools", "pytest", folder=BUILD)
     steps.run("build", python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", ".", folder=folder)
-    if kind == "minimal":
-        steps.run("tests", python, "-m", "pytest", "-q", "tests", folder=folder)
-    else:
-        code = f"import torch; assert (torch.ones(2, device='{name}') + 1).sum().item() == 4"
-        steps.run("tests", python, "-c", code, folder=folder)
+    steps.run("tests", python, "-m", "pytest", "-q", "tests", folder=folder)
 
 
 def first_day(steps: Steps, name: str) -> None:

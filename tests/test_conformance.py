@@ -58,6 +58,16 @@ def test_every_mutant_has_its_place_in_the_sources() -> None:
 
 
 @pytest.mark.only_on("openreg", reason="about the sources")
+def test_the_books_page_of_mutants_has_every_mutant() -> None:
+    from mutants import table
+
+    page = (KIT.parent / "docs/mutants.md").read_text()
+    names = [mutant.name for mutant in table.mutants()]
+    assert f"{len(names)} of {len(names)} mutants were tried." in page
+    assert not [name for name in names if f"| `{name}` |" not in page]
+
+
+@pytest.mark.only_on("openreg", reason="about the sources")
 def test_every_override_has_a_mutant_or_a_reason() -> None:
     from mutants import table
 

@@ -1,4 +1,4 @@
-"""``python -m torch_openreg new NAME --minimal``: the new backend compiles, and trains a network as the CPU does."""
+"""``python -m torch_openreg new NAME --minimal`` and ``--python``: the backend is installed and passes its tests."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import run
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_minimal_backend_builds_under_another_name_and_passes_its_own_tests(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "tests"), [("minimal", 19), ("python", 5)])
+def test_a_small_backend_is_installed_under_another_name_and_passes_its_own_tests(
+    kind: str, tests: int, tmp_path: Path
+) -> None:
     project, installed = tmp_path / "project", tmp_path / "installed"
-    command = [sys.executable, "-m", "torch_openreg", "new", "acme", "--minimal", "--output", project]
+    command = [sys.executable, "-m", "torch_openreg", "new", "acme", f"--{kind}", "--output", project]
     written = run(command, tmp_path, {"PYTHONPATH": str(ROOT)})
     assert (written.returncode, written.stderr) == (0, "")
     quiet = ["--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index"]
-    # This build takes 20 seconds of one core.
+    # The build of the minimal backend takes 20 seconds of one core.
     built = run([sys.executable, "-m", "pip", "install", *quiet, "--target", installed, project], tmp_path, {})
     assert built.returncode == 0, built.stdout + built.stderr
     # torch_openreg, which would take PrivateUse1, is not loaded.
     variables = {"PYTHONPATH": os.fspath(installed), "TORCH_OPENREG_AUTOLOAD": "0"}
-    tests = run(
+    result = run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", project / "tests"], tmp_path, variables
     )
-    assert tests.returncode == 0, tests.stdout + tests.stderr
-    assert "19 passed" in tests.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{tests} passed" in result.stdout

@@ -41,7 +41,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     result = new(request.param, "--output", output, folder=output.parent)
     assert (result.returncode, result.stderr) == (0, ""), result.stderr
     assert result.stdout.splitlines()[-1] == (
-        f"  cd {output} && git init && git add -A && git commit -m start && make demo && make test"
+        f"  cd {output} && git init && make format && git add -A && git commit -m start && make demo && make test"
     )
     return request.param, output
 
@@ -285,7 +285,8 @@ def test_a_small_backend_has_its_name_everywhere(kind: str, old: str, tmp_path: 
     folder = tmp_path / "project"
     there = {path.relative_to(folder).as_posix() for path in files(folder)}
     package = "src/torch_acme" if kind == "minimal" else "torch_acme"  # a package without C++ needs no installation
-    assert {"LICENSE", "UPSTREAM.md", "README.md", "pyproject.toml", f"{package}/__init__.py"} <= there
+    assert {"LICENSE", "UPSTREAM.md", "README.md", "pyproject.toml", ".gitignore", f"{package}/__init__.py"} <= there
+    assert "tests/test_acme.py" in there
     for path in files(folder):
         assert old not in (path.read_text() + path.as_posix()).lower(), path
         assert path.name in ("LICENSE", "UPSTREAM.md") or "openreg" not in path.read_text().lower(), path

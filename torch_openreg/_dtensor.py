@@ -37,10 +37,7 @@ def _as_shard(start: int, given: torch.Generator | None = None) -> Iterator[None
 
 
 def register(random: ModuleType) -> None:
-    """Replaces the tracker in ``torch.distributed.tensor._random``.
-
-    For the type "cuda", also replaces the kernels of PyTorch's operator run_dtensor_rng_op.
-    """
+    """Replaces the tracker in ``torch.distributed.tensor._random``."""
 
     class OffsetBasedRNGTracker(random.OffsetBasedRNGTracker):  # type: ignore[name-defined]
         __doc__ = random.OffsetBasedRNGTracker.__doc__
@@ -58,6 +55,7 @@ def register(random: ModuleType) -> None:
                 yield
 
     random.OffsetBasedRNGTracker = OffsetBasedRNGTracker  # type: ignore[attr-defined]
+    # LEFT OUT OF A NEW BACKEND START: the face cuda, for which PyTorch has an operator that needs another kernel
     if device_type == "cuda":
         from torch._C import DispatchKey
         from torch._prims.rng_prims import run_dtensor_rng_op
@@ -69,3 +67,4 @@ def register(random: ModuleType) -> None:
         # A call from a program goes to BackendSelect. A call after the choice of the backend goes to CUDA.
         for key in (DispatchKey.BackendSelect, DispatchKey.CUDA):
             run_dtensor_rng_op.py_kernels[key] = run_as_shard
+    # LEFT OUT OF A NEW BACKEND END

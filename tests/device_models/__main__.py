@@ -211,7 +211,7 @@ def cells(capability: str) -> dict[str, dict[str, list[str]]]:
 
 
 def cuda() -> dict[str, object]:
-    rows = []
+    refusals = []
     for operators, argument, dtypes, kernel, source in KERNELS:
         text = (
             {"message": kernel.removeprefix("message: "), "error": "RuntimeError"}
@@ -220,7 +220,9 @@ def cuda() -> dict[str, object]:
         )
         operators = [f"aten::{name}" for name in operators.split()]
         when = {"when": WHEN[kernel]} if kernel in WHEN else {}
-        rows.append({"operators": operators, "argument": argument, "dtypes": dtypes, **when, **text, "source": source})
+        refusals.append(
+            {"operators": operators, "argument": argument, "dtypes": dtypes, **when, **text, "source": source}
+        )
     return {
         "about": "What CUDA lacks and the CPU has. Made by `python -m tests.device_models`.",
         "properties": {"allocation_alignment": {"value": 512, "source": "c10/core/AllocatorConfig.h: kMinBlockSize"}},
@@ -229,7 +231,7 @@ def cuda() -> dict[str, object]:
             "source": "the docstring of torch.use_deterministic_algorithms, whose operators are in Alerts.cpp",
         },
         "missing_operators": [{"operators": missing("CUDA"), "message": NO_KERNEL, "source": YAML}],
-        "refusals": rows,
+        "refusals": refusals,
     }
 
 

@@ -254,6 +254,25 @@ REPLACED = (
            find="REGISTER_HOST_ALLOCATOR(DeviceType::PrivateUse1, instance());",
            code="const bool host_allocator_registered = [] { if (!MUTANT(\"host_allocator.registration\")) "
            "at::setHostAllocator(DeviceType::PrivateUse1, instance()); return true; }();", first="trains/loading/*"),
+    Mutant("allocator.registration", "row", MEMORY + "DeviceAllocator.cpp",
+           find="REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());",
+           code="const bool allocator_registered = [] { if (!MUTANT(\"allocator.registration\")) "
+           "c10::SetAllocator(DeviceType::PrivateUse1, instance()); return true; }();", first="loads/names/*"),
+    Mutant("storage.registration", "row", "csrc/borrowed/Twin.cpp",
+           find="  c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create);",
+           code="  if (!MUTANT(\"storage.registration\")) c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create);",
+           first="tensors/*"),
+    Mutant("backend_meta.registration", "row", RUNTIME + "BackendMeta.cpp",
+           find="  torch::jit::TensorBackendMetaRegistry(DeviceType::PrivateUse1, &save, &load);",
+           code="  if (!MUTANT(\"backend_meta.registration\")) "
+           "torch::jit::TensorBackendMetaRegistry(DeviceType::PrivateUse1, &save, &load);", first="tensors/files/*"),
+    Mutant("free_memory_callback.collect_shared", "row", RUNTIME + "Sharing.cpp", after="  void Execute() override {",
+           code="return;", first="processes/*"),
+    Mutant("reducer_timer.registration", "row", "csrc/distributed/ReducerTimer.cpp",
+           find="C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::DeviceType::PrivateUse1, ReducerTimer)",
+           code="const bool timer_registered = [] { if (!MUTANT(\"reducer_timer.registration\")) TimerRegistry()->Register("
+           "c10::DeviceType::PrivateUse1, [](c10::Device device) -> std::unique_ptr<c10d::Timer> { "
+           "return std::make_unique<ReducerTimer>(device); }); return true; }();", first="processes/*"),
     Mutant("profiler_stubs.registration", "row", "csrc/profiler/OpenRegProfilerStubs.cpp",
            find="  torch::profiler::impl::registerPrivateUse1Methods(&stubs);",
            code="  if (!MUTANT(\"profiler_stubs.registration\")) torch::profiler::impl::registerPrivateUse1Methods(&stubs);",

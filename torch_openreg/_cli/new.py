@@ -45,9 +45,10 @@ def main(argv: Sequence[str]) -> int:
         except (naming.BadName, OSError) as error:
             print(f"torch-openreg new: {error}", file=sys.stderr)
             return 1
-    build = "pip install --no-build-isolation ." if options.minimal or options.python else "make demo && make test"
+    full = not (options.minimal or options.python)
+    first, build = ("make format && ", "make demo && make test") if full else ("", "pip install --no-build-isolation .")
     print(f"{output} holds the backend of the device {options.name!r}. Its README.md says what to do next:")
-    print(f"  cd {output} && git init && git add -A && git commit -m start && {build}")
+    print(f"  cd {output} && git init && {first}git add -A && git commit -m start && {build}")
     return 0
 
 

@@ -76,6 +76,7 @@ def rounds_to_tf32() -> bool:
     return _current is not None and _current.rounds_to_tf32
 
 
+# LEFT OUT OF A NEW BACKEND START: the face cuda
 # Operator that PyTorch calls for PrivateUse1, as the models name it -> operator that PyTorch calls for cuda instead.
 _OF_CUDA = {
     "aten::convolution_overrideable": "aten::_convolution",
@@ -85,6 +86,9 @@ _OF_CUDA = {
 
 def _name_of(operator: str) -> str:
     return _OF_CUDA.get(operator, operator) if device_type == "cuda" else operator
+
+
+# LEFT OUT OF A NEW BACKEND END
 
 
 def _restrict(model: _models.Model) -> None:

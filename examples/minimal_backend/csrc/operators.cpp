@@ -93,6 +93,13 @@ Tensor copy_from(const Tensor& source, const Tensor& to, bool /*non_blocking*/) 
   return to;
 }
 
+// PyTorch's fallback for such a tensor clones it first, and clone() calls _copy_from again, without an end.
+Tensor copy_from_lazy(const Tensor&, const Tensor&, bool /*non_blocking*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      "abacus cannot copy a lazily conjugated or negated tensor (x.conj(), x.conj().imag): copy x to the CPU first");
+}
+
 // PyTorch calls this operator for item(), bool(), int() and float() of a tensor.
 Scalar local_scalar_dense(const Tensor& self) {
   return self.cpu().item();
@@ -235,6 +242,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("sum.IntList_out", sum_out);
   m.impl("mse_loss", mse_loss);
   m.impl("mse_loss_backward", mse_loss_backward);
+}
+
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", copy_from_lazy);
+}
+
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", copy_from_lazy);
 }
 
 } // namespace

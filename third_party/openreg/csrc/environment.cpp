@@ -11,6 +11,10 @@
 #include <string_view>
 #include <utility>
 
+// LEFT OUT OF A NEW BACKEND START: the face cuda
+#include "runtime.h" // isCalledCuda()
+// LEFT OUT OF A NEW BACKEND END
+
 namespace openreg {
 namespace {
 
@@ -101,10 +105,6 @@ bool contains(const std::vector<T>& values, T value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-bool isUuid(std::string_view text) {
-  return text.substr(0, 4) == "GPU-";
-}
-
 // As for CUDA_VISIBLE_DEVICES, an index that does not exist (usually -1) hides itself and all indices after it. Two
 // cases that CUDA accepts are errors here: text that is no number (CUDA reads "1gpu" as 1, and other text as an index
 // that does not exist), and a repeated index, for which CUDA hides every device.
@@ -126,6 +126,11 @@ void readVisibleDevices(std::string_view text, Environment& environment) {
     }
     environment.visible.push_back(static_cast<int>(*index));
   }
+}
+
+// LEFT OUT OF A NEW BACKEND START: the face cuda
+bool isUuid(std::string_view text) {
+  return text.substr(0, 4) == "GPU-";
 }
 
 // The integer at the start of an item of CUDA_VISIBLE_DEVICES, as strtoul reads it: "1gpu" is 1. Negative: there is
@@ -192,6 +197,7 @@ std::vector<int> readUuids(std::string_view text, int deviceCount) {
 std::vector<int> readCudaVisibleDevices(std::string_view text, int deviceCount) {
   return isUuid(text) ? readUuids(text, deviceCount) : readIndices(text, deviceCount);
 }
+// LEFT OUT OF A NEW BACKEND END
 
 void readExecutionMode(std::string_view text, Environment& environment) {
   constexpr std::string_view kModes[] = {"inline", "async", "chaos"};
@@ -269,7 +275,7 @@ const orDeviceModel& ownModel() {
   return kOwn;
 }
 
-Environment readEnvironment(bool cudaVariables, const orDeviceModel& model) {
+Environment readEnvironment(const orDeviceModel& model) {
   Environment environment;
   environment.model = model;
   environment.deviceCount = model.deviceCount;
@@ -286,7 +292,8 @@ Environment readEnvironment(bool cudaVariables, const orDeviceModel& model) {
   if (own && environment.error.empty()) {
     readVisibleDevices(own, environment);
   }
-  const char* const cudas = cudaVariables ? std::getenv("CUDA_VISIBLE_DEVICES") : nullptr;
+  // LEFT OUT OF A NEW BACKEND START: the face cuda
+  const char* const cudas = isCalledCuda() ? std::getenv("CUDA_VISIBLE_DEVICES") : nullptr;
   if (cudas && environment.error.empty()) {
     std::vector<int> visible = readCudaVisibleDevices(cudas, environment.deviceCount);
     if (own && visible != environment.visible) {
@@ -296,6 +303,7 @@ Environment readEnvironment(bool cudaVariables, const orDeviceModel& model) {
     environment.visible = std::move(visible);
     environment.visibleVariable = "CUDA_VISIBLE_DEVICES";
   }
+  // LEFT OUT OF A NEW BACKEND END
   if (const char* text = given(std::getenv("OPENREG_EXECUTION")); text && environment.error.empty()) {
     readExecutionMode(text, environment);
   }

@@ -10,7 +10,7 @@
 #include "openreg_model.h"
 
 // The environment variables OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_VISIBLE_DEVICES, OPENREG_EXECUTION and
-// OPENREG_CHAOS_SEED, and CUDA_VISIBLE_DEVICES after orReadCudaVariables(): their values, checked.
+// OPENREG_CHAOS_SEED: their values, checked.
 namespace openreg {
 
 constexpr int kMaxDevices = 64;
@@ -31,8 +31,8 @@ struct Environment {
   std::string error; // not empty: a variable has a bad value. Names the variable and the values that are allowed
 };
 
-// `cudaVariables`: CUDA_VISIBLE_DEVICES selects devices too. The variables take precedence over the numbers of `model`.
-Environment readEnvironment(bool cudaVariables, const orDeviceModel& model);
+// The variables take precedence over the numbers of `model`.
+Environment readEnvironment(const orDeviceModel& model);
 
 // Whether a device may have so many bytes of memory.
 bool isDeviceMemory(size_t bytes);

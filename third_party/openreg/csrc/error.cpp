@@ -44,8 +44,7 @@ ErrorDetails& details() {
 struct ErrorText {
   orError_t code;
   const char* name;
-  const char* text;               // CUDA's text, with OpenReg in place of CUDA
-  const char* cudaText = nullptr; // for orReadCudaVariables(): CUDA's text. NULL: `text` does not name the product
+  const char* text; // CUDA's text, with OpenReg in place of CUDA
 };
 
 constexpr ErrorText kErrorTexts[] = {
@@ -57,13 +56,9 @@ constexpr ErrorText kErrorTexts[] = {
     {orErrorInvalidMemcpyDirection, "orErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
     {orErrorInsufficientDriver,
      "orErrorInsufficientDriver",
-     "OpenReg driver version is insufficient for OpenReg runtime version",
-     "CUDA driver version is insufficient for CUDA runtime version"},
-    {orErrorDevicesUnavailable,
-     "orErrorDevicesUnavailable",
-     "OpenReg-capable device(s) is/are busy or unavailable",
-     "CUDA-capable device(s) is/are busy or unavailable"},
-    {orErrorNoDevice, "orErrorNoDevice", "no OpenReg-capable device is detected", "no CUDA-capable device is detected"},
+     "OpenReg driver version is insufficient for OpenReg runtime version"},
+    {orErrorDevicesUnavailable, "orErrorDevicesUnavailable", "OpenReg-capable device(s) is/are busy or unavailable"},
+    {orErrorNoDevice, "orErrorNoDevice", "no OpenReg-capable device is detected"},
     {orErrorInvalidDevice, "orErrorInvalidDevice", "invalid device ordinal"},
     {orErrorECCUncorrectable, "orErrorECCUncorrectable", "uncorrectable ECC error encountered"},
     {orErrorOperatingSystem, "orErrorOperatingSystem", "OS call failed or operation not supported on this OS"},
@@ -82,6 +77,15 @@ constexpr ErrorText kErrorTexts[] = {
     {orErrorNotPermitted, "orErrorNotPermitted", "operation not permitted"},
     {orErrorNotSupported, "orErrorNotSupported", "operation not supported"},
 };
+
+// LEFT OUT OF A NEW BACKEND START: the face cuda
+// After orReadCudaVariables(): CUDA's texts that name the product.
+constexpr std::pair<orError_t, const char*> kCudaTexts[] = {
+    {orErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"},
+    {orErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"},
+    {orErrorNoDevice, "no CUDA-capable device is detected"},
+};
+// LEFT OUT OF A NEW BACKEND END
 
 constexpr ErrorText kUnknown{orSuccess, "unrecognized error code", "unrecognized error code"};
 
@@ -164,8 +168,14 @@ const char* orGetErrorName(orError_t error) {
 }
 
 const char* orGetErrorString(orError_t error) {
-  const ErrorText& entry = lookUp(error);
-  return entry.cudaText != nullptr && isCalledCuda() ? entry.cudaText : entry.text;
+  // LEFT OUT OF A NEW BACKEND START: the face cuda
+  for (const auto& [code, text] : kCudaTexts) {
+    if (code == error && isCalledCuda()) {
+      return text;
+    }
+  }
+  // LEFT OUT OF A NEW BACKEND END
+  return lookUp(error).text;
 }
 
 orError_t orGetLastError(void) {

@@ -19,9 +19,11 @@ enum class State { notStarted, started, badFork };
 
 std::atomic<State> state{State::notStarted};
 std::atomic<const Environment*> theEnvironment{nullptr};
+// LEFT OUT OF A NEW BACKEND START: the face cuda
 std::atomic<bool> cudaVariables{false}; // whether orReadCudaVariables() was called
-orDeviceModel theModel = ownModel();    // guarded by startMutex
-std::mutex startMutex;                  // guards the start, and the first read of the environment
+// LEFT OUT OF A NEW BACKEND END
+orDeviceModel theModel = ownModel(); // guarded by startMutex
+std::mutex startMutex;               // guards the start, and the first read of the environment
 
 // If another thread is starting the simulator, fork() waits for it. So a child finds the simulator either started or
 // not started, and startMutex free. If the simulator was started before the fork, the child never takes any other lock.
@@ -49,7 +51,7 @@ const Environment& environment() {
     known = theEnvironment.load(std::memory_order_relaxed);
     if (known == nullptr) {
       // Never deleted: atexit handlers and destructors may still use it.
-      known = new Environment(readEnvironment(cudaVariables, theModel));
+      known = new Environment(readEnvironment(theModel));
       theEnvironment.store(known, std::memory_order_release);
     }
   }
@@ -97,9 +99,11 @@ orError_t start() {
   return orSuccess;
 }
 
+// LEFT OUT OF A NEW BACKEND START: the face cuda
 bool isCalledCuda() {
   return cudaVariables;
 }
+// LEFT OUT OF A NEW BACKEND END
 
 bool isStarted() {
   return state.load(std::memory_order_acquire) == State::started;
@@ -143,9 +147,11 @@ orError_t orSetDeviceModel(const orDeviceModel* model) {
   return orSuccess;
 }
 
+// LEFT OUT OF A NEW BACKEND START: the face cuda
 void orReadCudaVariables(void) {
   openreg::cudaVariables = true;
 }
+// LEFT OUT OF A NEW BACKEND END
 
 bool orIsInBadFork(void) {
   return openreg::isInBadFork();

@@ -19,8 +19,10 @@ const Environment& environment();
 // succeeded, a call takes a few nanoseconds.
 orError_t start();
 
+// LEFT OUT OF A NEW BACKEND START: the face cuda
 // Whether orReadCudaVariables was called.
 bool isCalledCuda();
+// LEFT OUT OF A NEW BACKEND END
 
 // Whether start() has succeeded in this process.
 bool isStarted();

@@ -134,6 +134,7 @@ typedef struct orDeviceProp {
   bool streamPrioritiesSupported; /* true */
 } orDeviceProp;
 
+/* LEFT OUT OF A NEW BACKEND START: the face cuda */
 /* A program that presents the devices as CUDA's calls this function, before any call that reads the environment.
  *
  * From then on CUDA_VISIBLE_DEVICES selects devices as well, by CUDA's rules: it lists indices or beginnings of UUIDs
@@ -141,6 +142,7 @@ typedef struct orDeviceProp {
  * OPENREG_VISIBLE_DEVICES is set too and selects different devices, every call that needs or counts devices
  * returns orErrorInvalidConfiguration. The texts of orGetErrorString() say CUDA in place of OpenReg. */
 OPENREG_EXPORT void orReadCudaVariables(void);
+/* LEFT OUT OF A NEW BACKEND END */
 
 /* The number of visible devices. If there are 0 devices, this function returns orSuccess, and every function that needs
  * a device returns orErrorNoDevice. */
