@@ -333,6 +333,49 @@ def test_cuda_visible_devices_selects_as_cuda_does(shared_environment: Environme
     assert output == "".join(f"{value!r} {len(devices)} {len(devices)}\n" for value, devices in VISIBLE.items())
 
 
+def test_device_count_reads_cuda_visible_devices_in_each_call_until_the_start(shared_environment: Environment) -> None:
+    """torch/cuda/__init__.py, device_count(): the count is kept only after the initialisation."""
+    # For "MIG-1" PyTorch asks CUDA, and so this device, which from then on keeps its answer.
+    visible = {value: len(devices) for value, devices in VISIBLE.items() if value != "MIG-1"}
+    code = f"""
+import os, torch
+for value, count in {visible}.items():
+    os.environ["CUDA_VISIBLE_DEVICES"] = value
+    assert torch.cuda.device_count() == count, value
+os.environ["CUDA_VISIBLE_DEVICES"] = "2,0"
+torch.cuda.init()
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+devices = ["GPU-" + str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
+print([torch.cuda._raw_device_uuid_nvml().index(uuid) for uuid in devices])
+"""
+    assert shared_environment.run(code, TORCH_OPENREG_AS="cuda", OPENREG_DEVICE_COUNT="3") == "[2, 0]\n"
+
+
+def test_device_count_before_the_start_is_the_number_of_devices_after_it(
+    shared_environment: Environment, tmp_path: Path
+) -> None:
+    code = """
+import torch
+before = torch.cuda.device_count()
+torch.cuda.init()
+print(before, torch.cuda.device_count())
+"""
+    model = tmp_path / "four.json"
+    model.write_text('{"about": "four devices", "properties": {"device_count": {"value": 4, "source": "this test"}}}')
+    settings = (
+        ({}, 2),
+        ({"OPENREG_DEVICE_COUNT": "64"}, 64),
+        ({"OPENREG_DEVICE_COUNT": "", "CUDA_VISIBLE_DEVICES": "1,0"}, 2),
+        ({"OPENREG_MODEL": str(model)}, 4),
+        ({"OPENREG_MODEL": str(model), "CUDA_VISIBLE_DEVICES": "3"}, 1),
+        ({"OPENREG_MODEL": str(model), "OPENREG_DEVICE_COUNT": "3", "CUDA_VISIBLE_DEVICES": "0,3"}, 1),
+        ({"OPENREG_VISIBLE_DEVICES": "1"}, 1),
+    )
+    runs = [partial(shared_environment.start, code, TORCH_OPENREG_AS="cuda", **each) for each, _ in settings]
+    for (variables, count), result in zip(settings, at_once(*runs), strict=True):
+        assert (result.stdout, result.stderr) == (f"{count} {count}\n", ""), variables
+
+
 def test_cuda_visible_devices_is_read_at_the_first_use_and_later_changes_have_no_effect(
     shared_environment: Environment,
 ) -> None:

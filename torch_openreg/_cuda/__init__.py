@@ -38,6 +38,7 @@ EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.nvtx", 
 
 # (module, or module:class; name; replacement; reason)
 REPLACED: tuple[tuple[str, str, Any, str], ...] = (
+    *_device.REPLACED,
     *_distributed.REPLACED,
     *_missing.REPLACED,
     *_profiler.REPLACED,

@@ -116,7 +116,6 @@ REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
         ),
         "PyTorch's function fails with an AttributeError before it looks for NVRTC",
     ),
-    ("torch.cuda", "_device_count_nvml", lambda: -1, _NVML),
     ("torch.cuda", "_get_pynvml_handler", _get_pynvml_handler, _NVML),
     *(
         (owner, name, function, "PyTorch's function asks NVML, which knows only the GPUs of the machine")
