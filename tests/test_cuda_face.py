@@ -282,6 +282,30 @@ def test_an_error_of_the_device_has_cudas_type_and_code(cuda: Cuda) -> None:
     ]
 
 
+def test_the_first_call_of_set_sync_debug_mode_says_that_the_mode_is_a_prototype(cuda: Cuda) -> None:
+    code = """
+    import warnings
+    def heard(mode):
+        with warnings.catch_warnings(record=True, action="always") as seen:
+            torch.cuda.set_sync_debug_mode(mode)
+        return [f"{each.category.__name__}: {each.message}" for each in seen]
+    print(*heard("warn"), heard("default"))
+    torch.set_warn_always(True)
+    print(len(heard("default")))
+    torch.set_warn_always(False)
+    warnings.simplefilter("error")
+    torch.cuda.set_sync_debug_mode("error")
+    print(torch.cuda.get_sync_debug_mode(), raised(torch.ones(1, device="cuda").item))
+    """
+    # torch/csrc/cuda/Module.cpp, THCPModule_cudaSetSyncDebugMode
+    notice = "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations"
+    assert cuda(code) == [
+        f"UserWarning: {notice} []",
+        "1",
+        "2 RuntimeError: called a synchronizing CUDA operation",
+    ]
+
+
 def test_the_random_state_of_a_gpus_checkpoint_is_taken_before_the_start(cuda: Cuda) -> None:
     code = """
     # aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state(): the seed, then the offset

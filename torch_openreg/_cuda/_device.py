@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -53,10 +54,21 @@ def _has_primary_context(device: int) -> bool:
     return torch.cuda.is_initialized() and 0 <= device < _C._get_device_count()
 
 
+_told = False  # whether _set_sync_debug_mode() gave its notice
+
+
 def _set_sync_debug_mode(mode: int) -> None:
+    """As THCPModule_cudaSetSyncDebugMode, whose notice is a TORCH_WARN_ONCE: it comes when the mode is set."""
+    global _told
     if mode not in (0, 1, 2):
         raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
     _C._set_sync_debug_mode(mode)
+    if not _told or torch.is_warn_always_enabled():
+        _told = True
+        warnings.warn(
+            "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations",
+            stacklevel=2,  # torch/cuda/__init__.py, as for a warning of PyTorch's C++
+        )
 
 
 def _raw_device_count() -> int:
