@@ -596,6 +596,25 @@ def test_the_history_of_allocations_is_recorded_and_dumped(tmp_path: Path, cuda:
     assert cuda(code) == ["True", "4000 step 1 True True", "False step 1", "True", "2"]
 
 
+def test_a_snapshot_names_a_stream_by_its_handle(cuda: Cuda) -> None:
+    code = """
+    from torch_openreg import openreg
+    torch.cuda.memory._record_memory_history(max_entries=100)
+    s = torch.cuda.Stream(1)
+    with torch.cuda.stream(s):
+        x = torch.ones(10, device="cuda:1")
+    y = torch.ones(10, device="cuda:0")
+    names = {0: "default", s.cuda_stream: "s"}
+    snapshot = torch.cuda.memory._snapshot()
+    print(*(names[segment["stream"]] for segment in snapshot["segments"]))
+    for trace in snapshot["device_traces"]:
+        print({(entry["action"], names[entry["stream"]]) for entry in trace if entry["action"] == "alloc"})
+    print([segment["stream"] == s.stream_id for segment in openreg.memory.memory_snapshot()])
+    """
+    # torch/csrc/cuda/Module.cpp, THCPModule_memorySnapshot: int64_t(segmentInfo.stream), which is a cudaStream_t
+    assert cuda(code) == ["default s", "{('alloc', 'default')}", "{('alloc', 's')}", "[False, True]"]
+
+
 def test_a_pool_keeps_its_memory_apart(cuda: Cuda) -> None:
     code = """
     pool = torch.cuda.MemPool(use_on_oom=False, no_split=True)
@@ -625,7 +644,7 @@ def test_another_library_may_allocate_on_a_stream(cuda: Cuda) -> None:
     p = torch.cuda.caching_allocator_alloc(1000, "cuda:1", s)
     q = torch.cuda.caching_allocator_alloc(1000, 1, s.cuda_stream)
     print(torch.cuda.memory_allocated(1), torch.cuda.memory_allocated(0))
-    print([segment["stream"] == s.stream_id for segment in torch.cuda.memory_snapshot()])
+    print([segment["stream"] == s.cuda_stream for segment in torch.cuda.memory_snapshot()])
     torch.cuda.caching_allocator_delete(p), torch.cuda.caching_allocator_delete(q)
     print(torch.cuda.memory_allocated(1))
     with torch.cuda.device(1):

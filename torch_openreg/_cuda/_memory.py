@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -34,12 +35,24 @@ def _reset_accumulated_memory_stats(device: int) -> None:
 def _memory_snapshot(which: tuple[int, int, bool] | None) -> dict[str, Any]:
     """A snapshot. ``which`` is the two numbers of a pool's id, and whether the snapshot has the history.
 
-    The id (0, 0) stands for all memory. None means (0, 0, True).
+    The id (0, 0) stands for all memory. None means (0, 0, True). As THCPModule_memorySnapshot, the snapshot names a
+    stream by its handle, which is torch.cuda.Stream.cuda_stream. torch_openreg.openreg.memory names it by its id.
     """
     pool, with_traces = (which[:2], which[2]) if which else ((0, 0), True)
     snapshot = _C._memory_snapshot(pool, with_traces)
+    handle = functools.cache(_handle_of_stream)
+    for segment in snapshot["segments"]:
+        segment["stream"] = handle(segment["stream"], segment["device"])
+    for device, trace in enumerate(snapshot["device_traces"]):
+        for entry in trace:
+            entry["stream"] = handle(entry["stream"], device)
     snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = snapshot["allocator_settings"]["PYTORCH_ALLOC_CONF"]
     return snapshot
+
+
+def _handle_of_stream(stream_id: int, device: int) -> int:
+    cuda = 1  # the number of the device type
+    return _C._stream_pointer(torch.Stream(stream_id=stream_id, device_index=device, device_type=cuda))
 
 
 def _record_memory_history(
