@@ -535,6 +535,14 @@ def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
     )
     assert cuda(code, PYTORCH_CUDA_ALLOC_CONF=settings) == ["1200128 1200000", settings]
     code = """
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    print(*(settings[name] for name in ("pinned_num_register_threads", "release_lock_on_cudamalloc",
+        "pinned_use_cuda_host_register", "graph_capture_record_stream_reuse")))
+    """
+    # torch/csrc/cuda/Module.cpp, THCPModule_memorySnapshot
+    assert cuda(code, PYTORCH_CUDA_ALLOC_CONF=settings) == ["8 True True False"]
+    assert cuda(code, PYTORCH_CUDA_ALLOC_CONF="graph_capture_record_stream_reuse: True") == ["1 False False True"]
+    code = """
     fraction = torch.cuda.get_per_process_memory_fraction(1)
     print(fraction, raised(torch.empty, 768 << 20, dtype=torch.uint8, device="cuda"))
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
 from typing import Any
 
 import torch
@@ -46,13 +48,26 @@ def _memory_snapshot(which: tuple[int, int, bool] | None) -> dict[str, Any]:
     for device, trace in enumerate(snapshot["device_traces"]):
         for entry in trace:
             entry["stream"] = handle(entry["stream"], device)
-    snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = snapshot["allocator_settings"]["PYTORCH_ALLOC_CONF"]
+    settings = snapshot["allocator_settings"]
+    given = settings["PYTORCH_CUDA_ALLOC_CONF"] = settings["PYTORCH_ALLOC_CONF"]
+    values = dict(re.findall(r"(\w+):(True|False|\d+)", "".join(given.split())))
+    for name, default in _SETTINGS_WITHOUT_EFFECT.items():
+        settings[name] = type(default)(json.loads(values.get(name, str(default)).lower()))
     return snapshot
 
 
 def _handle_of_stream(stream_id: int, device: int) -> int:
     cuda = 1  # the number of the device type
     return _C._stream_pointer(torch.Stream(stream_id=stream_id, device_index=device, device_type=cuda))
+
+
+# Settings of CUDA's allocator that a snapshot lists, with their defaults. They have no effect on this device.
+_SETTINGS_WITHOUT_EFFECT: dict[str, bool | int] = {
+    "pinned_num_register_threads": 1,
+    "release_lock_on_cudamalloc": False,
+    "pinned_use_cuda_host_register": False,
+    "graph_capture_record_stream_reuse": False,
+}
 
 
 def _record_memory_history(
