@@ -179,7 +179,7 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_sleep": _C._sleep,
 }
 
-_NVML = "PyTorch's function asks NVML, which knows only the GPUs of the machine"
+_NVML = "other libraries: PyTorch's function asks NVML, which knows only the GPUs of the machine"
 
 # Rows of _cuda.REPLACED. PyTorch's own _device_count_nvml() calls the two functions, and reads CUDA_VISIBLE_DEVICES.
 REPLACED: tuple[tuple[str, str, Any, str], ...] = (
