@@ -95,6 +95,31 @@ import importlib; importlib.reload(torch_openreg)
     )
 
 
+@pytest.mark.parametrize("line", ["import torch_openreg.openreg", "from torch_openreg.openreg import memory"])
+def test_a_later_import_warns_at_its_line_and_torch_works_as_without_cuda(
+    shared_environment: Environment, tmp_path: Path, line: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import os, torch
+os.environ["TORCH_OPENREG_AS"] = "cuda"
+{ON_THE_CPU}
+try:
+    torch.ones(2, device="cuda")
+except AssertionError as error:
+    print(error)
+{line}
+print(torch.ones(2, device="openreg").sum().item())
+""")
+    result = shared_environment.start(f"import runpy; runpy.run_path({str(program)!r})", TORCH_OPENREG_AS="")
+    assert (result.returncode, result.stdout) == (0, "2.0 False 0\nTorch not compiled with CUDA enabled\n2.0\n")
+    assert result.stderr == (
+        f"{program}:9: RuntimeWarning: TORCH_OPENREG_AS was changed from '' to 'cuda' after `import torch`, and this "
+        'process keeps the device "openreg". Set it before Python starts, or use `python -m torch_openreg run --as '
+        f"...`.\n  {line}\n"
+    )
+
+
 # ---- Errors that prevent the start: one warning ----------------------------------------------------------------------
 
 UNKNOWN = (
@@ -106,6 +131,14 @@ UNKNOWN = (
 def test_an_unknown_value_of_the_variable_is_reported(shared_environment: Environment) -> None:
     code = f"import torch; {ON_THE_CPU}"
     assert warning_of(shared_environment, code, TORCH_OPENREG_AS="gpu") == ("2.0 False 0\n", UNKNOWN)
+
+
+@pytest.mark.parametrize("first", ["torch", "torch_openreg"])
+def test_the_warning_is_at_the_programs_line(shared_environment: Environment, tmp_path: Path, first: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import os\nimport {first}\n")
+    result = shared_environment.start(f"import runpy; runpy.run_path({str(program)!r})", TORCH_OPENREG_AS="gpu")
+    assert result.stderr == f"{program}:2: RuntimeWarning: {UNKNOWN}\n  import {first}\n"
 
 
 def test_with_warnings_as_errors_import_torch_works_and_prints_the_warning(shared_environment: Environment) -> None:

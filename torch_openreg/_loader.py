@@ -131,9 +131,19 @@ sys.modules["torch_openreg"].__class__ = PackageOfOneFace
 
 
 def _warn(message: str) -> None:
+    """Warns at the program's line: the innermost one outside of this package, its entry point, torch and importlib.
+
+    `python -W error` must not make `import torch` fail, so the warning is then printed.
+    """
+    torch = os.path.dirname(str(sys.modules["torch"].__file__))
+    skipped = (os.path.dirname(__file__), os.path.join(torch, ""), str(importlib.__file__), "<frozen importlib")
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(skipped):
+        level += not frame.f_code.co_filename.startswith("<")  # warn() does not count the frames of the import system
+        frame = frame.f_back
     try:
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
-    except RuntimeWarning:  # `python -W error`, which must not make `import torch` fail
+        warnings.warn(message, RuntimeWarning, stacklevel=level)
+    except RuntimeWarning:
         print(f"RuntimeWarning: {message}", file=sys.stderr)
 
 
