@@ -16,7 +16,7 @@ from pathlib import Path
 import plugins
 import pytest
 import torch
-from conftest import Environment, at_once, run
+from conftest import Environment, at_once, environment_without_switches, run, run_tool
 
 USE = "x = torch.ones(2, device='cuda'); print(x.is_cuda, (x + x).cpu().tolist())"
 USED = "True [2.0, 2.0]\n"
@@ -204,6 +204,51 @@ def test_in_a_cuda_build_of_pytorch_the_name_cuda_belongs_to_real_gpus(
     )
     # The second remedy in the message works: the device by its own name.
     assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"
+
+
+# A library that gives PyTorch CUDA's hooks in PyTorch's own way, as a build with CUDA does.
+OTHER_HOOKS = """
+#include <ATen/detail/CUDAHooksInterface.h>
+namespace {
+struct OtherHooks : at::CUDAHooksInterface {
+  explicit OtherHooks(at::CUDAHooksArgs) {}
+};
+using at::CUDAHooksRegistry;
+using at::RegistererCUDAHooksRegistry;
+C10_REGISTER_TYPED_CLASS(CUDAHooksRegistry, "CUDAHooks", OtherHooks)
+} // namespace
+"""
+
+
+def test_hooks_that_are_not_pytorchs_stub_are_left_alone(shared_environment: Environment, tmp_path: Path) -> None:
+    source, library = tmp_path / "hooks.cpp", tmp_path / "libhooks.so"
+    source.write_text(OTHER_HOOKS)
+    folder = Path(torch.__file__).parent
+    compiler = ["g++", "-std=c++20", "-O0", "-fPIC", "-shared", f"-I{folder}/include", f"-L{folder}/lib"]
+    run_tool(*compiler, f"-Wl,-rpath,{folder}/lib", source, "-o", library, "-lc10", "-ltorch_cpu")
+    # `import torch` already asks for the hooks, so the library comes first.
+    code = f"""
+import ctypes; ctypes.CDLL({str(library)!r})
+import torch; {ON_THE_CPU}
+from torch_openreg import openreg
+try: openreg.synchronize()
+except RuntimeError as error: print(error)
+"""
+    # Not environment.start(): its processes begin with a torch that is imported.
+    result = subprocess.run(
+        [shared_environment.python, "-c", code],
+        cwd=tmp_path,
+        env={**environment_without_switches(), "TORCH_OPENREG_AS": "cuda"},
+        capture_output=True,
+        text=True,
+    )
+    message = (
+        'The simulated device "cuda" is not available: torch_openreg failed in check_hooks: RuntimeError: PyTorch '
+        "cannot be given the device's hooks: another library has given PyTorch CUDA's hooks. Do not load that library, "
+        f"or{OWN_NAME}{DOCTOR}"
+    )
+    assert (result.returncode, result.stdout) == (0, f"2.0 False 0\n{message}\n")
+    assert re.findall(r"RuntimeWarning: (.*)\n", result.stderr) == [message]
 
 
 def test_after_a_failure_the_module_explains_and_the_cpu_works(environment: Environment) -> None:

@@ -335,9 +335,18 @@ def _open_cuda_libraries() -> None:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    if module._cuda_hooks_failure is not None:
-        raise RuntimeError(f"PyTorch cannot be given the device's hooks: {module._cuda_hooks_failure}. {OWN_NAME}")
     sys.modules[spec.name] = torch_openreg._C = module
+
+
+def check_hooks() -> None:
+    """Checks that the opened library could give PyTorch the device's hooks (faces/cuda/CudaHooks.h)."""
+    from torch_openreg import _C
+
+    if _C._cuda_hooks_failure is not None:
+        raise RuntimeError(
+            f"PyTorch cannot be given the device's hooks: {_C._cuda_hooks_failure}. Do not load that library, or "
+            f"{OWN_NAME}"
+        )
 
 
 # LEFT OUT OF A NEW BACKEND END
@@ -537,6 +546,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         check_cuda,
         check_libraries,
         open_libraries,
+        check_hooks,
         attach_cuda,
         attach_compiler,
         attach_dtensor,
