@@ -15,7 +15,7 @@ export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_party torch_openreg/csrc -type f -not -name '*.pyc')
 SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
   execution streams_events copy generator operators autograd storage memory memory_limits pinned_memory mixed_devices views \
-  serialization nn_zoo amp device_module fork))
+  serialization nn_zoo amp device_module fork alerts lost_memory))
 CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor conformance -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # LEFT OUT OF A NEW BACKEND START: workflows of continuous integration
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
@@ -32,7 +32,8 @@ demo: install
 test: $(VENV)/.integrations $(VENV)/.docs
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
-# The tests of semantics, on both faces of the device and in every execution mode. The conformance kit under the name cuda.
+# The tests of semantics, on both faces of the device and in every execution mode. Under the name cuda also the conformance
+# kit, and the gallery of bugs, whose programs choose the mode themselves.
 modes: install
 	for device in openreg cuda; do \
 	  for mode in inline async chaos; do \
@@ -40,7 +41,7 @@ modes: install
 	  done; \
 	done
 # LEFT OUT OF A NEW BACKEND START: the face cuda
-	$(BIN)/python -m pytest --device cuda tests/test_conformance.py
+	$(BIN)/python -m pytest --device cuda tests/test_conformance.py tests/test_gallery.py
 # LEFT OUT OF A NEW BACKEND END
 
 # Compiles programs for the device. Compares them with eager execution in every mode, and with the same programs

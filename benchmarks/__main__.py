@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from benchmarks import targets
-from benchmarks.report import Row, print_table, ratio
+from benchmarks.report import Row, print_table, ratio, summary
 
 
 class Benchmark:
@@ -38,6 +38,7 @@ class Benchmark:
         autoload: bool = True,
         execution: str = "inline",
         path: str = "",
+        face: str = "openreg",
     ) -> Any:
         """The result of a job that a new process runs. ``path``: a folder with more distributions for that process."""
         command = [sys.executable, "-m", "benchmarks.worker", job, "--device", device or self.device]
@@ -46,6 +47,7 @@ class Benchmark:
             **os.environ,
             "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)),
             "OPENREG_EXECUTION": execution,
+            "TORCH_OPENREG_AS": face,
             "KINETO_LOG_LEVEL": "10",  # otherwise each profile writes two lines to stderr
             "PYTHONPATH": os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")])),
         }
@@ -120,9 +122,28 @@ class Benchmark:
         for _ in range(3 if self.quick else 15):
             for side, autoload in enumerate((True, False)):
                 times[side].append(self.worker("import", threads, autoload=autoload, path=path))
-        longer = statistics.median(a - b for a, b in zip(*times, strict=True)) * 1000
-        medians = [statistics.median(side) for side in times]
-        return Row(name, longer, "", targets.IMPORT_MS, "ms", *medians)
+        return longer(name, times, targets.IMPORT_MS)
+
+    def faces(self, threads: int) -> list[Row]:
+        """The device with the type cuda (TORCH_OPENREG_AS=cuda) beside the device by its own name."""
+        imports: tuple[list[float], list[float]] = ([], [])
+        for _ in range(3 if self.quick else 15):
+            for side, face in enumerate(FACES):
+                imports[side].append(self.worker("import", threads, face=face))
+        runs: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])
+        for _ in range(1 if self.quick else 5):
+            for side, face in enumerate(FACES):
+                device = face if self.device in FACES else self.device
+                runs[side].append(self.worker("small operators", threads, device=device, face=face))
+        rows = []
+        for name in runs[0][0]:
+            cuda, own = (statistics.median(run[name] for run in side) for side in runs)
+            rows.append(ratio(name, (cuda, own)))
+        return [
+            longer("import torch takes longer by", imports, targets.FACE_IMPORT_MS),
+            *rows,
+            *summary(rows, "median, all", targets.FACE_OPERATORS, ""),
+        ]
 
     def idle(self, threads: int) -> list[Row]:
         here, cpu = (self.worker("idle", threads, device=device) for device in (self.device, "cpu"))
@@ -132,6 +153,15 @@ class Benchmark:
             Row("threads more than the CPU, trained", here["trained"] - cpu["trained"]),
             Row("CPU ms more in an idle second", here["cpu_ms"] - cpu["cpu_ms"], limit=targets.IDLE_CPU_MS, unit="ms"),
         ]
+
+
+FACES = ("cuda", "openreg")
+
+
+def longer(name: str, times: tuple[list[float], list[float]], limit: float) -> Row:
+    """A row with the median of how many milliseconds longer the first process of each pair took."""
+    difference = statistics.median(a - b for a, b in zip(*times, strict=True)) * 1000
+    return Row(name, difference, "", limit, "ms", *(statistics.median(side) for side in times))
 
 
 class Section(NamedTuple):
@@ -161,6 +191,7 @@ SECTIONS = {
     "latency": Section("Calls that should cost next to nothing", "CPU", False, _interleaved("latency")),
     "profiling": Section("What a profiler adds to x + x, 16 elements", "host only", False, _interleaved("profiling")),
     "import": Section("Import with the package and without it", "without", False, Benchmark.imports),
+    "faces": Section("The device as cuda; operators with 16 elements", "own name", False, Benchmark.faces),
     "idle": Section("A process that does nothing", "CPU", False, Benchmark.idle),
 }
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from benchmarks import targets
 from benchmarks.report import Row, ratio, summary
-from benchmarks.timing import Effort, Side, alternate
+from benchmarks.timing import Effort, Side, absolute, alternate
 
 
 class Operator(NamedTuple):
@@ -151,6 +151,13 @@ def measure_operators(device: str, effort: Effort) -> Iterator[Row]:
         by_group["all"] = [row for rows in by_group.values() for row in rows]
         for group, rows in by_group.items():
             yield from summary(rows, f"median, {group}", targets.OPERATOR_MEDIAN[size].get(group), size)
+
+
+def seconds_of_small_operators(device: str, effort: Effort) -> dict[str, float]:
+    """The seconds of one execution of each operator at 16 elements, for a comparison of processes."""
+    names = operands("16", device)
+    every = [operator for group in OPERATORS.values() for operator in group]
+    return {operator.name: absolute(Side(operator.statement, names, device), effort) for operator in every}
 
 
 def measure_optimizers(device: str, effort: Effort) -> Iterator[Row]:

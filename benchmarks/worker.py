@@ -47,6 +47,8 @@ def main() -> None:
     elif args.job == "training":
         seconds = 0.1 if args.quick else 0.4
         result = {name: training.seconds_a_step(name, args.device, seconds) for name in training.RECIPES}
+    elif args.job == "small operators":
+        result = operators.seconds_of_small_operators(args.device, effort)
     elif args.job == "compiled":
         result = compiled.measure(args.device, args.quick)
     elif args.job == "interference":

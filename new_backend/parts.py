@@ -106,8 +106,8 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         ("torch_openreg/_inductor conformance -name", "torch_openreg/_inductor -name"),
         ("test: $(VENV)/.integrations $(VENV)/.docs\n", "test: install\n"),
         (
-            "# The tests of semantics, on both faces of the device and in every execution mode. The conformance kit under "
-            "the name cuda.\n",
+            "# The tests of semantics, on both faces of the device and in every execution mode. Under the name cuda also "
+            "the conformance\n# kit, and the gallery of bugs, whose programs choose the mode themselves.\n",
             "# The tests of semantics, in every execution mode.\n",
         ),
         (

@@ -154,7 +154,7 @@ WORKS: dict[str, str] = {
     "is_bf16_supported": "cuda.is_bf16_supported() and cuda.is_bf16_supported(including_emulation=False)",
     "is_tf32_supported": "cuda.is_tf32_supported() is True",
     "set_sync_debug_mode": "warned(lambda: (cuda.set_sync_debug_mode('warn'), x()[0].item(), "
-    "cuda.set_sync_debug_mode(0)))[0].startswith('UserWarning: called a synchronizing CUDA operation')",
+    "cuda.set_sync_debug_mode(0)))[1].startswith('UserWarning: called a synchronizing CUDA operation')",
     "get_sync_debug_mode": "cuda.get_sync_debug_mode() == 0",
     "cudart": "cuda.cudart().cudaMemGetInfo(0) == cuda.mem_get_info(0) and cuda.cudart().cudaError.success == 0",
     "check_error": "cuda.check_error(0) is None and "

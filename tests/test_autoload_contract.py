@@ -403,7 +403,7 @@ def test_no_phase_is_without_a_test_of_its_failure() -> None:
     # test_cuda_face_start.py tests the failures of this face.
     assert [phase.__name__ for phase in _loader.PHASES["cuda"]] == [
         *("check_platform", "check_environment", "check_build", "check_cuda", "check_libraries"),
-        *("open_libraries", "attach_cuda", "attach_compiler", "attach_dtensor"),
+        *("open_libraries", "check_hooks", "attach_cuda", "attach_compiler", "attach_dtensor"),
     ]
     # LEFT OUT OF A NEW BACKEND END
 

@@ -32,11 +32,13 @@ def test_every_section_is_measured_shown_and_written(tmp_path: Path) -> None:
     sections = {row["section"] for row in written["rows"]}
     assert sections == {
         "operators", "optimizers", "training", "queued", "interference", "copies", "allocation", "latency",
-        "profiling", "import", "idle", "compiled",
+        "profiling", "import", "faces", "idle", "compiled",
     }  # fmt: skip
     for row in written["rows"]:
         assert math.isfinite(row["value"]), row
         assert row["name"] in result.stdout
+    faces = {row["name"]: row["limit"] for row in written["rows"] if row["section"] == "faces"}
+    assert len(faces) == 52 and faces["import torch takes longer by"] == 20 and faces["median, all"] == 1.03
     names = {row["name"] for row in written["rows"]}
     assert {operator.name for group in operators.OPERATORS.values() for operator in group} <= names
     assert set(training.RECIPES) <= names

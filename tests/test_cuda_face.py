@@ -180,7 +180,7 @@ def test_queued_calls_run_at_the_start_in_their_order(cuda: Cuda) -> None:
 
 
 def test_real_gpus_of_the_machine_are_not_these(tmp_path: Path, cuda: Cuda) -> None:
-    """Before the start torch.cuda counts the GPUs that NVML knows: torch/cuda/__init__.py, _device_count_nvml."""
+    """Before the start torch.cuda counts the GPUs that NVML knows: torch/cuda/__init__.py, _raw_device_count_nvml."""
     source = tmp_path / "nvml.c"
     source.write_text(
         "int nvmlInit(void) { return 0; }\\nint nvmlDeviceGetCount_v2(int* count) { *count = 7; return 0; }\\n".replace(
@@ -196,8 +196,8 @@ def test_real_gpus_of_the_machine_are_not_these(tmp_path: Path, cuda: Cuda) -> N
         "def nvmlDeviceGetTemperature(handle, sensor): return 42\n"
     )
     code = """
-    import pynvml
-    assert torch.cuda._raw_device_count_nvml() == 7
+    import ctypes, pynvml
+    ctypes.CDLL("libnvidia-ml.so.1").nvmlInit()
     print(torch.cuda.device_count(), torch.cuda.is_available(), torch.cuda.is_initialized())
     print(raised(torch.cuda.temperature))
     print(torch.cuda.list_gpu_processes() == torch.cuda.memory.list_gpu_processes())
@@ -282,6 +282,30 @@ def test_an_error_of_the_device_has_cudas_type_and_code(cuda: Cuda) -> None:
     ]
 
 
+def test_the_first_call_of_set_sync_debug_mode_says_that_the_mode_is_a_prototype(cuda: Cuda) -> None:
+    code = """
+    import warnings
+    def heard(mode):
+        with warnings.catch_warnings(record=True, action="always") as seen:
+            torch.cuda.set_sync_debug_mode(mode)
+        return [f"{each.category.__name__}: {each.message}" for each in seen]
+    print(*heard("warn"), heard("default"))
+    torch.set_warn_always(True)
+    print(len(heard("default")))
+    torch.set_warn_always(False)
+    warnings.simplefilter("error")
+    torch.cuda.set_sync_debug_mode("error")
+    print(torch.cuda.get_sync_debug_mode(), raised(torch.ones(1, device="cuda").item))
+    """
+    # torch/csrc/cuda/Module.cpp, THCPModule_cudaSetSyncDebugMode
+    notice = "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations"
+    assert cuda(code) == [
+        f"UserWarning: {notice} []",
+        "1",
+        "2 RuntimeError: called a synchronizing CUDA operation",
+    ]
+
+
 def test_the_random_state_of_a_gpus_checkpoint_is_taken_before_the_start(cuda: Cuda) -> None:
     code = """
     # aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state(): the seed, then the offset
@@ -301,6 +325,16 @@ def test_recurrent_networks_do_not_advise_to_rebuild_pytorch(cuda: Cuda) -> None
     print(lstm(torch.ones(2, 1, 3, device="cuda"))[0].shape)
     """
     assert cuda(code, PYTHONWARNINGS="error") == ["torch.Size([2, 1, 8])"]
+
+
+def test_each_replaced_function_of_pytorch_has_a_reason_of_a_known_kind(cuda: Cuda) -> None:
+    code = """
+    import collections
+    from torch_openreg import _cuda
+    count = collections.Counter(reason.partition(": ")[0] for *_, reason in _cuda.REPLACED)
+    print(count.keys() == set(_cuda.KINDS), len({row[:2] for row in _cuda.REPLACED}) == len(_cuda.REPLACED) < 35)
+    """
+    assert cuda(code) == ["True True"]
 
 
 # ---- the compiler
@@ -511,6 +545,14 @@ def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
     )
     assert cuda(code, PYTORCH_CUDA_ALLOC_CONF=settings) == ["1200128 1200000", settings]
     code = """
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    print(*(settings[name] for name in ("pinned_num_register_threads", "release_lock_on_cudamalloc",
+        "pinned_use_cuda_host_register", "graph_capture_record_stream_reuse")))
+    """
+    # torch/csrc/cuda/Module.cpp, THCPModule_memorySnapshot
+    assert cuda(code, PYTORCH_CUDA_ALLOC_CONF=settings) == ["8 True True False"]
+    assert cuda(code, PYTORCH_CUDA_ALLOC_CONF="graph_capture_record_stream_reuse: True") == ["1 False False True"]
+    code = """
     fraction = torch.cuda.get_per_process_memory_fraction(1)
     print(fraction, raised(torch.empty, 768 << 20, dtype=torch.uint8, device="cuda"))
     """
@@ -572,6 +614,25 @@ def test_the_history_of_allocations_is_recorded_and_dumped(tmp_path: Path, cuda:
     assert cuda(code) == ["True", "4000 step 1 True True", "False step 1", "True", "2"]
 
 
+def test_a_snapshot_names_a_stream_by_its_handle(cuda: Cuda) -> None:
+    code = """
+    from torch_openreg import openreg
+    torch.cuda.memory._record_memory_history(max_entries=100)
+    s = torch.cuda.Stream(1)
+    with torch.cuda.stream(s):
+        x = torch.ones(10, device="cuda:1")
+    y = torch.ones(10, device="cuda:0")
+    names = {0: "default", s.cuda_stream: "s"}
+    snapshot = torch.cuda.memory._snapshot()
+    print(*(names[segment["stream"]] for segment in snapshot["segments"]))
+    for trace in snapshot["device_traces"]:
+        print({(entry["action"], names[entry["stream"]]) for entry in trace if entry["action"] == "alloc"})
+    print([segment["stream"] == s.stream_id for segment in openreg.memory.memory_snapshot()])
+    """
+    # torch/csrc/cuda/Module.cpp, THCPModule_memorySnapshot: int64_t(segmentInfo.stream), which is a cudaStream_t
+    assert cuda(code) == ["default s", "{('alloc', 'default')}", "{('alloc', 's')}", "[False, True]"]
+
+
 def test_a_pool_keeps_its_memory_apart(cuda: Cuda) -> None:
     code = """
     pool = torch.cuda.MemPool(use_on_oom=False, no_split=True)
@@ -601,7 +662,7 @@ def test_another_library_may_allocate_on_a_stream(cuda: Cuda) -> None:
     p = torch.cuda.caching_allocator_alloc(1000, "cuda:1", s)
     q = torch.cuda.caching_allocator_alloc(1000, 1, s.cuda_stream)
     print(torch.cuda.memory_allocated(1), torch.cuda.memory_allocated(0))
-    print([segment["stream"] == s.stream_id for segment in torch.cuda.memory_snapshot()])
+    print([segment["stream"] == s.cuda_stream for segment in torch.cuda.memory_snapshot()])
     torch.cuda.caching_allocator_delete(p), torch.cuda.caching_allocator_delete(q)
     print(torch.cuda.memory_allocated(1))
     with torch.cuda.device(1):

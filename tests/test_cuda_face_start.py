@@ -16,7 +16,7 @@ from pathlib import Path
 import plugins
 import pytest
 import torch
-from conftest import Environment, at_once, run
+from conftest import Environment, at_once, environment_without_switches, run, run_tool
 
 USE = "x = torch.ones(2, device='cuda'); print(x.is_cuda, (x + x).cpu().tolist())"
 USED = "True [2.0, 2.0]\n"
@@ -95,6 +95,31 @@ import importlib; importlib.reload(torch_openreg)
     )
 
 
+@pytest.mark.parametrize("line", ["import torch_openreg.openreg", "from torch_openreg.openreg import memory"])
+def test_a_later_import_warns_at_its_line_and_torch_works_as_without_cuda(
+    shared_environment: Environment, tmp_path: Path, line: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import os, torch
+os.environ["TORCH_OPENREG_AS"] = "cuda"
+{ON_THE_CPU}
+try:
+    torch.ones(2, device="cuda")
+except AssertionError as error:
+    print(error)
+{line}
+print(torch.ones(2, device="openreg").sum().item())
+""")
+    result = shared_environment.start(f"import runpy; runpy.run_path({str(program)!r})", TORCH_OPENREG_AS="")
+    assert (result.returncode, result.stdout) == (0, "2.0 False 0\nTorch not compiled with CUDA enabled\n2.0\n")
+    assert result.stderr == (
+        f"{program}:9: RuntimeWarning: TORCH_OPENREG_AS was changed from '' to 'cuda' after `import torch`, and this "
+        'process keeps the device "openreg". Set it before Python starts, or use `python -m torch_openreg run --as '
+        f"...`.\n  {line}\n"
+    )
+
+
 # ---- Errors that prevent the start: one warning ----------------------------------------------------------------------
 
 UNKNOWN = (
@@ -106,6 +131,14 @@ UNKNOWN = (
 def test_an_unknown_value_of_the_variable_is_reported(shared_environment: Environment) -> None:
     code = f"import torch; {ON_THE_CPU}"
     assert warning_of(shared_environment, code, TORCH_OPENREG_AS="gpu") == ("2.0 False 0\n", UNKNOWN)
+
+
+@pytest.mark.parametrize("first", ["torch", "torch_openreg"])
+def test_the_warning_is_at_the_programs_line(shared_environment: Environment, tmp_path: Path, first: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import os\nimport {first}\n")
+    result = shared_environment.start(f"import runpy; runpy.run_path({str(program)!r})", TORCH_OPENREG_AS="gpu")
+    assert result.stderr == f"{program}:2: RuntimeWarning: {UNKNOWN}\n  import {first}\n"
 
 
 def test_with_warnings_as_errors_import_torch_works_and_prints_the_warning(shared_environment: Environment) -> None:
@@ -171,6 +204,51 @@ def test_in_a_cuda_build_of_pytorch_the_name_cuda_belongs_to_real_gpus(
     )
     # The second remedy in the message works: the device by its own name.
     assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"
+
+
+# A library that gives PyTorch CUDA's hooks in PyTorch's own way, as a build with CUDA does.
+OTHER_HOOKS = """
+#include <ATen/detail/CUDAHooksInterface.h>
+namespace {
+struct OtherHooks : at::CUDAHooksInterface {
+  explicit OtherHooks(at::CUDAHooksArgs) {}
+};
+using at::CUDAHooksRegistry;
+using at::RegistererCUDAHooksRegistry;
+C10_REGISTER_TYPED_CLASS(CUDAHooksRegistry, "CUDAHooks", OtherHooks)
+} // namespace
+"""
+
+
+def test_hooks_that_are_not_pytorchs_stub_are_left_alone(shared_environment: Environment, tmp_path: Path) -> None:
+    source, library = tmp_path / "hooks.cpp", tmp_path / "libhooks.so"
+    source.write_text(OTHER_HOOKS)
+    folder = Path(torch.__file__).parent
+    compiler = ["g++", "-std=c++20", "-O0", "-fPIC", "-shared", f"-I{folder}/include", f"-L{folder}/lib"]
+    run_tool(*compiler, f"-Wl,-rpath,{folder}/lib", source, "-o", library, "-lc10", "-ltorch_cpu")
+    # `import torch` already asks for the hooks, so the library comes first.
+    code = f"""
+import ctypes; ctypes.CDLL({str(library)!r})
+import torch; {ON_THE_CPU}
+from torch_openreg import openreg
+try: openreg.synchronize()
+except RuntimeError as error: print(error)
+"""
+    # Not environment.start(): its processes begin with a torch that is imported.
+    result = subprocess.run(
+        [shared_environment.python, "-c", code],
+        cwd=tmp_path,
+        env={**environment_without_switches(), "TORCH_OPENREG_AS": "cuda"},
+        capture_output=True,
+        text=True,
+    )
+    message = (
+        'The simulated device "cuda" is not available: torch_openreg failed in check_hooks: RuntimeError: PyTorch '
+        "cannot be given the device's hooks: another library has given PyTorch CUDA's hooks. Do not load that library, "
+        f"or{OWN_NAME}{DOCTOR}"
+    )
+    assert (result.returncode, result.stdout) == (0, f"2.0 False 0\n{message}\n")
+    assert re.findall(r"RuntimeWarning: (.*)\n", result.stderr) == [message]
 
 
 def test_after_a_failure_the_module_explains_and_the_cpu_works(environment: Environment) -> None:
@@ -331,6 +409,49 @@ def test_cuda_visible_devices_selects_as_cuda_does(shared_environment: Environme
     code = DEVICES.format(values=list(VISIBLE))
     output = shared_environment.run(code, TORCH_OPENREG_AS="cuda", OPENREG_DEVICE_COUNT="3")
     assert output == "".join(f"{value!r} {len(devices)} {len(devices)}\n" for value, devices in VISIBLE.items())
+
+
+def test_device_count_reads_cuda_visible_devices_in_each_call_until_the_start(shared_environment: Environment) -> None:
+    """torch/cuda/__init__.py, device_count(): the count is kept only after the initialisation."""
+    # For "MIG-1" PyTorch asks CUDA, and so this device, which from then on keeps its answer.
+    visible = {value: len(devices) for value, devices in VISIBLE.items() if value != "MIG-1"}
+    code = f"""
+import os, torch
+for value, count in {visible}.items():
+    os.environ["CUDA_VISIBLE_DEVICES"] = value
+    assert torch.cuda.device_count() == count, value
+os.environ["CUDA_VISIBLE_DEVICES"] = "2,0"
+torch.cuda.init()
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+devices = ["GPU-" + str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
+print([torch.cuda._raw_device_uuid_nvml().index(uuid) for uuid in devices])
+"""
+    assert shared_environment.run(code, TORCH_OPENREG_AS="cuda", OPENREG_DEVICE_COUNT="3") == "[2, 0]\n"
+
+
+def test_device_count_before_the_start_is_the_number_of_devices_after_it(
+    shared_environment: Environment, tmp_path: Path
+) -> None:
+    code = """
+import torch
+before = torch.cuda.device_count()
+torch.cuda.init()
+print(before, torch.cuda.device_count())
+"""
+    model = tmp_path / "four.json"
+    model.write_text('{"about": "four devices", "properties": {"device_count": {"value": 4, "source": "this test"}}}')
+    settings = (
+        ({}, 2),
+        ({"OPENREG_DEVICE_COUNT": "64"}, 64),
+        ({"OPENREG_DEVICE_COUNT": "", "CUDA_VISIBLE_DEVICES": "1,0"}, 2),
+        ({"OPENREG_MODEL": str(model)}, 4),
+        ({"OPENREG_MODEL": str(model), "CUDA_VISIBLE_DEVICES": "3"}, 1),
+        ({"OPENREG_MODEL": str(model), "OPENREG_DEVICE_COUNT": "3", "CUDA_VISIBLE_DEVICES": "0,3"}, 1),
+        ({"OPENREG_VISIBLE_DEVICES": "1"}, 1),
+    )
+    runs = [partial(shared_environment.start, code, TORCH_OPENREG_AS="cuda", **each) for each, _ in settings]
+    for (variables, count), result in zip(settings, at_once(*runs), strict=True):
+        assert (result.stdout, result.stderr) == (f"{count} {count}\n", ""), variables
 
 
 def test_cuda_visible_devices_is_read_at_the_first_use_and_later_changes_have_no_effect(

@@ -131,9 +131,19 @@ sys.modules["torch_openreg"].__class__ = PackageOfOneFace
 
 
 def _warn(message: str) -> None:
+    """Warns at the program's line: the innermost one outside of this package, its entry point, torch and importlib.
+
+    `python -W error` must not make `import torch` fail, so the warning is then printed.
+    """
+    torch = os.path.dirname(str(sys.modules["torch"].__file__))
+    skipped = (os.path.dirname(__file__), os.path.join(torch, ""), str(importlib.__file__), "<frozen importlib")
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(skipped):
+        level += not frame.f_code.co_filename.startswith("<")  # warn() does not count the frames of the import system
+        frame = frame.f_back
     try:
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
-    except RuntimeWarning:  # `python -W error`, which must not make `import torch` fail
+        warnings.warn(message, RuntimeWarning, stacklevel=level)
+    except RuntimeWarning:
         print(f"RuntimeWarning: {message}", file=sys.stderr)
 
 
@@ -325,9 +335,18 @@ def _open_cuda_libraries() -> None:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    if module._cuda_hooks_failure is not None:
-        raise RuntimeError(f"PyTorch cannot be given the device's hooks: {module._cuda_hooks_failure}. {OWN_NAME}")
     sys.modules[spec.name] = torch_openreg._C = module
+
+
+def check_hooks() -> None:
+    """Checks that the opened library could give PyTorch the device's hooks (faces/cuda/CudaHooks.h)."""
+    from torch_openreg import _C
+
+    if _C._cuda_hooks_failure is not None:
+        raise RuntimeError(
+            f"PyTorch cannot be given the device's hooks: {_C._cuda_hooks_failure}. Do not load that library, or "
+            f"{OWN_NAME}"
+        )
 
 
 # LEFT OUT OF A NEW BACKEND END
@@ -527,6 +546,7 @@ PHASES: dict[str, tuple[Callable[[], None], ...]] = {
         check_cuda,
         check_libraries,
         open_libraries,
+        check_hooks,
         attach_cuda,
         attach_compiler,
         attach_dtensor,

@@ -106,7 +106,9 @@ class Printer:
         if whole["failure"]:
             print(self.paint(f"`import torch` fails here: {whole['failure']['cause']}", "red"))
         else:
-            device = whole["privateuse1"] or whole["simulated"]
+            # If torch_openreg fails, PrivateUse1 has its name, but there is no device (_failure.stand_in).
+            others = whole["privateuse1"] if whole["privateuse1"] != "openreg" else None
+            device = others or whole["simulated"]
             loaded = f"device {device!r}" if device else "no PrivateUse1 device"
             print(self.paint(f"`import torch` works here, in {whole['seconds']:.2f} s, with {loaded}.", "green"))
 

@@ -7,7 +7,12 @@ them, with CUDA's meaning. Some modules of PyTorch looked for these attributes w
 dummies; these modules are executed again.
 
 Rule: PyTorch's own Python code runs. A function of PyTorch is replaced only if there is no other way. REPLACED lists
-the replaced functions, with the reason.
+the replaced functions, with the reason. Each reason is of one of these KINDS:
+
+- "taken at import": a module took the function or constant from torch._C, so that a supplied attribute has no effect.
+- "compiled out": the C++ code for CUDA behind the function, which a CPU build does not have.
+- "no version of CUDA": the function reads torch.version.cuda, which stays None.
+- "other libraries": the function asks NVML about real GPUs, or gives addresses to libraries that use a real GPU.
 """
 
 from __future__ import annotations
@@ -36,8 +41,11 @@ SUPPLIED: dict[str, Any] = {
 # Modules that are executed again, in this order: at their import they took names from torch._C, or made dummies.
 EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.nvtx", "torch.cuda.memory", "torch.cuda")
 
-# (module, or module:class; name; replacement; reason)
+KINDS = ("taken at import", "compiled out", "no version of CUDA", "other libraries")
+
+# (module, or module:class; name; replacement; kind of the reason: reason)
 REPLACED: tuple[tuple[str, str, Any, str], ...] = (
+    *_device.REPLACED,
     *_distributed.REPLACED,
     *_missing.REPLACED,
     *_profiler.REPLACED,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -52,10 +54,42 @@ def _has_primary_context(device: int) -> bool:
     return torch.cuda.is_initialized() and 0 <= device < _C._get_device_count()
 
 
+_told = False  # whether _set_sync_debug_mode() gave its notice
+
+
 def _set_sync_debug_mode(mode: int) -> None:
+    """As THCPModule_cudaSetSyncDebugMode, whose notice is a TORCH_WARN_ONCE: it comes when the mode is set."""
+    global _told
     if mode not in (0, 1, 2):
         raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
     _C._set_sync_debug_mode(mode)
+    if not _told or torch.is_warn_always_enabled():
+        _told = True
+        warnings.warn(
+            "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations",
+            stacklevel=2,  # torch/cuda/__init__.py, as for a warning of PyTorch's C++
+        )
+
+
+def _raw_device_count() -> int:
+    """The number of all devices, from which CUDA_VISIBLE_DEVICES selects. Does not fix the device library's settings.
+
+    Negative if OPENREG_VISIBLE_DEVICES is set, or if OPENREG_DEVICE_COUNT is not valid: torch.cuda.device_count() then
+    asks the device library, which knows what to do.
+    """
+    if "OPENREG_VISIBLE_DEVICES" in os.environ:
+        return -1
+    if text := os.environ.get("OPENREG_DEVICE_COUNT"):
+        return int(text) if text.isdecimal() and 1 <= int(text) <= 64 else -1
+    models = sys.modules.get("torch_openreg.openreg.models")  # to import the module could choose a model
+    model = models and models._current
+    return (model and model.numbers.get("device_count")) or 2
+
+
+def _raw_device_uuids() -> list[str] | None:
+    """The UUIDs of all devices, or None, as _raw_device_count(). See deviceUuid() in csrc/environment.cpp."""
+    count = _raw_device_count()
+    return None if count < 0 else [f"GPU-4f70656e-5265-6700-0000-{index:012x}" for index in range(count)]
 
 
 class _CudaError(int):
@@ -144,3 +178,11 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_get_sync_debug_mode": _C._get_sync_debug_mode,
     "_cuda_sleep": _C._sleep,
 }
+
+_NVML = "other libraries: PyTorch's function asks NVML, which knows only the GPUs of the machine"
+
+# Rows of _cuda.REPLACED. PyTorch's own _device_count_nvml() calls the two functions, and reads CUDA_VISIBLE_DEVICES.
+REPLACED: tuple[tuple[str, str, Any, str], ...] = (
+    ("torch.cuda", "_raw_device_count_nvml", _raw_device_count, _NVML),
+    ("torch.cuda", "_raw_device_uuid_nvml", _raw_device_uuids, _NVML),
+)

@@ -24,20 +24,17 @@ _VERSION = (2, 29, 7)
 SUPPLIED: dict[str, Any] = {
     "_nccl_version": lambda: _VERSION[0] << 32 | _VERSION[1] << 16 | _VERSION[2],
     "_nccl_version_suffix": lambda: b"",
-}
-
-REPLACED: tuple[tuple[str, str, Any, str], ...] = tuple(
-    (
-        "torch.cuda.nccl",
-        name,
-        refusal(
+    # With these attributes, PyTorch's torch.cuda.nccl.is_available() could be True, but _missing.py replaces it.
+    **{
+        f"_nccl_{name}": refusal(
             f"torch.cuda.nccl.{name}() is not available: the simulated device has no NCCL. "
             'Use a process group of torch.distributed, whose backend "nccl" is the device\'s own.'
-        ),
-        "if torch._C had _nccl_all_reduce, torch.cuda.nccl.is_available() could be True without NCCL",
-    )
-    for name in ("all_gather", "all_reduce", "broadcast", "init_rank", "reduce", "reduce_scatter", "unique_id")
-)
+        )
+        for name in ("all_gather", "all_reduce", "broadcast", "init_rank", "reduce", "reduce_scatter", "unique_id")
+    },
+}
+
+REPLACED: tuple[tuple[str, str, Any, str], ...] = ()
 
 if dist.is_available():
     from torch_openreg.distributed import ProcessGroupOCCL
@@ -70,8 +67,8 @@ if dist.is_available():
             checked.__name__ = "hook"
         _check_hook(model, checked)
 
-    _NO_NCCL = "PyTorch's ProcessGroupNCCL is compiled out. torch.distributed looked for NCCL while it was imported"
-    REPLACED += (
+    _NO_NCCL = "taken at import: torch.distributed looked for ProcessGroupNCCL, which is compiled out"
+    REPLACED = (
         ("torch.distributed.distributed_c10d", "_NCCL_AVAILABLE", True, _NO_NCCL),
         ("torch.distributed.distributed_c10d", "ProcessGroupNCCL", ProcessGroupOCCL, _NO_NCCL),
         ("torch.distributed", "ProcessGroupNCCL", ProcessGroupOCCL, _NO_NCCL),
@@ -79,14 +76,14 @@ if dist.is_available():
             "torch.distributed:ProcessGroup",
             "_register_backend",
             _register_backend,
-            "gloo's code for CUDA tensors is compiled out, and the rest of gloo would read device memory on the host; "
-            "so a group of gloo has this device's backend beside gloo",
+            "compiled out: gloo's code for CUDA tensors. The rest of gloo would read device memory on the host, so a "
+            "group of gloo has this device's backend beside gloo",
         ),
         (
             "torch.nn.parallel:DistributedDataParallel",
             "_check_comm_hook",
             _check_comm_hook,
-            "it refuses the hooks bf16_compress_* by their names if torch.version.cuda is None",
+            "no version of CUDA: it refuses the hooks bf16_compress_* by their names",
         ),
         # kProcessGroupNCCLDefaultTimeout in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp
         ("torch.distributed.distributed_c10d", "default_pg_nccl_timeout", timedelta(minutes=10), _NO_NCCL),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import re
 from typing import Any
 
 import torch
@@ -34,12 +37,37 @@ def _reset_accumulated_memory_stats(device: int) -> None:
 def _memory_snapshot(which: tuple[int, int, bool] | None) -> dict[str, Any]:
     """A snapshot. ``which`` is the two numbers of a pool's id, and whether the snapshot has the history.
 
-    The id (0, 0) stands for all memory. None means (0, 0, True).
+    The id (0, 0) stands for all memory. None means (0, 0, True). As THCPModule_memorySnapshot, the snapshot names a
+    stream by its handle, which is torch.cuda.Stream.cuda_stream. torch_openreg.openreg.memory names it by its id.
     """
     pool, with_traces = (which[:2], which[2]) if which else ((0, 0), True)
     snapshot = _C._memory_snapshot(pool, with_traces)
-    snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = snapshot["allocator_settings"]["PYTORCH_ALLOC_CONF"]
+    handle = functools.cache(_handle_of_stream)
+    for segment in snapshot["segments"]:
+        segment["stream"] = handle(segment["stream"], segment["device"])
+    for device, trace in enumerate(snapshot["device_traces"]):
+        for entry in trace:
+            entry["stream"] = handle(entry["stream"], device)
+    settings = snapshot["allocator_settings"]
+    given = settings["PYTORCH_CUDA_ALLOC_CONF"] = settings["PYTORCH_ALLOC_CONF"]
+    values = dict(re.findall(r"(\w+):(True|False|\d+)", "".join(given.split())))
+    for name, default in _SETTINGS_WITHOUT_EFFECT.items():
+        settings[name] = type(default)(json.loads(values.get(name, str(default)).lower()))
     return snapshot
+
+
+def _handle_of_stream(stream_id: int, device: int) -> int:
+    cuda = 1  # the number of the device type
+    return _C._stream_pointer(torch.Stream(stream_id=stream_id, device_index=device, device_type=cuda))
+
+
+# Settings of CUDA's allocator that a snapshot lists, with their defaults. They have no effect on this device.
+_SETTINGS_WITHOUT_EFFECT: dict[str, bool | int] = {
+    "pinned_num_register_threads": 1,
+    "release_lock_on_cudamalloc": False,
+    "pinned_use_cuda_host_register": False,
+    "graph_capture_record_stream_reuse": False,
+}
 
 
 def _record_memory_history(

@@ -103,7 +103,7 @@ def _list_gpu_processes(device: Any = None) -> str:
     return openreg.list_gpu_processes(device)
 
 
-_NVML = "NVML knows only the GPUs of the machine, so the functions behave as if NVML were not installed"
+_NVML = "other libraries: NVML knows only the GPUs of the machine"
 
 # Rows of _cuda.REPLACED.
 REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
@@ -114,12 +114,11 @@ REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
             "torch.cuda._compile_kernel is not available: it compiles CUDA's C++, "
             "which the simulated device does not run."
         ),
-        "PyTorch's function fails with an AttributeError before it looks for NVRTC",
+        "no version of CUDA: PyTorch's function reads it to find NVRTC, and fails with an AttributeError",
     ),
-    ("torch.cuda", "_device_count_nvml", lambda: -1, _NVML),
-    ("torch.cuda", "_get_pynvml_handler", _get_pynvml_handler, _NVML),
+    ("torch.cuda", "_get_pynvml_handler", _get_pynvml_handler, f"{_NVML}; as if NVML were not installed"),
     *(
-        (owner, name, function, "PyTorch's function asks NVML, which knows only the GPUs of the machine")
+        (owner, name, function, _NVML)
         for owner, name, function in (
             ("torch.cuda", "device_memory_used", openreg.device_memory_used),
             ("torch.cuda", "list_gpu_processes", _list_gpu_processes),
@@ -132,12 +131,13 @@ REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
         "torch.cuda.nccl",
         "is_available",
         lambda tensors: False,
-        "each backward of DataParallel would warn that NCCL is missing; PyTorch adds the gradients without it",
+        "compiled out: NCCL. Each backward of DataParallel would warn that it is missing, and then add the gradients "
+        "without it",
     ),
     (
         "torch.backends.cudnn",
         "is_acceptable",
         lambda tensor: False,
-        "each recurrent network on the device would be told to rebuild PyTorch with cuDNN, which would not help",
+        "compiled out: cuDNN. Each recurrent network would be told to rebuild PyTorch with cuDNN, which would not help",
     ),
 )

@@ -71,17 +71,17 @@ class emit_nvtx:
             torch.cuda.synchronize()
 
 
-_REASON = "PyTorch's C++ leaves CUDA out in a build without CUPTI, though Kineto takes CUDA's events there, too"
+_CUPTI = "without CUPTI, PyTorch's C++ does not list CUDA, but Kineto accepts CUDA's events"
 
 # Rows of _cuda.REPLACED.
 REPLACED: tuple[tuple[str, str, Any, str], ...] = (
-    ("torch.autograd", "_supported_activities", _supported_activities, _REASON),
-    ("torch.autograd.profiler", "_supported_activities", _supported_activities, _REASON),
+    ("torch.autograd", "_supported_activities", _supported_activities, f"compiled out: {_CUPTI}"),
+    ("torch.autograd.profiler", "_supported_activities", _supported_activities, f"taken at import: {_CUPTI}"),
     (
         "torch.autograd.profiler",
         "emit_nvtx",
         emit_nvtx,
-        "PyTorch's class starts a second profiler, which ends the recording of TORCH_OPENREG_TRACE, and NVTX's ranges "
-        "would be shown nowhere",
+        "compiled out: the profiler's calls of NVTX (torch/csrc/profiler/stubs/cuda.cpp). Without them, PyTorch's "
+        "class would only end the recording of TORCH_OPENREG_TRACE, because it starts a second profiler",
     ),
 )

@@ -144,8 +144,9 @@ SUPPLIED: dict[str, Any] = {
     "_set_default_tensor_type": _C._set_default_tensor_type,
 }
 
-_COMPILED_OUT = "a method of torch._C.StorageBase whose part for CUDA is compiled out"
-_ADDRESS = "it would give an address of the simulated device to a library that expects an address of a GPU"
+_COMPILED_OUT = "compiled out: the part for CUDA of a method of torch._C.StorageBase"
+_TAKEN = "taken at import: from torch._C"
+_ADDRESS = "other libraries: they would get an address of the simulated device, and expect an address of a GPU"
 
 REPLACED: tuple[tuple[str, str, Any, str], ...] = (
     ("torch:UntypedStorage", "__new__", staticmethod(_new), _COMPILED_OUT),
@@ -153,8 +154,8 @@ REPLACED: tuple[tuple[str, str, Any, str], ...] = (
     ("torch:UntypedStorage", "_share_cuda_", _share_cuda_, _COMPILED_OUT),
     ("torch:UntypedStorage", "_new_shared_cuda", classmethod(_new_shared_cuda), _COMPILED_OUT),
     ("torch:UntypedStorage", "_release_ipc_counter_cuda", classmethod(_release_ipc_counter_cuda), _COMPILED_OUT),
-    ("torch.utils.dlpack", "to_dlpack", _to_dlpack, "taken from torch._C at import"),
-    ("torch", "to_dlpack", _to_dlpack, "taken from torch._C at import"),
+    ("torch.utils.dlpack", "to_dlpack", _to_dlpack, _TAKEN),
+    ("torch", "to_dlpack", _to_dlpack, _TAKEN),
     ("torch:Tensor", "__dlpack__", _dlpack, _ADDRESS),
     (
         "torch:Tensor",
