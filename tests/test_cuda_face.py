@@ -528,6 +528,14 @@ def test_out_of_memory_is_said_in_cudas_words(cuda: Cuda) -> None:
     assert lines[3].startswith("OutOfMemoryError: CUDA out of memory. Tried to allocate 700.00 MiB. GPU 0")
 
 
+def test_the_allocator_of_pinned_memory_has_an_address(cuda: Cuda) -> None:
+    code = """
+    storage = torch._C.StorageBase.__new__(torch.UntypedStorage, 100, allocator=torch.cuda.memory._host_allocator())
+    print(storage.device, storage.nbytes(), storage.is_pinned())
+    """
+    assert cuda(code) == ["cpu 100 True"]
+
+
 def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
     code = """
     x = torch.empty(300_000, device="cuda")
@@ -540,7 +548,8 @@ def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
     # c10/cuda/CUDAAllocatorConfig.h, getKeys
     settings = (
         "backend:native,pinned_use_cuda_host_register:True,pinned_num_register_threads:8,"
-        "release_lock_on_cudamalloc:True,graph_capture_record_stream_reuse:False,pinned_reserve_segment_size_mb:1,"
+        "release_lock_on_cudamalloc:True,release_lock_on_hipmalloc:True,pinned_use_hip_host_register:True,"
+        "graph_capture_record_stream_reuse:False,pinned_reserve_segment_size_mb:1,"
         "pinned_free_catch_all:True,throw_on_cudamalloc_oom:True"
     )
     assert cuda(code, PYTORCH_CUDA_ALLOC_CONF=settings) == ["1200128 1200000", settings]

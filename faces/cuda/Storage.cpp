@@ -1,6 +1,7 @@
 // Storages, the legacy tensor types and DLPack: the parts for CUDA that a CPU build of PyTorch does not compile.
 #include "Storage.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/dlpack.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/Dtype.h>
@@ -106,8 +107,11 @@ py::object open_capsule(py::object capsule) {
 } // namespace
 
 void add_storage(py::module_& module) {
-  // The value for the argument `allocator=` of torch.UntypedStorage.
+  // The values for the argument `allocator=` of torch.UntypedStorage: device memory, and pinned memory.
   module.def("_allocator_address", [] { return reinterpret_cast<intptr_t>(openreg::device_allocator()); });
+  module.def("_host_allocator_address", [] {
+    return reinterpret_cast<intptr_t>(static_cast<c10::Allocator*>(at::getHostAllocator(c10::DeviceType::CUDA)));
+  });
   module.def("_resize_storage", wrap_pybind_function([](const c10::Storage& storage, size_t size) {
                openreg::resize_storage(storage.unsafeGetStorageImpl(), size);
              }));

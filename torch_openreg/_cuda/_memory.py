@@ -141,6 +141,7 @@ def _enable_cache(value: bool) -> None:
 
 SUPPLIED: dict[str, Any] = {
     "_cuda_emptyCache": torch._C._accelerator_emptyCache,
+    "_cuda_cudaHostAllocator": _C._host_allocator_address,
     "_host_emptyCache": torch._C._accelerator_emptyHostCache,
     "_cuda_memoryStats": _memory_stats,
     "_cuda_resetPeakMemoryStats": _reset_peak_memory_stats,

@@ -29,7 +29,9 @@ const std::unordered_set<std::string> kKeysOfCuda{
     "pinned_num_register_threads",
     "pinned_reserve_segment_size_mb",
     "pinned_use_cuda_host_register",
+    "pinned_use_hip_host_register", // every build of PyTorch knows ROCm's names, too
     "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
     "throw_on_cudamalloc_oom"};
 
 void after_settings_changed(const std::string& settings) {

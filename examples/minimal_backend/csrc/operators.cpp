@@ -96,8 +96,7 @@ Tensor copy_from(const Tensor& source, const Tensor& to, bool /*non_blocking*/) 
 // PyTorch's fallback for such a tensor clones it first, and clone() calls _copy_from again, without an end.
 Tensor copy_from_lazy(const Tensor&, const Tensor&, bool /*non_blocking*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false,
-      "abacus cannot copy a lazily conjugated or negated tensor (x.conj(), x.conj().imag): copy x to the CPU first");
+      false, "abacus cannot copy a lazily conjugated or negated tensor, such as x.conj(): copy x to the CPU first");
 }
 
 // PyTorch calls this operator for item(), bool(), int() and float() of a tensor.
