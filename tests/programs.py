@@ -103,14 +103,20 @@ def next_program(connection: socket.socket) -> dict[str, Any]:
             os.close(file)
 
 
+def put_first(folder: str) -> None:
+    """Python searches the program's folder first, unless PYTHONSAFEPATH is set (since Python 3.11)."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
+
+
 def code_of(arguments: list[str], main: types.ModuleType) -> tuple[types.CodeType, list[str]]:
     """The code that Python would run as `main`, and its sys.argv. Also sets sys.path[0]."""
     kind, *rest = arguments
     if kind == "-c":
-        sys.path[0] = ""
+        put_first("")
         return compile(rest[0], "<string>", "exec"), ["-c", *rest[1:]]
     if kind == "-m":
-        sys.path[0] = os.getcwd()
+        put_first(os.getcwd())
         spec = importlib.util.find_spec(rest[0])
         if spec and spec.submodule_search_locations is not None:
             spec = importlib.util.find_spec(f"{rest[0]}.__main__")
@@ -119,7 +125,7 @@ def code_of(arguments: list[str], main: types.ModuleType) -> tuple[types.CodeTyp
         main.__spec__, main.__package__ = spec, spec.parent
     else:
         file = str(Path(kind).absolute())
-        sys.path[0] = str(Path(file).parent)
+        put_first(str(Path(file).parent))
     main.__file__ = file
     return compile(Path(file).read_bytes(), file, "exec"), arguments
 
@@ -139,7 +145,8 @@ def serve() -> None:
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     try:
-        sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        own = 0 if getattr(sys.flags, "safe_path", False) else 1  # the entry of put_first()
+        sys.path[own:own] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         code, sys.argv = code_of(request["arguments"], main)
         exec(code, main.__dict__)
     except SystemExit:
@@ -224,6 +231,9 @@ def start(
     """
     words, environment = [str(word) for word in command], dict(os.environ if env is None else env)
     is_plain = words[0] == sys.executable and (words[1] in ("-c", "-m") or words[1].endswith(".py"))
+    # LEFT OUT OF A NEW BACKEND START: mutants
+    is_plain &= "BACKEND_MUTANT" not in os.environ  # the build with mutants ignores variables when Python starts
+    # LEFT OUT OF A NEW BACKEND END
     early = read_early(environment)
     if not is_plain or early != read_early(os.environ):
         return subprocess.Popen(words, env=environment, cwd=cwd, stdout=stdout, stderr=stderr, text=True)

@@ -357,7 +357,9 @@ def test_a_wrong_shape_is_refused_with_the_cpus_sentence(call: Callable[[], obje
         call()
 
 
-@pytest.mark.skipif(not OURS, reason="a device assertion ends a CUDA process")
+@pytest.mark.skipif(
+    not OURS, reason="after a device-side assert, a process cannot use the GPU, so later tests would fail"
+)
 @pytest.mark.parametrize(
     "call",
     [

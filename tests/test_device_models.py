@@ -89,25 +89,31 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
         ('{"like": "cuda-t4"}', "mine.json has a `like` that is not a list"),
         ('{"like": ["cuda-t5"]}', "mine.json is like the unknown model 'cuda-t5'. Did you mean 'cuda-t4'?"),
         ('{"properties": {"major": {"source": "me"}}}', "has no \"value\" in the property 'major'"),
-        ('{"properties": {"major": {"value": "7", "source": "me"}}}', "has '7' as the property 'major': it is a whole"),
+        (
+            '{"properties": {"major": {"value": "7", "source": "me"}}}',
+            "has '7' as the property 'major', which must be a whole",
+        ),
         ('{"properties": {"total_memory": {"value": -1, "source": "me"}}}', "has -1 as the property 'total_memory'"),
-        ('{"properties": {"name": {"value": 7, "source": "me"}}}', "has 7 as the property 'name': it is a text"),
+        (
+            '{"properties": {"name": {"value": 7, "source": "me"}}}',
+            "has 7 as the property 'name', which must be a text",
+        ),
         ('{"properties": {"name": {"value": "%s", "source": "me"}}}' % ("x" * 64), "it is a text of at most 63 bytes"),
         (
             '{"properties": {"major": {"value": 2147483648, "source": "me"}}}',
-            "has 2147483648 as the property 'major': it is a whole number from 0 to 2147483647",
+            "has 2147483648 as the property 'major', which must be a whole number from 0 to 2147483647",
         ),
         ('{"properties": {"device_count": {"value": 0, "source": "me"}}}', "it is a whole number from 1 to 64"),
         (
             '{"properties": {"total_memory": {"value": 1000, "source": "me"}}}',
-            "has 1000 as the property 'total_memory': it is a whole number from 1048576 to 17592186044416",
+            "has 1000 as the property 'total_memory', which must be a whole number from 1048576 to 17592186044416",
         ),
-        ('{"properties": {"peer_access": {"value": 1, "source": "me"}}}', "it is true or false"),
+        ('{"properties": {"peer_access": {"value": 1, "source": "me"}}}', "which must be true or false"),
         ('{"properties": {"major": {"value": 7, "source": 5}}}', "gives no source for the property 'major'"),
         ('{"properties": []}', "has properties that are not an object of JSON"),
         ('{"about": 5}', "has an `about` that is not a text"),
         ('{"about": "a", "tf32": {}, "about": "b"}', "cannot be read: it has 'about' twice in one object"),
-        ('{"tf32": {"value": "no", "source": "me"}}', "has 'no' as tf32: it is true or false"),
+        ('{"tf32": {"value": "no", "source": "me"}}', "has 'no' as tf32, which must be true or false"),
         (
             '{"absent_dtypes": [{"dtype": "float65", "error": "TypeError", "message": "m", "source": "me"}]}',
             "unknown dtype in an entry of absent_dtypes: 'float65'. Did you mean 'float64'?",
@@ -122,12 +128,12 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
         ),
         (
             '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "source": "me"}]}',
-            'has an entry of refusals without a "kernel" and a "message"',
+            'has an entry of refusals with neither a "kernel" nor a "message"',
         ),
         (
             '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "kernel": "k", '
             '"message": "m", "source": "me"}]}',
-            'has an entry of refusals with a "kernel" and also a "message" or an "error": it has one message',
+            'has an entry of refusals with a "kernel" and also a "message" or an "error": the kernel determines both',
         ),
         (
             '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": [], "kernel": "k", '
@@ -188,7 +194,7 @@ def test_an_unknown_operator_of_a_model_file_gives_the_closest_one(tmp_path: Pat
         (
             "aten::linear",
             {"argument": "input"},
-            "has refusals of 'aten::linear', which PyTorch composes of other operators for every device. Refuse the "
+            "has refusals of 'aten::linear', which PyTorch composes of other operators on this device. Refuse the "
             "operators that it calls, or name it in missing_operators.",
         ),
     ],

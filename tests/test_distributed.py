@@ -65,7 +65,7 @@ CHECKS = (
 MODES = ("inline", "async", "chaos")
 CANNOT_SHARE_MEMORY = (
     "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts, or as several "
-    "users, or there is no device memory for the mailboxes. Set it to auto or gloo."
+    "users, or there are more than 256 of them, or the device has no memory for the group. Set it to auto or gloo."
 )
 
 

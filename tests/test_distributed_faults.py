@@ -88,7 +88,10 @@ def test_in_a_collective_with_one_direction_the_ranks_that_know_report_the_misma
         mismatch(2, three_elements("BROADCAST", ", Root=0"), 0, two("BROADCAST", ", Root=0")),
     ]
     assert [text == NO_ERROR for text in run("large broadcast")] == [True, True, False]
-    for name, rest in (("gather", ", Root=0"), ("reduce", ", ReduceOp=SUM, Root=0")):  # all ranks read all plans
+    for name, rest in (
+        ("gather", ", Root=0"),
+        ("reduce", ", ReduceOp=SUM, Root=0"),
+    ):  # every rank reads what every rank plans to send
         at_root = mismatch(0, two(name.upper(), rest), 2, three_elements(name.upper(), rest))
         assert run(name) == [
             at_root,
@@ -251,7 +254,8 @@ def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
     assert second.startswith(
         "DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=2, OpType=ALLREDUCE"
     )
-    # A rank that gave up takes part in no later collective: the other ranks may still wait for its data.
+    # A rank that gave up takes part in no later collective. Otherwise a rank that still waits in the failed collective
+    # could take the data of the later one for the data of the failed one.
     for number, text in enumerate((third, last)):
         assert text.startswith(f"DistBackendError: [Rank {number}] collective operation failed: WorkOCCL(SeqNum=3"), (
             text

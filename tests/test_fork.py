@@ -97,7 +97,8 @@ def test_a_forked_child_reads_pinned_memory(run_python: Run) -> None:
 
 
 # LEFT OUT OF A NEW BACKEND START: faults
-# Otherwise the child could inherit a lock of the thread that runs the copy. Python holds its interpreter during a fork.
+# If fork() did not wait, the child could inherit a lock that the copying thread holds, and nobody would release the
+# lock. Python holds the GIL during os.fork(), so a copy that needed the GIL would make fork() wait in vain.
 def test_a_fork_waits_for_the_copy_that_runs_and_lets_no_other_begin(run_python: Run) -> None:
     parent = (
         "openreg.execution_mode('async')\n"

@@ -26,6 +26,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("safe_path", ["", "1"])
 @pytest.mark.parametrize(
     "code",
     [
@@ -37,8 +38,8 @@ if __name__ == "__main__":
         "import atexit; atexit.register(print, 'the end')",
     ],
 )
-def test_code_does_what_it_does_in_a_new_interpreter(code: str, tmp_path: Path) -> None:
-    variables = os.environ | {"OPENREG_DEVICE_COUNT": "2", "PYTHONPATH": str(tmp_path)}
+def test_code_does_what_it_does_in_a_new_interpreter(code: str, safe_path: str, tmp_path: Path) -> None:
+    variables = os.environ | {"OPENREG_DEVICE_COUNT": "2", "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": safe_path}
     command = [sys.executable, "-c", code, "argument"]
     new = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True)
     ours = programs.run(command, env=variables, cwd=tmp_path)

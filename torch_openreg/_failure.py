@@ -13,7 +13,7 @@ from torch_openreg._environment import device_type
 
 
 class BackendLoadError(RuntimeError, AttributeError):
-    """Raised by every use of a device whose backend could not start. ``__cause__`` is the original exception.
+    """Raised by uses of a device whose backend could not start. ``__cause__`` is the original exception.
 
     The class is also an AttributeError, because PyTorch calls ``hasattr(torch.openreg, ...)`` in programs that use the
     CPU only.
@@ -55,7 +55,7 @@ def describe_owner(name: str) -> str:
 class _FailedModule(ModuleType):
     """``torch.openreg`` after a failure: ``is_available()`` is False and ``device_count()`` is 0.
 
-    Every attribute that the class does not define raises BackendLoadError.
+    Every other attribute raises BackendLoadError, but a name that begins with two underscores raises AttributeError.
     """
 
     def __init__(self, failure: BackendLoadError) -> None:

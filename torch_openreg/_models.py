@@ -1,7 +1,7 @@
 """Reads device models: the accelerators that the simulated devices represent.
 
-A model is a JSON file: one in the folder ``models``, or a file of the user. This module does not need torch, so that
-OPENREG_MODEL is checked before the device is loaded, and so that models can be listed without torch.
+A model is a JSON file: one in the folder ``models``, or a file of the user. To import this module needs no torch, so
+models can be listed without torch. Only find_for_this_torch() needs torch, because it looks up operators.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ DTYPES = (
     *("complex128", "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"),
     *("float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
 )
-_ENTRIES = {  # kind of entry -> the words that an entry must have, and the words that it may have
+_ENTRIES = {  # kind of entry -> the words that an entry must have besides "source", and those that it may have
     "properties": (("value",), ()),
     "tf32": (("value",), ()),
     "alerts": (("value",), ()),
@@ -139,7 +139,8 @@ def find(name: str | os.PathLike[str]) -> Model:
     if name not in names():
         hint = did_you_mean(name, names())
         raise ValueError(
-            f"There is no device model {name!r}.{hint} There are {', '.join(names())}, and files: NAME.json."
+            f"There is no device model {name!r}.{hint} The models are {', '.join(names())}. The path of a model file "
+            "(NAME.json) is accepted, too."
         )
     return _read(os.path.join(FOLDER, f"{name}.json"), name)
 
@@ -170,7 +171,7 @@ def find_for_this_torch(name: str | os.PathLike[str]) -> Model:
             if _is_composed(operator):
                 raise ValueError(
                     f"The device model {name} has refusals of {operator!r}, which PyTorch composes of other operators "
-                    "for every device. Refuse the operators that it calls, or name it in missing_operators."
+                    "on this device. Refuse the operators that it calls, or name it in missing_operators."
                 )
     return model
 
@@ -254,7 +255,9 @@ def _check(data: object, path: str) -> None:
             _check_entry(kind, data[kind], kind, path)
     for kind in ("tf32", "alerts"):
         if kind in data and not isinstance(data[kind]["value"], bool):
-            raise ValueError(f"The device model {path} has {data[kind]['value']!r} as {kind}: it is true or false.")
+            raise ValueError(
+                f"The device model {path} has {data[kind]['value']!r} as {kind}, which must be true or false."
+            )
     if "only_operators" in data and "{operator}" not in data["only_operators"]["message"]:
         raise ValueError(f"The device model {path} has only_operators whose message does not contain {{operator}}.")
     for kind in _RESTRICTIONS:
@@ -262,11 +265,13 @@ def _check(data: object, path: str) -> None:
             _check_entry(kind, each, f"an entry of {kind}", path)
     for each in data.get("refusals", ()):
         if "kernel" not in each and "message" not in each:
-            raise ValueError(f'The device model {path} has an entry of refusals without a "kernel" and a "message".')
+            raise ValueError(
+                f'The device model {path} has an entry of refusals with neither a "kernel" nor a "message".'
+            )
         if "kernel" in each and ("message" in each or "error" in each):
             raise ValueError(
                 f'The device model {path} has an entry of refusals with a "kernel" and also a "message" or an "error": '
-                "it has one message."
+                "the kernel determines both."
             )
 
 
@@ -281,7 +286,7 @@ def _check_property(word: str, value: object, path: str) -> None:
         valid = type(value) is int and least <= value <= most
         expected = f"a whole number from {least} to {most}"
     if not valid:
-        raise ValueError(f"The device model {path} has {value!r} as the property {word!r}: it is {expected}.")
+        raise ValueError(f"The device model {path} has {value!r} as the property {word!r}, which must be {expected}.")
 
 
 def _check_entry(kind: str, entry: object, what: str, path: str) -> None:

@@ -9,7 +9,7 @@
 #include "../runtime/OpenRegBackendMeta.h"
 #include "native/Minimal.h"
 
-// Registers the minimal set: the operators with which tensors are made, viewed, copied and read. All other operators
+// Registers the minimal set: the operators with which tensors are made, viewed, copied and read. Most other operators
 // need these.
 namespace at::openreg {
 namespace {

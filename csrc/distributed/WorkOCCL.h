@@ -14,11 +14,11 @@
 // Rule: wait() makes the current stream wait, and not the host. Kernels that are launched afterwards see the result.
 // The host waits in three cases only: in inline execution, for a barrier, and if a timeout is given.
 //
-// A failure is raised where the program waits. wait() also queues a host function that raises the failure, so the next
-// call that synchronises with the stream, such as .item(), raises the failure. If the Work was deleted without wait(),
-// the stream that was current in the call of the collective fails instead. DDP needs this: it keeps only the future,
-// and must not train on with wrong gradients. After the group's end (destroy_process_group(), abort()) no stream raises
-// a failure of the group.
+// If wait() makes the host wait, it raises the failure. Otherwise it queues a host function that raises the failure, so
+// the next call that synchronises with the stream, such as .item(), raises the failure. If the Work was deleted before
+// anybody waited for it or read its failure, the stream that was current in the call of the collective fails instead.
+// DDP needs this: it keeps only the future, and must not train on with wrong gradients. After the group's end
+// (destroy_process_group(), abort()) no stream raises a failure of the group.
 // LITERALINCLUDE END: WORK RULES
 namespace c10d::openreg {
 
@@ -44,7 +44,7 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  bool heard = false;          // a call has waited for the Work or asked for its failure; that call reports the failure
+  bool heard = false;          // somebody reports the failure: a wait, its stream, exception(), or an inline future
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   orStream_t stream = nullptr; // the collective's own stream
@@ -58,8 +58,8 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::vector<at::Tensor> outputs;                // the values of `future`
 
   void finish(std::exception_ptr exception);
-  // Runs the callbacks of the futures. The callbacks may call collectives and wait for them. So the collective's
-  // deferred item must be complete before this call (orCompletionSignal).
+  // Runs the callbacks of the futures. The callbacks may call collectives and wait for them. So the item that the
+  // collective has in its stream's queue must be complete before this call (orCompletionSignal, see orLaunchDeferred).
   void complete_futures();
 };
 

@@ -87,7 +87,7 @@ def literal(value: Any) -> str | None:
 
 @functools.cache
 def _database() -> list[tuple[str, Any]]:
-    """The operators of `op_db` that have a public name."""
+    """The operators of `op_db` that can be called by their name below `torch`, without variants and LEFT_OUT."""
     found = []
     for op in op_db:
         name = f"torch.{op.name}"
@@ -102,7 +102,11 @@ def _database() -> list[tuple[str, Any]]:
 
 
 class Writer:
-    """Writes the next line of a program for `names`, its namespace on the CPU. Draws from no generator of `device`."""
+    """Writes the next line of a program for `names`, its namespace on the CPU.
+
+    Leaves PyTorch's generators of the CPU and of `device` as they were, so a program draws the same numbers when its
+    lines run again.
+    """
 
     def __init__(self, draw: random.Random, names: dict[str, Any], device: str) -> None:
         self._draw = draw
@@ -241,7 +245,7 @@ class Writer:
         return f"{self._new()} = {expression}"
 
     def write(self) -> str:
-        """An in-place write of a part or with an index."""
+        """A change in place: of a part, through an index, of the whole tensor, or of its shape or storage."""
         x = self._pick(lambda t: t.dim() > 0 and t.numel() > 0)
         dim, size = self._dim(x), self._of(x).size(0)
         y = self._partner(x)
@@ -387,7 +391,7 @@ class Writer:
         return f"{self._new()} = {expression}"
 
     def host(self) -> str:
-        """A copy to or from the host, or a value that the host reads."""
+        """A copy to or from the host, a write to a tensor of the host, or a value that the host reads."""
         x = self._pick()
         hosts = self._hosts()
         if hosts and self._draw.random() < 0.5:
@@ -456,7 +460,7 @@ class Writer:
         channels = shape[-2] if len(shape) > 1 else shape[0]
         image = f"{x}.reshape(1, 1, -1, {shape[-1]})"
         seed = self._draw.randrange(100)
-        # For uint8, PyTorch's kernel reads beyond the input if a dimension of size 1 has another stride than 1.
+        # The bilinear interpolation of uint8 reads beyond the input if a dimension of size 1 has another stride than 1.
         mode = "nearest" if dtype == torch.uint8 else "bilinear"
         expression = self._draw.choice([
             f"F.layer_norm({x}, {tuple(shape[-1:])})",
@@ -561,7 +565,11 @@ class Writer:
         return f"{self._new()} = {expression}"
 
     def database(self) -> str:
-        """A call from PyTorch's operator database. Tensors of the program replace those of the sample if they fit."""
+        """A call from PyTorch's operator database.
+
+        A tensor of the program may replace one of the sample with the same shape and dtype. Small integer tensors stay
+        those of the sample, because they may be indices.
+        """
         name, op = self._draw.choice(_database())
         dtype = self._draw.choice(sorted(op.supported_dtypes("cpu"), key=str))
         try:

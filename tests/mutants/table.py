@@ -338,6 +338,9 @@ OWN_TESTS = {
     "environment.OCCL_TRANSPORT": "test_distributed.py::test_a_wrong_setting_is_refused",
     "environment.OCCL_CHECK": "test_distributed.py::test_a_wrong_setting_is_refused",
     "environment.OCCL_HOSTID": "test_distributed.py::test_ranks_with_different_hostids_cannot_share_memory",
+    "reducer_timer.registration": "test_distributed_training.py::test_training_equals_that_on_one_device",
+    "free_memory_callback.collect_shared":
+        "test_multiprocessing.py::test_an_allocation_collects_released_messages_before_it_fails",
     "allocator.history_enabled": "test_memory_history.py::test_the_device_says_whether_it_keeps_a_history",
     "registered_fallback.alerting": "test_alerts.py::test_what_is_nondeterministic_on_cuda_raises",
     "registered_fallback.overshadowed":
@@ -357,6 +360,8 @@ OWN_TESTS = {
 
 # Mutants that no check and no test can tell from the device, and the reason. Every other mutant must be caught.
 EXPECTED_SURVIVORS: dict[str, str] = {
+    "storage.registration": "equivalent: it is for storages that PyTorch's own code makes. Without it they are plain storages, "
+    "and a kernel on a plain storage only takes longer",
     "guard.record.any_device": "equivalent: the device library refuses a stream of another device too",
     "hooks.init": "equivalent: the first allocation starts the device too, and no earlier call needs a started device",
     "generator.device_type": "equivalent: only at::check_generator<T> calls this static function, and only code that "

@@ -5,11 +5,10 @@
     torch.openreg.device_model("cuda-t4")  # before the first use of a device; or OPENREG_MODEL=cuda-t4
     torch.openreg.get_device_properties().name  # "Tesla T4"
 
-A model gives the devices that accelerator's properties, memory and number. The devices also lack what the accelerator
-lacks: dtypes, operators, and dtypes of single operators. They then raise the errors that PyTorch raises on that
-accelerator. ``python -m torch_openreg models`` lists the models and compares them. Each model is a file, which names
-the source of every value.
-"""
+A model gives the devices the properties and the memory of that accelerator, and sets how many devices there are. The
+devices also lack what the accelerator lacks: dtypes, operators, and dtypes of single operators. They then raise the
+errors that PyTorch raises on that accelerator. ``python -m torch_openreg models`` lists the models and compares them.
+Each model is a file, which names the source of every value."""
 
 from __future__ import annotations
 
@@ -114,7 +113,7 @@ def _restrict(model: _models.Model) -> None:
     for each in model.absent_dtypes:
         dtype, error = getattr(torch, each["dtype"]), _models.ERRORS.index(each["error"])
         _C._refuse_dtype(dtype, error, each["message"])
-        # _refuse_dtype() acts when memory is allocated or a kernel has a result. The operator view.dtype does neither.
+        # _refuse_dtype() checks new memory and the results of computing kernels, but not views.
         rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))
         if each["dtype"] == "float64":
             _print_in_float32()
