@@ -103,7 +103,7 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
             '{"properties": {"major": {"value": 2147483648, "source": "me"}}}',
             "has 2147483648 as the property 'major', which must be a whole number from 0 to 2147483647",
         ),
-        ('{"properties": {"device_count": {"value": 0, "source": "me"}}}', "it is a whole number from 1 to 64"),
+        ('{"properties": {"device_count": {"value": 0, "source": "me"}}}', "which must be a whole number from 1 to 64"),
         (
             '{"properties": {"total_memory": {"value": 1000, "source": "me"}}}',
             "has 1000 as the property 'total_memory', which must be a whole number from 1048576 to 17592186044416",
