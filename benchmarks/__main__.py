@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import os
 import platform
@@ -38,7 +39,7 @@ class Benchmark:
         autoload: bool = True,
         execution: str = "inline",
         path: str = "",
-        face: str = "openreg",
+        face: str | None = None,
     ) -> Any:
         """The result of a job that a new process runs. ``path``: a folder with more distributions for that process."""
         command = [sys.executable, "-m", "benchmarks.worker", job, "--device", device or self.device]
@@ -47,7 +48,7 @@ class Benchmark:
             **os.environ,
             "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)),
             "OPENREG_EXECUTION": execution,
-            "TORCH_OPENREG_AS": face,
+            **({} if face is None else {"TORCH_OPENREG_AS": face}),
             "KINETO_LOG_LEVEL": "10",  # otherwise each profile writes two lines to stderr
             "PYTHONPATH": os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")])),
         }
@@ -126,6 +127,8 @@ class Benchmark:
 
     def faces(self, threads: int) -> list[Row]:
         """The device with the type cuda (TORCH_OPENREG_AS=cuda) beside the device by its own name."""
+        if "+cpu" not in metadata.version("torch") or not importlib.util.find_spec("torch_openreg._C_cuda"):
+            return []  # the name cuda is taken, or this build has no face cuda
         imports: tuple[list[float], list[float]] = ([], [])
         for _ in range(3 if self.quick else 15):
             for side, face in enumerate(FACES):

@@ -248,7 +248,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ('    own = "CUDA" if device_type == "cuda" else "PrivateUse1"\n', ""),
         ("not has_kernel_for(operator, own)", 'not has_kernel_for(operator, "PrivateUse1")'),
     ),
-    "tests/device_models/__main__.py": (("import MACROS, rows", "import MACROS"),),
+    "tests/device_models/__main__.py": (("\nfrom tests.device_models.dispatch_macros import MACROS, rows\n", ""),),
     "torch_openreg/distributed.py": (("With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. ", ""),),
     "torch_openreg/openreg/faults.py": (
         ("outside of this package and its pytest plugin.", "outside of this package."),

@@ -110,7 +110,7 @@ def put_first(folder: str) -> None:
 
 
 def code_of(arguments: list[str], main: types.ModuleType) -> tuple[types.CodeType, list[str]]:
-    """The code that Python would run as `main`, and its sys.argv. Also sets sys.path[0]."""
+    """The code that Python would run as `main`, and its sys.argv. Also calls put_first()."""
     kind, *rest = arguments
     if kind == "-c":
         put_first("")

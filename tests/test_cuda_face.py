@@ -561,6 +561,8 @@ def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
     # torch/csrc/cuda/Module.cpp, THCPModule_memorySnapshot
     assert cuda(code, PYTORCH_CUDA_ALLOC_CONF=settings) == ["8 True True False"]
     assert cuda(code, PYTORCH_CUDA_ALLOC_CONF="graph_capture_record_stream_reuse: True") == ["1 False False True"]
+    settings = "release_lock_on_hipmalloc:True,pinned_num_register_threads:08"
+    assert cuda(code, PYTORCH_CUDA_ALLOC_CONF=settings) == ["8 True False False"]
     code = """
     fraction = torch.cuda.get_per_process_memory_fraction(1)
     print(fraction, raised(torch.empty, 768 << 20, dtype=torch.uint8, device="cuda"))

@@ -98,7 +98,10 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
             '{"properties": {"name": {"value": 7, "source": "me"}}}',
             "has 7 as the property 'name', which must be a text",
         ),
-        ('{"properties": {"name": {"value": "%s", "source": "me"}}}' % ("x" * 64), "which must be a text of at most 63 bytes"),
+        (
+            '{"properties": {"name": {"value": "%s", "source": "me"}}}' % ("x" * 64),
+            "which must be a text of at most 63 bytes",
+        ),
         (
             '{"properties": {"major": {"value": 2147483648, "source": "me"}}}',
             "has 2147483648 as the property 'major', which must be a whole number from 0 to 2147483647",
@@ -980,7 +983,7 @@ print(error(lambda: torch.cuda.{use}))
 """
     lines = answer(code, "cuda-t4", TORCH_OPENREG_AS="cuda", OPENREG_FAULTS="start=driver").splitlines()
     assert lines == [
-        "False 1 False",  # device_count() asks NVML, which needs no new driver
+        "False 1 False",  # device_count() asks NVML, which works with an old driver
         f"CUDA initialization: {TOO_OLD}",
         *[f"RuntimeError: {TOO_OLD}"] * 2,
     ]

@@ -709,6 +709,8 @@ SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "to_sparse_csr": lambda x: x.expand(2, 3).to_sparse_csr(),
     "normal, with deviations": lambda x: torch.normal(0.0, x),
     "eig": lambda x: torch.linalg.eig(x.diag()),
+    "eigvals": lambda x: torch.linalg.eigvals(x.diag()),
+    "cholesky": lambda x: torch.cholesky(x.diag()),
     "eigh": lambda x: torch.linalg.eigh(x.diag()),
     "svd": lambda x: torch.linalg.svd(x.diag()),
     "equal": lambda x: torch.equal(x, x.clone()),
@@ -717,6 +719,9 @@ SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "to the CPU, converting": lambda x: torch.zeros(3, dtype=torch.int64).copy_(x),
     "Stream.synchronize": lambda x: torch.accelerator.current_stream().synchronize(),
 }
+SPARSE = partial(
+    torch.sparse_coo_tensor, POSITIONS().expand(2, 2), torch.ones(2, device=DEVICE_0), (3, 3), is_coalesced=True
+)
 NOT_SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "an operator": lambda x: (x + 1).sum(),
     "an index": lambda x: x[POSITIONS()],
@@ -724,6 +729,7 @@ NOT_SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "a mask of the CPU as index": lambda x: x[torch.tensor([True, False, True])],
     "a mask as index, filled with a number of the CPU": lambda x: x.index_put_((x > 1,), torch.tensor(1.0)),
     "where, with a number": lambda x: torch.where(x > 1, x, 1.0),
+    "to_sparse_csr of a sparse tensor": lambda x: SPARSE().to_sparse_csr(),
     "an event": lambda x: torch.accelerator.current_stream().record_event().synchronize(),
     "the device": lambda x: torch.accelerator.synchronize(),
     "on the device": lambda x: torch.empty_like(x).copy_(x),

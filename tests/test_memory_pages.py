@@ -268,7 +268,9 @@ def test_a_file_that_is_no_snapshot_runs_nothing(tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "made_by_a_pickle").exists()
 
 
-@pytest.mark.parametrize("text", [b"", b"Iabc\n", b"\x80\x63", b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xff", b"{}"])
+@pytest.mark.parametrize(
+    "text", [b"", b"Iabc\n", b"NNa.", b"\x80\x63", b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xff", b"{}"]
+)
 def test_a_file_that_is_no_pickle_is_one_sentence(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.pickle"
     path.write_bytes(text)

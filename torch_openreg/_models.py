@@ -1,6 +1,6 @@
 """Reads device models: the accelerators that the simulated devices represent.
 
-A model is a JSON file: one in the folder ``models``, or a file of the user. To import this module needs no torch, so
+A model is a JSON file: one in the folder ``models``, or a file of the user. Importing this module needs no torch, so
 models can be listed without torch. Only find_for_this_torch() needs torch, because it looks up operators.
 """
 

@@ -192,7 +192,7 @@ class Results:
 
     Each result is appended when it arrives. A later run with the same header continues the file. A file with another
     header raises ValueError and is kept, because its results may have taken hours. A file that is not made of JSON
-    lines raises ValueError, too. The files of several parts can be joined: headers after the first one are ignored.
+    lines raises ValueError, too. The files of several parts can be joined, if their headers are equal.
     """
 
     def __init__(self, path: Path, header: Record) -> None:
@@ -203,7 +203,9 @@ class Results:
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             try:
                 found, *records = map(json.loads, lines or [json.dumps(header)])
-                self.records = {record["name"]: record for record in records if record != found}
+                headers = [record for record in records if "kit" in record]
+                self.records = {record["name"]: record for record in records if "kit" not in record}
+                found = next((other for other in headers if other != found), found)
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{path} is not a file that --resume wrote: {error}") from None
             if found != header:

@@ -139,7 +139,8 @@ bool KernelScope::waits_for_data() const {
     }
   }
   if (indices == 0) {
-    return traits_.reads_data;
+    // The conversions of sparse tensors, such as _to_sparse_csr, read values of a dense tensor only.
+    return traits_.reads_data && (operands_.empty() || operands_.front().tensor->layout() == kStrided);
   }
   const bool fills = indices == 1 && masks == 1 && has_number && !accumulates_;
   return !fills && (masks > 0 || has_number);

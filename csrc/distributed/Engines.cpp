@@ -56,8 +56,7 @@ Engines::Engines(
         shared_ || transport == "auto",
         "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts or as "
         "several users, or there are more than 256 of them, or the device has no memory for the group. Set it to auto "
-        "or "
-        "gloo.");
+        "or gloo.");
   }
   gloo_ = std::make_shared<GlooEngine>(gloo, std::move(hosts));
 }

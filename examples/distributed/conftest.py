@@ -55,6 +55,9 @@ def ranks() -> Callable[..., dict[int, tuple[Any, str | None]]]:
             with contextlib.suppress(EOFError):  # the rank died
                 results[rank] = reader.recv()
             process.join(120)
+            assert process.exitcode is not None, f"rank {rank} hangs"
+            if process.exitcode != 0:
+                results.pop(rank, None)
         return results
 
     return run

@@ -354,6 +354,12 @@ def load(file: Path) -> list[Device]:
     return [Device(index, snapshot) for index in sorted(indices)]
 
 
+# What Python's unpickler raises for files that are no pickle, and this module for pickles that are no snapshot.
+_NO_PICKLE = (
+    *(pickle.UnpicklingError, EOFError, AttributeError, LookupError, TypeError, ValueError, OverflowError, MemoryError),
+)
+
+
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="torch-openreg memory", description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path, help="what torch.openreg.memory._dump_snapshot() wrote")
@@ -361,8 +367,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         devices = load(arguments.file)
-    # For a file that is no pickle, Python's unpickler raises almost any of these errors.
-    except (OSError, pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError, OverflowError) as error:
+    except (OSError, *_NO_PICKLE) as error:
         print(f"torch-openreg memory: cannot read {arguments.file} as a snapshot: {error!r}", file=sys.stderr)
         return 1
     if arguments.html:

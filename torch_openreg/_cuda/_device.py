@@ -81,7 +81,7 @@ def _raw_device_count() -> int:
         return -1
     if text := os.environ.get("OPENREG_DEVICE_COUNT"):
         return int(text) if text.isdecimal() and 1 <= int(text) <= 64 else -1
-    models = sys.modules.get("torch_openreg.openreg.models")  # to import the module could choose a model
+    models = sys.modules.get("torch_openreg.openreg.models")  # importing the module could choose a model
     model = models and models._current
     return (model and model.numbers.get("device_count")) or 2
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from typing import Any
 
@@ -50,9 +49,11 @@ def _memory_snapshot(which: tuple[int, int, bool] | None) -> dict[str, Any]:
             entry["stream"] = handle(entry["stream"], device)
     settings = snapshot["allocator_settings"]
     given = settings["PYTORCH_CUDA_ALLOC_CONF"] = settings["PYTORCH_ALLOC_CONF"]
-    values = dict(re.findall(r"(\w+):(True|False|\d+)", "".join(given.split())))
+    # A name of ROCm, such as release_lock_on_hipmalloc, is another name of the same setting.
+    values = dict(re.findall(r"(\w+):(True|False|\d+)", "".join(given.split()).replace("hip", "cuda")))
     for name, default in _SETTINGS_WITHOUT_EFFECT.items():
-        settings[name] = type(default)(json.loads(values.get(name, str(default)).lower()))
+        value = values.get(name, str(default))
+        settings[name] = value == "True" if isinstance(default, bool) else int(value)
     return snapshot
 
 

@@ -26,22 +26,16 @@ constexpr std::string_view kBatchNorms[] = {
 // zero (dense_to_sparse() in TensorConversions.cpp), whether a deviation is negative (DistributionTemplates.h), and
 // whether a decomposition converged (_linalg_check_errors() in BatchLinearAlgebra.cpp).
 constexpr std::string_view kReadValues[] = {
-    "aten::_linalg_eigh",
-    "aten::_linalg_eigh.eigenvalues",
-    "aten::_linalg_svd",
-    "aten::_linalg_svd.U",
-    "aten::_to_sparse",
-    "aten::_to_sparse.sparse_dim",
-    "aten::_to_sparse_bsc",
-    "aten::_to_sparse_bsr",
-    "aten::_to_sparse_csc",
-    "aten::_to_sparse_csr",
-    "aten::linalg_eig",
-    "aten::linalg_eig.out",
-    "aten::normal.Tensor_Tensor",
-    "aten::normal.Tensor_Tensor_out",
-    "aten::normal.float_Tensor",
-    "aten::normal.float_Tensor_out",
+    "aten::_linalg_eigh",          "aten::_linalg_eigh.eigenvalues",
+    "aten::_linalg_eigvals",       "aten::_linalg_svd",
+    "aten::_linalg_svd.U",         "aten::_to_sparse",
+    "aten::_to_sparse.sparse_dim", "aten::_to_sparse_bsc",
+    "aten::_to_sparse_bsr",        "aten::_to_sparse_csc",
+    "aten::_to_sparse_csr",        "aten::cholesky",
+    "aten::cholesky.out",          "aten::linalg_eig",
+    "aten::linalg_eig.out",        "aten::linalg_eigvals.out",
+    "aten::normal.Tensor_Tensor",  "aten::normal.Tensor_Tensor_out",
+    "aten::normal.float_Tensor",   "aten::normal.float_Tensor_out",
 };
 
 template <size_t size>

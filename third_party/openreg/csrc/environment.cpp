@@ -35,6 +35,7 @@ std::string describe(const char* variable, std::string_view value, const char* a
   return std::string(variable) + "=\"" + std::string(value) + "\" is not valid: expected " + allowed;
 }
 
+// LEFT OUT OF A NEW BACKEND START: the face cuda
 // A UUID in the form of NVML: "GPU-" and five groups of hexadecimal digits.
 std::string uuidText(int index) {
   std::string text = "GPU";
@@ -49,6 +50,7 @@ std::string uuidText(int index) {
   }
   return text;
 }
+// LEFT OUT OF A NEW BACKEND END
 
 void readDeviceCount(std::string_view text, Environment& environment) {
   const auto count = parseInteger(text);

@@ -11,6 +11,9 @@
 
 // The environment variables OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_VISIBLE_DEVICES, OPENREG_EXECUTION and
 // OPENREG_CHAOS_SEED: their values, checked.
+// LEFT OUT OF A NEW BACKEND START: the face cuda
+// After orReadCudaVariables() also CUDA_VISIBLE_DEVICES.
+// LEFT OUT OF A NEW BACKEND END
 namespace openreg {
 
 constexpr int kMaxDevices = 64;

@@ -169,10 +169,11 @@ orError_t orIpcCloseMemHandle(void* devPtr) {
     if (orError_t error = waitForAllDevices(); error != orSuccess) {
       return error;
     }
-    const orError_t closed = deviceMemory(windows.deviceOf(address)).detach(address);
-    if (closed == orSuccess) {
+    DeviceMemory& memory = deviceMemory(windows.deviceOf(address));
+    if (const auto found = memory.find(address); found && found->begin == address && found->openCount > 0) {
+      // This comes first: when the memory is detached, another thread may get the same address at once.
       noteHandle(orActivityEnd, "orIpcCloseMemHandle", devPtr);
     }
-    return closed;
+    return memory.detach(address); // which returns the error for any other address
   });
 }

@@ -36,7 +36,7 @@ constexpr size_t kRecords = 128;
 struct SharedPage {
   struct Slot {                    // shared by the records whose numbers are equal modulo kRecords
     std::atomic<uint64_t> reached; // the highest number that was reached
-    std::atomic<int32_t> process;  // which process made the last of these records, except the event's last record
+    std::atomic<uint64_t> record;  // as `last`: the latest of these records, except the event's last record
   };
   // The number of the event's last record, times kProcesses, plus the process that made it: both change at once, so a
   // process that ends here has made the record or has not made it.
@@ -65,9 +65,10 @@ SharedEvent::~SharedEvent() {
 uint64_t SharedEvent::record() {
   uint64_t last = page_->last, number = 0;
   do {
-    // Every process that records at the same time writes the same number here.
     number = last / kProcesses;
-    page_->slots[number % kRecords].process = static_cast<int32_t>(last % kProcesses);
+    std::atomic<uint64_t>& record = page_->slots[number % kRecords].record;
+    for (uint64_t before = record; before < last && !record.compare_exchange_weak(before, last);) {
+    }
     ++number;
   } while (!page_->last.compare_exchange_weak(last, number * kProcesses + getpid()));
   return number;
@@ -90,8 +91,8 @@ bool SharedEvent::isReached(uint64_t number) const {
 
 bool SharedEvent::isAbandoned(uint64_t number) const {
   const uint64_t last = page_->last;
-  const auto process = last / kProcesses == number ? static_cast<int32_t>(last % kProcesses)
-                                                   : page_->slots[number % kRecords].process.load();
+  const uint64_t record = last / kProcesses == number ? last : page_->slots[number % kRecords].record.load();
+  const auto process = static_cast<int>(record % kProcesses);
   char path[32], text[512];
   std::snprintf(path, sizeof(path), "/proc/%d/stat", process);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
