@@ -64,7 +64,7 @@ CHECKS = (
 )
 MODES = ("inline", "async", "chaos")
 CANNOT_SHARE_MEMORY = (
-    "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts, or as several "
+    "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts or as several "
     "users, or there are more than 256 of them, or the device has no memory for the group. Set it to auto or gloo."
 )
 
