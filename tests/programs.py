@@ -32,6 +32,8 @@ from pathlib import Path
 from typing import Any
 
 INT = struct.Struct("i")
+# PYTHONSAFEPATH, since Python 3.11: sys.path does not begin with the program's folder.
+SAFE_PATH = getattr(sys.flags, "safe_path", False)
 
 
 # Variables that Python and torch do not read while they start.
@@ -104,8 +106,7 @@ def next_program(connection: socket.socket) -> dict[str, Any]:
 
 
 def put_first(folder: str) -> None:
-    """Python searches the program's folder first, unless PYTHONSAFEPATH is set (since Python 3.11)."""
-    if not getattr(sys.flags, "safe_path", False):
+    if not SAFE_PATH:
         sys.path[0] = folder
 
 
@@ -145,7 +146,7 @@ def serve() -> None:
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     try:
-        own = 0 if getattr(sys.flags, "safe_path", False) else 1  # the entry of put_first()
+        own = 0 if SAFE_PATH else 1  # the entry of put_first()
         sys.path[own:own] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         code, sys.argv = code_of(request["arguments"], main)
         exec(code, main.__dict__)
