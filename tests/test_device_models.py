@@ -400,17 +400,19 @@ def test_the_command_lists_and_compares() -> None:
 CELLS = (
     ERROR
     + """
-import json, sys, warnings
+import itertools, json, sys, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, ".")
 from tests.device_models.cells import pin
+from tests.sample_inputs import sample_inputs
 pin(openreg.get_device_capability())
 from torch.testing._internal.common_methods_invocations import op_db
 refusals = ("not implemented for", "Could not run", "is not supported", "only supported on CUDA", "not supported for",
     "Cannot convert ScalarType")
 def is_refused(op, dtype):
     def run():
-        for sample in op.sample_inputs("cpu", dtype):
+        # 200: max_pool2d has 1,440 samples, which differ in sizes and strides only.
+        for sample in itertools.islice(sample_inputs(op, dtype), 200):
             moved = sample.transform(lambda value: value.to(d) if isinstance(value, torch.Tensor) else value)
             op(moved.input, *moved.args, **moved.kwargs)
     message = error(run)

@@ -6,7 +6,7 @@ import difflib
 
 import pytest
 import torch
-from minimal.__main__ import ADDED, DOCUMENT, PYTORCHS, document
+from minimal.__main__ import DOCUMENT, ROWS, document
 
 
 def test_the_rows_are_those_of_the_source() -> None:
@@ -17,11 +17,15 @@ def test_the_rows_are_those_of_the_source() -> None:
         for line in torch._C._dispatch_dump(name).splitlines()
         if line.startswith("PrivateUse1: ") and "OpenRegMinimal.cpp" in line
     }
-    assert registered == {*PYTORCHS, *ADDED} - {"fallback"}
+    assert registered == {*ROWS} - {"fallback"}
 
 
 def test_the_page_says_what_a_backend_of_these_rows_can_do() -> None:
     if not torch.__version__.startswith("2.13."):
         pytest.skip("the page is PyTorch 2.13's")
-    found, written = document().splitlines(), DOCUMENT.read_text().splitlines()
+    # Of the table a sample of the rows, because each row takes seconds. `make minimal` tries all of them.
+    tried = ROWS[::4]
+    others = tuple(f"| `{row}` |" for row in ROWS if row not in tried)
+    written = [line for line in DOCUMENT.read_text().splitlines() if not line.startswith(others)]
+    found = document(tried).splitlines()
     assert found == written, "run `make minimal`:\n" + "\n".join(difflib.unified_diff(written, found, lineterm=""))

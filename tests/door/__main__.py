@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
 from comparison import DEVICE
+from sample_inputs import sample_inputs
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -60,7 +61,7 @@ def step(module: torch.nn.Module, arguments: tuple[object, ...]) -> object:
 def calls_of_the_database(names: list[str]) -> Iterator[tuple[str, Callable[[], object], list[torch.Tensor]]]:
     for op in op_db:
         if torch.float32 in op.dtypes and (not names or op.name in names):
-            samples = op.sample_inputs(DEVICE, torch.float32, requires_grad=False)
+            samples = sample_inputs(op, torch.float32, device=DEVICE)
             for sample in itertools.islice(samples, SAMPLES):
                 name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
                 call = functools.partial(op, sample.input, *sample.args, **sample.kwargs)

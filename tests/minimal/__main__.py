@@ -48,6 +48,8 @@ ADDED = (
     "record_stream",
 )
 
+ROWS = PYTORCHS + ADDED
+
 HEAD = """# The minimal set of operators
 
 PyTorch's notes on new accelerators have a table of the operators that every backend must register first, with a
@@ -127,15 +129,15 @@ class Backends:
         self._process.communicate()
 
 
-def document() -> str:
-    """Tries out all sets of rows, and returns the text of the page."""
+def document(taken_out: Sequence[str] = ROWS) -> str:
+    """Tries out sets of rows, and returns the text of the page. Its table has only the rows of ``taken_out``."""
     backends = Backends()
-    rows = PYTORCHS + ADDED
-    kernels = [row for row in rows if row != "fallback"]
-    without_row = {row: backends.inabilities([other for other in rows if other != row]) for row in rows}
-    pytorchs, all_rows = backends.inabilities(PYTORCHS), backends.inabilities(rows)
+    kernels = [row for row in ROWS if row != "fallback"]
+    pytorchs, all_rows = backends.inabilities(PYTORCHS), backends.inabilities(ROWS)
     no_fallback = backends.inabilities(kernels)
-    alone = {row: backends.inabilities([other for other in kernels if other != row]) for row in kernels}
+    tried = [row for row in taken_out if row != "fallback"]
+    without_row = {row: backends.inabilities([other for other in ROWS if other != row]) for row in tried}
+    alone = {row: backends.inabilities([other for other in kernels if other != row]) for row in tried}
     backends.close()
 
     from .abilities import ABILITIES
@@ -150,7 +152,7 @@ def document() -> str:
     lines += [f"{count - len(all_rows)} of the {count} abilities work. {OTHERS}", ""]
     lines += [f"- {name}: {error}" for name, error in all_rows.items()]
     lines += ["", "## What breaks when one row is taken out", "", TABLE]
-    for row in rows:
+    for row in taken_out:
         if row == "fallback":
             broken = len(no_fallback) - len(all_rows)
             cells = [f"{broken} abilities: all that work with the whole set and are not in the list below", "-"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from sample_inputs import sample_inputs
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.testing._internal.opinfo.definitions.nested import njt_op_db
 
@@ -13,7 +14,7 @@ from .samples import Sample, Suite, Variant, always, forward_and_backward
 
 
 def _samples(op: OpInfo, dtype: torch.dtype, requires_grad: bool) -> Iterator[Sample]:
-    for sample in op.sample_inputs("cpu", dtype, requires_grad=requires_grad):
+    for sample in sample_inputs(op, dtype, requires_grad):
         yield Sample(sample.input, tuple(sample.args), dict(sample.kwargs), sample.output_process_fn_grad)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from comparison import leaves
+from sample_inputs import sample_inputs
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import OpInfo
@@ -20,11 +21,11 @@ def _sample(sample: Any) -> Sample:
 
 
 def _samples(op: OpInfo, dtype: torch.dtype) -> Iterator[Sample]:
-    return map(_sample, op.sample_inputs("cpu", dtype))
+    return map(_sample, sample_inputs(op, dtype))
 
 
 def _grad_samples(op: OpInfo, dtype: torch.dtype) -> Iterator[Sample]:
-    return map(_sample, op.sample_inputs("cpu", dtype, requires_grad=True))
+    return map(_sample, sample_inputs(op, dtype, requires_grad=True))
 
 
 def _changed(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[OpInfo, torch.dtype], Iterator[Sample]]:
@@ -53,7 +54,7 @@ def _lazy_neg(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _inplace_samples(op: OpInfo, dtype: torch.dtype) -> Iterator[Sample]:
-    return (_sample(s) for s in op.sample_inputs("cpu", dtype) if not s.broadcasts_input)
+    return (_sample(s) for s in sample_inputs(op, dtype) if not s.broadcasts_input)
 
 
 def _inplace(op: OpInfo, sample: Sample) -> Any:
