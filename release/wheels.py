@@ -187,7 +187,10 @@ def merge(wheels: Mapping[str, Path], output: Path, date: int, tag: str | None =
                 elif name.endswith(".dist-info/METADATA"):
                     content = require_any_of(content.decode(), list(wheels)).encode()
                 if files.setdefault(name, content) != content:
-                    sys.exit(f"{name} is not the same in {wheel} as in the wheels before it.")
+                    sys.exit(
+                        f"{name} is not the same in {wheel} as in the wheels before it. If a file of the checkout was "
+                        "changed during the build, run it again: it compiles only what was changed."
+                    )
                 if info.external_attr >> 16 & 0o111:
                     executable.add(name)
     (description,) = [name for name in files if name.endswith(".dist-info/WHEEL")]

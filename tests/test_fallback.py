@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from comparison import DEVICE, KIND, MODULE_NAME, PRELUDE, assert_same
+from torch._dispatch.python import enable_python_dispatcher
 
 from torch_openreg import openreg
 
@@ -278,3 +279,11 @@ def test_a_value_of_the_environment_that_makes_no_sense_is_said_at_the_first_use
         "ValueError: TORCH_OPENREG_FALLBACK is 'loud'. Set it to silent (the default), warn or error, which operators "
         "to allow may follow (error,aten::sort.stable,_foreach_*), or unset it" in result.stderr
     )
+
+
+def test_an_operator_falls_back_while_python_chooses_the_kernels() -> None:
+    """As in torch.compile's fake tensors. The keys of a call then have PythonDispatcher, which is no device's."""
+    x = torch.randn(4, 4)
+    with enable_python_dispatcher():
+        assert_same(torch.geqrf(x.to(DEVICE))[0], torch.geqrf(x)[0])
+        assert_same(x.to(DEVICE).to_sparse() @ x.to(DEVICE), x.to_sparse() @ x)

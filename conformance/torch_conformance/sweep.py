@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .registry import NotOffered, device_side
@@ -329,6 +329,30 @@ def _gradients(outputs: Any, inputs: Any, create_graph: bool = False) -> tuple[l
     return [g for g in found if g is not None], directions
 
 
+def _seeded(inputs: Iterable[Any]) -> Iterator[Any]:
+    """What ``op.sample_inputs()`` and ``op.error_inputs()`` make of the inputs, with the same numbers.
+
+    These functions of PyTorch look for a test on the stack, which takes 50 ms for each operator, and seed all devices
+    before each input. This function seeds the generators of the CPU, of Python and of NumPy.
+    """
+    import random
+
+    import numpy
+    import torch
+    from torch.testing._internal.common_utils import SEED
+
+    inputs = iter(inputs)
+    while True:
+        torch.default_generator.manual_seed(SEED)
+        random.seed(SEED)
+        numpy.random.seed(SEED)
+        try:
+            made = next(inputs)
+        except StopIteration:
+            return
+        yield made
+
+
 def _samples(op: Any, dtype: Any, form: str) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any], Any]]:
     import torch
     from torch.testing._internal.common_utils import noncontiguous_like
@@ -344,12 +368,12 @@ def _samples(op: Any, dtype: Any, form: str) -> Iterator[tuple[Any, tuple[Any, .
         return tree_map_only(torch.Tensor, lambda t: how(t) if t.layout == torch.strided else t, tree) if how else tree
 
     if form == "error":
-        for error in op.error_inputs("cpu"):
+        for error in _seeded(op.error_inputs_func(op, "cpu")):
             sample = error.sample_input
             yield sample.input, tuple(sample.args), dict(sample.kwargs), error
         return
     requires_grad = form in ("backward", "double_backward")
-    for sample in op.sample_inputs("cpu", dtype, requires_grad=requires_grad):
+    for sample in _seeded(op.sample_inputs_func(op, "cpu", dtype, requires_grad)):
         if form == "inplace" and sample.broadcasts_input:
             continue
         given = change((sample.input, tuple(sample.args), dict(sample.kwargs)))

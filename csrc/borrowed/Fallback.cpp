@@ -36,8 +36,16 @@ c10::IValue map_tensors(c10::IValue&& value, const Fn& fn) {
 }
 
 c10::DispatchKey cpu_key_of(c10::DispatchKeySet keys) { // SparsePrivateUse1 -> SparseCPU
+  using c10::DispatchKey;
+  // While Python chooses the kernels, as in torch.compile's fake tensors, the set also has keys of higher priority.
+  constexpr c10::DispatchKeySet layouts{
+      DispatchKey::Dense,
+      DispatchKey::Quantized,
+      DispatchKey::Sparse,
+      DispatchKey::SparseCsr,
+      DispatchKey::NestedTensor};
   return c10::toRuntimePerBackendFunctionalityKey(
-      c10::toFunctionalityKey(keys.highestPriorityTypeId()), c10::BackendComponent::CPUBit);
+      (keys & layouts).highestFunctionalityKey(), c10::BackendComponent::CPUBit);
 }
 
 } // namespace
