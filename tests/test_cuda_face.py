@@ -103,6 +103,22 @@ def test_without_a_device_cuda_is_not_available(cuda: Cuda) -> None:
     assert cuda(code, OPENREG_VISIBLE_DEVICES="") == ["False 0 []", sentence, sentence]
 
 
+def test_without_a_device_statistics_refuse_the_missing_index(cuda: Cuda) -> None:
+    """torch.cuda passes None to the functions of torch/csrc/cuda/Module.cpp, which have these words."""
+    code = """
+    print(raised(torch.cuda.reset_peak_memory_stats))
+    print(raised(torch.cuda.reset_accumulated_memory_stats))
+    print(raised(torch.cuda.ExternalStream, 0))
+    print(torch.cuda.memory_stats(), torch.cuda.memory_allocated())
+    """
+    assert cuda(code, CUDA_VISIBLE_DEVICES="") == [
+        "RuntimeError: invalid argument to reset_peak_memory_stats",
+        "RuntimeError: invalid argument to reset_accumulated_memory_stats",
+        "RuntimeError: invalid argument to exchangeDevice",
+        "OrderedDict() 0",
+    ]
+
+
 def test_a_setting_that_makes_no_sense_is_named_at_the_start(run_python: Run) -> None:
     code = HELPERS + "print(torch.cuda.is_available())\nprint(raised(torch.cuda.init))"
     result = run_python(code, TORCH_OPENREG_AS="cuda", OPENREG_DEVICE_COUNT="many")

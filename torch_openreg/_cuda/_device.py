@@ -31,7 +31,9 @@ def _set_device(device: int) -> None:
     _C._set_device(device)
 
 
-def _exchange_device(device: int) -> int:
+def _exchange_device(device: int | None) -> int:
+    if device is None:  # torch.cuda.device(None), if no device is visible
+        raise RuntimeError("invalid argument to exchangeDevice")
     if device < 0:
         return -1
     torch.cuda.init()

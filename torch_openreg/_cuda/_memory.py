@@ -12,25 +12,29 @@ from torch_openreg import _C
 from torch_openreg._cuda._missing import refusal
 
 
-def _check_device(device: int) -> None:
-    """Raises as assertValidDevice() in c10/cuda/CUDACachingAllocator.cpp."""
+def _check_device(device: int | None, function: str) -> int:
+    """The index. Raises as torch/csrc/cuda/Module.cpp, and as assertValidDevice() in c10/cuda/CUDACachingAllocator.cpp.
+
+    torch.cuda passes None if no device is visible.
+    """
+    if device is None:
+        raise RuntimeError(f"invalid argument to {function}")
     if not 0 <= device < _C._get_device_count():
         raise RuntimeError(f"Invalid device argument {device}: did you call init?")
+    return device
 
 
 def _memory_stats(device: int) -> dict[str, Any]:
-    _check_device(device)
+    _check_device(device, "memory_allocated")
     return torch._C._accelerator_getDeviceStats(device) | _C._more_memory_stats(device)
 
 
-def _reset_peak_memory_stats(device: int) -> None:
-    _check_device(device)
-    torch._C._accelerator_resetPeakStats(device)
+def _reset_peak_memory_stats(device: int | None) -> None:
+    torch._C._accelerator_resetPeakStats(_check_device(device, "reset_peak_memory_stats"))
 
 
-def _reset_accumulated_memory_stats(device: int) -> None:
-    _check_device(device)
-    torch._C._accelerator_resetAccumulatedStats(device)
+def _reset_accumulated_memory_stats(device: int | None) -> None:
+    torch._C._accelerator_resetAccumulatedStats(_check_device(device, "reset_accumulated_memory_stats"))
 
 
 def _memory_snapshot(which: tuple[int, int, bool] | None) -> dict[str, Any]:
