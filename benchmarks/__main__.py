@@ -120,7 +120,7 @@ class Benchmark:
 
     def imports_row(self, name: str, threads: int, path: str) -> Row:
         times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(3 if self.quick else 15):
+        for _ in range(1 if self.quick else 15):
             for side, autoload in enumerate((True, False)):
                 times[side].append(self.worker("import", threads, autoload=autoload, path=path))
         return longer(name, times, targets.IMPORT_MS)
@@ -130,7 +130,7 @@ class Benchmark:
         if "+cpu" not in metadata.version("torch") or not importlib.util.find_spec("torch_openreg._C_cuda"):
             return []  # the name cuda is taken, or this build has no face cuda
         imports: tuple[list[float], list[float]] = ([], [])
-        for _ in range(3 if self.quick else 15):
+        for _ in range(1 if self.quick else 15):
             for side, face in enumerate(FACES):
                 imports[side].append(self.worker("import", threads, face=face))
         runs: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])

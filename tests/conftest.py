@@ -317,3 +317,10 @@ def pinned_memory() -> Iterator[int]:
     pointer = get_pointer("orMallocHost", 2 * PAGE)
     yield pointer
     call("orFreeHost", pointer)
+
+
+@pytest.fixture(scope="session")
+def inductor_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which all processes of one run of the tests keep the code that they compiled."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "inductor"

@@ -24,12 +24,6 @@ Python = Callable[..., "subprocess.CompletedProcess[str]"]
 MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which all processes of these tests keep the code that they compiled."""
-    return tmp_path_factory.mktemp("inductor")
-
-
 def runner(program: Path, head: str, **environment: str) -> Python:
     """A function that writes ``head`` and its argument to the file ``program`` and runs the file in a new process."""
 
@@ -46,8 +40,8 @@ def runner(program: Path, head: str, **environment: str) -> Python:
 
 
 @pytest.fixture
-def python(cache: Path, tmp_path: Path) -> Python:
-    environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "tests")}
+def python(inductor_cache: Path, tmp_path: Path) -> Python:
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(inductor_cache), "PYTHONPATH": str(ROOT / "tests")}
     return runner(tmp_path / "program.py", f"{PRELUDE}\nDEVICE = {DEVICE!r}\n", **environment)
 
 
@@ -56,11 +50,11 @@ def output_of(result: subprocess.CompletedProcess[str]) -> str:
     return result.stdout.strip()
 
 
-def reports(cache: Path, *options: str, **variables: str) -> list[dict[str, Any]]:
+def reports(inductor_cache: Path, *options: str, **variables: str) -> list[dict[str, Any]]:
     result = subprocess.run(
         [sys.executable, "-m", "tests.compile_programs", "--json", *options],
         cwd=ROOT,
-        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache)} | variables,
+        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(inductor_cache)} | variables,
         stdout=subprocess.PIPE,
         text=True,
         timeout=IN_TURN,
@@ -84,8 +78,8 @@ NAMES = [
 """The programs that differ most from each other. Running all programs takes minutes: `make compiled` does so."""
 
 
-def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(cache: Path) -> None:
-    found = reports(cache, "--dynamic", "false", "--against-compiled-cpu", *NAMES)
+def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inductor_cache: Path) -> None:
+    found = reports(inductor_cache, "--dynamic", "false", "--against-compiled-cpu", *NAMES)
     assert_all_agree(found, NAMES)
     assert {
         report["name"]: report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None
@@ -93,13 +87,13 @@ def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(cache: 
 
 
 @pytest.mark.parametrize("mode", ["async", "chaos"])
-def test_programs_agree_with_eager_when_kernels_are_queued(cache: Path, mode: str) -> None:
-    assert_all_agree(reports(cache, "--dynamic", "false", "--mode", mode, *NAMES), NAMES)
+def test_programs_agree_with_eager_when_kernels_are_queued(inductor_cache: Path, mode: str) -> None:
+    assert_all_agree(reports(inductor_cache, "--dynamic", "false", "--mode", mode, *NAMES), NAMES)
 
 
-def test_programs_agree_with_eager_with_dynamic_shapes(cache: Path) -> None:
+def test_programs_agree_with_eager_with_dynamic_shapes(inductor_cache: Path) -> None:
     names = ["mlp_layer_norm", "reductions", "scatter_index_add", "cat_split_stack"]
-    assert_all_agree(reports(cache, "--dynamic", "true", *names), names)
+    assert_all_agree(reports(inductor_cache, "--dynamic", "true", *names), names)
 
 
 def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(python: Python) -> None:

@@ -17,15 +17,9 @@ from test_compile import (
 )
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which all processes of these tests keep the code that they compiled."""
-    return tmp_path_factory.mktemp("inductor")
-
-
 @pytest.fixture
-def python(cache: Path, tmp_path: Path) -> Python:
-    environment = {"TORCH_OPENREG_AS": "cuda", "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+def python(inductor_cache: Path, tmp_path: Path) -> Python:
+    environment = {"TORCH_OPENREG_AS": "cuda", "TORCHINDUCTOR_CACHE_DIR": str(inductor_cache)}
     return runner(tmp_path / "program.py", "import torch\n\nDEVICE = 'cuda'\n", **environment)
 
 
@@ -38,16 +32,18 @@ NAMES = [
 
 
 @pytest.mark.parametrize("dynamic", ["false", "true"])
-def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(cache: Path, dynamic: str) -> None:
+def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inductor_cache: Path, dynamic: str) -> None:
     names = NAMES if dynamic == "false" else NAMES[:3]
-    found = reports(cache, "--dynamic", dynamic, "--against-compiled-cpu", *names, TORCH_OPENREG_AS="cuda")
+    found = reports(inductor_cache, "--dynamic", dynamic, "--against-compiled-cpu", *names, TORCH_OPENREG_AS="cuda")
     assert_all_agree(found, names)
     compared = [report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None]
     assert compared == [True] * (10 if dynamic == "false" else 3)
 
 
-def test_programs_agree_with_eager_when_kernels_are_queued(cache: Path) -> None:
-    assert_all_agree(reports(cache, "--dynamic", "false", "--mode", "chaos", *NAMES, TORCH_OPENREG_AS="cuda"), NAMES)
+def test_programs_agree_with_eager_when_kernels_are_queued(inductor_cache: Path) -> None:
+    assert_all_agree(
+        reports(inductor_cache, "--dynamic", "false", "--mode", "chaos", *NAMES, TORCH_OPENREG_AS="cuda"), NAMES
+    )
 
 
 @MODES
