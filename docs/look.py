@@ -1,11 +1,12 @@
-"""Looks at every page of the built book in a headless Chromium: `make look`. Screenshots are in build/look.
+"""Looks at the pages of the built book in a headless Chromium: `make look`. Screenshots are in build/look.
 
 Each page is shown at the width of a phone and of a desktop, in light and in dark colours. The program checks that
-nothing is wider than the window or its box, that a box with wider contents shows that it scrolls, that names and lines
-of sources do not break, that every image and every picture has contents, that no page is too long, and that nothing is
-written to the console. It also looks at the pages of `python -m torch_openreg ops` and `memory`, and at a report of the
-conformance kit. The browser is offline. First the pages of PLANTED, each with one fault, prove that the program finds
-each kind of fault. Chromium is that of playwright (`playwright install chromium`), or that of the system.
+nothing is wider than the window or its box, that a box with wider contents shows that it scrolls, that no word in a
+table and no line of a source is broken, that every image and every picture has contents, that no page is too long, that
+every file is loaded, and that the console gets no error and no warning. It also looks at the pages of `python -m
+torch_openreg ops` and `memory`, and at a report of the conformance kit. The browser is offline. First the pages of
+PLANTED, each with one fault, prove that the program finds the faults of LOOKED_FOR and pages that are too long.
+Chromium is that of playwright (`playwright install chromium`), or that of the system.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def faults(page: Page, address: str, height: int, screenshot: Path | None = None
     page.on("requestfailed", lambda request: found.append(f"not loaded: {request.url}"))
     page.goto(address)
     page.wait_for_load_state("load")
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # book.js
+    # Two frames: in this time book.js marks the boxes that scroll.
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     width, window = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     if width > window:
         found.append(f"{width} pixels wide in a window of {window}")
@@ -143,7 +145,8 @@ def main() -> int:
     pictures.snapshot_of_a_training(snapshot)
     memory.write_bytes(subprocess.check_output([sys.executable, "-m", "torch_openreg", "memory", snapshot, "--html"]))
     report, kit = looks / "conformance.html", ["--device", "nosuch", "--checks", "tensors/copies/that_*", "--quiet"]
-    subprocess.run([sys.executable, "-m", "torch_conformance", *kit, "--html", report], cwd=KIT)  # all checks fail
+    # No device has the name nosuch. Therefore all checks fail, and the report has long texts of errors.
+    subprocess.run([sys.executable, "-m", "torch_conformance", *kit, "--html", report], cwd=KIT)
     titles = {file: file.relative_to(BOOK).with_suffix("").as_posix().replace("/", "-") for file in pages}
     titles |= {operators: "ops", memory: "memory", report: "conformance"}
     failed = 0

@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     add("--junit", metavar="FILE", type=Path, help="writes the results as a JUnit file")
     add("--html", metavar="FILE", type=Path, help="writes the results as one page that needs no network")
     add("--scripts", metavar="DIR", type=Path, help="writes a script for each failure, ready to run")
-    add("--list", action="store_true", help="prints the checks that would run, and what each of them proves")
+    add("--list", action="store_true", help="prints what would run: checks with what they prove, and cases of sweeps")
     add("--quiet", action="store_true", help="shows no progress bar")
     return made
 
@@ -225,8 +225,8 @@ def main(arguments: list[str] | None = None) -> int:
         last = missing and f"There is no device of the type {options.device!r} in this environment: {missing}"
         run(waiting, settings, on_result, jobs=options.jobs, timeout=options.timeout)
     except WorkerDied as died:
-        # The worker would die for each check in the same way, after the same time. So all checks get this result. They
-        # are not written to the file of --resume: a later run starts these checks again.
+        # The worker would die for each check in the same way, after the same time. So all checks that wait get this
+        # result. It is not written to the file of --resume: a later run starts these checks again.
         last = f"No check was run, because the first use of the device {died}"
         records |= {name: {"name": name, "result": died.args[0], "detail": died.args[1]} for name in waiting}
     except KeyboardInterrupt:

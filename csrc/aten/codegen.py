@@ -15,7 +15,7 @@ LAYOUTS = ("CPU", "SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU"
 def unchecked_operators(functions: list[dict]) -> list[str]:
     """Operators for which CUDA's generated wrapper does not compare the devices of the arguments.
 
-    They have `device_check: NoCheck`: the kernels of these operators compare the devices.
+    They have `device_check: NoCheck`: the kernel of such an operator decides itself which devices it accepts.
     """
     names = (f["func"].split("(")[0] for f in functions if f.get("device_check") == "NoCheck")
     return sorted(f"aten::{name}" for name in names)
@@ -46,7 +46,7 @@ def overshadowed_operators(functions: list[dict], key: str) -> list[str]:
     """Operators that have a kernel for the CPU's dispatch key `key` and also a composite kernel.
 
     PyTorch prefers the composite kernel to a fallback, so the fallback must be registered for each of these operators.
-    Most of them are structured: their composite kernel allocates the result and calls `out=`.
+    For the dense layout most of them are structured: their composite kernel allocates the result and calls `out=`.
     """
 
     def overshadowed(f: dict) -> bool:
@@ -76,9 +76,9 @@ def meta_kernels(functions: list[dict]) -> list[tuple[str, str]]:
         # made by the meta kernel would lack it.
         return not f["func"].startswith(("linalg_lu_solve", "_linalg_solve_ex"))
 
-    # Factories are left out, because `at::meta` has two overloads of each (TensorOptions, or four arguments), so that
-    # the name alone does not select a function. They need no meta kernel: PyTorch composes a factory of empty() and an
-    # out= operator.
+    # Operators with an argument `Device? device` are left out. Nearly all are factories, and `at::meta` has two
+    # overloads of a factory (TensorOptions, or four arguments), so that the name alone does not select a function. None
+    # of them is queued, so none needs its meta kernel here.
     return sorted(kernel(f) for f in functions if has_meta(f) and tells_all(f) and "Device? device" not in f["func"])
 
 

@@ -21,7 +21,8 @@ class CollectiveQueue final {
  public:
   CollectiveQueue(c10::intrusive_ptr<GroupOptions> options, std::shared_ptr<GroupState> group);
 
-  // `example`: a tensor of the user, for messages. It may be undefined.
+  // `example`: a tensor of the user. Its dtype is compared between the ranks. Its shape is only for error messages. For
+  // a barrier it is undefined.
   std::shared_ptr<Request> make_request(
       Verb verb, OpType type, const at::Tensor& example, std::chrono::milliseconds timeout);
 
@@ -47,8 +48,8 @@ class CollectiveQueue final {
     return sequence_;
   }
   // From now on no stream raises a failure of the collectives that were called before. Failures of later collectives
-  // are raised, because a program that uses an aborted group must get an error. Returns the failures that no call has
-  // reported yet.
+  // are raised, because a program that uses an aborted group must get an error. Returns the failures that streams would
+  // have raised, and that no call has reported yet.
   std::vector<std::exception_ptr> end_raising();
 
  private:

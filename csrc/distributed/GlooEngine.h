@@ -12,20 +12,20 @@
 // LITERALINCLUDE START: GLOO RULES
 // The engine that uses PyTorch's ProcessGroupGloo. It works across machines.
 //
-// If sender and receiver give different sizes, gloo ends the process: its thread throws an exception that nobody
-// catches. So the engine gives gloo only messages for which the receiver has room. A message is a header and up to
-// kInline bytes of data, for which every receiver has room. More data follows as a second message, and the header tells
-// the receiver how much room it needs.
+// If a message is larger than the receiver's buffer, gloo ends the receiver's process: gloo's thread throws an
+// exception that nobody catches. So the engine gives gloo only messages for which the receiver has room. Data of up to
+// kInline bytes comes in one message with its header: every receiver has room for that. For more data the first message
+// is the header alone, which tells the receiver how much room it needs. All the data follows as a second message.
 //
 // A collective in which every rank waits for all others begins with a message from every rank to every other. This
 // message has a plan (Header.h) instead of the header. If the data is small, these messages are the whole collective.
-// Send, recv, broadcast, gather, scatter and reduce send in one direction only: no rank waits for a rank that sends it
-// nothing, and the receiver compares the headers. A receiver that finds a mismatch receives the data all the same;
-// otherwise the sender would wait until its timeout.
+// Send, recv, broadcast, gather, scatter and reduce send in one direction only: a sender waits until the receiver has
+// taken the data, but gets no message from it. The receiver compares the headers. A receiver that finds a mismatch
+// receives the data all the same; otherwise the sender would wait until its timeout.
 //
 // If several ranks run on one host and others elsewhere, a large all_reduce has three steps: the ranks of each host
 // reduce through shared memory, the first ranks of all hosts reduce through gloo, and each first rank gives the result
-// to the other ranks of its host. So each host sends the data once.
+// to the other ranks of its host. So only one rank of each host exchanges data with other hosts.
 // LITERALINCLUDE END: GLOO RULES
 namespace c10d::openreg {
 

@@ -18,8 +18,8 @@ c10::intrusive_ptr<c10::ivalue::Future> tensor_future(std::vector<c10::Device> d
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
 }
 
-// The future of an all_gather, if all ranks give tensors of one size. As in NCCL, its value is one tensor, which holds
-// the tensors of all ranks. DDP's hooks that quantize need this.
+// The future of an all_gather, if the tensors of all ranks have the same shape. As in NCCL, its value is a list of one
+// tensor, which stacks the tensors of all ranks. DDP's hooks that quantize need this.
 c10::intrusive_ptr<c10::ivalue::Future> stacked(c10::ivalue::Future& gathered) {
   return gathered.then(
       [](c10::ivalue::Future& done) {
@@ -113,7 +113,7 @@ void raise_on_stream(orStream_t stream, std::shared_ptr<WorkState> state) {
     }
   };
   if (orLaunchHostFunc(stream, raise, kept) != orSuccess) {
-    delete kept; // the device could not start a thread, so it runs no other work either
+    delete kept; // the stream was destroyed, or there is no memory or no thread for the function: the failure is lost
   }
 }
 
@@ -191,7 +191,7 @@ void WorkOCCL::synchronize() {
 }
 
 // Makes the current stream wait for the collective. `raises`: a failure of the collective becomes a failure of the
-// stream.
+// stream. In inline execution the host waits instead if `raises` is true, and throws the failure.
 void WorkOCCL::wait_on_stream(bool raises) {
   c10::openreg::check_not_forked();
   if (c10d::allow_inflight_collective_as_graph_input()) {
@@ -205,7 +205,7 @@ void WorkOCCL::wait_on_stream(bool raises) {
   }
   // The stream waits also if the collective is done: the sanitizer must learn the order from the program, and not from
   // the timing of this run.
-  if (c10::openreg::executes_inline()) { // operators run in the calling thread, so the host must wait
+  if (c10::openreg::executes_inline()) { // operators run in the calling thread, so the host waits: here or in wait()
     return raises ? wait_on_host() : void();
   }
   const orStream_t stream = c10::openreg::current_stream_handle(device_.index());
@@ -247,8 +247,9 @@ void WorkOCCL::abort() {
   TORCH_CHECK(false, "WorkOCCL::abort not implemented."); // as in WorkNCCL
 }
 
-// As on CUDA, the future is complete at once for the host, and its values are valid in the order of the stream. In
-// inline execution the future completes with the collective, because nothing else would wait for the collective.
+// As on CUDA, the future is complete at once for the host. Its values are valid on a stream of the pool that waits for
+// the collective, and PyTorch makes the streams of callbacks and of the future's wait() wait for that stream. In inline
+// execution the future completes with the collective, because nothing else would wait for the collective.
 c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
   const bool is_inline = c10::openreg::executes_inline();
   const c10::intrusive_ptr<c10::ivalue::Future> completed = tensor_future({device_});

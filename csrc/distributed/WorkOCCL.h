@@ -18,7 +18,7 @@
 // the next call that synchronises with the stream, such as .item(), raises the failure. If the Work was deleted before
 // anybody waited for it or read its failure, the stream that was current in the call of the collective fails instead.
 // DDP needs this: it keeps only the future, and must not train on with wrong gradients. After the group's end
-// (destroy_process_group(), abort()) no stream raises a failure of the group.
+// (destroy_process_group(), abort()) no stream raises a failure of a collective that was called before the end.
 // LITERALINCLUDE END: WORK RULES
 namespace c10d::openreg {
 
@@ -28,7 +28,8 @@ class RaisedFailures final {
  public:
   // Returns whether a stream may raise the failure: true until end() is called. If true, keeps the failure for end().
   bool may_raise(const std::exception_ptr& failure);
-  // The group ends. Streams no longer raise its failures. Returns those that no call has reported yet.
+  // The group calls this function when it ends. From then on no stream raises a failure of the collectives that share
+  // this object. Returns the failures that no call has reported yet.
   std::vector<std::exception_ptr> end();
 
  private:
@@ -44,7 +45,7 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  bool heard = false;          // somebody reports the failure: a wait, its stream, exception(), or an inline future
+  bool heard = false;          // a wait, the stream that waits, exception() or an inline future reports the failure
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   orStream_t stream = nullptr; // the collective's own stream

@@ -52,7 +52,7 @@ DeviceIndex OpenRegGuardImpl::deviceCount() const noexcept {
 }
 
 DeviceCapability OpenRegGuardImpl::getDeviceCapability(Device) const {
-  return DeviceCapability(); // as constructed: every dtype is supported, because the kernels are the CPU's
+  return DeviceCapability(); // as constructed, with all dtypes: the kernels are the CPU's. Device models are not asked.
 }
 
 void OpenRegGuardImpl::synchronizeDevice(const DeviceIndex device) const {

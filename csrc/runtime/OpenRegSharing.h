@@ -23,8 +23,8 @@
 // message is in flight or opened, the memory stays in the sender's list `limbo` until no other process uses it.
 //
 // A process that was killed cannot release its slots. They count as released as soon as no process with that id and
-// start time runs. A message that nobody has opened is given up when no process is left that could open it. Only a call
-// of torch.openreg.ipc_collect() looks for such messages.
+// start time runs. A message that nobody has opened is given up if the sender has freed the storage, and no process is
+// left that could open the message. Only a call of torch.openreg.ipc_collect() looks for such messages.
 //
 // The slots lie in device memory, and are shared between processes as the storages are.
 // LITERALINCLUDE END: SHARING RULES
@@ -49,17 +49,19 @@ struct SharedStorage {
 // message; nullopt means that they are not known, and the message is never given up.
 OPENREG_API SharedStorage share_storage(const Storage& storage, std::optional<Processes> receivers);
 
-// Opens a message: returns a storage over the same bytes. It can neither be resized nor be sent to a third process.
-// Throws, and leaves the message as it was, if `shared` is damaged, was opened before, or was given up.
+// Opens a message: returns a storage over the same bytes. This storage can neither be resized nor be sent to a process,
+// unless it has 0 bytes. Throws, and leaves the message as it was, if `shared` is damaged, was opened before, or was
+// given up.
 OPENREG_API Storage open_storage(const SharedStorage& shared);
 
-// Releases a message without opening it, because this process has the same storage open already. Throws for the reasons
-// for which open_storage() throws.
+// Releases a message without opening it, because this process has the same storage open already. Throws if the message
+// has 0 bytes, if its slot is damaged, or if the message was opened before or was given up.
 OPENREG_API void release_storage(const SharedStorage& shared);
 
 // Frees the memory in limbo that no other process uses any more. If `possible_receivers` is given, first gives up those
-// messages for memory in limbo that nobody can open: nobody has opened the message so far, and none of
-// `possible_receivers` and none of the receivers that share_storage() got runs any more.
+// messages for memory in limbo that nobody can open: nobody has opened the message so far, and none of the receivers
+// that share_storage() got runs any more, nor any of `possible_receivers`. These are the processes that could open
+// messages now. share_storage() did not get a process that had no id yet, because it was being started.
 OPENREG_API void collect_shared(std::optional<Processes> possible_receivers = std::nullopt);
 
 } // namespace c10::openreg

@@ -8,14 +8,16 @@
 // The leak check: memory and handles that were made during the session and are still there.
 namespace c10::openreg::sanitizer {
 
-// A stream, an event, or another object of the device that the program made.
+// What the program made with a function of the device library itself: a stream, an event, memory of orMalloc() or
+// orMallocHost(), or opened IPC memory. A block of PyTorch's allocators is no handle.
 struct Handle {
   const char* name = nullptr; // the function that made it; a literal of the device library
   Site site = 0;              // the line of the call; of the last call if `openings` is more than 1
-  size_t openings = 1;        // orIpcOpenMemHandle gives memory that is open already the same address again
+  size_t openings = 1;        // the calls that made it and are not undone; orIpcOpenMemHandle may make it twice
 };
 
-// One report for each place that allocated device memory, pinned memory or handles which nobody has given back.
+// The reports about memory and handles that nobody has given back: one for each line of the program and each device or
+// pinned memory, and one for each line and each function that made handles.
 void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, std::vector<Report>& found);
 
 } // namespace c10::openreg::sanitizer

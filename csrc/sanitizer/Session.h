@@ -12,9 +12,11 @@
 //
 // Rules: there is one session at a time. Its lock is a leaf: a thread that holds it waits for nothing. So Python is
 // asked for the line of the program before the lock is taken, and for the text of that line after the lock is released.
-// If the session raises, a finding about work that begins stops that work. A free and an access of the host cannot
-// fail, so a finding about them stops the next work of the same thread. A finding about a kernel that has run is raised
-// by the thread that next begins work or waits for the device.
+// If the session raises, a finding about work that begins stops that work. An access of the host cannot fail, so a
+// finding about it stops the next work of the same thread, as does a finding about a kernel that the thread has
+// computed itself. A finding about a queued kernel that has run is raised by whichever thread next begins work or waits
+// for the device. Whether a free was too early is decided at the next allocation on the block's stream: a finding stops
+// the next work of the thread that allocates.
 // LITERALINCLUDE END: SESSION RULES
 namespace c10::openreg::sanitizer {
 
@@ -32,7 +34,7 @@ struct Finding {
   std::string kind;
   std::string text;
   struct Part {
-    std::string name;   // the name of the operator
+    std::string name;   // who did it: an operator, a kernel, the host, an allocator, or a function of the device
     std::string action; // "reads", "writes", "frees", "allocates", "makes"
     std::string stream; // "the default stream of openreg:0", "the host"; for leaks place_of(Access)
     std::string site;   // "train.py:12 in step"
@@ -42,8 +44,9 @@ struct Finding {
   std::vector<Part> parts;
 };
 
-// The findings from number `first` on, of the running session or of the last one. `settles`: a tensor that was freed
-// while another stream may use its memory is a finding even if no allocation has reused the memory yet.
+// The findings from number `first` on, of the running session or of the last one. `settles`: decides now about tensors
+// that were freed while another stream may use their memory, and not at the next allocation on the memory's stream.
+// Such a free is a finding if that stream has still not waited for the other stream.
 OPENREG_API std::vector<Finding> findings(size_t first, bool settles);
 
 // Whether this process ends with the status 1 if it would end with 0. The first call decides the place among the
@@ -51,7 +54,8 @@ OPENREG_API std::vector<Finding> findings(size_t first, bool settles);
 // run if the status changes.
 OPENREG_API void fail_at_exit(bool fails);
 
-// Adds a finding for memory and handles that were made during the session and are not released yet.
+// Adds findings for memory, streams, events and the other objects that Handle (LeakCheck.h) names: those that were made
+// during the session and are not released yet.
 OPENREG_API void look_for_leaks();
 
 } // namespace c10::openreg::sanitizer

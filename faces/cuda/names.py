@@ -1,7 +1,8 @@
 """The table of names with which CMake makes the face ``cuda``, the device under the type cuda, from the sources.
 
-The sources say PrivateUse1, as those of every backend outside PyTorch do. The table has, for each such name of PyTorch,
-the name that a backend inside PyTorch uses. The C++ files of this folder hold what differs by more than its name.
+The sources say PrivateUse1, as those of every backend outside PyTorch do. The table gives each identifier of PyTorch
+that contains PrivateUse1 the name that a backend inside PyTorch uses. It also replaces some names of this project, the
+texts of messages, and one call. The C++ files of this folder hold the larger differences.
 
     python faces/cuda/names.py SOURCE TARGET FILE...
 """
@@ -47,7 +48,7 @@ NAMES = Names(
         # PyTorch accepts this function for PrivateUse1 only. On this face the storages that Python asks for are plain
         # StorageImpl objects, as on CUDA.
         "c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create)": "static_cast<void>(&create)",
-        # Names in messages. On this face the module is not torch.openreg.
+        # Texts of messages. On this face the module is not torch.openreg.
         "torch.openreg.": "torch_openreg.openreg.",
         '"Expected a generator of the openreg device, but got one of ", other->device(), "."': (
             '"Expected a CUDA Generator"'
@@ -60,7 +61,7 @@ NAMES = Names(
         "Cannot re-initialize OpenReg": "Cannot re-initialize CUDA",
         "To use OpenReg with": "To use CUDA with",
         "OpenReg error": "CUDA error",
-        # c10/cuda/CUDAFunctions.cpp, device_count(). The version is that of CUDA 11.4.
+        # c10/cuda/CUDAFunctions.cpp, device_count() and device_count_impl(). Driver version 11040 is that of CUDA 11.4.
         "torch_openreg finds no device: ": "CUDA initialization: ",
         "The driver on your system is too old: ": (
             "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by "

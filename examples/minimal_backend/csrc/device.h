@@ -5,8 +5,9 @@
 
 // The device's interface for the rest of the backend: memory, copies and kernels, without PyTorch.
 //
-// Each function calls the hardware; device.cpp marks these places with HARDWARE. The functions run in order, and return
-// when their work is done. So the device has one stream, the default stream, and it is synchronous.
+// In a real backend these functions call the driver: device.cpp marks the places with HARDWARE. Here the host does the
+// work. The functions run in order, and return when their work is done. So the device has one stream, the default
+// stream, and it is synchronous.
 namespace abacus {
 
 // Device memory. allocate() returns nullptr if there is none left; release(nullptr) does nothing.

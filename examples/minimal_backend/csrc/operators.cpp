@@ -11,8 +11,8 @@
 
 // The operators that a multilayer perceptron and SGD need. To find the next operator to write, run a program: PyTorch's
 // error names the missing operator, "Could not run 'aten::...'". Most operators have three forms, such as add, add_ and
-// add.out. If PyTorch makes the other two from the form with `out`, register only that form. PyTorch does so for the
-// operators that native_functions.yaml calls structured.
+// add.out. For an operator that native_functions.yaml calls structured, PyTorch makes the other two from the form with
+// `out`, and registering that form is enough.
 namespace abacus {
 namespace {
 
@@ -69,8 +69,8 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
       to.element_size());
 }
 
-// copy_() in all directions. The host converts dtypes. The host and the device each gather their own tensors with gaps,
-// so only whole blocks of bytes cross the bus.
+// copy_() in all directions. The host converts dtypes. Each side makes its own source contiguous before the transfer,
+// and spreads the data into its own non-contiguous tensor after the transfer. So only contiguous bytes cross the bus.
 Tensor copy_from(const Tensor& source, const Tensor& to, bool /*non_blocking*/) {
   const Tensor from = source.expand_as(to);
   if (to.numel() == 0) {
@@ -124,8 +124,8 @@ void check(const Tensor& tensor) {
       tensor.scalar_type() == at::kFloat, "abacus computes in float32, not in ", tensor.dtype());
 }
 
-// An operand in the form that kernels take: of this shape, without gaps. A number comes as a CPU tensor without
-// dimensions. Any other tensor of another device is refused, as everywhere in PyTorch.
+// An operand in the form that all kernels but matmul take: expanded to `size`, and contiguous. A number comes as a CPU
+// tensor without dimensions. Any other tensor of another device is refused, as everywhere in PyTorch.
 Tensor operand(const Tensor& tensor, IntArrayRef size) {
   if (tensor.is_cpu() && tensor.dim() == 0) {
     return empty(size, at::kFloat, {}, {}, {}, {}).fill_(tensor.item());

@@ -17,7 +17,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 NAME = "ledger"
 
 calls: Counter[str] = Counter()
-"""How often each operator ran on the device."""
+"""How often each operator ran on the device. The two factories are not counted, and every copy counts as ``copy_``."""
 
 
 class LedgerTensor(torch.Tensor):
@@ -51,9 +51,9 @@ class LedgerTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs each operator that has a tensor of the device as an argument. Autograd has recorded the call before."""
-        # Makes the calling thread run the next backward itself. PyTorch's thread for the device releases Python objects
-        # after backward has returned. If the interpreter ends meanwhile, Python ends that thread inside a destructor,
-        # and the process is aborted.
+        # From now on the calling thread runs every backward itself. PyTorch's thread for the device releases Python
+        # objects after backward has returned. If the interpreter ends meanwhile, Python ends that thread inside a
+        # destructor, and the process is aborted.
         torch._C._set_multithreading_enabled(False)
         kwargs = dict(kwargs or {})
         if operator is torch.ops.aten.copy_.default:
@@ -77,7 +77,7 @@ def unwrap(arguments: Any) -> Any:
 
 
 def check_devices(operator: Any, arguments: Any) -> None:
-    """Raises for a tensor of another device, as every device does, unless the tensor has no dimensions."""
+    """Raises for a tensor of another device, unless it has no dimensions. CUDA's rules differ for some operators."""
     for tensor in tree_flatten(arguments)[0]:
         if isinstance(tensor, torch.Tensor) and not isinstance(tensor, LedgerTensor) and tensor.dim() > 0:
             raise RuntimeError(
@@ -136,5 +136,5 @@ _setup_privateuseone_for_python_backend(NAME, Module())
 library = torch.library.Library("aten", "IMPL")
 library.impl("empty.memory_format", empty, "PrivateUse1")
 library.impl("empty_strided", empty_strided, "PrivateUse1")
-# torch.tensor(data, device=...) copies without calling the class.
+# torch.tensor(data, device=...) copies without calling LedgerTensor.__torch_dispatch__().
 library.impl("_copy_from", lambda source, target, non_blocking=False: copy(target, source), "PrivateUse1")

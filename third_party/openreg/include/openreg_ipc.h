@@ -19,16 +19,16 @@ typedef struct orIpcEventHandle {
 /* Makes an event of the current device that other processes can open. It has no timing: `flags` is
  * orEventDisableTiming. Every function for events but orEventElapsedTime accepts such an event, in each of the
  * processes:
- *   - All processes may record it. A wait, in any process, is for the last record of all processes.
- *   - After orStreamWaitEvent, later work of the stream waits for the process that made the record. So do calls that
- *     wait for the stream.
+ *   - All processes may record it. A wait, in any process, is for the latest record, whichever process made it.
+ *   - After orStreamWaitEvent, later work of the stream waits until the device of the process that made the record has
+ *     reached the record. So do calls that wait for the stream.
  *   - If the process that recorded it ends before its device reached the record, the wait ends. orEventSynchronize, or
  *     orDeviceSynchronize for the event's device, returns orErrorLaunchFailure, once. orStreamSynchronize does not.
  * In CUDA a flag of cudaEventCreateWithFlags makes such an event, and the end of the other process is not noticed. */
 OPENREG_EXPORT orError_t orIpcEventCreate(orEvent_t* event, unsigned int flags);
 
-/* orIpcGetEventHandle: returns orErrorInvalidResourceHandle if orIpcEventCreate did not make the event. The process
- * must keep the event until the other process has opened it.
+/* orIpcGetEventHandle: returns orErrorInvalidResourceHandle if neither orIpcEventCreate nor orIpcOpenEventHandle made
+ * the event. The process must keep the event until the other process has opened it.
  *
  * orIpcOpenEventHandle: makes an event of the current device, which orEventDestroy destroys. Returns
  * orErrorDeviceUninitialized in the process that made the handle, and orErrorInvalidResourceHandle if the event is gone

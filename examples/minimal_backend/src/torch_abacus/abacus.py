@@ -27,9 +27,13 @@ def synchronize(device: object = None) -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    """HARDWARE: most drivers do not work after fork(). Then this function must return True in a child."""
+    """HARDWARE: most drivers do not work in a child that was forked after the driver had started.
+
+    With such a driver, this function must return True in such a child. ``torch.manual_seed()`` then leaves the device
+    out.
+    """
     return False
 
 
 def manual_seed_all(seed: int) -> None:
-    """Does nothing, because no operator of the device draws random numbers. As ``torch.cuda.manual_seed_all``."""
+    """Does nothing, because no operator of the device draws random numbers. ``torch.manual_seed()`` calls it."""
