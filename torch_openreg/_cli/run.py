@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> NoReturn:
     for _, variable, *_ in OPTIONS:
         if (value := getattr(options, variable)) is not None:
             os.environ[variable] = value
-    # Python's own options, as in `python -X dev -m torch_openreg run ...`, are passed on to the program.
+    # The interpreter of the program gets Python's own options, as in `python -X dev -m torch_openreg run ...`.
     python = sys.orig_argv[1 : -len(sys.argv)]
     if python[-1:] == ["-m"]:
         python.pop()

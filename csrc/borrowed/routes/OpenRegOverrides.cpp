@@ -38,10 +38,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       routed(torch::CppFunction(&BatchNorm<at::_ops::_native_batch_norm_legit>::call), "override"));
 }
 
-// abs() has a composite kernel for all backends, which resizes an empty tensor in abs.out. A backend's own kernel takes
-// precedence over the composite kernel. PyTorch has a derivative formula for abs(), so the derivative stays. An
-// operator whose composite kernel also serves as its derivative (CompositeImplicitAutograd) would need a kernel for
-// AutogradPrivateUse1 too.
+// abs() has a composite kernel for all backends: it makes an empty tensor, which abs.out then resizes. The result is
+// right, and the kernel here only saves the resize. It is an example: a backend's own kernel takes precedence over the
+// composite kernel. PyTorch has a derivative formula for abs(), so the derivative stays. An operator whose composite
+// kernel also serves as its derivative (CompositeImplicitAutograd) would need a kernel for AutogradPrivateUse1 too.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("abs", routed(torch::CppFunction(&Unboxed<at::_ops::abs, &abs>::call), "override"));
 }
