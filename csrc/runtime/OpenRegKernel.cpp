@@ -6,8 +6,8 @@
 #include <atomic>
 #include <utility>
 
-// What a kernel tells the subscribers of openreg_activity.h: the bytes of its operands, the name of its operator, and
-// the place in the program that launched it.
+// What a kernel tells the subscribers of openreg_activity.h: the bytes of its operands, and the name of its operator.
+// And what the text of a kernel's failure says: the place in the program that launched the kernel.
 namespace c10::openreg {
 namespace {
 

@@ -18,8 +18,9 @@ namespace c10::openreg {
 using c10::CachingAllocator::kMinBlockSize;
 using c10::CachingAllocator::kSmallSize;
 
-// Reads OPENREG_ALLOC_CONF, whose settings override those of PYTORCH_ALLOC_CONF. If OPENREG_ALLOC_CONF is not set,
-// applies the settings that PyTorch has read. Throws ValueError for a setting that is unknown or out of range.
+// Applies the settings of OPENREG_ALLOC_CONF, or, if it is not set, those of PYTORCH_ALLOC_CONF. If both are set,
+// PyTorch has read PYTORCH_ALLOC_CONF before: of its settings that OPENREG_ALLOC_CONF does not name, PyTorch keeps some
+// and resets others. Throws ValueError for a setting that is unknown or out of range.
 void read_allocator_settings();
 
 // The fraction of each device's memory that the process may reserve (per_process_memory_fraction). The allocator sets
@@ -35,9 +36,9 @@ OPENREG_API void set_block_alignment(size_t bytes);
 // to a step.
 size_t round_size(size_t size);
 
-// The size of a new segment in which a block of `size` bytes fits. With red zones, a large block fills a segment of its
-// own. The device then leaves a guard, inaccessible addresses, behind every segment (orSetGuardSize), so the guard lies
-// directly behind the block.
+// The size of a new segment in which a block of `size` bytes fits. With red zones, a new large block fills its segment.
+// The device then leaves a guard, inaccessible addresses, behind every segment (orSetGuardSize), and so behind the
+// block. A cached block that is split for a smaller request has no guard behind it.
 inline size_t get_allocation_size(bool is_small, size_t size) {
   using namespace c10::CachingAllocator;
   if (C10_UNLIKELY(!is_small && red_zone.load(std::memory_order_relaxed) != 0)) {
