@@ -258,6 +258,7 @@ def test_a_job_without_the_device_fails(machine: Machine, project: Path, tmp_pat
     assert step == "FAILED: Test" and "device type at start of device string: openreg" in output
 
 
+@pytest.mark.face_cuda
 def test_with_two_lines_of_the_book_the_job_tests_the_device_cuda(
     first_job: list[tuple[str, str]], machine: Machine, project: Path
 ) -> None:

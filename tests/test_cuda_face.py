@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.face_cuda
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -16,6 +16,8 @@ from test_compile import (
     runner,
 )
 
+pytestmark = pytest.mark.face_cuda
+
 
 @pytest.fixture
 def python(inductor_cache: Path, tmp_path: Path) -> Python:

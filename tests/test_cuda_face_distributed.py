@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import run
 
+pytestmark = pytest.mark.face_cuda
+
 START = """
 import os, sys
 import torch

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.face_cuda
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 

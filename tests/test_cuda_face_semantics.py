@@ -14,6 +14,8 @@ import pytest
 from sweep import report
 from sweep.__main__ import sweep
 
+pytestmark = pytest.mark.face_cuda
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).parent.parent
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.face_cuda
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 PREAMBLE = """

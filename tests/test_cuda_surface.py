@@ -98,16 +98,19 @@ def cuda_face() -> dict[str, dict[str, str]]:
     return json.loads(result.stdout)
 
 
+@pytest.mark.face_cuda
 def test_every_name_of_torch_cuda_has_a_row_for_the_face_cuda(cuda_face: dict[str, dict[str, str]]) -> None:
     assert cuda_face["rows"].keys() == set(cuda_surface.public_names())
     assert len(cuda_face["rows"]) > 270
 
 
+@pytest.mark.face_cuda
 def test_every_row_has_a_name(cuda_face: dict[str, dict[str, str]]) -> None:
     assert set(cuda_face["rows"].values()) == cuda_face_rows.WORKS.keys() | cuda_face_rows.REFUSES.keys()
     assert not cuda_face_rows.WORKS.keys() & cuda_face_rows.REFUSES.keys()
 
 
+@pytest.mark.face_cuda
 @pytest.mark.parametrize("name", [*cuda_face_rows.WORKS, *cuda_face_rows.REFUSES])
 def test_a_name_does_on_the_face_cuda_what_its_row_says(name: str, cuda_face: dict[str, dict[str, str]]) -> None:
     assert cuda_face["answers"][name] == ""

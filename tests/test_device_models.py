@@ -70,6 +70,8 @@ def test_the_device_has_the_models_properties(name: str) -> None:
 
 
 def test_the_generated_model_files_are_up_to_date() -> None:
+    if not torch.__version__.startswith("2.13."):
+        pytest.skip("the files are made from the operators of PyTorch 2.13")
     for path, text in tables.files().items():
         assert path.read_text() == text, f"{path}: run python -m tests.device_models"
 
@@ -932,6 +934,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.face_cuda
 @pytest.mark.parametrize(
     ("model", "first", "dtypes", "sizes"),
     [
@@ -947,6 +950,7 @@ def test_torch_cuda_answers_as_on_that_card(model: str, first: str, dtypes: str,
     assert lines == [first, dtypes, sizes, *REFUSED]
 
 
+@pytest.mark.face_cuda
 @pytest.mark.parametrize("test", [TF32, GRADIENTS], ids=["rounded inputs", "gradients and integers"])
 def test_convolutions_follow_the_model_as_under_the_own_name(test: str) -> None:
     assert answer(test, "cuda-a100", TORCH_OPENREG_AS="cuda") == answer(test, "cuda-a100")
@@ -956,6 +960,7 @@ def test_convolutions_follow_the_model_as_under_the_own_name(test: str) -> None:
 ASK_THE_DRIVER = {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
 
 
+@pytest.mark.face_cuda
 def test_torch_cuda_says_that_there_is_no_device() -> None:
     uses = "torch.ones(1, device='cuda')", "torch.cuda.Stream()"
     code = ERROR + "print(torch.cuda.is_available())" + "".join(f"\nprint(error(lambda: {use}))" for use in uses)
@@ -979,6 +984,7 @@ TOO_OLD = (
 USES = ["init()", "current_device()", "get_device_name()", "synchronize()", "FloatTensor(1)", "Stream()"]
 
 
+@pytest.mark.face_cuda
 @pytest.mark.parametrize("use", USES)
 def test_torch_cuda_says_that_the_driver_is_too_old(use: str) -> None:
     code = f"""{ERROR}
@@ -1010,6 +1016,7 @@ for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
 NO_KERNEL = "RuntimeError: No available kernel. Aborting execution."
 
 
+@pytest.mark.face_cuda
 @pytest.mark.parametrize(
     ("model", "flash", "efficient"),
     [

@@ -712,7 +712,7 @@ SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "normal, with deviations": lambda x: torch.normal(0.0, x),
     "eig": lambda x: torch.linalg.eig(x.diag()),
     "eigvals": lambda x: torch.linalg.eigvals(x.diag()),
-    "cholesky": lambda x: torch.cholesky(x.diag()),
+    "cholesky": lambda x: torch.linalg.cholesky(x.diag()),
     "eigh": lambda x: torch.linalg.eigh(x.diag()),
     "svd": lambda x: torch.linalg.svd(x.diag()),
     "equal": lambda x: torch.equal(x, x.clone()),

@@ -152,7 +152,7 @@ def test_an_exception_without_a_reason_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "exceptions.toml"
     path.write_text('[[exception]]\ncases = ["op/a/*/*"]\nallow = "different"\nreason = " "\n')
     with pytest.raises(
-        ValueError, match="an exception has cases, allow and reason, perhaps a device, and nothing else"
+        ValueError, match="an exception has cases, allow and reason, perhaps device and varies, and nothing else"
     ):
         report.load_exceptions(DEVICE, path)
 

@@ -44,7 +44,8 @@ def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
 def _make_gloo(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
     # PyTorch does not ship gloo's headers, so C++ code outside of PyTorch cannot make this object.
     gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
-    gloo._set_sequence_number_for_group()
+    if torch.__version__ < "2.14":  # later versions begin at 0 on every rank, and warn that the call does nothing
+        gloo._set_sequence_number_for_group()
     return gloo
 
 

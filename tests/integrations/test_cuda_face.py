@@ -12,6 +12,8 @@ from conftest import run
 
 from .conftest import REASON
 
+pytestmark = pytest.mark.face_cuda
+
 COMMON = """
 import torch
 torch.set_num_threads(1)

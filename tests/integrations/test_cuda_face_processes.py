@@ -10,6 +10,8 @@ from test_cuda_face_distributed import SETUP, assert_trains_as_one_process
 
 from .conftest import REASON
 
+pytestmark = pytest.mark.face_cuda
+
 LIBRARIES = {
     "accelerate": """
 import accelerate

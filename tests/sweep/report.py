@@ -36,6 +36,7 @@ class Exception_:
     cases: tuple[str, ...]
     allow: str
     reason: str
+    varies: bool = False
 
     def covers(self, case: Record) -> bool:
         return any(fnmatchcase(key(case), pattern) for pattern in self.cases)
@@ -51,14 +52,15 @@ def load_exceptions(device: str, path: Path = EXCEPTIONS) -> list[Exception_]:
     """
     entries = tomllib.loads(path.read_text()).get("exception", [])
     for entry in entries:
-        if set(entry) - {"device"} != {"cases", "allow", "reason"} or not entry["reason"].strip():
+        if set(entry) - {"device", "varies"} != {"cases", "allow", "reason"} or not entry["reason"].strip():
             raise ValueError(
-                f"{path.name}: an exception has cases, allow and reason, perhaps a device, and nothing else: {entry}"
+                f"{path.name}: an exception has cases, allow and reason, perhaps device and varies, and nothing else: "
+                f"{entry}"
             )
         if entry["allow"] not in (*COLUMNS, *PARTS):
             raise ValueError(f"{path.name}: allow is one of {', '.join((*COLUMNS, *PARTS))}, not {entry['allow']}")
     return [
-        Exception_(tuple(entry["cases"]), entry["allow"], entry["reason"])
+        Exception_(tuple(entry["cases"]), entry["allow"], entry["reason"], entry.get("varies", False))
         for entry in entries
         if entry.get("device", device) == device
     ]
@@ -82,12 +84,13 @@ def unlisted(records: list[Record], exceptions: list[Exception_]) -> list[Record
 
 
 def stale(records: list[Record], exceptions: list[Exception_]) -> list[str]:
-    """The patterns that no result needs any more, although their cases were run. None of them allows a part."""
+    """The patterns that no result needs any more, although their cases were run. None allows a part or varies."""
     result = []
     for exception in exceptions:
         for pattern in exception.cases:
             covered = [record for record in records if fnmatchcase(key(record), pattern)]
-            needed = exception.allow in PARTS or any(exception.accepts(record["status"]) for record in covered)
+            needed = exception.varies or exception.allow in PARTS
+            needed = needed or any(exception.accepts(record["status"]) for record in covered)
             if covered and not needed:
                 result.append(f"{pattern} ({exception.allow}): {exception.reason}")
     return result

@@ -84,8 +84,13 @@ def _record_memory_history(
     compile_context: bool,
     global_record_annotations: bool,
     skip_actions: list[str],
+    record_pinned_host_memory: bool = False,
+    record_cuda: bool = True,
 ) -> None:
-    """``compile_context`` (for torch.compile) and ``global_record_annotations`` (for the profiler) have no effect."""
+    """The last two arguments exist since PyTorch 2.14. ``record_pinned_host_memory``, ``compile_context`` (for
+    torch.compile) and ``global_record_annotations`` (for the profiler) have no effect.
+    """
+    enabled = enabled if record_cuda else None
     _C._record_memory_history(enabled, context, stacks, max_entries, clear_history, skip_actions)
 
 
@@ -99,9 +104,11 @@ def _record_memory_history_legacy(
     compile_context: bool,
     global_record_annotations: bool,
     skip_actions: list[str],
+    record_pinned_host_memory: bool = False,
+    record_cuda: bool = True,
 ) -> None:
     _C._record_memory_history(
-        "all" if enabled else None,
+        "all" if enabled and record_cuda else None,
         "all" if record_all_contexts else "state" if record_context else None,
         "all" if with_cpp else "python",
         max_entries,

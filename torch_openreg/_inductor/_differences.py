@@ -10,6 +10,7 @@ need them, and inductor would ask for Triton.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import types
@@ -181,6 +182,14 @@ def _timed_on_cpu(original: Any, self: Any, run: Any, *inputs: torch.Tensor, out
     return original(self, run, *inputs, out=out)
 
 
+def _any_generator(original: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    def of_a_gpu(state: ir.GeneratorState) -> ir.GeneratorState:
+        return dataclasses.replace(state, device=torch.device("cuda", state.device.index))
+
+    args, kwargs = pytree.tree_map_only(ir.GeneratorState, of_a_gpu, (args, kwargs))
+    return original(kernel, *args, **kwargs)
+
+
 def _no_capture(original: Any) -> str:
     return "the simulated device cannot capture graphs"
 
@@ -231,6 +240,9 @@ REPLACED = (
     # As on the CPU, the key of inductor's cache contains the number of threads, because the loops are generated for
     # this number. Without the number, a process with many threads could get loops that use only one thread.
     (codecache.FxGraphHashDetails, "_may_generate_cpu_cpp_code", _is_cpp),
+    # Since 2.14, inductor asks whether the generator of a checkpointed region is CUDA's or XPU's. Then it takes the
+    # generator of the accelerator, whatever its type is.
+    (ir.FallbackKernel, "process_kernel", _any_generator),
     # With mode="reduce-overhead", a program runs without a CUDA graph. If the type is "cuda", inductor logs why.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
 )

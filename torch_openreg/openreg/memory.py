@@ -327,6 +327,8 @@ def _record_memory_history(
     compile_context: bool = False,
     global_record_annotations: bool = False,
     skip_actions: Sequence[str] | None = None,
+    record_pinned_host_memory: bool = False,
+    record_cuda: bool = True,
 ) -> None:
     """Records where memory is allocated and freed, on all devices, for ``_snapshot``.
 
@@ -344,7 +346,10 @@ def _record_memory_history(
         device: accepted because CUDA's function has it; no effect.
         compile_context: likewise.
         global_record_annotations: likewise.
+        record_pinned_host_memory: likewise. CUDA's function has it and the next argument since PyTorch 2.14.
+        record_cuda: False stops the recording.
     """
+    enabled = enabled if record_cuda else None
     _C._record_memory_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions or ()))
 
 
