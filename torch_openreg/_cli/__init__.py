@@ -20,7 +20,7 @@ COMMANDS = {
     "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
     "doctor": "which backends `import torch` loads in this environment, which fail, why, and what to do",
     "memory": "what a snapshot of device memory shows: the peak, what held the memory, and gaps; as text or as a page",
-    "models": "the accelerators that the device can imitate: lists them, shows one with its sources, compares",
+    "models": "the accelerators that the device can imitate: lists, compares, says where the values of one come from",
     # LEFT OUT OF A NEW BACKEND START: the command `new`, and `run`, which chooses simulated devices
     "new": "write a backend of another name from these sources: `new acme --output DIR`",
     "run": "execute a program with other devices: `run --as cuda train.py` gives it simulated CUDA devices",

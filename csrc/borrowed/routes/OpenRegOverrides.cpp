@@ -61,7 +61,7 @@ Tensor flatten_indices(const Tensor& indices, IntArrayRef size) {
 } // namespace at::openreg
 
 namespace at::native {
-// The declaration is a copy of native/sparse/FlattenIndicesStub.h, a header that PyTorch does not install.
+// The declaration is a copy of one in native/sparse/SparseStubs.h, a header that PyTorch does not install.
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
 REGISTER_PRIVATEUSE1_DISPATCH(flatten_indices_stub, &at::openreg::flatten_indices)

@@ -10,7 +10,8 @@
 #include "scheduler.h"
 #include "scheduler_state.h"
 
-// The failures of queued work, from the moment when the work fails until a call that waits returns them.
+// The failures of work that was launched, in every execution mode. A stream keeps its first failure (engine.cpp). The
+// functions here take it, drop it, or return it from a call that waits.
 
 namespace openreg {
 namespace {

@@ -10,7 +10,7 @@ namespace openreg {
 
 // The memory that a pointer points to.
 struct Place {
-  orMemoryType type; // decided by the address alone: device memory even if nothing is allocated there
+  orMemoryType type; // in a device's window always device memory, also if nothing is allocated at the address
   int device;        // -1 for unregistered memory
   uintptr_t begin;   // the start of the allocation; 0 if the pointer lies in none
   size_t size;       // bytes of the allocation

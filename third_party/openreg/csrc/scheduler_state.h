@@ -150,7 +150,7 @@ orError_t waitFor(Locked& locked, Stream& stream, uint64_t count);
 // Waits for the work that was submitted to the streams of one device; without `device`, of all devices.
 orError_t waitForDevice(Locked& locked, std::optional<int> device);
 
-// ---- failure.cpp: failures of queued work ---------------------------------------------------------------------------
+// ---- failure.cpp: failures of launched work -------------------------------------------------------------------------
 
 // Removes the first unreported failure of the stream, or of any stream of the device, and returns it.
 std::optional<Failure> takeFailure(const Stream& stream);
