@@ -47,9 +47,10 @@ std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
 }
 
-// Whether the host reads values: the list above has the operator, or PyTorch's tags say that the data decides the shape
-// of a result, or a result that is no tensor. For indexing the tags do not decide: the result's shape depends on the
-// data only if an index is a mask, and only the call shows whether one is.
+// Whether the host reads values: the list above has the operator, or PyTorch's tags say that the shape of a result
+// depends on the data, or that a result is no tensor and depends on the data. For indexing the callers do not rely on
+// this: the tag makes it true, but the host reads values only if an index is a mask, and only the call shows whether
+// one is.
 bool reads_data(const c10::FunctionSchema& schema, std::string_view name) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
   return contains(kReadValues, name) ||

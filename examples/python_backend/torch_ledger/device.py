@@ -17,7 +17,8 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 NAME = "ledger"
 
 calls: Counter[str] = Counter()
-"""How often each operator ran on the device. The two factories are not counted, and every copy counts as ``copy_``."""
+"""How often each operator ran on the device. The two factories are not counted. A copy from the CPU or into a tensor
+counts as ``copy_``, and ``x.cpu()`` as ``_to_copy``."""
 
 
 class LedgerTensor(torch.Tensor):
