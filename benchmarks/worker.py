@@ -1,7 +1,7 @@
 """One measurement in a process of its own: `python -m benchmarks.worker JOB` prints the result as JSON.
 
-Another device's work in the same process would change the result (see `benchmarks.training`), so every part of the
-benchmark runs in a fresh process.
+Training on another device in the same process would change the result (see `benchmarks.training`), so every part of the
+benchmark runs in a fresh process. The jobs in `interleaved` measure two devices by turns.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     python release/wheels.py --python 3.12 --torch 2.14
 
 The table tool.torch_openreg in pyproject.toml has the versions. PyTorch is not installed: for each minor version one
-wheel is unpacked, because only its headers, three libraries and torchgen are needed. The wheel of one Python serves for
-all: the headers are the same, and this package uses only symbols that libtorch_python.so has for every Python. A CUDA
-build of PyTorch works as well as a CPU build, because the libraries of this package name nothing of CUDA.
+wheel is unpacked, because only its headers, three libraries and torchgen are needed. PyTorch's wheel for one Python
+serves for all Pythons: the headers are the same, and this package uses only symbols that libtorch_python.so has for
+every Python. A CUDA build of PyTorch works as well as a CPU build, because the libraries of this package name nothing
+of CUDA.
 
 The steps are the following. Steps 1 to 3 write into build/wheels. A later run uses the results of steps 1 and 2 again:
   1. torch-2.14.1/          PyTorch, unpacked

@@ -55,7 +55,8 @@ def describe_owner(name: str) -> str:
 class _FailedModule(ModuleType):
     """``torch.openreg`` after a failure: ``is_available()`` is False and ``device_count()`` is 0.
 
-    Every other attribute raises BackendLoadError, but a name that begins with two underscores raises AttributeError.
+    Attributes that are not defined below raise BackendLoadError, but a name that begins with two underscores raises
+    AttributeError.
     """
 
     def __init__(self, failure: BackendLoadError) -> None:

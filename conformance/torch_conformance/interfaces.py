@@ -1,7 +1,7 @@
 """Calls PyTorch's C++ interfaces to a device from Python, through the functions of interfaces.cpp.
 
 The first use compiles interfaces.cpp into a library in the user's cache folder. The folder keeps one library for each
-version of the source, PyTorch and compiler.
+version of the source and of PyTorch, and for each path of a compiler.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class Results:
 
     Each result is appended when it arrives. A later run with the same header continues the file. A file with another
     header raises ValueError and is kept, because its results may have taken hours. A file that is not made of JSON
-    lines raises ValueError, too. The files of several parts can be joined, if their headers are equal.
+    lines raises ValueError, too. The files of several runs with ``--shard`` can be joined, if their headers are equal.
     """
 
     def __init__(self, path: Path, header: Record) -> None:

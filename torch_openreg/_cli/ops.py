@@ -57,7 +57,8 @@ class Operator(NamedTuple):
     route: str
     """A key of ROUTES."""
     queued: bool
-    """Whether a call may be queued in the execution modes async and chaos. If not, the call waits for its stream."""
+    """Whether a call may be queued in the execution modes async and chaos. If not, a kernel that reads or writes
+    elements waits for its stream. A view or a composition does not itself wait."""
     registered_at: str
     """File and line of the registration; empty if there is no kernel."""
 

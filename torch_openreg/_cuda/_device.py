@@ -74,8 +74,9 @@ def _set_sync_debug_mode(mode: int) -> None:
 
 
 def _raw_device_count() -> int:
-    """The number of all devices, from which CUDA_VISIBLE_DEVICES selects. Does not fix the device library's settings.
+    """The number of all devices, from which CUDA_VISIBLE_DEVICES selects.
 
+    Does not ask the device library, which reads the environment only once: a program may still change the variables.
     Negative if OPENREG_VISIBLE_DEVICES is set, or if OPENREG_DEVICE_COUNT is not valid: torch.cuda.device_count() then
     asks the device library, which knows what to do.
     """
@@ -89,7 +90,10 @@ def _raw_device_count() -> int:
 
 
 def _raw_device_uuids() -> list[str] | None:
-    """The UUIDs of all devices, or None, as _raw_device_count(). See deviceUuid() in csrc/environment.cpp."""
+    """The UUIDs of all devices; None if _raw_device_count() is negative.
+
+    They equal those of deviceUuid() in third_party/openreg/csrc/environment.cpp.
+    """
     count = _raw_device_count()
     return None if count < 0 else [f"GPU-4f70656e-5265-6700-0000-{index:012x}" for index in range(count)]
 

@@ -205,7 +205,7 @@ def _refuse(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 # LITERALINCLUDE START: DIFFERENCES
 REPLACED = (
-    # As on the CPU, the scheduler does not reorder loops so that more loops are fused. On a GPU the scheduler does.
+    # As on the CPU, the scheduler does not reorder loops. On a GPU it reorders loops so that more loops are fused.
     (scheduler.BaseSchedulerNode, "is_cpu", _is_cpu),
     # As on the CPU, inductor chooses the thresholds for computing a value twice, and the code of argmin and argmax.
     (ir, "get_device_type", _device_type),
@@ -240,8 +240,8 @@ REPLACED = (
     # As on the CPU, the key of inductor's cache contains the number of threads, because the loops are generated for
     # this number. Without the number, a process with many threads could get loops that use only one thread.
     (codecache.FxGraphHashDetails, "_may_generate_cpu_cpp_code", _is_cpp),
-    # Since 2.14, inductor asks whether the generator of a checkpointed region is CUDA's or XPU's. Then it takes the
-    # generator of the accelerator, whatever its type is.
+    # Since 2.14, inductor accepts the generator of a checkpointed region only if its type is CUDA's or XPU's, and then
+    # takes the generator of the accelerator, whatever its type is. So inductor is told that our generator is CUDA's.
     (ir.FallbackKernel, "process_kernel", _any_generator),
     # With mode="reduce-overhead", a program runs without a CUDA graph. If the type is "cuda", inductor logs why.
     (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),

@@ -77,7 +77,7 @@ class Leaks:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Memory that is allocated in this block belongs to a fixture that outlives the test, and is no leak."""
+        """Memory that is allocated in this `with` block belongs to a fixture that outlives the test, and is no leak."""
         before = _blocks()
         try:
             yield

@@ -69,7 +69,10 @@ def _rebuild_storage(*shared: Any) -> torch.UntypedStorage:
 
 # LITERALINCLUDE START: RECEIVERS
 def _receivers() -> list[int] | None:
-    """The ids of the processes that could open a message that is sent now; None if multiprocessing knows no process."""
+    """The ids of the processes that could open a message that is sent now.
+
+    None if multiprocessing knows no process: the receivers are then unknown, and the message is never given up.
+    """
     parent = multiprocessing.parent_process()
     processes = _children() + ([parent.pid] if parent and parent.pid else [])
     # A process that is being spawned has no id yet while its arguments are sent. If there is no other process, the list

@@ -311,8 +311,7 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
 
     Args:
         mempool_id: the id of a ``MemPool``; only its segments are returned. Default: all segments of all devices.
-        include_traces: accepted because CUDA's function has it; no effect. False leaves out the history, which is not
-            a part of this result.
+        include_traces: accepted because CUDA's function has it; no effect, because the result has no history.
     """
     return _C._memory_snapshot(mempool_id, include_traces)["segments"]
 
@@ -443,8 +442,8 @@ class MemPool(_C._MemPool):
 def use_mem_pool(pool: MemPool, device: DeviceLike | None = None) -> Iterator[None]:
     """Context manager in which this thread allocates from ``pool``. As ``torch.cuda.use_mem_pool``.
 
-    Only allocations on ``device`` (default: the current device) come from the pool. Raises RuntimeError if the pool is
-    in use by another block already.
+    Only allocations on ``device`` (default: the current device) come from the pool. Raises RuntimeError if another
+    ``with`` statement uses the pool on this device already.
     """
     index = existing_device(device)
     _C._begin_allocate_current_thread_to_pool(index, pool.id)

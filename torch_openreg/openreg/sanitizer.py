@@ -52,7 +52,7 @@ class Access:
     ``operator`` is the name of the operator or of the kernel. For a copy or a fill that belongs to no operator, it
     is "memcpy" or "memset". ``action`` is "reads", "writes" or "frees". ``stream`` describes the stream in words.
     ``site`` is the line of Python, such as ``"train.py:12 in step"``. ``shape`` is the tensor's shape, empty if it is
-    not known. ``bytes`` is the distance from the first byte to the last byte.
+    not known. ``bytes`` is the number of bytes from the first to the last, with the gaps of a strided tensor.
 
     In a report of a leak, ``action`` is "allocates" for memory and "makes" for a handle, such as a stream. ``operator``
     is the allocator, or the function of the device library. ``stream`` is the device of the memory, or "the host" for
