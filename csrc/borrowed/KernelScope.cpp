@@ -139,7 +139,7 @@ bool KernelScope::waits_for_data() const {
     }
   }
   if (indices == 0) {
-    // The conversions of sparse tensors, such as _to_sparse_csr, read values of a dense tensor only.
+    // A conversion to a sparse layout, such as _to_sparse_csr, reads values only if its operand is dense.
     return traits_.reads_data && (operands_.empty() || operands_.front().tensor->layout() == kStrided);
   }
   const bool fills = indices == 1 && masks == 1 && has_number && !accumulates_;

@@ -123,8 +123,8 @@ intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, Dev
   const size_t size = storage->nbytes();
   if (C10_UNLIKELY(size > 0 && address == data.get())) {
     // The result lies in host memory, for one of these reasons: the kernel is not PyTorch's, so it allocates host
-    // memory; a thread that the kernel has started allocated the memory; other code keeps the memory alive; or the
-    // schema says that the kernel writes its arguments only, and the device was full.
+    // memory; a thread that the kernel has started allocated the memory; other code allocated the memory before this
+    // call and still uses it; or the schema says that the kernel writes its arguments only, and the device was full.
     auto copy = make_storage(size, device);
     std::memcpy(orGetKernelPointer(copy->data()), address, size);
     return copy;

@@ -159,7 +159,7 @@ void CollectiveCall::finish(orCompletion_t completion) {
     orCompletionSignal(completion, nullptr);
     return;
   }
-  const auto keep = group; // all other references to the state may be dropped before this function returns
+  const auto keep = group; // all other references to the GroupState may be dropped before this function returns
   if (failure && keep->error == ErrorType::SUCCESS) {
     keep->error = ErrorType::COMM_ERROR;
   }

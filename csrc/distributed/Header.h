@@ -50,7 +50,7 @@ Header make_header(const Request& request, const Header& sent);
 // Describes a collective in the words of PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL.
 std::string describe(const Header& header);
 
-// Whether the two headers can belong to one collective. Does not compare the numbers of bytes.
+// Whether the two headers can belong to one collective. Does not compare sequence numbers, shapes or byte counts.
 bool matches(const Header& a, const Header& b);
 
 // Whether a receiver that has room for `room` bytes takes the message. `own` is make_header(request, sent).

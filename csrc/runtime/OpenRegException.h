@@ -12,8 +12,8 @@ namespace c10::openreg {
 // check is inlined in many places.
 [[noreturn]] OPENREG_API void throw_error(orError_t error, const char* call);
 
-// Sets the function that throw_error() calls first. If an observer of the device has stopped the call (orActivityStop),
-// the function throws the observer's own exception instead of the call's error. Otherwise it returns.
+// Sets the function that throw_error() calls first. If a subscriber has stopped the call (orActivityStop), the
+// function throws the subscriber's own exception instead of the call's error. Otherwise it returns.
 OPENREG_API void set_stop_handler(void (*handler)());
 
 } // namespace c10::openreg

@@ -62,7 +62,7 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<Engine> engine);
   OpenRegGeneratorImpl* clone_impl() const override;
 
-  // Waits as cpu_generator() does, then takes the lock that kernels hold while they draw.
+  // Waits as cpu_generator() does, then takes the CPU generator's lock, which kernels hold while they draw.
   std::unique_lock<std::mutex> wait_and_lock() const;
 
   std::shared_ptr<Engine> engine_;

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-// Marks calls of the device library that this library makes for itself. The sanitizer leaves them out: a handle (a
-// stream or an event) or memory that is kept until the process ends, or in a cache, is no leak, and a fill of memory
-// that the program has freed is no use of that memory by the program.
+// Marks the calls to the device library that the code of csrc makes for its own purposes, not for the program. The
+// sanitizer leaves them out: a handle (a stream or an event) or memory that is kept until the process ends, or in a
+// cache, is no leak, and a fill of memory that the program has freed is no use of that memory by the program.
 namespace c10::openreg {
 
 inline thread_local bool is_internal_use = false;

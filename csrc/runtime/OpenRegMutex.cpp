@@ -4,8 +4,9 @@
 
 namespace c10::openreg {
 
-// The mutexes form a list, from the newest to the oldest. No lock guards it, because a thread may make a mutex (in a
-// function-local static) while another thread makes one or calls fork().
+// The mutexes form a list, from the newest to the oldest. A thread may make a mutex (in a function-local static) while
+// another thread makes one or calls fork(). In the forked child, a lock of the list could stay held forever. So there
+// is no such lock: an atomic operation adds a mutex.
 ForkSafeMutex::ForkSafeMutex() {
   static std::atomic<ForkSafeMutex*> newest{nullptr};
   static ForkSafeMutex* newest_at_fork = nullptr;

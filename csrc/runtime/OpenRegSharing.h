@@ -61,7 +61,8 @@ OPENREG_API void release_storage(const SharedStorage& shared);
 // Frees the memory in limbo that no other process uses any more. If `possible_receivers` is given, first gives up those
 // messages for memory in limbo that nobody can open: nobody has opened the message so far, and none of the receivers
 // that share_storage() got runs any more, nor any of `possible_receivers`. These are the processes that could open
-// messages now. share_storage() did not get a process that had no id yet, because it was being started.
+// messages now. They may include a receiver that share_storage() did not get, because the receiver was being started
+// then and had no id yet.
 OPENREG_API void collect_shared(std::optional<Processes> possible_receivers = std::nullopt);
 
 } // namespace c10::openreg

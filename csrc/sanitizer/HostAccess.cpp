@@ -46,7 +46,8 @@ bool is_view(const FunctionSchema& schema) {
 }
 
 // An operator reads and writes bytes itself if it has a CPU kernel. Exceptions are views, and operators that read and
-// write no elements, such as set_(). Operators without a CPU kernel call operators that have one.
+// write no elements, such as set_(). Operators without a CPU kernel call operators that have one, except copy_(), which
+// copies the bytes itself.
 Operator find_operator(const OperatorName& name) {
   const auto handle = Dispatcher::singleton().findSchema(name);
   const bool computes = handle && (handle->hasKernelForDispatchKey(DispatchKey::CPU) || name.name == "aten::copy_") &&

@@ -236,8 +236,8 @@ void map_elements(const Bytes& unwritten, const Access& from, const Access& to, 
       IntArrayRef(to.shape).slice(0, outer), {strides, to.strides}, {from.extent.begin, to.extent.begin}, map_row);
 }
 
-// Whether byte k of `from` becomes byte k of `to`. A kernel may tell a result as bytes, without a shape. A copy of the
-// device library has no strides.
+// Whether byte k of `from` becomes byte k of `to`. If one access has no strides, only the extents are compared: a
+// kernel may tell a result as bytes, without a shape, and orMemcpy() tells no strides.
 bool are_alike(const Access& from, const Access& to) {
   const bool tells_strides = !from.strides.empty() && !to.strides.empty();
   return from.extent.is_dense() && to.extent.is_dense() && from.extent.run == to.extent.run &&

@@ -77,7 +77,7 @@ bool has_run(orStream_t stream) {
   return state == orSuccess;
 }
 
-// Returns the tensor's values, as a CPU tensor. The result is not defined if queued work may still change the values.
+// Returns the tensor's values, as a CPU tensor. Returns an undefined tensor if queued work may still change the values.
 at::Tensor values_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu()) {
     return tensor;

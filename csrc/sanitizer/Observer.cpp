@@ -466,7 +466,8 @@ bool is_wait(std::string_view name) {
 }
 
 // Whether the clocks change at this activity. An order between streams holds for work that is launched after the call,
-// so it counts at the beginning of the call. The host knows the work after its wait, so a wait counts at its end.
+// so it counts at the beginning of the call. The host knows that work is done only when its wait has ended, so a wait
+// counts at its end.
 bool orders(const orActivity& activity) {
   if (activity.phase == orActivityPoint) {
     return true;

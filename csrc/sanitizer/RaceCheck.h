@@ -28,7 +28,8 @@ bool may_be_written(const Block& block, const Extent& extent, const Clocks& cloc
 // not ordered before the free. Leaves out the streams that record_stream() was called with.
 std::vector<Access> find_users(const Block& block, const Access& the_free, const Clocks& clocks);
 
-// The report about an access of find_users(), if the block's stream has still not waited for it.
+// The report about `user`, an access that find_users() returned. To be called only if the actor of `the_free` has
+// still not waited for this access: the function does not check that.
 Report make_early_free(const Access& the_free, const Access& user, size_t size, Site allocated);
 
 } // namespace c10::openreg::sanitizer

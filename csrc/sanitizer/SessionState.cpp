@@ -63,7 +63,8 @@ void raise_pending() {
 
 namespace {
 
-// `stop(finding)` makes the finding stop work, if `stops()`.
+// Moves the new reports to the session. `stops()`: whether a finding may be chosen now that will be thrown in place of
+// work. `stop(finding)` chooses this finding.
 template <class Stops, class Stop>
 void add_reports(std::vector<Report>& found, const Stops& stops, const Stop& stop) {
   for (Report& each : found) {

@@ -17,8 +17,9 @@ bool is_sm80_or_later(Device device) {
 
 // Whether CUDA would have a fused kernel for these operands among the kernels that the program has enabled
 // (torch.backends.cuda, torch.nn.attention.sdpa_kernel). The choice is that of select_sdp_backend()
-// (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) on a GPU without cuDNN. On this device one kernel computes
-// every such case.
+// (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) on a GPU without cuDNN, with one difference:
+// SDPBackend.OVERRIDEABLE, which is on by default, enables this device's fused kernel for all operands, even if the
+// program has switched off CUDA's fused kernels. On this device one kernel computes every such case.
 bool fused_attention_is_enabled(const sdp::sdp_params& params) {
   const auto& context = globalContext();
   const ScalarType type = params.query.scalar_type();

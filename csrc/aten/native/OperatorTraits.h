@@ -22,7 +22,7 @@ struct OperatorTraits {
   std::string name; // "aten::add.Tensor"
   DeviceRule rule{};
   bool builtin = true;           // in the namespace aten, so its kernel is taken to be PyTorch's
-  bool reads_data = false;       // with CUDA the host reads values in this operator, and so waits
+  bool reads_data = false;       // with CUDA the host reads values, and so waits; when indexing, only for a mask
   bool only_writes = false;      // its results are arguments: it is in-place or out=
   bool keeps_statistics = false; // batch normalization: it writes running_mean and running_var in training only
   mutable FallbackUse fallback{};

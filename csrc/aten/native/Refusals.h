@@ -65,7 +65,8 @@ inline void check_dtype(caffe2::TypeMeta dtype) {
 // with `message`, in which "{operator}" stands for the operator's name.
 OPENREG_API void keep_only(const std::vector<std::string>& operators, const std::string& message);
 
-// Called by the fallback before it runs an operator. Throws if keep_only() has left the operator out.
+// Called by the fallback before it runs an operator. After a call of keep_only(), throws unless the operator is of
+// aten: the operators of aten that keep_only() leaves out have a kernel that refuses them.
 extern std::atomic<bool> keeps_only;
 void check_kept_slowly(const c10::OperatorHandle& op);
 inline void check_kept(const c10::OperatorHandle& op) {

@@ -15,7 +15,7 @@ constexpr int kPoison = 0xFF; // NaN in every floating point type, -1 in the sig
 } // namespace
 
 bool poison_is_on() {
-  static const bool on = c10::utils::get_env("OPENREG_POISON") == "1"; // other values are refused at `import torch`
+  static const bool on = c10::utils::get_env("OPENREG_POISON") == "1"; // `import torch` refuses all but 0 and 1
   return on;
 }
 

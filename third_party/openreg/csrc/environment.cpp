@@ -239,7 +239,7 @@ bool isDeviceMemory(size_t bytes) {
   return bytes >= kMinDeviceMemory && bytes <= kMaxDeviceMemory;
 }
 
-// The numbers are those of an NVIDIA A100.
+// The numbers are those of an NVIDIA A100, except totalGlobalMem and asyncEngineCount.
 const orDeviceModel& ownModel() {
   static constexpr orDeviceModel kOwn{
       .properties =

@@ -75,8 +75,8 @@ std::vector<Cgroup> findCgroups() {
     if (!v2 && names != "memory") {
       continue;
     }
-    // In a container the path may be that of the host, and only its root is mounted. A level that is not mounted has no
-    // files, and therefore no limit.
+    // In a container, the path may be the host's, but only the container's own group is mounted, as the root. A level
+    // that is not mounted has no files, and therefore no limit.
     const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
     for (std::string level = line.substr(path); level.size() > 1; level.resize(level.rfind('/'))) {
       groups.push_back({root + level, v2});

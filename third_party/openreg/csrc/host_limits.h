@@ -13,7 +13,7 @@ namespace openreg {
 // function checks beforehand whether the host and the cgroup can back all memory that was granted. If they cannot, it
 // returns orErrorMemoryAllocation with a message that names the limit, and counts nothing. The check is a forecast and
 // no guarantee. Because the check reads files, most calls skip it: after a check that succeeded, the next one is made
-// when at least 64 MiB more were asked for, and later if much memory was left.
+// when 64 MiB more were asked for, or an eighth of the memory that was left, whichever is more.
 orError_t chargeHostMemory(size_t bytes);
 void unchargeHostMemory(size_t bytes);
 

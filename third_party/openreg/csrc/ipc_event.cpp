@@ -36,7 +36,7 @@ constexpr size_t kRecords = 128;
 struct SharedPage {
   struct Slot {                    // shared by the records whose numbers are equal modulo kRecords
     std::atomic<uint64_t> reached; // the highest number that was reached
-    std::atomic<uint64_t> record;  // as `last`: the latest of these records, except the event's last record
+    std::atomic<uint64_t> record;  // encoded as `last`: the latest of these records, except the event's last record
   };
   // The number of the event's last record, times kProcesses, plus the process that made it: both change at once, so a
   // process that ends here has made the record or has not made it.

@@ -17,7 +17,8 @@ struct SharedPage;
 // record, and tells for each of the latest records whether its device has reached it.
 class SharedEvent {
  public:
-  // Maps the page of the descriptor, and owns both. Returns null, with errno, after a failure.
+  // Maps the page of the descriptor. The result owns both. On failure, closes the descriptor and returns null, with
+  // errno set.
   static std::shared_ptr<SharedEvent> map(int fd);
 
   explicit SharedEvent(int fd, SharedPage* page) : fd(fd), page_(page) {}

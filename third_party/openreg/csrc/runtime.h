@@ -28,7 +28,7 @@ bool isCalledCuda();
 bool isStarted();
 
 // True in a process that was forked, directly or through other forks, from one in which the simulator had started. Such
-// a process has no device memory and no threads of the device. It may not wait for a lock, because another thread may
+// a process has no device memory and no threads of the device. It must not wait for a lock, because another thread may
 // have held the lock at the fork. So functions that release something do nothing there, and all other functions that
 // need a device fail in start().
 bool isInBadFork();

@@ -35,7 +35,7 @@ bool runNow(const std::shared_ptr<Stream>& stream, const Work& work, bool mayRun
 // room in a long queue, and for kernels of other threads.
 orError_t launch(const std::shared_ptr<Stream>& stream, Work work, unsigned int flags);
 
-// Completes work that was launched with `deferred`. Returns false if no such work is pending.
+// Completes work that was launched with Work::deferred. Returns false if no such work is pending.
 bool complete(orCompletion_t completion, std::exception_ptr exception);
 
 // Drops the failures with this exception that no call has returned yet. Returns how many there were.
@@ -68,8 +68,8 @@ const char* nameOfRunningKernel();
 // Whether queued work of the stream is pending.
 bool isPending(const Stream& stream);
 
-// Each waits for the work that was submitted before the call, and returns the first failure of the stream or device
-// which no call has returned yet.
+// Each waits for the mark, or for the work that was submitted to the stream or device before the call. Then it returns
+// the first failure of the stream or device which no call has returned yet.
 orError_t synchronize(const std::shared_ptr<Stream>& stream);
 orError_t synchronize(const Mark& mark);
 orError_t synchronizeDevice(int device);

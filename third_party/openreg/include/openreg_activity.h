@@ -49,8 +49,10 @@ typedef struct orActivity {
   orActivityPhase phase;
   uint64_t id; /* the begin and the end of one activity have the same number, and no other activity has it */
   int device;
-  orStream_t stream; /* NULL if the activity belongs to no single stream: memory, orDeviceSynchronize */
-  const char* name;  /* for a kernel orKernel.name, or "kernel" if that is NULL; otherwise the name of the function */
+  orStream_t stream; /* NULL if the activity belongs to no single stream: orMalloc, orDeviceSynchronize */
+  /* For a kernel orKernel.name, or "kernel" if that is NULL; for a copy "memcpy"; for a fill "memset". The
+   * orActivityLaunch of the work has the same name. Otherwise the name of the function. */
+  const char* name;
   /* The id of the orActivityCall that started this activity, as CUPTI's correlation id. 0 if no call started it (the
    * activity is a kernel of orKernelBegin, or a call itself), or if no subscriber observes calls. */
   uint64_t correlation;
@@ -95,8 +97,9 @@ OPENREG_EXPORT orError_t orActivityUnsubscribe(orSubscriber_t subscriber);
  * activity. */
 OPENREG_EXPORT void orActivityStop(orError_t error);
 
-/* How many kernels and functions of streams the calling thread is in. 0: the thread's own work. The begin and the end of
- * an orActivityKernel are told within the kernel, but the end of work that another thread completes is not. */
+/* How many kernels (orKernelBegin) the calling thread is in, plus the functions that it runs for streams (orLaunch,
+ * orLaunchHostFunc). 0: the thread's own work. The begin and the end of an orActivityKernel are told within the kernel,
+ * but the end of work that another thread completes is not. */
 OPENREG_EXPORT int orKernelDepth(void);
 
 /* The kinds of all subscribers together. Read it through orIsObserved(). */
