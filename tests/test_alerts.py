@@ -215,6 +215,10 @@ def entries(heading: str) -> list[str]:
 
 
 def test_every_entry_of_pytorchs_list_has_a_program_here() -> None:
+    if torch.__version__ >= "2.15":
+        pytest.skip(
+            "since 2.15 the list is also about MPS, and says otherwise of scatter_reduce; RAISES is CUDA's of 2.13"
+        )
     documented = entries("will throw a\n    :class:`RuntimeError` when ``mode=True``:")
     # cumsum is on the list until 2.13.
     assert documented == [each for each in RAISES if "torch.cumsum" not in each or torch.__version__ < "2.14"]
@@ -222,6 +226,8 @@ def test_every_entry_of_pytorchs_list_has_a_program_here() -> None:
 
 PROGRAMS = [(kernel, program) for programs in RAISES.values() for kernel, program in programs.items()]
 PROGRAMS += RAISES_TOO.items()
+if torch.__version__ >= "2.15":  # these versions no longer alert there
+    PROGRAMS = [(kernel, program) for kernel, program in PROGRAMS if kernel != "upsample_bicubic2d_backward_out_cuda"]
 IDS = [f"{index}-{kernel.split()[0]}" for index, (kernel, _) in enumerate(PROGRAMS)]
 
 

@@ -26,7 +26,9 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_every_section_is_measured_shown_and_written(tmp_path: Path) -> None:
     result = run("--quick", "--threads", "1", "--json", tmp_path / "rows.json")
-    assert (result.returncode, result.stderr) == (0, ""), result.stdout
+    # A build of PyTorch with CUDA warns of a toolkit without a GPU.
+    errors = [line for line in result.stderr.splitlines() if "No CUDA runtime is found" not in line]
+    assert (result.returncode, errors) == (0, []), result.stdout
     written = json.loads((tmp_path / "rows.json").read_text())
     assert written["machine"]["torch"] == torch.__version__
     sections = {row["section"] for row in written["rows"]} | ({"faces"} if torch.version.cuda else set())

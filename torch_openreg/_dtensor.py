@@ -55,16 +55,14 @@ def register(random: ModuleType) -> None:
                 yield
 
     random.OffsetBasedRNGTracker = OffsetBasedRNGTracker  # type: ignore[attr-defined]
-    # LEFT OUT OF A NEW BACKEND START: the face cuda, for which PyTorch has an operator that needs another kernel
-    if device_type == "cuda":
-        from torch._C import DispatchKey
-        from torch._prims.rng_prims import run_dtensor_rng_op
+    # PyTorch also has this operator: up to 2.14 for CUDA only, since 2.15 for every accelerator.
+    from torch._C import DispatchKey
+    from torch._prims.rng_prims import run_dtensor_rng_op
 
-        def run_as_shard(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
-            with _as_shard(start):
-                return op(*args, **kwargs)
+    def run_as_shard(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
+        with _as_shard(start):
+            return op(*args, **kwargs)
 
-        # A call from a program goes to BackendSelect. A call after the choice of the backend goes to CUDA.
-        for key in (DispatchKey.BackendSelect, DispatchKey.CUDA):
-            run_dtensor_rng_op.py_kernels[key] = run_as_shard
-    # LEFT OUT OF A NEW BACKEND END
+    # A call from a program goes to BackendSelect. A call after the choice of the backend goes to the device's key.
+    for key in (DispatchKey.BackendSelect, getattr(DispatchKey, torch._C._dispatch_key_for_device(device_type))):
+        run_dtensor_rng_op.py_kernels[key] = run_as_shard
