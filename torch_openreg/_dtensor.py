@@ -57,12 +57,19 @@ def register(random: ModuleType) -> None:
     random.OffsetBasedRNGTracker = OffsetBasedRNGTracker  # type: ignore[attr-defined]
     # PyTorch also has this operator: up to 2.14 for CUDA only, since 2.15 for every accelerator.
     from torch._C import DispatchKey
-    from torch._prims.rng_prims import run_dtensor_rng_op
+    from torch._prims.rng_prims import get_device, run_dtensor_rng_op
+
+    kernels = run_dtensor_rng_op.py_kernels
+    of_other_devices = kernels[DispatchKey.BackendSelect]
 
     def run_as_shard(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
         with _as_shard(start):
             return op(*args, **kwargs)
 
+    def select(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
+        run = run_as_shard if get_device(args, kwargs) == device_type else of_other_devices
+        return run(start, end, op, *args, **kwargs)
+
     # A call from a program goes to BackendSelect. A call after the choice of the backend goes to the device's key.
-    for key in (DispatchKey.BackendSelect, getattr(DispatchKey, torch._C._dispatch_key_for_device(device_type))):
-        run_dtensor_rng_op.py_kernels[key] = run_as_shard
+    kernels[DispatchKey.BackendSelect] = select
+    kernels[getattr(DispatchKey, torch._C._dispatch_key_for_device(device_type))] = run_as_shard
