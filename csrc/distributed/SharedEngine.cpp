@@ -66,6 +66,7 @@ SharedEngine::Placement SharedEngine::make(Store& store, int rank, int size, std
   const uint32_t pipe_bytes = std::min(kLongestPipe, kPipes / std::bit_ceil(static_cast<uint32_t>(size)));
   void* memory = nullptr;
   Introduction own{};
+  own.rank = rank;
   own.process = getpid();
   {
     const c10::openreg::InternalUse internal; // no leak of the program: the group frees the memory
@@ -92,8 +93,8 @@ SharedEngine::Placement SharedEngine::make(Store& store, int rank, int size, std
       neighbours.push_back(theirs);
     }
   }
-  placement.engine.reset(new SharedEngine(index, pipe_bytes, memory, neighbours));
-  const uint8_t opened = placement.engine->open(neighbours);
+  placement.engine.reset(new SharedEngine(index, pipe_bytes, memory, std::move(neighbours)));
+  const uint8_t opened = placement.engine->open();
   tell("opened", &opened, 1);
   bool all = true;
   for (int other = 0; other < size; ++other) {
@@ -105,16 +106,16 @@ SharedEngine::Placement SharedEngine::make(Store& store, int rank, int size, std
   return placement;
 }
 
-SharedEngine::SharedEngine(int rank, uint32_t pipe_bytes, void* memory, const std::vector<Introduction>& ranks)
-    : rank_(rank),
-      size_(static_cast<int>(ranks.size())),
+SharedEngine::SharedEngine(int rank, uint32_t pipe_bytes, void* memory, std::vector<Introduction> ranks)
+    : ranks_(std::move(ranks)),
+      rank_(rank),
+      size_(static_cast<int>(ranks_.size())),
       pipe_bytes_(pipe_bytes),
       memory_(size_),
       mailboxes_(size_),
-      processes_(size_),
       peers_(size_) {
   memory_[rank_] = memory;
-  if (ranks[rank_].has_memory) {
+  if (ranks_[rank_].has_memory) {
     mailboxes_[rank_] = new (orGetKernelPointer(memory)) Mailbox; // NOLINT: freed with the memory
     for (int to = 0; to < size_; ++to) {
       new (&pipe(rank_, to)) Pipe; // NOLINT: freed with the memory
@@ -122,14 +123,13 @@ SharedEngine::SharedEngine(int rank, uint32_t pipe_bytes, void* memory, const st
   }
 }
 
-bool SharedEngine::open(const std::vector<Introduction>& ranks) {
+bool SharedEngine::open() {
   for (int other = 0; other < size_; ++other) {
-    processes_[other] = ranks[other].process;
-    if (!ranks[other].has_memory) {
+    if (!ranks_[other].has_memory) {
       return false;
     }
     if (other != rank_) {
-      if (orIpcOpenMemHandle(&memory_[other], ranks[other].memory, 0) != orSuccess) {
+      if (orIpcOpenMemHandle(&memory_[other], ranks_[other].memory, 0) != orSuccess) {
         return false;
       }
       mailboxes_[other] = static_cast<Mailbox*>(orGetKernelPointer(memory_[other]));
@@ -181,7 +181,7 @@ void SharedEngine::wait(Counter& counter, int rank, const Deadline& deadline, c1
   const auto begin = std::chrono::steady_clock::now();
   bool slept = false;
   const auto has_left = [&](int other) {
-    return mailboxes_[other]->failed.load() != 0 || (slept && !lives(processes_[other]));
+    return mailboxes_[other]->failed.load() != 0 || (slept && !lives(ranks_[other].process));
   };
   for (;;) {
     const uint32_t seen = counter.value.load();
@@ -205,13 +205,14 @@ void SharedEngine::wait(Counter& counter, int rank, const Deadline& deadline, c1
       TORCH_CHECK(
           became_ready,
           "Rank ",
-          rank,
+          ranks_[rank].rank,
           " (process ",
-          processes_[rank],
+          ranks_[rank].process,
           mailboxes_[rank]->failed.load() != 0 ? ") has failed in a collective" : ") has exited");
       return;
     }
-    TORCH_CHECK(!deadline.passed(), "Timed out waiting for ", rank < 0 ? "any rank" : c10::str("rank ", rank));
+    TORCH_CHECK(
+        !deadline.passed(), "Timed out waiting for ", rank < 0 ? "any rank" : c10::str("rank ", ranks_[rank].rank));
     counter.sleep(seen, std::min<std::chrono::nanoseconds>(kLivenessInterval, deadline.left()));
     slept = true;
   }

@@ -23,8 +23,9 @@
 // So a rank writes one stage while the others still read the stage before. The first stage also has the plans, which
 // tell every rank how many stages follow. Every rank computes reductions itself, in the order of the ranks, so all
 // ranks get the same bits. In a broadcast and in a scatter a rank reads only what the root wrote. So the root does not
-// wait until the others call it, but it waits for those that have not yet read what it wrote two stages before. In a
-// reduce and in a gather, ranks that get no data read the plans, so that all ranks find a mismatch in the same stage.
+// wait until the others call the collective, but it waits for those that have not yet read what it wrote two stages
+// before. In a reduce and in a gather, ranks that get no data read the plans, so that all ranks find a mismatch in the
+// same stage.
 //
 // Messages: a pipe leads from each rank to each other rank. A pipe is a ring buffer of bytes, and a message is a header
 // and its data. So a short message can be sent before its receiver calls recv. A rank that writes or reads a part of a
@@ -66,14 +67,15 @@ class SharedEngine final : public ThreadedEngine {
 
   // What a rank tells the others through the store.
   struct Introduction {
+    int rank; // of the group, whose ranks may be on several hosts
     int process;
     bool has_memory;
     orIpcMemHandle_t memory;
     char host[128];
   };
 
-  SharedEngine(int rank, uint32_t pipe_bytes, void* memory, const std::vector<Introduction>& ranks);
-  bool open(const std::vector<Introduction>& ranks);
+  SharedEngine(int rank, uint32_t pipe_bytes, void* memory, std::vector<Introduction> ranks);
+  bool open();
   void wait(Counter& counter, int rank, const Deadline& deadline, c10::function_ref<bool()> is_ready);
 
   // Collectives: SharedCollectives.cpp.
@@ -87,12 +89,12 @@ class SharedEngine final : public ThreadedEngine {
   void read(int from, void* data, size_t bytes, const Deadline& deadline);
   Pipe& pipe(int from, int to) const;
 
-  const int rank_;
+  const std::vector<Introduction> ranks_; // those of this host
+  const int rank_;                        // the index of this process in `ranks_`
   const int size_;
   const uint32_t pipe_bytes_; // a power of two
   std::vector<void*> memory_; // device addresses, one for each rank
   std::vector<Mailbox*> mailboxes_;
-  std::vector<int> processes_;
   std::mutex mutex_; // held for a whole collective
   uint32_t stage_ = 0;
   std::vector<char> sums_; // one stage of a reduction: the sums over the ranks so far
