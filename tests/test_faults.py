@@ -119,8 +119,10 @@ def test_a_program_is_a_text() -> None:
 
 def test_a_fault_of_another_rank_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    texts = [fault.text for fault in parse("rank0@malloc=oom;rank1@device0@message:2=drop;copy~1ms;rank11@kernel=kill")]
-    assert texts == ["rank1@device0@message:2=drop", "copy~1ms"]
+    texts = [
+        fault.text for fault in parse("rank0@malloc=oom;rank01@device0@message:2=drop;copy~1ms;rank11@kernel=kill")
+    ]
+    assert texts == ["rank01@device0@message:2=drop", "copy~1ms"]
     assert parse("rank0@malloc=oom") == []
     with inject("rank0@malloc=oom"):
         torch.empty(8, device=DEVICE)

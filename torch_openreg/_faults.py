@@ -157,7 +157,8 @@ def _parse_one(text: str, seed: int) -> Fault | None:
                 "least 1."
             )
         fields |= {"action": SLOWS, "amount": factor}
-    return Fault(text, **fields) if found["rank"] in (None, own) else None  # type: ignore[arg-type]
+    is_own = not found["rank"] or str(int(found["rank"])) == own
+    return Fault(text, **fields) if is_own else None  # type: ignore[arg-type]
 
 
 def parse(program: str) -> list[Fault]:
