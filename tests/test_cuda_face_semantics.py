@@ -131,6 +131,12 @@ def test_a_number_for_the_elements_of_a_mask_needs_no_synchronization(run_python
     assert (values, heard) == ([1, 0, 1, 0], ["called a synchronizing CUDA operation"] * 2)
 
 
+# aten/src/ATen/native/transformers/cuda/attention.cu, _fused_sdp_choice_cuda
+ALL_OFF = (
+    "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math "
+    "kernel and the fused kernels."
+)
+
 SWITCHES = """
 from torch.nn.attention import SDPBackend, sdpa_kernel
 answers = {}
@@ -157,26 +163,48 @@ def test_attention_obeys_the_switches_of_cudas_kernels_and_refuses_in_their_word
         "EFFICIENT_ATTENTION": ["ok", "ok", none],
         "CUDNN_ATTENTION": [none, none, none],
         "MATH": ["ok"] * 3,
-        "OVERRIDEABLE": ["ok"] * 3,
+        "OVERRIDEABLE": [ALL_OFF] * 3,
     }
+
+
+def test_attention_takes_the_fused_kernel_where_cuda_has_one_that_is_enabled(run_python: Run) -> None:
+    code = """
+def choice(dtype):
+    q = torch.ones(1, 2, 4, 8, device="cuda", dtype=dtype)
+    return torch._fused_sdp_choice(q, q, q)  # of SDPBackend: 0 is MATH, and 4 OVERRIDEABLE, the device's kernel
+before = [choice(dtype) for dtype in (torch.float16, torch.float32, torch.float64)]
+torch.backends.cuda.enable_mem_efficient_sdp(False)
+without_efficient = [choice(dtype) for dtype in (torch.float16, torch.float32)]
+torch.backends.cuda.enable_flash_sdp(False)
+print(json.dumps([before, without_efficient, choice(torch.float16)]))
+"""
+    assert output_of(run_python, code) == [[4, 4, 0], [4, 0], 0]
+
+
+def test_attention_refuses_the_kernels_of_other_backends_as_cuda_does(run_python: Run) -> None:
+    code = """
+torch.backends.cuda.enable_math_sdp(False)
+q = torch.ones(1, 2, 4, 8, device="cuda", dtype=torch.float64)
+try:
+    torch.nn.functional.scaled_dot_product_attention(q, q, q)
+except RuntimeError as error:
+    print(json.dumps(str(error)))
+"""
+    # select_sdp_backend: SDPBackend.OVERRIDEABLE, which is on by default, comes after all others.
+    assert output_of(run_python, code) == "Invalid backend"
 
 
 def test_attention_says_that_everything_is_off_as_cuda_says_it(run_python: Run) -> None:
     code = """
 for name in ("flash", "mem_efficient", "math", "cudnn"):
     getattr(torch.backends.cuda, f"enable_{name}_sdp")(False)
-torch._C._set_sdp_use_overrideable(False)
 q = torch.ones(1, 2, 4, 8, device="cuda")
 try:
     torch.nn.functional.scaled_dot_product_attention(q, q, q)
 except RuntimeError as error:
     print(json.dumps(str(error)))
 """
-    # aten/src/ATen/native/transformers/cuda/attention.cu, _fused_sdp_choice_cuda
-    assert output_of(run_python, code) == (
-        "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math "
-        "kernel and the fused kernels."
-    )
+    assert output_of(run_python, code) == ALL_OFF
 
 
 def test_a_generator_of_the_current_device_is_made(run_python: Run) -> None:

@@ -17,9 +17,8 @@ bool is_sm80_or_later(Device device) {
 
 // Whether CUDA would have a fused kernel for these operands among the kernels that the program has enabled
 // (torch.backends.cuda, torch.nn.attention.sdpa_kernel). The choice is that of select_sdp_backend()
-// (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) on a GPU without cuDNN, with one difference:
-// SDPBackend.OVERRIDEABLE, which is on by default, enables this device's fused kernel for all operands, even if the
-// program has switched off CUDA's fused kernels. On this device one kernel computes every such case.
+// (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) on a GPU without cuDNN. On this device one kernel computes
+// every such case. SDPBackend.OVERRIDEABLE is for backends outside PyTorch. It enables no kernel here, as on CUDA.
 bool fused_attention_is_enabled(const sdp::sdp_params& params) {
   const auto& context = globalContext();
   const ScalarType type = params.query.scalar_type();
@@ -29,16 +28,19 @@ bool fused_attention_is_enabled(const sdp::sdp_params& params) {
                      is_sm80_or_later(params.query.device());
   const bool efficient = context.userEnabledMemEfficientSDP() && type != kDouble &&
                          (type != kBFloat16 || is_sm80_or_later(params.query.device()));
-  return flash || efficient || context.userEnabledOverrideableSDP();
+  return flash || efficient;
 }
 
-// The message of the error if no kernel that is enabled supports the operands. CUDA has two such messages. The choice
-// depends on whether a fused kernel is enabled.
+// The message of the error if no kernel that is enabled supports the operands. CUDA has three such messages. The choice
+// depends on which kernels are enabled.
 const char* attention_refusal() {
   const auto& context = globalContext();
   const bool is_on =
       context.userEnabledFlashSDP() || context.userEnabledMemEfficientSDP() || context.userEnabledCuDNNSDP();
-  return is_on ? "No available kernel. Aborting execution." : kNoViableAttention;
+  if (!is_on) {
+    return kNoViableAttention;
+  }
+  return context.userEnabledOverrideableSDP() ? "Invalid backend" : "No available kernel. Aborting execution.";
 }
 
 } // namespace at::openreg
