@@ -538,8 +538,12 @@ def test_out_of_memory_is_said_in_cudas_words(cuda: Cuda) -> None:
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 1.00 GiB of which 1022.00 MiB "
         "is free. "
     )
-    assert (
-        "Of the allocated memory 1.00 MiB is allocated by PyTorch, and 1.00 MiB is reserved by PyTorch but " in lines[0]
+    assert lines[0].endswith(
+        "Including non-PyTorch memory, this process has 2.00 MiB memory in use. Of the allocated memory 1.00 MiB is "
+        "allocated by PyTorch, and 1.00 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory "
+        "is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
+        "documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-"
+        "usage-with-pytorch-cuda-alloc-conf) The GPU is simulated: OPENREG_DEVICE_MEMORY sets its capacity."
     )
     assert lines[1] == "True 1"
     assert lines[2] == f"[(1, {2 << 30}, {1 << 30}, {1022 << 20})]"

@@ -58,6 +58,13 @@ NAMES = Names(
         ),
         "OpenReg out of memory": "CUDA out of memory",
         '". Device "': '". GPU "',
+        " is free. This process has ": " is free. Including non-PyTorch memory, this process has ",
+        "Free tensors, use a smaller batch, or set OPENREG_DEVICE_MEMORY higher.": (
+            "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+            "to avoid fragmentation.  See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/"
+            "notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf) The GPU is simulated: "
+            "OPENREG_DEVICE_MEMORY sets its capacity."
+        ),
         "Cannot re-initialize OpenReg": "Cannot re-initialize CUDA",
         "To use OpenReg with": "To use CUDA with",
         "OpenReg error": "CUDA error",

@@ -7,6 +7,8 @@
 namespace c10::openreg {
 namespace {
 
+constexpr const char* kAdvice = "Free tensors, use a smaller batch, or set OPENREG_DEVICE_MEMORY higher.";
+
 std::string format_size(size_t bytes) {
   std::ostringstream out;
   out.precision(2);
@@ -49,8 +51,8 @@ void throw_out_of_memory(const OutOfMemory& facts) {
       in_private_pools ? ", with " + format_size(in_private_pools) + " reserved in private pools" : "",
       ", and ",
       format_size(facts.reserved - facts.allocated),
-      " is reserved by PyTorch but unallocated. Free tensors, use a smaller batch, or set OPENREG_DEVICE_MEMORY "
-      "higher.");
+      " is reserved by PyTorch but unallocated. ",
+      kAdvice);
 }
 
 } // namespace c10::openreg
