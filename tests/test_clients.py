@@ -137,11 +137,38 @@ def test_a_library_that_is_not_there_is_said_with_what_to_do(tmp_path: Path) -> 
     assert "Check out github.com/c/d there." in said
 
 
+PROGRAM = """
+import os, sys
+import torch
+sys.exit("no GPU") if not torch.cuda.is_available() else print("well", os.environ.get("RANK"))
+"""
+
+
+@pytest.mark.face_cuda
+def test_a_program_of_an_installed_package_is_run_as_one_process_and_as_two_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "package_of_programs" / "scripts").mkdir(parents=True)
+    (tmp_path / "package_of_programs" / "__init__.py").touch()
+    (tmp_path / "package_of_programs" / "scripts" / "test_gpu.py").write_text(PROGRAM)
+    monkeypatch.syspath_prepend(tmp_path)
+    suite = Suite("programs", "package_of_programs", "x==1", "", ["scripts/test_*.py"], through="program.py")
+    (file,) = suite.test_files(tmp_path / "nowhere")
+    root, found = suite.root(tmp_path / "nowhere"), []
+    for environment in (CPU, FACES["cuda"]):
+        results = run_file(file, suite, root, environment, tmp_path / "records", 120)
+        found.append({name.partition("::")[2]: (result.outcome, result.cause[:22]) for name, result in results.items()})
+    failed = ("failed", "AssertionError: no GPU")
+    one, two = (f"test_a_program_ends_well[test_gpu-{ranks}]" for ranks in (1, 2))
+    assert found[0][one] == failed and found[0][two][0] == "failed"
+    assert found[1] == {one: ("passed", ""), two: ("passed", "")}
+
+
 def test_the_list_of_libraries_is_complete() -> None:
     known = suites()
     assert len(known) >= 9
     for name, suite in known.items():
-        assert suite.name == name and suite.files and suite.checkout.count("/") == 1
+        assert suite.name == name and suite.files and suite.checkout.count("/") == bool(suite.checkout)
         assert all(reason.endswith(".") for patterns in suite.known.values() for reason in patterns.values())
 
 

@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m tests.clients",
         description="Runs the tests of other people's libraries as a machine without an accelerator does, and on the "
         "device, and compares the two. Fetches nothing: the libraries are installed, and their tests are checkouts "
-        "in a folder of yours.",
+        "in a folder of yours, or parts of the installed packages.",
     )
     parser.add_argument("libraries", nargs="*", metavar="LIBRARY", help="default: all of the list")
     parser.add_argument("--sources", type=Path, required=True, help="where OWNER/REPOSITORY lie, checked out")
@@ -120,13 +120,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name not in known:
             parser.error(f"no library {name!r}; there are {', '.join(known)}")
         suite = known[name]
-        root = (options.sources / suite.checkout).resolve()
+        root = suite.root(options.sources)
         files = [file for file in suite.test_files(options.sources.resolve()) if fnmatchcase(file.name, options.files)]
         if importlib.util.find_spec(suite.package) is None:
             console.print(f"{name}: not installed. Install it with: pip install {suite.requirement} torch==<yours>")
             continue
         if not files:
-            console.print(f"{name}: no test files in {root}. Check out github.com/{suite.checkout} there.")
+            what = f" Check out github.com/{suite.checkout} there." if suite.checkout else ""
+            console.print(f"{name}: no test files in {root}.{what}")
             continue
         if options.select:
             suite.arguments = [*suite.arguments, "-k", options.select]

@@ -7,6 +7,7 @@ again, so that a run goes on where it was interrupted.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -53,9 +54,16 @@ class Suite:
     per_file: bool = False
     known: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
+    def root(self, sources: Path) -> Path:
+        """The folder of the checkout in ``sources``, or of the installed package if there is no checkout to make."""
+        if self.checkout:
+            return (sources / self.checkout).resolve()
+        spec = importlib.util.find_spec(self.package)
+        return Path(str(spec.origin)).resolve().parent if spec else sources.resolve() / self.package
+
     def test_files(self, sources: Path) -> list[Path]:
-        """The test files that a checkout in ``sources`` has."""
-        root = (sources / self.checkout).resolve()
+        """The test files that ``root(sources)`` has."""
+        root = self.root(sources)
         return sorted({path for pattern in self.files for path in root.glob(pattern)})
 
 
