@@ -89,7 +89,7 @@ struct Copy {
     void* const to = orGetKernelPointer(dst);
     const void* const from = staged ? staged.get() : orGetKernelPointer(src);
     const auto distance = reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
-    if (isChaos() && distance + size > 2 * size - 1) { // the ranges do not overlap
+    if (isChaos() && distance + size - 1 >= 2 * size - 1) { // the ranges do not overlap
       std::memset(to, 0xFF, size);
       chaosPause();
     }
