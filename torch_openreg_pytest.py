@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CHAOS = pytest.StashKey[bool]()  # whether the tests run in the mode chaos
 _FOUND = pytest.StashKey[list[str]]()  # with --openreg-sanitize: what was found outside the tests
-_SEED = pytest.StashKey[str]()  # the seed for this mode, or an empty text
+_SEED = pytest.StashKey[str]()  # the seed for the mode chaos, or an empty text
 # Options that set no variable: the name, the arguments for argparse, the help.
 FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("openreg", {"action": "store_true"}, "start the device, and count the tests that allocate memory on it"),
@@ -115,7 +115,7 @@ def _is_chaotic(config: pytest.Config) -> bool:
 
 
 def _seed(config: pytest.Config) -> int:
-    """The first seed for the mode chaos, which the options or a test's marker may choose.
+    """The first seed for the mode chaos. The options, the environment or a test's marker may choose this mode.
 
     Raises UsageError if the seed is not a number.
     """

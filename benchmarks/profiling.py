@@ -15,7 +15,7 @@ from benchmarks.timing import Effort
 
 
 def measure_profiling(device: str, effort: Effort) -> Iterator[Row]:
-    """The processor time of `x + x` on 16 elements: without a profiler, with the host profiled, with both profiled.
+    """The processor time of `x + x` on 16 elements: without a profiler, with the host profiled, with host and device.
 
     Each figure is the minimum of several rounds, in which the three take turns. The time includes that of the thread
     that runs queued kernels, so that the cost of its records is counted.

@@ -55,7 +55,8 @@ def register(random: ModuleType) -> None:
                 yield
 
     random.OffsetBasedRNGTracker = OffsetBasedRNGTracker  # type: ignore[attr-defined]
-    # PyTorch also has this operator: up to 2.14 for CUDA only, since 2.15 for every accelerator.
+    # If a program gives no generator, PyTorch calls the operator run_dtensor_rng_op in place of _distribute_region():
+    # up to 2.14 for CUDA only, since 2.15 for every accelerator.
     from torch._C import DispatchKey
     from torch._prims.rng_prims import get_device, run_dtensor_rng_op
 

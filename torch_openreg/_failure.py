@@ -24,7 +24,7 @@ def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
     """Returns the exception whose message users see: which step of the start (phase) failed, why, and what to do."""
     # The message of a failed check says what to do, so it needs no remedy.
     remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
-    # The word tells this device from a real GPU, which also has the type "cuda".
+    # The word distinguishes this device from a real GPU, which also has the type "cuda".
     simulated = "simulated " if device_type == "cuda" else ""
     failure = BackendLoadError(
         f'The {simulated}device "{device_type}" is not available: torch_openreg failed in {phase.__name__}: '

@@ -245,7 +245,8 @@ def refuse(*_: object) -> None:
 @pytest.mark.parametrize(
     ("case", "operator", "number", "kernel", "found"),
     [
-        # The sum of the gradient of softmax is 0, so a direction of ones would not show this defect.
+        # A direction is the gradient of an output, from which backward starts. For a direction of ones, the right
+        # gradient of softmax is 0 too, because its results add up to 1. So ones would not show this defect.
         (
             "softmax/float32/backward",
             torch.ops.aten._softmax_backward_data.default,

@@ -18,9 +18,9 @@
 namespace at::openreg {
 namespace {
 
-// Returns the CPU tensor that stands for `tensor` in a queued copy. For a device tensor that is its alias, and for a
-// pinned tensor a tensor over the same memory. An ordinary CPU source is cloned, because the host may change the source
-// after the call. Returns an undefined tensor if the copy cannot be queued.
+// Returns the CPU tensor that stands for `tensor` in a queued copy: the alias of a device tensor, or a tensor over the
+// same memory as a pinned tensor. An ordinary CPU source is cloned, because the host may change the source after the
+// call. Returns an undefined tensor if the copy cannot be queued.
 Tensor queued_operand(const Tensor& tensor, bool is_source) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();

@@ -20,8 +20,8 @@
 // A collective in which every rank waits for all others begins with a message from every rank to every other. This
 // message has a plan (Header.h) instead of the header. If the data is small, these messages are the whole collective.
 // Send, recv, broadcast, gather, scatter and reduce send in one direction only: a sender waits until the receiver has
-// taken the data, but gets no message from it. The receiver compares the headers. A receiver that finds a mismatch
-// receives the data all the same; otherwise the sender would wait until its timeout.
+// taken the data, but gets no message from it. The receiver compares the sender's header with its own. A receiver that
+// finds a mismatch receives the data all the same; otherwise the sender would wait until its timeout.
 //
 // If several ranks run on one host and others elsewhere, a large all_reduce has three steps: the ranks of each host
 // reduce through shared memory, the first ranks of all hosts reduce through gloo, and each first rank gives the result

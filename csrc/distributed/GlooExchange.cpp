@@ -37,7 +37,7 @@ void GlooExchange::exchange_plans() {
   std::vector<at::Tensor> messages(size_);
   std::vector<c10::intrusive_ptr<Work>> receives(size_);
   std::vector<c10::intrusive_ptr<Work>> works;
-  // If a rank has exited, the others get this rank's plan all the same. Otherwise they would wait until their timeouts.
+  // If a rank has exited, this rank still sends its plan to the others. Otherwise they would wait until their timeouts.
   std::exception_ptr failure;
   const auto attempt = [&](c10::function_ref<void()> post) {
     try {

@@ -45,7 +45,9 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  bool heard = false;          // a wait, the stream that waits, exception() or an inline future reports the failure
+  // Whether something reports the failure: a wait, the stream that waits, exception(), or, in inline execution, the
+  // future of getFuture().
+  bool heard = false;
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   orStream_t stream = nullptr; // the collective's own stream

@@ -50,7 +50,7 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   // A Mersenne twister, and the event after the last queued kernel that draws from it.
   struct Engine {
     at::Generator cpu;
-    std::mutex mutex{}; // Guards the members below. A leaf lock: a forked child throws before it takes the lock.
+    std::mutex mutex{}; // Guards the members below. A leaf lock. A forked child throws before it takes the lock.
     Stream stream{Stream::DEFAULT, Device(DeviceType::PrivateUse1, 0)};
     orEvent_t last_use = nullptr;              // one of `events`
     std::map<DeviceIndex, orEvent_t> events{}; // One for each device: an event belongs to one device.

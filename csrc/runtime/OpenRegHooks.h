@@ -5,8 +5,8 @@
 // Answers those questions of PyTorch about the device type that need neither a tensor nor a device guard: whether the
 // backend is available, which generators it has, how memory is pinned, and how a storage is resized.
 //
-// Rule: PyTorch has one object for each device type, so the object holds no state: every method forwards to the
-// runtime.
+// Rule: PyTorch has one object for each device type, which all devices and threads share. So the object holds no state:
+// every method forwards to the runtime.
 namespace c10::openreg {
 
 struct OpenRegHooks final : public at::PrivateUse1HooksInterface {

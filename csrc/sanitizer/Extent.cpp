@@ -74,10 +74,10 @@ int64_t divide_down(int64_t a, int64_t b) {
 } // namespace
 
 // Whether the innermost `depth` dimensions of this extent and the innermost `others` dimensions of the other one share
-// a byte. `distance`: from the first byte of these dimensions here to the first byte of those there. Tries each index
-// of the outermost dimension at which the bounds overlap, and recurses. If both outermost dimensions have the same
-// stride, only the difference of their two indices matters, so the loop runs over the difference. `steps`: how many
-// calls may still recurse; at 0 the answer is false.
+// a byte. `distance`: from the first byte of these dimensions here to the first byte of those there. Of the two
+// outermost dimensions, takes the one with the larger stride, tries each of its indices at which the bounds overlap,
+// and recurses. If both have the same stride, only the difference of their two indices matters, so the loop runs over
+// the difference. `steps`: how many calls may still recurse; at 0 the answer is false.
 bool Extent::meets(size_t depth, const Extent& other, size_t others, int64_t distance, size_t& steps) const {
   if (distance >= static_cast<int64_t>(span(depth)) || -distance >= static_cast<int64_t>(other.span(others))) {
     return false;

@@ -164,7 +164,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
     return nullptr;
   }
   const auto name = fn.operator_name();
-  if (has_device) { // a copy between host and device is an activity of the device
+  if (has_device) { // what a copy reads or writes on the host is not noted here: the device tells of the copy
     if (has_host && name && name->name != "aten::copy_") {
       note_scalars(inputs, *name);
     }
@@ -202,7 +202,7 @@ void note_host_access(const char* name, const at::Tensor& tensor, HostUse use) {
     return;
   }
   const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  // The block, if a check of the session is about this access: the block is pinned memory.
+  // The block, if it is pinned memory and a check of the session is about this access; else null.
   const auto find = [&]() -> Block* {
     Block* const block = session ? session->shadow.find(address) : nullptr;
     const bool matters = block && block->device < 0 &&

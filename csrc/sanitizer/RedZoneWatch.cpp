@@ -57,7 +57,7 @@ void end_watch(const orActivity& activity, Site site) {
   }
   std::vector<Report> found;
   const auto is_damaged = [&](Block& block) {
-    if (block.order > order) { // allocated after the launch, from the same memory: its pattern is not written yet
+    if (block.order > order) { // allocated after the launch: its pattern may not be written yet
       return false;
     }
     block.is_armed |= block.stream == activity.stream;

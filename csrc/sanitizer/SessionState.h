@@ -87,7 +87,7 @@ void forget_pending();
 bool has_pending();
 // Sets the function that throws a finding, given by its number. The thread whose work was stopped calls it.
 OPENREG_API void set_raiser(void (*raise)(size_t finding));
-// Throws this finding, through the function of set_raiser(). Returns if no finding is pending.
+// Throws the finding of has_pending(), through the function of set_raiser(). Returns if has_pending() is false.
 void raise_pending();
 // The calling thread has waited for the device: as raise_pending(), and throws also the report of add_late_reports().
 void raise_late();

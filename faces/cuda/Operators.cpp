@@ -8,9 +8,9 @@
 #include "borrowed/CpuKernel.h"
 #include "borrowed/routes/Convolution.h"
 
-// These operators need kernels of their own because the device's type is cuda. PyTorch's composite kernels of
-// "_convolution" and "convolution_backward" call kernels that only a build with CUDA has if a tensor's is_cuda() is
-// true. A kernel that is registered for the device takes precedence over the composite kernel. PyTorch has the other
+// These operators need kernels of their own because the device's type is cuda. If a tensor's is_cuda() is true,
+// PyTorch's composite kernels of "_convolution" and "convolution_backward" call kernels that only a build with CUDA
+// has. A kernel that is registered for the device takes precedence over the composite kernel. PyTorch has the other
 // operators of this file for CUDA alone, so a CPU build has no kernel of them.
 namespace at::openreg {
 namespace {

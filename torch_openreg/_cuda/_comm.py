@@ -60,7 +60,8 @@ def _broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buff
                 _unflatten_dense_tensors(flat, chunk) for flat in _broadcast(_flatten_dense_tensors(chunk), devices)[1:]
             ]
         for copies_there, part in zip(copies, parts, strict=True):
-            # The tensors are views of one buffer that share no bytes, so `.data` gives each its own version counter.
+            # Views of one buffer share a version counter. These views share no bytes, so `.data` gives each of them a
+            # version counter of its own.
             copies_there += [tensor.data for tensor in part]
     return [list(tensors), *(list(_reorder_tensors_as(copies_there, tensors)) for copies_there in copies)]
 

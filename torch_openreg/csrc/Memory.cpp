@@ -340,7 +340,6 @@ void attach_out_of_memory_observer(py::function observer) {
 } // namespace
 
 void add_memory(py::module_& module) {
-  using c10::openreg::check_device_index;
   // These functions check nothing: the allocator and torch.openreg.memory check sizes and devices. Addresses are device
   // addresses, which the host cannot access.
   module.def("_caching_allocator_alloc", wrap_pybind_function([](size_t size) {

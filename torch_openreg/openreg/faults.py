@@ -214,7 +214,10 @@ def _warn_at_exit() -> None:
 
 # LEFT OUT OF A NEW BACKEND START: the pytest plugin
 def _environments_counts() -> list[Count]:
-    """The counts of the faults of OPENREG_FAULTS in this process. Waits for all devices, as a block does at its end."""
+    """The counts of the faults of OPENREG_FAULTS in this process.
+
+    Waits for all devices, as the end of an ``inject`` block does.
+    """
     if _of_environment is None:
         return []
     if not _C._isInBadFork():
@@ -223,7 +226,7 @@ def _environments_counts() -> list[Count]:
 
 
 def _leave_the_warning_to_pytest() -> None:
-    """The pytest plugin warns for all of its processes together: the tests of one of them may not fire every fault."""
+    """The pytest plugin warns for all of its processes together, because a fault may fire in only some of them."""
     atexit.unregister(_warn_at_exit)
 
 

@@ -171,9 +171,10 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
     findings are about actions that cannot raise, such as the free of a tensor. The next work of the thread, or the end
     of the block, raises such a finding. If a queued kernel has written past the end of a tensor, the next work of any
     thread raises the finding, and so does ``synchronize()`` of a device, a stream or an event. In the mode "report"
-    nothing raises, and ``session.reports`` has the findings.
-    A finding with the same lines and the same memory as another one is not reported again. A session within another
-    session interrupts that session. Raises ValueError for an unknown check or mode, and for no check.
+    nothing raises, and ``session.reports`` has the findings. In this mode two findings count as one if the lines and
+    the operators of their accesses, and the line that allocated the memory, are the same.
+    A session within another session interrupts that session. Raises ValueError for an unknown check or mode, and for no
+    check.
 
     Waits for all devices. Memory that exists already counts as written, and is not reported as a leak.
     """

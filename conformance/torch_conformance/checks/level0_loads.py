@@ -131,7 +131,10 @@ coexistence = Topic(
 
 
 def start_beside(body, code):
-    """Runs ``code`` in a process that has one more package in the group torch.backends. Its function has ``body``."""
+    """Runs ``code`` in a process that has one more package in the group torch.backends.
+
+    ``body`` is the body of the function to which the package's entry point refers.
+    """
     import os
     import tempfile
     from pathlib import Path

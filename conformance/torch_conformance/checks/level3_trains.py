@@ -524,7 +524,7 @@ def the_modules_state_can_be_restored(device):
     state = module.get_rng_state()
     first = torch.rand(5, device=device).cpu()
     module.set_rng_state(state)
-    with torch.random.fork_rng(devices=[torch.rand(1, device="cpu").device.index or 0], device_type=type):
+    with torch.random.fork_rng(devices=[torch.empty(0, device=device).device.index], device_type=type):
         module.manual_seed(99)
         torch.rand(5, device=device)
     assert torch.equal(torch.rand(5, device=device).cpu(), first)

@@ -458,7 +458,7 @@ def an_address_has_its_stack(device):
     "memory_info", why="A snapshot taken by an observer at the moment of the failure shows what filled the memory."
 )
 def running_out_of_memory_is_observed(device):
-    """When memory runs out, the program gets the error. An observer's second argument is at least the size in bytes."""
+    """When memory runs out, the call raises. An observer's second argument is at least the requested size in bytes."""
     import torch._C
 
     attach = getattr(getattr(device_module(device), "memory", None), "_attach_out_of_memory_observer", None)

@@ -22,8 +22,8 @@ constexpr std::string_view kBatchNorms[] = {
     "aten::native_batch_norm.out",
 };
 
-// CUDA's kernels of these operators read values on the host, and PyTorch's tags do not say so: how many elements are not
-// zero (dense_to_sparse() in TensorConversions.cpp), whether a deviation is negative (DistributionTemplates.h), and
+// CUDA's kernels of these operators read values on the host, and PyTorch's tags do not say so: how many elements are
+// not zero (dense_to_sparse() in TensorConversions.cpp), whether a deviation is negative (DistributionTemplates.h), and
 // whether a decomposition converged (_linalg_check_errors() in BatchLinearAlgebra.cpp).
 constexpr std::string_view kReadValues[] = {
     "aten::_linalg_eigh",          "aten::_linalg_eigh.eigenvalues",
@@ -49,8 +49,8 @@ std::string full_name(const c10::FunctionSchema& schema) {
 
 // Whether the host reads values: the list above has the operator, or PyTorch's tags say that the shape of a result
 // depends on the data, or that a result is no tensor and depends on the data. For indexing the callers do not rely on
-// this: the tag makes it true, but the host reads values only if an index is a mask, and only the call shows whether
-// one is.
+// the answer: the tag makes it true, but the host reads values only if an index is a mask, and only the call shows
+// whether an index is a mask.
 bool reads_data(const c10::FunctionSchema& schema, std::string_view name) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
   return contains(kReadValues, name) ||

@@ -15,8 +15,8 @@
 unsigned int orObservedKinds = 0;
 
 // Subscribers form a list. They are never deleted, because a thread may be walking through the list at any time. The
-// object of a subscriber that has left is given to the next one. Otherwise the list, which each activity walks, would
-// grow with every step that a program profiles.
+// object of a subscriber that has left is reused for a later subscription. Otherwise the list, which each activity
+// walks, would grow with every step that a program profiles.
 struct orSubscriber {
   // Threads read `fn` and `userData` after they have increased `running` and seen `subscribed`. Both members are
   // written only while `subscribed` is false and `running` is 0.
@@ -68,8 +68,8 @@ orActivity describe(orActivityKind kind, orActivityPhase phase, int device, orSt
   return activity;
 }
 
-// Tells the subscribers about an activity. If the activity happens within a call of this thread that is told, the
-// call's id is the activity's `correlation`.
+// Tells the subscribers about an activity. If the activity happens within a call of this thread of which subscribers
+// are told, the call's id is the activity's `correlation`.
 void tellWithin(orActivity activity) {
   activity.id = ++lastId;
   activity.correlation = currentCall();

@@ -185,7 +185,8 @@ void keepFirstFailure(const StreamPtr& stream, std::exception_ptr&& exception) {
   auto& failures = scheduler->failures;
   const bool isFirst = std::none_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; });
   if (exception && isFirst && !scheduler->stopped) {
-    // Moved: whoever drops the last reference runs the destructor of the exception, and this thread must not.
+    // Moved: the caller keeps no reference. So the destructor of the exception, which may run any code, runs on the
+    // thread that takes or drops the failure.
     failures.push_back({stream, std::move(exception)});
   }
 }

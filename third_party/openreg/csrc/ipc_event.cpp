@@ -38,8 +38,8 @@ struct SharedPage {
     std::atomic<uint64_t> reached; // the highest number that was reached
     std::atomic<uint64_t> record;  // encoded as `last`: the latest of these records, except the event's last record
   };
-  // The number of the event's last record, times kProcesses, plus the process that made it: both change at once, so a
-  // process that ends here has made the record or has not made it.
+  // The number of the event's last record, times kProcesses, plus the process that made it. Both change at once, so
+  // each record has its process, even if the process ends within record().
   std::atomic<uint64_t> last;
   std::array<Slot, kRecords> slots;
 };

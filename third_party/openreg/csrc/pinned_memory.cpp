@@ -33,7 +33,7 @@ PinnedMemory& pinned() {
 }
 
 orError_t allocate(size_t size, void** ptr) {
-  if (size > std::numeric_limits<size_t>::max() / 2) { // the rounding below cannot overflow then
+  if (size > std::numeric_limits<size_t>::max() / 2) { // after this check, the rounding below cannot overflow
     return fail(orErrorMemoryAllocation, "cannot allocate %s of host memory", formatBytes(size).c_str());
   }
   const size_t reserved = roundUp(size, kPageSize);

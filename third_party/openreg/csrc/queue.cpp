@@ -89,7 +89,7 @@ void moveOnAlone(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>
 
 void moveOn(Locked& locked, const StreamPtr& first, std::vector<StreamPtr>& released) {
   moveOnAlone(locked, first, released);
-  while (!released.empty()) { // a loop, because a chain of streams that wait for each other can be long
+  while (!released.empty()) { // no recursion: a chain of streams, each of which waits for the next, can be long
     const StreamPtr next = std::move(released.back());
     released.pop_back();
     moveOnAlone(locked, next, released);

@@ -27,8 +27,8 @@ void startScheduler(orExecutionMode mode, uint64_t seed) {
   scheduler = new Scheduler();
   setMode(mode);
   seedChaos(seed);
-  // The handler that is registered last is called first at fork(). So no handler that was registered earlier holds a
-  // lock yet that a kernel could wait for.
+  // pauseEngines() waits for a running kernel. The handler that is registered last is called first at fork(). So no
+  // handler that was registered earlier holds a lock yet that the kernel could wait for.
   pthread_atfork(&pauseEngines, &resumeEngines, nullptr);
   std::atexit([] {
     if (!isInBadFork()) { // a child has no engines, and may not wait for the lock
