@@ -291,6 +291,8 @@ def attention_agrees(device):
 @modules.check()
 def attentions_kernel_is_the_one_that_is_named(device):
     """torch._fused_sdp_choice names an enabled kernel, which gives the output and the gradients of the math kernel."""
+    from contextlib import nullcontext
+
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     q, k, v = (torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(n)).to(device) for n in range(3))
@@ -298,10 +300,13 @@ def attentions_kernel_is_the_one_that_is_named(device):
     assert choice != SDPBackend.ERROR
     with sdpa_kernel(SDPBackend.MATH):
         equal(SDPBackend(torch._fused_sdp_choice(q, k, v)), SDPBackend.MATH)
+    # OVERRIDEABLE is for backends outside PyTorch. Under CUDA's name a program cannot enable it alone, as on CUDA.
+    is_cuda = torch.device(device).type == "cuda"
+    alone = nullcontext() if is_cuda and choice == SDPBackend.OVERRIDEABLE else sdpa_kernel(choice)
     found = []
-    for backend in (choice, SDPBackend.MATH):
+    for enabled in (alone, sdpa_kernel(SDPBackend.MATH)):
         given = [t.clone().requires_grad_() for t in (q, k, v)]
-        with sdpa_kernel(backend):
+        with enabled:
             out = torch.nn.functional.scaled_dot_product_attention(*given)
         out.pow(2).sum().backward()
         found.append([out.detach().cpu(), *[t.grad.cpu() for t in given]])
