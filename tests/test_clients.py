@@ -138,9 +138,10 @@ def test_a_library_that_is_not_there_is_said_with_what_to_do(tmp_path: Path) -> 
 
 
 PROGRAM = """
-import os, sys
+import os
 import torch
-sys.exit("no GPU") if not torch.cuda.is_available() else print("well", os.environ.get("RANK"))
+if not torch.cuda.is_available():
+    raise RuntimeError(f"rank {os.environ.get('RANK')} of {os.environ.get('WORLD_SIZE')} has no GPU")
 """
 
 
@@ -150,6 +151,7 @@ def test_a_program_of_an_installed_package_is_run_as_one_process_and_as_two_rank
 ) -> None:
     (tmp_path / "package_of_programs" / "scripts").mkdir(parents=True)
     (tmp_path / "package_of_programs" / "__init__.py").touch()
+    (tmp_path / "package_of_programs" / "logging.py").write_text("raise RuntimeError('not of the standard library')")
     (tmp_path / "package_of_programs" / "scripts" / "test_gpu.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(tmp_path)
     suite = Suite("programs", "package_of_programs", "x==1", "", ["scripts/test_*.py"], through="program.py")
@@ -157,11 +159,25 @@ def test_a_program_of_an_installed_package_is_run_as_one_process_and_as_two_rank
     root, found = suite.root(tmp_path / "nowhere"), []
     for environment in (CPU, FACES["cuda"]):
         results = run_file(file, suite, root, environment, tmp_path / "records", 120)
-        found.append({name.partition("::")[2]: (result.outcome, result.cause[:22]) for name, result in results.items()})
-    failed = ("failed", "AssertionError: no GPU")
+        found.append(
+            {
+                name.partition("::")[2]: (result.outcome, result.cause.partition("\n")[0])
+                for name, result in results.items()
+            }
+        )
     one, two = (f"test_a_program_ends_well[test_gpu-{ranks}]" for ranks in (1, 2))
-    assert found[0][one] == failed and found[0][two][0] == "failed"
+    assert found[0] == {
+        one: ("failed", "AssertionError: rank 0 ended with 1: RuntimeError: rank None of None has no GPU"),
+        two: ("failed", "AssertionError: rank 0 ended with 1: RuntimeError: rank 0 of 2 has no GPU"),
+    }
     assert found[1] == {one: ("passed", ""), two: ("passed", "")}
+
+
+def test_a_process_that_dies_before_its_tests_is_a_failure(suite: Suite, tmp_path: Path) -> None:
+    (tmp_path / "recorder.py").write_text("raise SystemExit(1)")  # before the runner's own recorder
+    (file, _) = suite.test_files(tmp_path)
+    results = run_file(file, suite, tmp_path, {**CPU, "PYTHONSTARTUP": ""}, tmp_path / "records", 120)
+    assert {name: result.outcome for name, result in results.items()} == {str(file.relative_to(tmp_path)): "failed"}
 
 
 def test_the_list_of_libraries_is_complete() -> None:

@@ -59,7 +59,8 @@ class Suite:
         if self.checkout:
             return (sources / self.checkout).resolve()
         spec = importlib.util.find_spec(self.package)
-        return Path(str(spec.origin)).resolve().parent if spec else sources.resolve() / self.package
+        folders = spec and spec.submodule_search_locations
+        return Path(folders[0]).resolve() if folders else sources.resolve() / self.package
 
     def test_files(self, sources: Path) -> list[Path]:
         """The test files that ``root(sources)`` has."""
@@ -99,16 +100,18 @@ def run_file(
         if what in lines:
             return read(records)
     outcomes = read(records)
+    # Python imports from the folder in which pytest starts, and a package's folder has modules like its own logging.py.
+    folder = root if suite.checkout else HERE
     while True:
         known = len(outcomes)
-        status, words = _run(command, root, variables, seconds, records, heard)
+        status, words = _run(command, folder, variables, seconds, records, heard)
         outcomes = read(records)
         if status >= 0 or len(outcomes) == known:
             break
         name = list(outcomes)[-1]  # the test in which the process died
         _append(records, {"id": name, "outcome": "crashed", "cause": words})
         outcomes = read(records)
-    if status not in (0, 1, 5) and not outcomes:
+    if status not in (0, 5) and not outcomes:
         outcomes[str(file.relative_to(root))] = Outcome("failed", f"pytest ended with {status}: {words}")
     elif status >= 0:
         _append(records, what)
