@@ -294,15 +294,17 @@ def test_a_mode_that_does_not_exist_is_an_error(number: int) -> None:
 # ---- Chaos -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("place", ["device", "behind the target"])
 def test_chaos_shows_a_host_that_reads_before_the_copy_has_retired(
-    stream: int, device_memory: int, pinned_memory: int
+    place: str, stream: int, device_memory: int, pinned_memory: int
 ) -> None:
     call("orSetExecutionMode", CHAOS, 1)
-    upload(device_memory, b"right")
+    source = device_memory if place == "device" else pinned_memory + 5
+    upload(source, b"right")
     seen = set()
     for _ in range(100):
         ctypes.memmove(pinned_memory, b"stale", 5)
-        copy_async(pinned_memory, device_memory, 5, stream)
+        copy_async(pinned_memory, source, 5, stream)
         while is_pending(stream):
             seen.add(ctypes.string_at(pinned_memory, 5))
         assert ctypes.string_at(pinned_memory, 5) == b"right"
