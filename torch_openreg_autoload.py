@@ -1,8 +1,8 @@
 """The entry point of torch_openreg in the group ``torch.backends``, which ``import torch`` calls.
 
 The entry point is a separate module. PyTorch imports the entry point's module, and this import fails if another thread
-is importing the same module and waits for torch. A thread that imports torch_openreg waits for torch, so
-the entry point must not be in torch_openreg.
+is importing the same module and waits for torch. A thread that imports torch_openreg waits for torch, so the
+entry point must not be in torch_openreg.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 CMake runs this program at the end of an install, when the libraries are stripped and have their final run paths. If the
 libraries of an installed package or of an unpacked wheel are changed later, run it again:
 
-    python cmake/library_sizes.py <the folder torch_openreg>
+    python cmake/library_sizes.py <the folder with _build_info.py>
+
+A wheel with builds for several versions of PyTorch has such a folder for each version.
 """
 
 from __future__ import annotations

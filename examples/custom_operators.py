@@ -20,7 +20,7 @@ def soft_clip(x: Tensor, limit: float) -> Tensor:
     return torch.tanh(x / limit) * limit
 
 
-# The shape of the result, for torch.compile, torch.export and FakeTensor, which run no kernel.
+# The shape of the result, for torch.compile, torch.export and FakeTensor, which run no kernel while they trace.
 @soft_clip.register_fake
 def _(x: Tensor, limit: float) -> Tensor:
     return torch.empty_like(x)
@@ -48,7 +48,8 @@ def _(info: Any, dims: tuple[int | None, None], x: Tensor, limit: float) -> tupl
     return soft_clip(x, limit), dims[0]  # the operator is elementwise, so the new dimension is like the others
 
 
-# An operator in a namespace that another package has defined. `DEF` would claim the namespace; a fragment adds to it.
+# Another way to add an operator, also to a namespace that another package has defined: `DEF` would claim the namespace,
+# and a fragment adds to it.
 library = torch.library.Library("openreg_example", "FRAGMENT")
 library.define("halve(Tensor x) -> Tensor")
 library.impl("halve", lambda x: x * 0.5, "CompositeImplicitAutograd")

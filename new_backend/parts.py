@@ -180,7 +180,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
     ),
     "torch_openreg/_failure.py": (
         (
-            '    # The word tells this device from a real GPU, which also has the type "cuda".\n'
+            '    # The word distinguishes this device from a real GPU, which also has the type "cuda".\n'
             '    simulated = "simulated " if device_type == "cuda" else ""\n',
             "",
         ),

@@ -37,7 +37,7 @@ OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg"
 
 # LEFT OUT OF A NEW BACKEND END
 failure: Exception | None = None
-"""The failure of the start; None before the start and after a success. Its ``__cause__`` is the original exception."""
+"""The failure of the start; None before the start and after a success. Its ``__cause__`` is the phase's exception."""
 
 
 def load() -> ModuleType | None:
@@ -407,7 +407,8 @@ class _WhenImported:
         return spec
 
 
-# Dynamo calls the functions of these modules and does not trace them. On CUDA the same functions are written in C.
+# Dynamo does not trace the functions of these modules: it ends the graph before such a call, and the program calls the
+# function. On CUDA, C functions do their work, which dynamo does not trace either.
 NOT_TRACED = (
     "torch_openreg.openreg.nvtx",
     # LEFT OUT OF A NEW BACKEND START: the face cuda

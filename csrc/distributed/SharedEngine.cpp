@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <string_view>
+#include <utility>
 
 #include "Threads.h"
 #include "runtime/OpenRegException.h"

@@ -20,11 +20,12 @@
 //     stage k of the writer:  wait until all have taken stage k - 2; write the half k % 2; posted = k
 //     stage k of a reader:    wait until posted >= k for each rank; read; taken = k
 //
-// So a rank writes one stage while the others still read the stage before. The first stage also has the plans, which
-// tell every rank how many stages follow. Every rank computes reductions itself, in the order of the ranks, so all
-// ranks get the same bits. In a broadcast and in a scatter a rank reads only what the root wrote. So the root does not
-// wait until the others call the collective, but it waits for those that have not yet read what it wrote two stages
-// before. In a reduce and in a gather, ranks that get no data read the plans, so that all ranks find a mismatch in the
+// So a rank writes one stage while the others still read the stage before. The first stage of a collective also has the
+// plans, which tell every rank how many stages follow. A mailbox has room for one plan, so before its first stage a
+// rank waits until all have taken the stage before. Every rank computes reductions itself, in the order of the ranks,
+// so all ranks get the same bits. In a broadcast and in a scatter a rank reads only what the root wrote. So the root
+// does not wait until the others call the collective, but it waits for those that have not yet read what it wrote
+// earlier. In a reduce and in a gather, ranks that get no data read the plans, so that all ranks find a mismatch in the
 // same stage.
 //
 // Messages: a pipe leads from each rank to each other rank. A pipe is a ring buffer of bytes, and a message is a header

@@ -11,7 +11,7 @@ namespace c10::openreg::sanitizer {
 namespace {
 
 constexpr unsigned char kPattern = 0xA5;
-constexpr size_t kGuard = size_t{2} << 20; // bytes; large blocks are aligned to it, so a smaller guard saves nothing
+constexpr size_t kGuard = size_t{2} << 20; // bytes of addresses, which need no memory
 
 unsigned char* bytes_of(const Extent& zone) {
   return static_cast<unsigned char*>(orGetKernelPointer(reinterpret_cast<const void*>(zone.begin)));

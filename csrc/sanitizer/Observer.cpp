@@ -327,7 +327,7 @@ void free_memory(uintptr_t address) {
   {
     const std::lock_guard lock(session_mutex);
     if (!session || session->handles.erase(reinterpret_cast<const void*>(address)) == 0) {
-      return; // a segment, whose blocks the allocator itself reports, or memory from before the session
+      return; // a segment, whose blocks the allocator reports, or memory from before the session
     }
   }
   const Site site = current_site();

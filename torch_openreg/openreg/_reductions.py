@@ -94,8 +94,7 @@ def ipc_collect() -> None:
 
     This is memory whose receivers have released it or have ended. Memory that nobody has received is freed too, if no
     process is left that could receive it: neither the parent, nor a child of ``multiprocessing`` that ran when the
-    memory was sent or that runs now. If the message with the freed memory arrives later, opening the
-    message raises RuntimeError.
+    memory was sent or that runs now. If a message whose memory was freed arrives later, opening it raises RuntimeError.
 
     Sending a tensor and running out of memory also free memory that receivers do not use any more. Only this function
     frees memory that nobody has received.

@@ -28,7 +28,7 @@ class Call {
   const c10::IValue* first_;
 };
 
-// ---- Under which condition CUDA's kernel raises
+// ---- Under which condition CUDA's kernel of PyTorch 2.13 raises
 
 bool always(const Call&) {
   return true;
@@ -78,9 +78,10 @@ struct Alert {
   bool (*applies)(const Call&) = always;
 };
 
-// The rows have the order of the docstring of torch.use_deterministic_algorithms(). The comment after a row names the
-// file in aten/src/ATen/native/cuda that contains CUDA's kernel. CUDA's kernels of replication_pad*_backward raise too,
-// but have no row: in a deterministic program, torch.nn.functional.pad() pads a CUDA tensor with other operators, so no
+// The table is that of PyTorch 2.13, and also serves later versions. The rows have the order of the docstring of
+// torch.use_deterministic_algorithms(), which does not name all of them. The comment after a row names the file in
+// aten/src/ATen/native/cuda that contains CUDA's kernel. CUDA's kernels of replication_pad*_backward raise too, but
+// have no row: in a deterministic program, torch.nn.functional.pad() pads a CUDA tensor with other operators, so no
 // module calls these kernels.
 constexpr Alert kAlerts[] = {
     {"avg_pool3d_backward avg_pool3d_backward.grad_input", "avg_pool3d_backward_cuda"}, // AveragePool3d.cu

@@ -5,8 +5,8 @@ namespace c10::openreg {
 using c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 Block* BlockPool::find_merged(size_t size) {
-  // max_split_size_mb works as in CUDA's allocator: a block of at least this size is never split. So only a request of
-  // at least this size gets such a block, and only if little of the block is wasted.
+  // max_split_size_mb works as in CUDA's allocator: a free block of at least this size is not split. So only a request
+  // of at least this size gets such a block, and only if little of the block is wasted.
   const size_t limit = AcceleratorAllocatorConfig::max_split_size();
   for (;;) {
     Block key(nullptr, size, 0, this);

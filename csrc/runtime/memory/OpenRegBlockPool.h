@@ -11,9 +11,9 @@ namespace c10::openreg {
 
 struct PoolSet;
 
-// The small free blocks of one stream (up to 1 MiB), or its large ones: how they are kept, found, split and merged. A
-// BlockPool neither allocates nor frees segments; DeviceSegments does that. A BlockPool takes no lock: its callers hold
-// the lock of the device during all calls.
+// The free blocks of one stream for small requests (up to 1 MiB), or those for large ones: how they are kept, found,
+// split and merged. A BlockPool neither allocates nor frees segments; DeviceSegments does that. A BlockPool takes no
+// lock: its callers hold the lock of the device during all calls.
 //
 // A freed block of up to 1 MiB goes into the bin of its exact size and is not merged with its neighbours, so that the
 // next request of that size takes a few nanoseconds: training allocates the same sizes again and again. If no block
@@ -70,7 +70,8 @@ class BlockPool {
     add_to_inactive_stats(block);
   }
 
-  // Cuts `block`, which find() has returned, to `size` bytes, and adds the remainder as a free block.
+  // Cuts `block`, which find() has returned or which is a new segment, to `size` bytes, and adds the remainder as a
+  // free block.
   void split(Block* block, size_t size);
 
   // Removes those free blocks that are whole segments and for which `chosen(block)` is true, from the pool and from the
@@ -90,7 +91,7 @@ class BlockPool {
     }
   }
 
-  // The number of searches in this pool since the block became free.
+  // The number of searches in this pool since a part of the block was last in use; of all searches if none ever was.
   uint64_t age(const Block* block) const {
     return searches_ - block->freed_at;
   }

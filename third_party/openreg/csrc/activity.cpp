@@ -68,8 +68,8 @@ orActivity describe(orActivityKind kind, orActivityPhase phase, int device, orSt
   return activity;
 }
 
-// Tells the subscribers about an activity. If the activity happens within a call of this thread of which subscribers
-// are told, the call's id is the activity's `correlation`.
+// Tells the subscribers about an activity. If the activity happens within a call of this thread that subscribers are
+// told about, the call's id is the activity's `correlation`.
 void tellWithin(orActivity activity) {
   activity.id = ++lastId;
   activity.correlation = currentCall();

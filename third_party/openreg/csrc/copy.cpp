@@ -83,7 +83,7 @@ struct Copy {
   void* dst;
   const void* src;
   size_t size;
-  std::unique_ptr<char[]> staged{}; // a copy of the source's bytes, if the source is pageable memory
+  std::unique_ptr<char[]> staged{}; // the source's bytes, if it is pageable memory and the copy was queued
 
   void run() const {
     void* const to = orGetKernelPointer(dst);

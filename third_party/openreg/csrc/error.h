@@ -13,8 +13,8 @@ namespace openreg {
 // Notes the public function that the calling thread is in. The messages of fail() begin with this name.
 void enter(const char* call);
 
-// Records `code` and a sentence for the calling thread and returns `code`. The sentence names the value, the limit and
-// the way out.
+// Records `code` and a sentence for the calling thread and returns `code`. The sentence should name the value, the
+// limit and the way out.
 [[gnu::format(printf, 2, 3)]] orError_t fail(orError_t code, const char* format, ...);
 
 // As fail(), but the message is only the sentence, without the function's name: users search for this sentence.
@@ -38,7 +38,7 @@ class KeptError {
   struct ErrorDetails* const details_;
 };
 
-// A size as PyTorch's allocators print it: "512 bytes", "4.00 KiB", "16.00 GiB".
+// A size in the style of PyTorch's allocators: "512 bytes", "4.00 KiB", "16.00 GiB".
 std::string formatBytes(size_t bytes);
 
 } // namespace openreg
