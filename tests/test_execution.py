@@ -642,6 +642,26 @@ def test_each_result_gets_its_reserved_memory_whatever_the_kernel_allocates_befo
                     assert_same(mine, expected)
 
 
+@pytest.mark.parametrize("numbers", [1, 2, 3])
+def test_the_lists_of_a_convolution_have_one_number_or_one_for_each_dimension(queueing: str, numbers: int) -> None:
+    torch.manual_seed(0)
+    image, weight = torch.randn(2, 4, 8, 8), torch.randn(4, 4, 3, 3)
+    one, none = [1] * numbers, [0] * numbers
+
+    def both(device: str | torch.device) -> list[torch.Tensor] | str:
+        x, w = image.to(device), weight.to(device)
+        try:
+            y = torch.ops.aten.convolution(x, w, None, one, one, one, False, none, 1)
+            settings = ([4], one, one, one, False, none, 1, [True] * 3)
+            return [y, *torch.ops.aten.convolution_backward(torch.ones_like(y), x, w, *settings)]
+        except RuntimeError as error:
+            return str(error)
+
+    found, expected = both(DEVICE_0), both("cpu")
+    assert isinstance(expected, str) == (numbers == 3)
+    assert_same(found, expected)
+
+
 def test_several_threads_launch_on_one_stream(queueing: str) -> None:
     results: dict[int, list[torch.Tensor]] = {}
 
