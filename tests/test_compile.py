@@ -71,6 +71,7 @@ def assert_all_agree(found: list[dict[str, Any]], names: list[str]) -> None:
 
 
 NAMES = [
+    *("mlp_gelu", "depthwise_conv", "pointwise_chain"),
     *("mlp_layer_norm", "conv_batch_norm", "gpt2_block", "embedding_cross_entropy", "softmax_layer_norm", "reductions"),
     *("scatter_index_add", "in_place_through_views", "dropout", "input_mutation", "cpu_scalar", "custom_operator"),
     *("checkpointed_dropout", "two_devices", "streams_and_events"),
@@ -83,7 +84,7 @@ def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inducto
     assert_all_agree(found, NAMES)
     assert {
         report["name"]: report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None
-    } == dict.fromkeys(NAMES[:9], True)
+    } == dict.fromkeys(NAMES[:12], True)
 
 
 @pytest.mark.parametrize("mode", ["async", "chaos"])
@@ -451,17 +452,19 @@ CACHED = """
 """
 
 
-def test_a_second_process_finds_the_graph_in_the_cache_but_not_with_another_version_or_more_threads(
+def test_a_second_process_finds_the_graph_in_the_cache_but_not_after_what_it_depends_on_has_changed(
     python: Python, tmp_path: Path
 ) -> None:
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
     one = CACHED.replace("SETTINGS", "torch.set_num_threads(1)")
     two = CACHED.replace("SETTINGS", "torch.set_num_threads(2)")
-    another = CACHED.replace("SETTINGS", 'torch.set_num_threads(1); _config.version = "another"')
+    version = CACHED.replace("SETTINGS", 'torch.set_num_threads(1); _config.version = "another"')
+    sources = CACHED.replace("SETTINGS", 'torch.set_num_threads(1); _config.sources = "another"')
     assert output_of(python(one, **cache)) == "0 2"
     assert output_of(python(one, **cache)) == "2 0"
     assert output_of(python(two, **cache)) == "0 2"
-    assert output_of(python(another, **cache)) == "0 2"
+    assert output_of(python(version, **cache)) == "0 2"
+    assert output_of(python(sources, **cache)) == "0 2"
 
 
 ARTIFACTS = """
