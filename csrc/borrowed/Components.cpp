@@ -82,8 +82,8 @@ Tensor map_nested(const Tensor& tensor, c10::BackendComponent backend, Component
   const auto& from = impl_of<at::native::NestedTensorImpl>(tensor);
   // The tables of sizes, strides and offsets must be host memory, although the running kernel allocates device memory.
   const c10::openreg::KernelAllocations on_host(-1);
-  const bool to_device = backend != c10::BackendComponent::CPUBit;
-  const auto table = [&](const Tensor& sizes) { return to_device ? sizes.clone() : sizes; };
+  const bool is_for_device = backend != c10::BackendComponent::CPUBit;
+  const auto table = [&](const Tensor& sizes) { return is_for_device ? sizes.clone() : sizes; };
   const c10::DispatchKeySet keys =
       c10::DispatchKeySet(c10::DispatchKey::NestedTensor) | key_set(c10::DispatchKey::NestedTensor, backend);
   return at::detail::make_tensor<at::native::NestedTensorImpl>(

@@ -153,8 +153,8 @@ void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
 
 // x[indices] and x[indices] = value. CUDA moves two kinds of operands to x's device: indices on the CPU, and a 0-dim
 // value. The host waits for the stream in which an index is copied, but not for a mask, which goes through pinned
-// memory (expandTensors() in IndexingUtils.h). Whether the host waits for the value depends on the other arguments:
-// KernelScope::waits_for_data() decides this.
+// memory (expandTensors() in IndexingUtils.h). Whether the host waits for the value depends on the other arguments,
+// so the code that runs the kernel decides this.
 void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Device indexed = seen.front().tensor->device();
   bool copies = false;

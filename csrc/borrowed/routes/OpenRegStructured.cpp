@@ -44,6 +44,7 @@ void structured(torch::Library& m, Stubs... stubs) {
   (add(m, Ops::name, Ops::overload_name, &Unboxed<Ops, &StructuredKernel<Kernel, Ops>::call>::call), ...);
 }
 
+// Registers an operator for which PyTorch has one function for all devices, and fills the stubs that it calls.
 template <class Op, auto kernel, class... Stubs>
 void shared(torch::Library& m, Stubs... stubs) {
   (stubs.fill(), ...);

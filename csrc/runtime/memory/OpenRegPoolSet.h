@@ -19,8 +19,8 @@ struct PoolSet {
   int use_count = 0;       // of a MemPool: use_pool() and begin_allocate_to_pool() add 1, release_pool() subtracts 1
   bool use_on_oom = false; // other requests may take free blocks from here before they run out of memory
   bool no_split = false;   // blocks are never split
-  bool of_temporaries =
-      false; // The pools of the temporaries of queued kernels. They belong to no stream, and have the stream id 0.
+  // The pools of the temporaries of queued kernels. They belong to no stream, and have the stream id 0.
+  bool of_temporaries = false;
   size_t segments = 0;
   std::vector<std::unique_ptr<StreamPools>> streams; // by stream id
 
