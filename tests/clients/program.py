@@ -41,8 +41,13 @@ def test_a_program_ends_well(ranks: int, tmp_path: Path) -> None:
                     stderr=errors,
                 )
             )
-    for rank, process in enumerate(processes):
-        status = process.wait()
-        said = (tmp_path / f"stderr{rank}").read_text(errors="replace").splitlines()
-        words = [line for line in said if "Error" in line] or said or ["no words"]
-        assert status == 0, f"rank {rank} ended with {status}: {words[-1]}"
+    try:
+        for rank, process in enumerate(processes):
+            status = process.wait()
+            said = (tmp_path / f"stderr{rank}").read_text(errors="replace").splitlines()
+            words = [line for line in said if "Error" in line] or said or ["no words"]
+            assert status == 0, f"rank {rank} ended with {status}: {words[-1]}"
+    finally:
+        for process in processes:
+            process.kill()  # after a failure, the other rank may wait for this one
+            process.wait()
