@@ -176,7 +176,7 @@ def test_a_program_of_an_installed_package_is_run_as_one_process_and_as_two_rank
 def test_a_process_that_dies_before_its_tests_is_a_failure(suite: Suite, tmp_path: Path) -> None:
     (tmp_path / "recorder.py").write_text("raise SystemExit(1)")  # before the runner's own recorder
     (file, _) = suite.test_files(tmp_path)
-    results = run_file(file, suite, tmp_path, {**CPU, "PYTHONSTARTUP": ""}, tmp_path / "records", 120)
+    results = run_file(file, suite, tmp_path, CPU, tmp_path / "records", 120)
     assert {name: result.outcome for name, result in results.items()} == {str(file.relative_to(tmp_path)): "failed"}
 
 
