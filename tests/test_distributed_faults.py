@@ -396,6 +396,25 @@ def test_torch_distributed_debug_detail_reports_a_mismatch() -> None:
     group.close()
 
 
+def two_processes(program: str, **environment: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
+    """The processes of ranks 0 and 1, which run the program."""
+    port = str(free_port())
+    silent, receiver = (
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(program)],
+            env=os.environ
+            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": str(rank)}
+            | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    )
+    return silent, receiver
+
+
 def test_a_process_can_exit_while_a_receive_is_pending() -> None:
     program = """
     import os, sys, torch, torch.distributed as dist
@@ -406,22 +425,43 @@ def test_a_process_can_exit_while_a_receive_is_pending() -> None:
     else:
         sys.stdin.read()  # until the test closes stdin, after the receiver has exited
     """
-    port = str(free_port())
-    silent, receiver = (
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(program)],
-            env=os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": str(rank)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    )
+    silent, receiver = two_processes(program)
     output, errors = receiver.communicate(timeout=60)
     assert (receiver.returncode, output) == (0, "end\n"), errors
     _, errors = silent.communicate(timeout=60)
     assert silent.returncode == 0, errors
+
+
+# A thread that destroys a Python object while the interpreter ends would abort the process. In inline execution the
+# thread that completes a collective runs the future's callbacks and destroys them.
+CALLBACK = """
+import os, time, torch, torch.distributed as dist
+class Slow:
+    def __del__(self):
+        print("destroyed", flush=True)
+        time.sleep(0.5)
+def callback(future, slow=Slow()):
+    print("called", flush=True)
+dist.init_process_group(device_id=torch.device("openreg", 0))
+if os.environ["RANK"] == "1" and not COMPLETES:
+    del callback
+else:
+    future = dist.all_reduce(torch.ones(4, device="openreg"), async_op=True).get_future()
+    result = future.then(callback)
+    del callback, future
+    if COMPLETES:
+        result.wait()
+    del result
+"""
+
+
+@pytest.mark.parametrize("completes", [True, False])
+def test_a_process_can_exit_while_a_callback_is_destroyed_or_pending(completes: bool) -> None:
+    ranks = two_processes(f"COMPLETES = {completes}\n{CALLBACK}", OPENREG_EXECUTION="inline")
+    for rank, process in enumerate(ranks):
+        output, errors = process.communicate(timeout=60)
+        expected = "called\ndestroyed\n" if completes else ["", "destroyed\n"][rank]
+        assert (process.returncode, output) == (0, expected), (rank, errors)
 
 
 # ---- injected faults: torch_openreg.openreg.faults -------------------------------------------------------------------

@@ -72,7 +72,10 @@ LOCKS = {
         "held while the sender is waited for: one message follows the other",
         "taken by the engine's threads",
     ),
-    ("csrc/distributed/Threads.cpp", "mutex"): ("a queue; tasks run outside", "submit() refuses"),
+    ("csrc/distributed/Threads.cpp", "mutex"): (
+        "a queue; tasks run outside",
+        "submit() and end_completions() refuse",
+    ),
     ("csrc/distributed/WorkOCCL.h", "mutex_"): (
         "a list; below it nothing",
         "taken by the device's threads, and by the end of a group: a child's has never begun",

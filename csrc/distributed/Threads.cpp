@@ -1,5 +1,6 @@
 #include "Threads.h"
 
+#include <openreg.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -11,11 +12,16 @@
 namespace c10d::openreg {
 namespace {
 
+constexpr std::chrono::seconds kExit{10}; // the limit of the waits while the process exits
+
 struct Pool {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
   size_t idle = 0; // how many threads wait for a task, or have been started for one
+  std::condition_variable completed;
+  size_t completing = 0; // how many objects Completing exist
+  bool ended = false;    // whether end_completions() was called
 };
 
 // The pool is never deleted: while the process exits, a task may still wait for another rank, and its thread uses the
@@ -45,6 +51,30 @@ void run_tasks() {
 }
 
 } // namespace
+
+Completing::Completing() {
+  Pool& p = pool();
+  std::unique_lock lock(p.mutex);
+  p.completed.wait_for(lock, kExit, [&] { return !p.ended; });
+  ++p.completing;
+}
+
+Completing::~Completing() {
+  Pool& p = pool();
+  const std::lock_guard lock(p.mutex);
+  --p.completing;
+  p.completed.notify_all();
+}
+
+void end_completions() {
+  if (orIsInBadFork()) { // a child has none of the threads, and may not wait for the lock
+    return;
+  }
+  Pool& p = pool();
+  std::unique_lock lock(p.mutex);
+  p.ended = true;
+  p.completed.wait_for(lock, kExit, [&] { return p.completing == 0; });
+}
 
 void run_on_thread(std::function<void()> task) {
   Pool& p = pool();

@@ -3,6 +3,7 @@
 #include <pybind11/chrono.h>
 
 #include "distributed/ProcessGroupOCCL.h"
+#include "distributed/Threads.h"
 
 namespace py = pybind11;
 using c10d::openreg::ProcessGroupOCCL;
@@ -96,4 +97,7 @@ void init_distributed() {
 
 void add_distributed(py::module_& module) {
   module.def("_init_distributed", &init_distributed);
+  // Here, and not with the first group: the handlers that a program registers later run earlier, and may use groups.
+  py::module_::import("atexit").attr("register")(
+      py::cpp_function(&c10d::openreg::end_completions, py::call_guard<py::gil_scoped_release>()));
 }
