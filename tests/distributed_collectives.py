@@ -448,6 +448,20 @@ def coalescing_manager() -> None:
             equal(out, torch.cat([values(of + i, numel) for of in range(size())]))
 
 
+def a_collective_that_a_coalesced_call_refuses_is_not_queued() -> None:
+    own = on_device(values(rank(), 5))
+    elsewhere = values(rank(), 5).to(device=(device().index + 1) % torch.accelerator.device_count())
+    call = dist.group.WORLD.allreduce_coalesced  # type: ignore[union-attr]
+    refused("All tensors of a coalesced call must be on one device", RuntimeError, call, [own, elsewhere])
+    torch.accelerator.synchronize()
+    assert torch.equal(elsewhere.cpu(), values(rank(), 5))
+    x, y = on_device(values(rank(), 5)), on_device(values(rank() + 1, 5))
+    call([x, y]).wait()
+    dist.all_reduce(y)
+    equal(x, total(all_values(5)))
+    equal(y, total([values(of + 1, 5) for of in range(size())]) * size())
+
+
 def groups() -> None:
     even = dist.new_group(range(0, size(), 2))
     pairs = [dist.new_group([first, first + 1]) for first in range(0, size() - 1, 2)]

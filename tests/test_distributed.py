@@ -48,6 +48,7 @@ CHECKS = (
     "object_collectives",
     "functional_collectives",
     "coalescing_manager",
+    "a_collective_that_a_coalesced_call_refuses_is_not_queued",
     "groups",
     "split_group",
     "a_collective_waits_for_what_is_queued_on_the_current_stream",

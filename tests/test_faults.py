@@ -21,6 +21,7 @@ import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME
 from openreg_c import Fault, OpenRegError, call, get_pointer
+from openreg_process import output_of
 
 from torch_openreg import openreg
 from torch_openreg._faults import MANY, parse
@@ -643,3 +644,32 @@ def test_a_fault_is_removed_once() -> None:
     call("orFaultRemove", handle)
     with pytest.raises(OpenRegError, match=f"fault {handle:#x} does not exist; it was removed, or is no fault"):
         call("orFaultRemove", handle)
+
+
+REMOVED = """
+from openreg_work import kernel
+slow = Fault(points=8, device=-1, first=1, last=1, probability=1, action=2, amount=1e12)
+fault = get_pointer("orFaultInject", ctypes.byref(slow))
+fired = ctypes.c_uint64()
+observer, twice = Observer(KERNEL), kernel(None)
+with twice:
+    call("orFaultCount", fault, None, ctypes.byref(fired))
+    call("orFaultRemove", fault)
+print(fired.value)
+"""
+
+
+@pytest.mark.parametrize(
+    ("next_kernel", "told"),
+    [
+        ("with observer, twice: pass", "[(1, 0), (1, 1)]"),
+        ("with twice: observer.__enter__()\nobserver.__exit__()", "[]"),
+    ],
+    ids=["observed", "observed at its end"],
+)
+def test_a_fault_that_is_removed_while_its_kernel_runs_does_not_meet_the_next_one(
+    next_kernel: str, told: str, mode: str
+) -> None:
+    """The next kernel has the same scope. If it met the fault, it would take 10**12 times as long."""
+    code = REMOVED + next_kernel + "\nprint([event[:2] for event in observer.events])"
+    assert output_of(code, OPENREG_EXECUTION=mode) == f"1\n{told}"

@@ -189,6 +189,31 @@ def test_a_copy_from_pageable_memory_waits_when_64_mib_are_queued(mode: str, str
     call("orFree", pointer)
 
 
+def test_a_copy_from_pageable_memory_waits_when_the_host_has_no_memory() -> None:
+    """Such a copy does not count towards the 64 MiB: later ones are queued again."""
+    code = """
+        import resource
+        from openreg_work import Gate, copy_async, synchronize
+        pointer, stream = malloc(64 * MIB), get_pointer("orStreamCreate")
+        source = ctypes.create_string_buffer(b"first", 64 * MIB)
+        copy_async(pointer, source, 5, stream), synchronize(stream)  # starts the threads of the device
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MIB, resource.RLIM_INFINITY))
+        source[:6] = b"second"
+        copy_async(pointer, source, 64 * MIB, stream)
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print(download(pointer, 6))
+        with Gate(stream):
+            source[:6] = b"third!"
+            copy_async(pointer, source, 64 * MIB, stream)
+            source[:6] = b"fourth"
+        synchronize(stream)
+        print(download(pointer, 6))
+    """
+    # In the mode chaos, no copy runs within the call, even if the stream is idle.
+    assert output_of(code, OPENREG_EXECUTION="chaos") == "b'second'\nb'third!'"
+
+
 def test_a_copy_from_pinned_memory_reads_its_source_later(
     mode: str, stream: int, device_memory: int, pinned_memory: int
 ) -> None:

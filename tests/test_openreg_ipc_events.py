@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from openreg_c import call, get_pointer, ipc_event, ipc_event_handle, ipc_event_open, library_path
 from openreg_process import output_of, raises
+from openreg_work import Waiter
 
 COMMON = """
 def status(name, *arguments):
@@ -57,20 +58,25 @@ class Recorder:
         return self.process.stdout.readline().strip()
 
 
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
+def python(code: str, mode: str = "async") -> subprocess.Popen[str]:
+    """A process that runs `code`, in an execution mode."""
     environment = os.environ | {
         "PYTHONPATH": str(Path(__file__).parent),
         "OPENREG_LIBRARY": str(library_path()),
-        "OPENREG_EXECUTION": "async",
+        "OPENREG_EXECUTION": mode,
     }
-    with subprocess.Popen(
-        [sys.executable, "-c", "from openreg_c import *\n" + COMMON + RECORDER],
+    return subprocess.Popen(
+        [sys.executable, "-c", "from openreg_c import *\n" + COMMON + code],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as process:
+    )
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    with python(RECORDER) as process:
         yield Recorder(process)
         process.kill()
 
@@ -93,18 +99,7 @@ print("query", status("orEventQuery", event), status("orStreamQuery", s))
 def test_a_stream_waits_for_the_record_of_another_process(recorder: Recorder, mode: str) -> None:
     assert output_of(COMMON + f"print(status('orEventQuery', ipc_event_open({recorder.handle!r})))") == "orSuccess"
     assert recorder("begin") == "recorded"
-    environment = os.environ | {
-        "PYTHONPATH": str(Path(__file__).parent),
-        "OPENREG_LIBRARY": str(library_path()),
-        "OPENREG_EXECUTION": mode,
-    }
-    with subprocess.Popen(
-        [sys.executable, "-c", "from openreg_c import *\n" + COMMON + WAITER.format(handle=recorder.handle)],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as waiter:
+    with python(WAITER.format(handle=recorder.handle), mode) as waiter:
         assert waiter.stdout is not None
         first = [waiter.stdout.readline(), waiter.stdout.readline()]
         assert first == ["query orErrorNotReady\n", "stream orErrorNotReady\n"]
@@ -147,6 +142,62 @@ def test_the_last_record_counts_whichever_process_made_it(recorder: Recorder) ->
     for _ in range(200):  # more records than the event's shared page holds
         assert recorder("begin") == "recorded" and recorder("end") == "reached"
     assert output_of(COMMON + textwrap.dedent(code)) == "orSuccess"
+
+
+# A process that records the event twice. Its second record has read the number of the last record and is about to write
+# to the event's page when the process prints "paused". It goes on after a line.
+PAUSED_RECORDER = """
+import mmap, re, signal, sys
+event, s = ipc_event_open({handle!r}), stream()
+call("orEventRecord", event, s)
+call("orStreamSynchronize", s)
+(page,) = re.findall(r"(\\w+)-.*memfd:openreg", open("/proc/self/maps").read())
+libc = ctypes.CDLL(None)
+
+def protect(access):
+    assert libc.mprotect(POINTER(int(page, 16)), SIZE(PAGE), access) == 0
+
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def pause(_):
+    print("paused", flush=True)
+    sys.stdin.readline()
+    protect(mmap.PROT_READ | mmap.PROT_WRITE)  # the write is repeated
+
+libc.signal(signal.SIGSEGV, pause)
+protect(mmap.PROT_READ)
+call("orEventRecord", event, s)
+print("recorded", flush=True)
+sys.stdin.readline()
+"""
+
+
+# With 127 records in between, the record that is waited for has the same place in the page as the event's first record.
+@pytest.mark.parametrize("between", [0, 127])
+def test_a_record_keeps_its_process_if_another_process_records_at_the_same_time(
+    recorder: Recorder, stream: int, other: int, between: int
+) -> None:
+    event = ipc_event_open(recorder.handle)
+    with python(PAUSED_RECORDER.format(handle=recorder.handle)) as paused:
+        assert paused.stdin is not None and paused.stdout is not None
+        assert paused.stdout.readline() == "paused\n"
+        for _ in range(between):
+            assert recorder("begin") == "recorded" and recorder("end") == "reached"
+        assert recorder("begin") == "recorded"
+        call("orStreamWaitEvent", stream, event, 0)
+        call("orEventRecord", event, other)
+        paused.stdin.write("go on\n")
+        paused.stdin.flush()
+        assert paused.stdout.readline() == "recorded\n"
+        recorder.process.kill()
+        waiter = Waiter("orDeviceSynchronize")
+        with raises(
+            "orErrorLaunchFailure",
+            "orDeviceSynchronize: a function launched earlier on a stream of device 0 failed: the process that "
+            "recorded an event ended before its device reached the record. The device is usable; what the function "
+            "should have written is not",
+        ):
+            waiter.result()
+    call("orEventDestroy", event)
 
 
 def test_what_is_no_event_of_another_process_is_refused(recorder: Recorder) -> None:
