@@ -682,7 +682,7 @@ def test_a_session_ends_even_if_its_wait_fails(mode: str, effect: str) -> None:
         x.neg()
         assert mode != "inline"
     assert session.reports == [] and torch.Tensor.numpy is numpy
-    with sanitizer.enable("init", mode="report") as later:  # interrupts no session that has not ended
+    with sanitizer.enable("init", mode="report") as later:  # a session that had not ended would be interrupted
         torch.empty(4, device=DEVICE).add_(1)
     assert [report.kind for report in later.reports] == ["init"]
     torch.accelerator.synchronize()  # otherwise the fault could meet the kernel of add_
@@ -803,7 +803,7 @@ def test_findings_that_are_printed_at_the_end_of_the_process_change_a_status_of_
 
 POISONED = f"""
 import torch
-for size in (100, 1 << 20, 100):  # of a freed block, of a new segment, of a segment that was given back
+for size in (100, 1 << 20, 100):  # each is poisoned as a new segment, as a freed block, and when it is given back
     x = torch.empty(size, device={DEVICE!r})
     del x
     torch.accelerator.synchronize()

@@ -3,7 +3,7 @@
 A run that crashes is started again with the same file of records. A test that has a record is not run a second time,
 and the last record names the test in which the process died.
 OPENREG_CLIENTS_SHARD="2/4" runs the second quarter of the tests.
-Imports nothing but pytest.
+Imports only the standard library and pytest.
 """
 
 from __future__ import annotations

@@ -342,7 +342,7 @@ def the_functional_batch_norm_agrees(device):
 
 
 @modules.check(
-    why="torch.nn.SyncBatchNorm calls these operators. The CPU has no kernels for them, so a fallback does not help.",
+    why="SyncBatchNorm is made of these operators. The CPU has no kernels for them, so a fallback does not help.",
     defined="torch/nn/modules/_functions.py: SyncBatchNorm",
 )
 def the_parts_of_sync_batch_norm_agree(device):
@@ -573,8 +573,8 @@ def a_new_generator_has_the_index(device):
 
 amp = Topic(
     "trains/amp",
-    why="Autocast has a list of operators for each device type. An operator that is missing there computes in float32, "
-    "which is slow.",
+    why="Autocast has lists of operators for each device type. An operator that they do not name computes in the dtype "
+    "of its operands: a product of float32 weights stays slow, and a softmax in low precision loses digits.",
     defined="aten/src/ATen/autocast_mode.h; torch/amp/autocast_mode.py; get_amp_supported_dtype of the device module",
     chapter="autocast",
     needs=("amp",),

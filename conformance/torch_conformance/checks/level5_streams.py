@@ -1,4 +1,4 @@
-"""Level 5: work runs in the order of its streams, events order streams, copies overlap, errors arrive."""
+"""Level 5: work and copies run in the order of their streams, events order streams, errors arrive."""
 
 import time
 
