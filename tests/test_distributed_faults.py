@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import distributed_collectives
 import distributed_faults
@@ -396,12 +397,15 @@ def test_torch_distributed_debug_detail_reports_a_mismatch() -> None:
     group.close()
 
 
-def two_processes(program: str, **environment: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
-    """The processes of ranks 0 and 1, which run the program."""
+def two_processes(
+    program: str, folder: Path | None = None, **environment: str
+) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
+    """The processes of ranks 0 and 1, which run the program in that folder."""
     port = str(free_port())
-    silent, receiver = (
+    first, second = (
         subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(program)],
+            cwd=folder,
             env=os.environ
             | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": str(rank)}
             | environment,
@@ -412,7 +416,17 @@ def two_processes(program: str, **environment: str) -> tuple[subprocess.Popen[st
         )
         for rank in range(2)
     )
-    return silent, receiver
+    return first, second
+
+
+def outputs_of_two(program: str, folder: Path | None = None, **environment: str) -> list[str]:
+    """What the processes print, which must end with the status 0."""
+    outputs = []
+    for process in two_processes(program, folder, **environment):
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, (output, errors)
+        outputs.append(output)
+    return outputs
 
 
 def test_a_process_can_exit_while_a_receive_is_pending() -> None:
@@ -432,10 +446,10 @@ def test_a_process_can_exit_while_a_receive_is_pending() -> None:
     assert silent.returncode == 0, errors
 
 
-# A thread that destroys a Python object while the interpreter ends would abort the process. In inline execution the
-# thread that completes a collective runs the future's callbacks and destroys them.
+# A thread that asks for Python's interpreter in a destructor while the interpreter ends would abort the process. In
+# inline execution the thread that completes a collective runs the callbacks of the future and destroys them.
 CALLBACK = """
-import os, time, torch, torch.distributed as dist
+import os, sys, time, torch, torch.distributed as dist
 class Slow:
     def __del__(self):
         print("destroyed", flush=True)
@@ -443,25 +457,86 @@ class Slow:
 def callback(future, slow=Slow()):
     print("called", flush=True)
 dist.init_process_group(device_id=torch.device("openreg", 0))
-if os.environ["RANK"] == "1" and not COMPLETES:
+"""
+WAITED_FOR = """
+result = dist.all_reduce(torch.ones(4, device="openreg"), async_op=True).get_future().then(callback)
+del callback
+result.wait()
+del result
+"""
+# The collective of rank 0 completes after all atexit handlers of rank 0 have been called.
+LATE = """
+class End:
+    def __del__(self, mkdir=os.mkdir, sleep=time.sleep):
+        mkdir("ending")
+        sleep(1)
+del callback.__defaults__
+if os.environ["RANK"] == "0":
+    sys.end = End()
+    dist.all_reduce(torch.ones(4, device="openreg"), async_op=True).get_future().then(callback)
     del callback
 else:
-    future = dist.all_reduce(torch.ones(4, device="openreg"), async_op=True).get_future()
-    result = future.then(callback)
-    del callback, future
-    if COMPLETES:
-        result.wait()
-    del result
+    while not os.path.exists("ending"):
+        time.sleep(0.01)
+    dist.all_reduce(torch.ones(4, device="openreg"))
 """
 
 
-@pytest.mark.parametrize("completes", [True, False])
-def test_a_process_can_exit_while_a_callback_is_destroyed_or_pending(completes: bool) -> None:
-    ranks = two_processes(f"COMPLETES = {completes}\n{CALLBACK}", OPENREG_EXECUTION="inline")
-    for rank, process in enumerate(ranks):
-        output, errors = process.communicate(timeout=60)
-        expected = "called\ndestroyed\n" if completes else ["", "destroyed\n"][rank]
-        assert (process.returncode, output) == (0, expected), (rank, errors)
+def test_a_process_can_exit_while_a_callback_is_destroyed() -> None:
+    assert outputs_of_two(CALLBACK + WAITED_FOR, OPENREG_EXECUTION="inline") == ["called\ndestroyed\n"] * 2
+
+
+def test_a_process_can_exit_before_a_callback_is_called(tmp_path: Path) -> None:
+    assert outputs_of_two(CALLBACK + LATE, tmp_path, OPENREG_EXECUTION="inline") == ["destroyed\n"] * 2
+
+
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_a_process_can_exit_while_a_completion_hook_runs(mode: str) -> None:
+    program = """
+    import time, torch, torch.distributed as dist
+    dist.init_process_group(device_id=torch.device("openreg", 0))
+    def hook(info):
+        time.sleep(0.2)
+        print("called", flush=True)
+    dist.distributed_c10d._get_default_group()._register_on_completion_hook(hook)
+    for _ in range(3):
+        dist.all_reduce(torch.ones(4, device="openreg"))
+    torch.accelerator.synchronize()
+    """
+    assert {line for output in outputs_of_two(program, OPENREG_EXECUTION=mode) for line in output.split()} == {"called"}
+
+
+def test_a_process_can_exit_while_collectives_wait_for_a_late_rank() -> None:
+    program = """
+    import os, time, torch, torch.distributed as dist
+    dist.init_process_group(device_id=torch.device("openreg", 0))
+    x = torch.ones(4, device="openreg")
+    dist.all_reduce(x)
+    torch.accelerator.synchronize()
+    if os.environ["RANK"] == "1":
+        time.sleep(0.05)
+    for _ in range(2):
+        dist.all_reduce(x)
+    if os.environ["RANK"] == "1":
+        print(x.tolist())
+    """
+    assert outputs_of_two(program, OPENREG_EXECUTION="async") == ["", "[8.0, 8.0, 8.0, 8.0]\n"]
+
+
+def test_a_forked_child_of_a_rank_can_exit() -> None:
+    program = """
+    import os, sys, torch, torch.distributed as dist
+    dist.init_process_group(device_id=torch.device("openreg", 0))
+    x = torch.ones(4, device="openreg")
+    dist.all_reduce(x)
+    child = os.fork()
+    if child == 0:
+        sys.exit(3)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    dist.all_reduce(x)
+    print(x.tolist())
+    """
+    assert outputs_of_two(program) == ["3\n[4.0, 4.0, 4.0, 4.0]\n"] * 2
 
 
 # ---- injected faults: torch_openreg.openreg.faults -------------------------------------------------------------------

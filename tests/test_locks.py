@@ -74,7 +74,7 @@ LOCKS = {
     ),
     ("csrc/distributed/Threads.cpp", "mutex"): (
         "a queue; tasks run outside",
-        "submit() and end_completions() refuse",
+        "submit() refuses; end_interpreter_uses() asks orIsInBadFork()",
     ),
     ("csrc/distributed/WorkOCCL.h", "mutex_"): (
         "a list; below it nothing",

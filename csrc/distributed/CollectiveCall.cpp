@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "Header.h"
+#include "Threads.h"
 #include "runtime/OpenRegKernel.h"
 
 namespace c10d::openreg {
@@ -79,7 +80,7 @@ void RequestChain::next(const std::shared_ptr<RequestChain>& chain, size_t index
   std::shared_ptr<Request> request = std::move(chain->requests[index]);
   Engine::Done done = [chain, index, request](std::exception_ptr failure) mutable {
     chain->call->note(*request, failure);
-    request.reset();
+    release(request);
     next(chain, index + 1);
   };
   try {

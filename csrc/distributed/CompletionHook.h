@@ -48,7 +48,9 @@ class CompletionHook final {
       ended_.pop_front();
       lock.unlock(); // the hook takes Python's interpreter lock
       try {
-        hook_(info);
+        if (const InterpreterUse use; use) { // else the program ends, and nobody hears of the collective
+          hook_(info);
+        }
       } catch (const std::exception& error) {
         LOG(ERROR) << "The completion hook of a process group raised: " << error.what();
       }

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "runtime/OpenRegFunctions.h"
+
 namespace c10d::openreg {
 namespace {
 
@@ -35,7 +37,12 @@ ProcessGroupOCCL::ProcessGroupOCCL(
   init();
 }
 
-ProcessGroupOCCL::~ProcessGroupOCCL() = default;
+ProcessGroupOCCL::~ProcessGroupOCCL() {
+  if (orIsInBadFork()) { // the memory is the parent's, and gloo would wait for threads that a child does not have
+    new std::shared_ptr<GroupState>(group_);      // NOLINT: a leak
+    new c10::intrusive_ptr<c10d::Backend>(gloo_); // NOLINT: a leak
+  }
+}
 
 void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
@@ -53,6 +60,7 @@ void ProcessGroupOCCL::waitForPendingWorks() {
 }
 
 void ProcessGroupOCCL::abort() {
+  c10::openreg::check_not_forked();
   queue_.end_raising();
   group_->engines.abort();
 }

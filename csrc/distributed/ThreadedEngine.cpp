@@ -14,10 +14,9 @@ void ThreadedEngine::start(std::shared_ptr<Request> request, Done done) {
     } catch (...) {
       failure = std::current_exception();
     }
-    const Completing completing;
-    request.reset(); // before `done`, which tells the caller that the tensors are not used any more
+    release(request); // before `done`, which tells the caller that the tensors are not used any more
     done(failure);
-    done = nullptr;
+    release(done);
   });
 }
 

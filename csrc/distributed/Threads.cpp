@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace c10d::openreg {
@@ -19,9 +20,9 @@ struct Pool {
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
   size_t idle = 0; // how many threads wait for a task, or have been started for one
-  std::condition_variable completed;
-  size_t completing = 0; // how many objects Completing exist
-  bool ended = false;    // whether end_completions() was called
+  size_t uses = 0; // how many InterpreterUse objects exist that are allowed
+  std::condition_variable unused;
+  std::optional<std::chrono::steady_clock::time_point> ended; // when end_interpreter_uses() returned
 };
 
 // The pool is never deleted: while the process exits, a task may still wait for another rank, and its thread uses the
@@ -52,28 +53,39 @@ void run_tasks() {
 
 } // namespace
 
-Completing::Completing() {
-  Pool& p = pool();
-  std::unique_lock lock(p.mutex);
-  p.completed.wait_for(lock, kExit, [&] { return !p.ended; });
-  ++p.completing;
+InterpreterUse::InterpreterUse()
+    : allowed_([] {
+        Pool& p = pool();
+        const std::lock_guard lock(p.mutex);
+        p.uses += p.ended ? 0 : 1;
+        return !p.ended;
+      }()) {}
+
+InterpreterUse::~InterpreterUse() {
+  if (allowed_) {
+    Pool& p = pool();
+    const std::lock_guard lock(p.mutex);
+    --p.uses;
+    p.unused.notify_all();
+  }
 }
 
-Completing::~Completing() {
-  Pool& p = pool();
-  const std::lock_guard lock(p.mutex);
-  --p.completing;
-  p.completed.notify_all();
-}
-
-void end_completions() {
+void end_interpreter_uses() {
   if (orIsInBadFork()) { // a child has none of the threads, and may not wait for the lock
     return;
   }
   Pool& p = pool();
   std::unique_lock lock(p.mutex);
-  p.ended = true;
-  p.completed.wait_for(lock, kExit, [&] { return p.completing == 0; });
+  p.unused.wait_for(lock, kExit, [&] { return p.uses == 0; });
+  p.ended = std::chrono::steady_clock::now();
+}
+
+void outlast_interpreter() {
+  Pool& p = pool();
+  std::unique_lock lock(p.mutex);
+  const auto end = p.ended.value() + kExit;
+  lock.unlock();
+  std::this_thread::sleep_until(end);
 }
 
 void run_on_thread(std::function<void()> task) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <utility>
 
 #include "runtime/OpenRegException.h"
 
@@ -11,22 +12,45 @@ namespace c10d::openreg {
 // limit, because tasks wait for other ranks: with a limit, a task might wait for another task that gets no thread.
 void run_on_thread(std::function<void()> task);
 
-// Exists while a thread of run_on_thread() completes a request: meanwhile the thread may run Python callbacks and destroy
-// Python objects. After end_completions(), the constructor waits for 10 seconds, in which the process usually ends.
-class Completing final {
+// A use of Python's interpreter by a thread other than the program's: the thread calls Python callbacks, or destroys
+// objects that may be Python's. While one exists, end_interpreter_uses() waits.
+//
+// Before version 3.14, an interpreter that ends stops every other thread that asks for its lock, by pthread_exit(). If
+// the thread asks in a destructor, the process aborts.
+class InterpreterUse final {
  public:
-  Completing();
-  Completing(const Completing&) = delete;
-  Completing& operator=(const Completing&) = delete;
-  ~Completing();
+  InterpreterUse();
+  InterpreterUse(const InterpreterUse&) = delete;
+  InterpreterUse& operator=(const InterpreterUse&) = delete;
+  ~InterpreterUse();
+
+  // False after end_interpreter_uses(). Then the thread should not use the interpreter.
+  explicit operator bool() const {
+    return allowed_;
+  }
+
+ private:
+  const bool allowed_;
 };
 
-// To be called before Python's interpreter ends, without its lock. An interpreter that ends stops every other thread
-// that wants its lock, with pthread_exit(), and a thread that wants it in a destructor aborts the process. So this
-// function waits until no thread completes a request, and lets none begin. Both this function and the threads wait for at
-// most 10 seconds: a callback may wait for something that never comes, and the program may use a group afterwards, in an
-// atexit handler that it registered before it imported torch.
-OPENREG_API void end_completions();
+// To be called before the interpreter ends, without its lock. Waits until no use exists, but for at most 10 seconds,
+// because a callback may wait for something that never comes. If the interpreter ends during a use, the process may
+// abort.
+OPENREG_API void end_interpreter_uses();
+
+// Sleeps until 10 seconds have passed since end_interpreter_uses(). Usually the process ends meanwhile. If it does not,
+// the program still runs Python: an atexit handler that was registered before torch was imported, for example.
+void outlast_interpreter();
+
+// Destroys `object`, which may own objects of Python. After end_interpreter_uses() the object is never destroyed.
+template <typename T>
+void release(T& object) {
+  const InterpreterUse use;
+  T released = std::move(object);
+  if (!use) {
+    new T(std::move(released)); // NOLINT: a leak
+  }
+}
 
 // A long time limit for waits without a limit, which wait again when it is reached. They cannot call
 // condition_variable::wait(): with GCC 12 this function needs a symbol that older systems do not have. wait_for() is

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "Threads.h"
 #include "runtime/OpenRegFunctions.h"
 
 namespace c10d::openreg {
@@ -88,12 +89,16 @@ void WorkState::finish(std::exception_ptr exception) {
 }
 
 void WorkState::complete_futures() {
+  const InterpreterUse use; // until the futures and their callbacks have been destroyed
   c10::intrusive_ptr<c10::ivalue::Future> waiting;
   c10::intrusive_ptr<c10::ivalue::Future> waiting_result;
   {
     const std::lock_guard lock(mutex);
     waiting = std::move(future);
     waiting_result = std::move(result);
+  }
+  if (!use && (waiting || waiting_result)) {
+    outlast_interpreter();
   }
   if (waiting) {
     orNoteWait(stream, nullptr); // for the sanitizer: the callbacks run after the collective

@@ -97,7 +97,8 @@ void init_distributed() {
 
 void add_distributed(py::module_& module) {
   module.def("_init_distributed", &init_distributed);
-  // Here, and not with the first group: the handlers that a program registers later run earlier, and may use groups.
+  // At the import, and not with the first group: handlers that a program registers later run earlier, and may use
+  // groups.
   py::module_::import("atexit").attr("register")(
-      py::cpp_function(&c10d::openreg::end_completions, py::call_guard<py::gil_scoped_release>()));
+      py::cpp_function(&c10d::openreg::end_interpreter_uses, py::call_guard<py::gil_scoped_release>()));
 }
