@@ -400,7 +400,7 @@ def test_torch_distributed_debug_detail_reports_a_mismatch() -> None:
 def two_processes(
     program: str, folder: Path | None = None, **environment: str
 ) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
-    """The processes of ranks 0 and 1, which run the program in that folder."""
+    """The processes of ranks 0 and 1, which run the program in that folder, or in the current one."""
     port = str(free_port())
     first, second = (
         subprocess.Popen(
@@ -420,12 +420,17 @@ def two_processes(
 
 
 def outputs_of_two(program: str, folder: Path | None = None, **environment: str) -> list[str]:
-    """What the processes print, which must end with the status 0."""
+    """What each process prints. Both must exit with the status 0."""
     outputs = []
-    for process in two_processes(program, folder, **environment):
-        output, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, (output, errors)
-        outputs.append(output)
+    processes = two_processes(program, folder, **environment)
+    try:
+        for process in processes:
+            output, errors = process.communicate(timeout=60)
+            assert process.returncode == 0, (output, errors)
+            outputs.append(output)
+    finally:
+        for process in processes:
+            process.kill()
     return outputs
 
 
@@ -464,21 +469,48 @@ del callback
 result.wait()
 del result
 """
-# The collective of rank 0 completes after all atexit handlers of rank 0 have been called.
-LATE = """
+# Python destroys sys.end after all atexit handlers. Rank 1 waits for that with wait_for_the_end(). Then rank 0 waits
+# until rank 1 has called os.mkdir("summed"), but for 5 seconds at most.
+END = """
+import os, sys, time
 class End:
-    def __del__(self, mkdir=os.mkdir, sleep=time.sleep):
+    def __del__(self, mkdir=os.mkdir, rmdir=os.rmdir, sleep=time.sleep):
         mkdir("ending")
-        sleep(1)
-del callback.__defaults__
+        for _ in range(500):
+            try:
+                rmdir("summed")
+                break
+            except:
+                sleep(0.01)
+        sleep(0.3)
 if os.environ["RANK"] == "0":
     sys.end = End()
-    dist.all_reduce(torch.ones(4, device="openreg"), async_op=True).get_future().then(callback)
-    del callback
-else:
+def wait_for_the_end():
     while not os.path.exists("ending"):
         time.sleep(0.01)
-    dist.all_reduce(torch.ones(4, device="openreg"))
+"""
+LATE_CALLBACK = """
+del callback.__defaults__
+x = torch.ones(4, device="openreg")
+if os.environ["RANK"] == "0":
+    dist.all_reduce(x, async_op=True).get_future().then(callback)
+    del callback
+else:
+    wait_for_the_end()
+    dist.all_reduce(x)
+    os.mkdir("summed")
+"""
+LATE_RANK = """
+import torch, torch.distributed as dist
+dist.init_process_group(device_id=torch.device("openreg", 0))
+x = torch.ones(4, device="openreg")
+if os.environ["RANK"] == "1":
+    wait_for_the_end()
+for _ in range(2):
+    dist.all_reduce(x)
+if os.environ["RANK"] == "1":
+    print(x.tolist())
+    os.mkdir("summed")
 """
 
 
@@ -487,7 +519,7 @@ def test_a_process_can_exit_while_a_callback_is_destroyed() -> None:
 
 
 def test_a_process_can_exit_before_a_callback_is_called(tmp_path: Path) -> None:
-    assert outputs_of_two(CALLBACK + LATE, tmp_path, OPENREG_EXECUTION="inline") == ["destroyed\n"] * 2
+    assert outputs_of_two(CALLBACK + END + LATE_CALLBACK, tmp_path, OPENREG_EXECUTION="inline") == ["destroyed\n"] * 2
 
 
 @pytest.mark.parametrize("mode", ["inline", "async"])
@@ -506,21 +538,8 @@ def test_a_process_can_exit_while_a_completion_hook_runs(mode: str) -> None:
     assert {line for output in outputs_of_two(program, OPENREG_EXECUTION=mode) for line in output.split()} == {"called"}
 
 
-def test_a_process_can_exit_while_collectives_wait_for_a_late_rank() -> None:
-    program = """
-    import os, time, torch, torch.distributed as dist
-    dist.init_process_group(device_id=torch.device("openreg", 0))
-    x = torch.ones(4, device="openreg")
-    dist.all_reduce(x)
-    torch.accelerator.synchronize()
-    if os.environ["RANK"] == "1":
-        time.sleep(0.05)
-    for _ in range(2):
-        dist.all_reduce(x)
-    if os.environ["RANK"] == "1":
-        print(x.tolist())
-    """
-    assert outputs_of_two(program, OPENREG_EXECUTION="async") == ["", "[8.0, 8.0, 8.0, 8.0]\n"]
+def test_collectives_go_on_for_a_late_rank_while_a_process_exits(tmp_path: Path) -> None:
+    assert outputs_of_two(END + LATE_RANK, tmp_path, OPENREG_EXECUTION="async") == ["", "[4.0, 4.0, 4.0, 4.0]\n"]
 
 
 def test_a_forked_child_of_a_rank_can_exit() -> None:

@@ -60,7 +60,7 @@ void RequestChain::visit(void* data, orOperandFn_t visit, void* context) {
 }
 
 void RequestChain::begin(void* data, orCompletion_t completion) {
-  const std::shared_ptr<RequestChain> chain(static_cast<RequestChain*>(data));
+  std::shared_ptr<RequestChain> chain(static_cast<RequestChain*>(data));
   chain->completion = completion;
   {
     const std::lock_guard lock(chain->call->mutex);
@@ -70,6 +70,7 @@ void RequestChain::begin(void* data, orCompletion_t completion) {
     }
   }
   next(chain, 0);
+  release(chain);
 }
 
 void RequestChain::next(const std::shared_ptr<RequestChain>& chain, size_t index) {
@@ -92,6 +93,8 @@ void RequestChain::next(const std::shared_ptr<RequestChain>& chain, size_t index
   } catch (...) {
     done(std::current_exception());
   }
+  release(request);
+  release(done);
 }
 
 bool RequestChain::meets_fault(c10::DeviceIndex device, const Request& request) {

@@ -60,7 +60,7 @@ class CompletionHook final {
     idle_.notify_all();
   }
 
-  // Waits until the hook has been called for all collectives that were added. The caller must not hold Python's
+  // Waits until call() has taken all collectives that were added. The caller must not hold Python's
   // interpreter lock.
   void wait() {
     std::unique_lock lock(mutex_);

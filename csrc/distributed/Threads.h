@@ -12,8 +12,8 @@ namespace c10d::openreg {
 // limit, because tasks wait for other ranks: with a limit, a task might wait for another task that gets no thread.
 void run_on_thread(std::function<void()> task);
 
-// A use of Python's interpreter by a thread other than the program's: the thread calls Python callbacks, or destroys
-// objects that may be Python's. While one exists, end_interpreter_uses() waits.
+// A use of Python's interpreter, mostly by a thread that Python does not know: the thread calls Python callbacks, or
+// destroys objects that may be Python's. end_interpreter_uses() waits for its end.
 //
 // Before version 3.14, an interpreter that ends stops every other thread that asks for its lock, by pthread_exit(). If
 // the thread asks in a destructor, the process aborts.
@@ -24,7 +24,7 @@ class InterpreterUse final {
   InterpreterUse& operator=(const InterpreterUse&) = delete;
   ~InterpreterUse();
 
-  // False after end_interpreter_uses(). Then the thread should not use the interpreter.
+  // False if end_interpreter_uses() had returned before: then the thread should not use the interpreter.
   explicit operator bool() const {
     return allowed_;
   }
@@ -33,16 +33,16 @@ class InterpreterUse final {
   const bool allowed_;
 };
 
-// To be called before the interpreter ends, without its lock. Waits until no use exists, but for at most 10 seconds,
+// To be called before the interpreter ends, without its lock. Waits for the end of all uses, but at most 10 seconds,
 // because a callback may wait for something that never comes. If the interpreter ends during a use, the process may
 // abort.
 OPENREG_API void end_interpreter_uses();
 
-// Sleeps until 10 seconds have passed since end_interpreter_uses(). Usually the process ends meanwhile. If it does not,
-// the program still runs Python: an atexit handler that was registered before torch was imported, for example.
+// Sleeps until 10 seconds have passed since end_interpreter_uses(). Nearly always the process ends meanwhile. If it
+// does not, an atexit handler that was registered before torch was imported may still run, and wait for a future.
 void outlast_interpreter();
 
-// Destroys `object`, which may own objects of Python. After end_interpreter_uses() the object is never destroyed.
+// Destroys what `object` holds, which may be Python's. After end_interpreter_uses() it is never destroyed.
 template <typename T>
 void release(T& object) {
   const InterpreterUse use;

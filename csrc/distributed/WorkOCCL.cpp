@@ -2,6 +2,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/stack.h>
+#include <c10/util/ScopeExit.h>
 #include <openreg_activity.h>
 #include <openreg_launch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -113,6 +114,7 @@ void raise_on_stream(orStream_t stream, std::shared_ptr<WorkState> state) {
   auto* const kept = new std::shared_ptr<WorkState>(std::move(state));
   const auto raise = [](void* data) {
     const std::unique_ptr<std::shared_ptr<WorkState>> work(static_cast<std::shared_ptr<WorkState>*>(data));
+    const auto end = c10::make_scope_exit([&] { release(*work); });
     if ((*work)->failure && (*work)->raised->may_raise((*work)->failure)) {
       std::rethrow_exception((*work)->failure);
     }
