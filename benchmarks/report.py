@@ -18,10 +18,10 @@ class Row:
 
     Attributes:
         name: the name of the measurement.
-        value: the device's time divided by the reference's time, or a value in `unit`.
+        value: the device's time divided by the reference's time, a value in `unit`, or a difference of counts.
         case: the circumstances, such as the number of elements. A table shows the cases of one name side by side.
         limit: the largest value that meets the target; None if there is no target.
-        unit: the unit of `value` and `limit`; "" for a ratio.
+        unit: the unit of `value` and `limit`; "" for a ratio or a count.
         device, reference: the times from which `value` was computed, in seconds; None if there are none.
     """
 
@@ -50,7 +50,7 @@ def summary(rows: Sequence[Row], name: str, limit: float | None, case: str) -> l
 
 
 def print_table(console: Console, title: str, reference: str, rows: Sequence[Row]) -> None:
-    """Prints rows with their cases side by side. `reference` names the divisor of the times."""
+    """Prints rows with their cases side by side. `reference` names what the device is compared with."""
     by_case: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_case.setdefault(row.case, {})[row.name] = row

@@ -1,4 +1,4 @@
-"""Programs that train with the backend "nccl", unchanged, on the face cuda: real processes, started by torchrun."""
+"""Programs that use torch.distributed with CUDA's names run unchanged on the face cuda, in real processes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _SWEPT = {
     ),
     "operators/devices": (
         "The operator accepts and refuses operands on two devices as PyTorch's own meta function does.",
-        "CUDA accepts a 0-dim tensor of the CPU in some operators, and refuses every other mix.",
+        "CUDA accepts indices of the CPU, and in some operators its 0-dim tensors, and refuses most other mixes.",
         "aten/src/ATen/TensorIterator.cpp, compute_types; device_check in native_functions.yaml",
         "operators",
     ),

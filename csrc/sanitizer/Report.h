@@ -16,13 +16,13 @@ enum class Kind { Race, Init, Memory, Leak };
 
 // One access of the program to memory.
 struct Access {
-  // Allocate and Make are for leaks: of memory, and of a handle, which has no bytes and no stream.
+  // For leaks. Allocate: of memory. Make: of a handle (LeakCheck.h), whose report has no extent and no stream.
   enum class Verb { Read, Write, Free, Allocate, Make } verb = Verb::Read;
   bool reads = true; // whether a write also reads
   Actor actor = kHost;
   uint64_t time = 0;
   Site site = 0;
-  const char* name = ""; // the operator's name; valid until the process ends
+  const char* name = ""; // as Finding::Part::name in Session.h; valid until the process ends
   orStream_t stream = nullptr;
   int device = -1; // -1: the host
   Extent extent{};

@@ -34,7 +34,7 @@ struct Finding {
   std::string kind;
   std::string text;
   struct Part {
-    std::string name;   // who did it: an operator, a kernel, the host, an allocator, or a function of the device
+    std::string name;   // who did it: an operator, a kernel, the host, an allocator, "the last reference" in a free
     std::string action; // "reads", "writes", "frees", "allocates", "makes"
     std::string stream; // "the default stream of openreg:0", "the host"; for leaks place_of(Access)
     std::string site;   // "train.py:12 in step"

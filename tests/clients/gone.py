@@ -1,7 +1,8 @@
 """A pytest plugin for a checkout of another version of PyTorch: stubs for the names that the installed one lacks.
 
 A test that uses such a name is skipped, with the name as the reason. Without the stub the whole file could not be
-imported. The stub of a decorator that only skips tests (``skipIf...``) skips no test.
+imported. Two stubs skip no test: that of a decorator that only skips tests (``skipIf...``), and that of a decorator
+with arguments (``@name(3)``).
 """
 
 from __future__ import annotations

@@ -50,9 +50,10 @@ class Access:
     """One access of a report.
 
     ``operator`` is the name of the operator or of the kernel. For a copy or a fill that belongs to no operator, it
-    is "memcpy" or "memset". ``action`` is "reads", "writes" or "frees". ``stream`` describes the stream in words.
-    ``site`` is the line of Python, such as ``"train.py:12 in step"``. ``shape`` is the tensor's shape, empty if it is
-    not known. ``bytes`` is the number of bytes from the first to the last, with the gaps of a strided tensor.
+    is "memcpy" or "memset"; for a free "the last reference"; for an access of the host "the host", or a method of the
+    tensor, such as "Tensor.numpy". ``action`` is "reads", "writes" or "frees". ``stream`` describes the stream in
+    words. ``site`` is the line of Python, such as ``"train.py:12 in step"``. ``shape`` is the tensor's shape, empty if
+    it is not known. ``bytes`` is the number of bytes from the first to the last, with the gaps of a strided tensor.
 
     In a report of a leak, ``action`` is "allocates" for memory and "makes" for a handle, such as a stream. ``operator``
     is the allocator, or the function of the device library. ``stream`` is the device of the memory, or "the host" for
@@ -93,7 +94,7 @@ class Session:
     def __init__(self, checks: frozenset[str], mode: str) -> None:
         self.checks = checks
         self.mode = mode
-        self._earlier: list[Report] = []  # the reports from before another session interrupted this one
+        self._earlier: list[Report] = []  # until the session ended, or until another one last interrupted it
         self._raised: set[int] = set()  # the numbers of the reports that were raised
         self._runs = False
 
@@ -135,8 +136,8 @@ class Session:
             _sessions[-1]._run()
 
     def _run(self) -> None:
-        # Waits for all devices, and raises if a device is lost. If an interrupted session cannot be resumed because of
-        # this, the end of the next session within it resumes it.
+        # Waits for all devices, and raises if queued work failed or a device is lost. If an interrupted session cannot
+        # be resumed because of this, the end of the next session within it resumes it.
         _C._sanitizer_start(sum(_CHECKS[check] for check in self.checks), self.mode == "raise")
         self._runs = True
         if self.checks & {"race", "init"}:
@@ -168,13 +169,13 @@ def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
 
     ``checks`` are "race", "init", "memory" and "leak", as several arguments or joined by commas (default: "race"). In
     the mode "raise" (the default) each finding raises ``Error``, and the work with the finding does not run. Some
-    findings are about actions that cannot raise, such as the free of a tensor. The next work of the thread, or the end
-    of the block, raises such a finding. If a queued kernel has written past the end of a tensor, the next work of any
-    thread raises the finding, and so does ``synchronize()`` of a device, a stream or an event. In the mode "report"
-    nothing raises, and ``session.reports`` has the findings. In this mode two findings count as one if the lines and
-    the operators of their accesses, and the line that allocated the memory, are the same.
-    A session within another session interrupts that session. Raises ValueError for an unknown check or mode, and for no
-    check.
+    findings are about actions that cannot raise. The next work of the thread that made the finding, or the end of the
+    block, raises such a finding. That a tensor was freed too early is found when its stream allocates memory again. If
+    a queued kernel has written past the end of a tensor, the next work of any thread raises the finding, and so does
+    ``synchronize()`` of a device, a stream or an event. In the mode "report" nothing raises, and ``session.reports``
+    has the findings. In this mode two findings count as one if the lines and the operators of their accesses, and the
+    line that allocated the memory, are the same. A session within another session interrupts that session. Raises
+    ValueError for an unknown check or mode, and for no check.
 
     Waits for all devices. Memory that exists already counts as written, and is not reported as a leak.
     """
