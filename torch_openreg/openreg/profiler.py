@@ -1,9 +1,8 @@
 """Marks the part of a program that an outside profiler records, as ``torch.cuda.profiler``.
 
 On CUDA the outside profiler is Nsight Systems. Here the environment variable ``TORCH_OPENREG_TRACE=FILE`` takes its
-place: the part from ``start()`` to ``stop()`` is written to that file as a trace of ``torch.profiler``. With
-``TORCH_OPENREG_AS=cuda``, a program that marks its part by ``torch.cuda.profiler`` needs no change. Without
-``TORCH_OPENREG_TRACE`` the marks have no effect, as on CUDA without a profiler.
+place: the part from ``start()`` to ``stop()`` is written to that file as a trace of ``torch.profiler``. Without the
+variable the marks have no effect, as on CUDA without a profiler.
 """
 
 from __future__ import annotations
