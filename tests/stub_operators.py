@@ -84,7 +84,8 @@ def registered() -> set[str]:
 def users() -> dict[str, list[str]]:
     """Stub -> the operators of OpenRegStructured.cpp that fail when this backend does not fill the stub."""
     found = {}
-    calls = [(overload(name), operands(overload(name))) for name in operators_of("OpenRegStructured")]
+    names = [*operators_of("OpenRegStructured"), "kaiser_window"]  # a composite operator that calls a stub
+    calls = [(overload(name), operands(overload(name))) for name in names]
     for stub in registered():
         table = slots(stub)
         kernel, table[PRIVATEUSE1_SLOT] = table[PRIVATEUSE1_SLOT], None
@@ -108,7 +109,7 @@ def lacks_a_kernel(operator: torch._ops.OpOverload, tensors: list[torch.Tensor])
     """Whether a call of the operator finds an empty slot."""
     for rounding in (None, "floor", "trunc") if operator.name() == "aten::div.Tensor_mode" else (None,):
         try:
-            call(operator, tensors, rounding_mode=rounding)
+            call(operator, tensors, rounding_mode=rounding, window_length=5, device="openreg")
         except RuntimeError as error:
             assert "DispatchStub: missing kernel for openreg" in str(error), error
             return True

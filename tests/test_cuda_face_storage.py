@@ -412,8 +412,8 @@ def test_handles_of_events_are_checked(succeeds: Callable[..., None]) -> None:
         recorded.record()
         for call, arguments, code, words in (
             # cudaIpcGetEventHandle needs the flag cudaEventInterprocess, which an event with timing cannot have
-            (recorded.ipc_handle, (), 400, "the event is for this process only"),
-            (torch.cuda.Event().ipc_handle, (), 400, "does not exist"),
+            (recorded.ipc_handle, (), 400, "invalid resource handle\\nThe event is for this process only"),
+            (torch.cuda.Event().ipc_handle, (), 400, "make it with torch.cuda.Event(interprocess=True)"),
             (torch.cuda.Event(interprocess=True, enable_timing=True).ipc_handle, (), 1, "has no timing"),
             (load, (torch.device("cuda:0"), handle), 201, "the handle is of this process's own event"),
             (load, (torch.device("cuda:0"), bytes(64)), 400, "the handle is none that orIpcGetEventHandle"),
@@ -427,8 +427,13 @@ def test_handles_of_events_are_checked(succeeds: Callable[..., None]) -> None:
         # torch/csrc/cuda/Event.cpp, THCPEvent_from_ipc_handle
         assert error_of(load, torch.device("cuda:0"), b"short") == (
             "RuntimeError: cudaIpcEventHandle_t expects byte-like object of size 64, but got 5")
-        assert error_of(load, torch.device("cpu"), handle) == (
+        assert error_of(load, torch.device("cpu"), handle) == error_of(load, "cpu", handle) == (
             "RuntimeError: Event can only be created on CUDA devices, but got device type cpu")
+        assert error_of(load, 0, b"short") == error_of(load, torch.device("cuda:0"), b"short")
+        assert error_of(load, None, handle) == (
+            "TypeError: from_ipc_handle(): argument 'device' (position 1) must be torch.device, not NoneType")
+        assert error_of(load, 0, 64) == (
+            "TypeError: from_ipc_handle(): argument 'ipc_handle' (position 2) must be str, not int")
     """)
 
 

@@ -736,6 +736,13 @@ SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "eigh": lambda x: torch.linalg.eigh(x.diag()),
     "svd": lambda x: torch.linalg.svd(x.diag()),
     "equal": lambda x: torch.equal(x, x.clone()),
+    "matrix_exp": lambda x: torch.linalg.matrix_exp(x.diag()),
+    "cholesky_ex, checked": lambda x: torch.linalg.cholesky_ex(x.diag(), check_errors=True),
+    "searchsorted, with a sorter": lambda x: torch.searchsorted(x, x, sorter=x.argsort()),
+    "isin, with many elements": lambda x: torch.isin(x, torch.zeros(100, device=DEVICE_0)),
+    "histc, without bounds": lambda x: x.histc(4),
+    "bernoulli_, with a probability of the CPU": lambda x: x.bernoulli_(torch.tensor(0.5)),
+    "repeat_interleave": lambda x: torch.repeat_interleave(POSITIONS()),
     "to the CPU": lambda x: x.cpu(),
     "from the CPU": lambda x: x.copy_(torch.zeros(3)),
     "to the CPU, converting": lambda x: torch.zeros(3, dtype=torch.int64).copy_(x),
@@ -751,6 +758,18 @@ NOT_SYNCHRONIZING: dict[str, Callable[[torch.Tensor], object]] = {
     "a mask of the CPU as index": lambda x: x[torch.tensor([True, False, True])],
     "a mask as index, filled with a number of the CPU": lambda x: x.index_put_((x > 1,), torch.tensor(1.0)),
     "where, with a number": lambda x: torch.where(x > 1, x, 1.0),
+    "equal, with itself": lambda x: torch.equal(x, x),
+    "equal, with another size": lambda x: torch.equal(x, x[:2]),
+    "cholesky_ex": lambda x: torch.linalg.cholesky_ex(x.diag()),
+    "searchsorted": lambda x: torch.searchsorted(x, x),
+    "isin, with few elements": lambda x: torch.isin(x, x),
+    "histc, with bounds": lambda x: x.histc(4, 0, 6),
+    "bernoulli_, with probabilities": lambda x: x.bernoulli_(torch.zeros_like(x)),
+    "unique of no elements": lambda x: x[:0].unique(),
+    # These wait on CUDA in a way that CUDA's backend does not report, or on this device alone.
+    "unique of rows": lambda x: x.expand(2, 3).unique(dim=0),
+    "unique_consecutive of rows": lambda x: x.expand(2, 3).unique_consecutive(dim=0),
+    "repeat_interleave, with output_size": lambda x: torch.repeat_interleave(POSITIONS(), output_size=0),
     "to_sparse_csr of a sparse tensor": lambda x: SPARSE().to_sparse_csr(),
     "an event": lambda x: torch.accelerator.current_stream().record_event().synchronize(),
     "the device": lambda x: torch.accelerator.synchronize(),
@@ -816,6 +835,9 @@ def test_the_sync_debug_mode_is_named_or_numbered(sync_debug_mode: Callable[[int
         sync_debug_mode("loud")
     with pytest.raises(RuntimeError, match="^invalid value of debug_mode, expected one of 0,1,2$"):
         sync_debug_mode(3)
+    for wrong in (None, True, 1.0):
+        with pytest.raises(RuntimeError, match="^invalid argument to set_sync_debug_mode$"):
+            sync_debug_mode(wrong)  # type: ignore[arg-type]
 
 
 # ---- Processes -----------------------------------------------------------------------------------------------------

@@ -609,3 +609,7 @@ def test_softmax_converts_float16_on_the_way_as_on_an_accelerator(name: str) -> 
     )
     with pytest.raises(RuntimeError, match=r"^conversion is supported for Half type only$"):
         operator(randn(2, 3).to(DEVICE), 1, True)
+
+
+def test_kaiser_window_has_the_cpus_numbers() -> None:
+    assert_same(torch.kaiser_window(5, device=DEVICE), torch.kaiser_window(5))

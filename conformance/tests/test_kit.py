@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import json
 import os
 import re
@@ -19,12 +20,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.testing._internal.opinfo.core import ErrorInput, SampleInput
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_conformance import alerts, mixes, page, report, sweep
 from torch_conformance.__main__ import levels_of, main, parser, select
+from torch_conformance.kit import busy, lost
 from torch_conformance.registry import LEVELS, Check, NotOffered, all_checks, device_side
 from torch_conformance.runner import Results, run
-from torch_conformance.worker import run_check
+from torch_conformance.worker import _may_lose_the_device, run_and_look, run_check
 
 # A worker with the runner's protocol. The name of a check says what the worker does for it.
 WORKER = """
@@ -37,7 +40,9 @@ for line in sys.stdin:
     if "linger" in name: os.close(1); time.sleep(60)
     if "orphan" in name and os.fork() == 0: time.sleep(60)
     if "orphan" in name: os._exit(7)
-    print(json.dumps({"result": "failed" if "fail" in name else "passed", "detail": "", "seconds": 0}), flush=True)
+    answer = {"result": "failed" if "fail" in name or "lost" in globals() else "passed", "detail": "", "seconds": 0}
+    if "lose" in name: lost = answer["lost"] = "no longer copies"
+    print(json.dumps(answer), flush=True)
 """
 
 
@@ -72,6 +77,98 @@ def test_a_crash_and_a_hang_cost_one_check_each() -> None:
     assert found["crash"]["detail"] == "SIGABRT\nlast words"
     assert found["linger"]["detail"] == "closed its output, and had not ended 5 s later"
     assert found["orphan"]["detail"] == "exit status 7"
+
+
+def test_a_worker_that_has_lost_its_device_runs_no_further_check() -> None:
+    found = run_fake(["lose", "a", "lose too", "fail", "b"], stop=False)
+    assert {name: each["result"] for name, each in found.items() if name != "fail"} == dict.fromkeys(
+        ("lose", "a", "lose too", "b"), "passed"
+    )
+    assert not any("lost" in each for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "may", "result", "expected"),
+    [
+        ("tensors/errors/a_bad_index_tensor_is_reported", True, "passed", "passed"),
+        ("operators/op/gather/float32/error", True, "passed", "passed"),
+        ("operators/op/gather/float32/forward", False, "passed", "failed"),
+        ("tensors/errors/an_unknown_operator_says_so", False, "not offered", "failed"),
+    ],
+)
+def test_only_an_index_error_may_make_the_device_unusable(
+    name: str, may: bool, result: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = iter([None, *[OSError("asserted\nand more")] * 3])
+
+    def copy(device: str) -> None:
+        if error := next(copies, None):
+            raise error
+
+    monkeypatch.setattr("torch_conformance.kit.there_and_back", copy)
+    monkeypatch.setattr("torch_conformance.worker.run_check", lambda *_: {"result": result, "detail": ""})
+    assert _may_lose_the_device(name) == may
+    detail = "" if may else "The device is unusable after the check: OSError: asserted"
+    assert run_and_look(name, "cpu") == {"result": expected, "detail": detail, "lost": "OSError: asserted"}
+
+
+def test_the_error_of_queued_work_does_not_make_the_device_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = iter([OSError("late")])
+
+    def copy(device: str) -> None:
+        if error := next(copies, None):
+            raise error
+
+    monkeypatch.setattr("torch_conformance.kit.there_and_back", copy)
+    assert lost("cpu") == ""
+    copies = iter([None, OSError("late")])
+    monkeypatch.setattr("torch_conformance.worker.run_check", lambda *_: {"result": "passed", "detail": ""})
+    assert run_and_look("operators/op/gather/float32/forward", "cpu") == {
+        "result": "failed",
+        "detail": "Work that the check queued has failed: OSError: late",
+    }
+
+
+def test_float32_is_not_computed_in_tf32() -> None:
+    assert not torch.backends.cudnn.allow_tf32
+
+
+def test_an_index_error_may_arrive_late_and_end_the_use_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = 0
+
+    def copy(device: str) -> None:
+        nonlocal copies
+        copies += 1
+        raise torch.AcceleratorError("device-side assert triggered")
+
+    class Select:
+        full_name = name = "select"
+        calls = iter(["on the CPU", "on the device"])
+
+        def error_inputs_func(self, *_: object) -> list[ErrorInput]:
+            sample = SampleInput(torch.ones(3), args=(0, torch.tensor([7])))
+            return [ErrorInput(sample, error_type=IndexError, error_regex="range")] * 2
+
+        def __call__(self, x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+            if next(self.calls) == "on the CPU":
+                raise IndexError("index out of range")
+            return x  # the kernel is queued, and its error is not known yet
+
+    for module in ("sweep", "kit"):
+        monkeypatch.setattr(f"torch_conformance.{module}.there_and_back", copy)
+    assert sweep._run_op(Select(), torch.float32, "error", "cpu") == "1 samples"
+    assert copies == 3
+
+
+def test_long_work_has_one_result_for_small_and_large_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    for seconds in (1.0, 0.0):  # how long each product takes by this clock
+        clock = itertools.count(0.0, seconds)
+        monkeypatch.setattr("torch_conformance.kit.time.perf_counter", lambda clock=clock: next(clock))
+        with Sizes() as seen:
+            assert torch.equal(busy("cpu", 1e-5), torch.ones(256, 256))
+        sizes.append(seen.sizes)
+    assert sizes == [[256] * 3, [256, 256, 1024, 1024, 1024]]
 
 
 INTERRUPTED = """
@@ -236,6 +333,19 @@ class Broken(TorchDispatchMode):
         self._number -= func is self._operator
         broken = func is self._operator and self._number == 0
         return (self._kernel if broken else func)(*args, **(kwargs or {}))
+
+
+class Sizes(TorchDispatchMode):
+    """Lists the sizes of the matrices that are multiplied, in ``sizes``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func is torch.ops.aten.mm.default:
+            self.sizes.append(len(args[0]))
+        return func(*args, **(kwargs or {}))
 
 
 def refuse(*_: object) -> None:

@@ -97,6 +97,10 @@ ALERTS: dict[str, tuple[str, Make]] = {
     "fractional_max_pool3d_backward.grad_input": (
         "", _into(_aten.fractional_max_pool3d_backward, nn.FractionalMaxPool3d(3, output_size=4, return_indices=True),
                   (1, 2, 8, 8, 8), [3, 3, 3], [4, 4, 4])),
+    "max_pool3d_with_indices_backward": ("", _gradient(nn.MaxPool3d(3, 1), 1, 2, 8, 8, 8)),
+    "max_pool3d_with_indices_backward.grad_input": (
+        "", _into(_aten.max_pool3d_with_indices_backward, nn.MaxPool3d(3, 1, return_indices=True),
+                  (1, 2, 8, 8, 8), [3] * 3, [1] * 3, [0] * 3, [1] * 3, False)),
     "max_unpool1d": (
         "torch.nn.MaxUnpool1d", _call(lambda _, i, v: F.max_unpool1d(v.view(1, 1, -1), i.view(1, 1, -1), 2))),
     "max_unpool2d": (

@@ -34,6 +34,11 @@ __all__ = [
     "usable",
 ]
 
+# By default, CUDA's convolutions and recurrent layers compute float32 in TF32, which has three decimal digits. The kit
+# compares float32 with float32. Most other devices ignore this setting. The public torch.backends.cudnn.allow_tf32
+# refuses a new value after an import of PyTorch's test modules.
+torch._C._set_cudnn_allow_tf32(False)
+
 
 def same(actual: Any, expected: Any, **tolerance: float) -> None:
     """Raises AssertionError unless ``actual`` has the shape, dtype and values of ``expected``.
@@ -67,22 +72,51 @@ def usable(device: str) -> None:
     same(torch.arange(5.0, device=device) + 1, torch.arange(5.0) + 1)
 
 
+def there_and_back(device: str) -> None:
+    """Copies one number to the device and back. Raises the error of queued work, if there is one. Synchronises."""
+    torch.ones(1).to(device).cpu()
+
+
+def lost(device: str) -> str:
+    """The first line of the error if the device no longer copies, or the empty string. Synchronises.
+
+    On CUDA, some errors of a kernel, such as an index beyond the end, make the device unusable for the process. The
+    error of a kernel that leaves the device usable is raised by the first copy only, so a second copy is tried.
+    """
+    return error_of_a_copy(device) and error_of_a_copy(device)
+
+
+def error_of_a_copy(device: str) -> str:
+    """The first line of what there_and_back() raises, or the empty string."""
+    try:
+        there_and_back(device)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""
+
+
 def busy(device: str, seconds: float = 0.05) -> torch.Tensor:
     """Queues work of at most about ``seconds`` seconds on the current stream. Returns the result, which is all ones.
 
-    First measures how long one matrix product takes, with the wait for its sum. Then queues as many products as fit
-    into ``seconds`` by this measure, at least one and at most 2000. A product without the wait takes less time than
-    measured, so the work may be much shorter. Does not wait for the queued work. But if the device computes each
-    product before the call of the product returns, busy() returns when all the work is done.
+    First measures how long one matrix product takes, with the wait for its sum: the second product, because the first
+    may load libraries. Then queues as many products as fit into ``seconds`` by this measure, at least one and at most
+    2000. A product without the wait takes less time than measured, so the work may be much shorter. Does not wait for
+    the queued work. But if the device computes each product before the call of the product returns, busy() returns when
+    all the work is done. The result has the size 256 x 256. A GPU multiplies larger matrices, because its small
+    products would be done as fast as they are launched.
     """
-    x = torch.full((256, 256), 1 / 256, device=device)
-    y = torch.ones(256, 256, device=device)
-    started = time.perf_counter()
-    (x @ y).sum().item()
-    once = max(time.perf_counter() - started, 1e-5)
+    for size in (256, 1024):
+        x = torch.full((size, size), 1 / size, device=device)
+        y = torch.ones(size, size, device=device)
+        for _ in range(2):
+            started = time.perf_counter()
+            (x @ y).sum().item()
+            once = max(time.perf_counter() - started, 1e-5)
+        if once > 2e-4:
+            break
     for _ in range(max(1, min(2000, int(seconds / once)))):
         y = x @ y
-    return y
+    return y if size == 256 else y[:256, :256].contiguous()
 
 
 def start_python(code: str, **environment: str | None) -> subprocess.CompletedProcess[str]:

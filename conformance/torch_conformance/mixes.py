@@ -51,8 +51,8 @@ _ON_ONE_DEVICE = str.maketrans("Cs", "DS")
 _VALUES: dict[str, Any] = {"number": 1, "float": 1.0, "int": 0, "bool": False, "Optional[str]": "floor"}
 _VALUES |= {"Optional[number]": 1, "Optional[int]": 0, "List[int]": [0], "Optional[List[int]]": [0]}
 # A device may accept or refuse these CPU scalars: TensorIterator accepts them, and CUDA's kernel refuses them
-# (ATen/native/cuda/PointwiseOpsKernel.cu).
-_EITHER = re.compile(r"addcmul(_|\.out)? (s|.s)")
+# (ATen/native/cuda/PointwiseOpsKernel.cu, Lerp.cu).
+_EITHER = re.compile(r"addcmul(_|\.out)? (s|.s)|lerp_?\.(Tensor|Scalar)(_out)? .s")
 
 
 def unchecked_operators() -> list[str]:

@@ -79,6 +79,7 @@ class Check:
     needs: tuple[str, ...] = ()
     quick: bool = True
     issue: str = ""
+    may_lose_the_device: bool = False
 
     @property
     def level(self) -> int:
@@ -116,7 +117,14 @@ class Topic:
     issue: str = ""
 
     def check(
-        self, *needs: str, why: str = "", defined: str = "", chapter: str = "", quick: bool = True, issue: str = ""
+        self,
+        *needs: str,
+        why: str = "",
+        defined: str = "",
+        chapter: str = "",
+        quick: bool = True,
+        issue: str = "",
+        may_lose_the_device: bool = False,
     ) -> Callable[[Body], Body]:
         """Registers a function as a check.
 
@@ -124,6 +132,7 @@ class Topic:
             needs: names of abilities in `abilities.ABILITIES`. If the device lacks one, the result is "not offered".
             why, defined, chapter, issue: the values of this check, if they differ from the topic's.
             quick: whether ``--quick`` runs this check too.
+            may_lose_the_device: whether the device may be unusable after the check, as after an index error on CUDA.
         """
 
         def register(body: Body) -> Body:
@@ -139,6 +148,7 @@ class Topic:
                 (*self.needs, *needs),
                 quick,
                 issue or self.issue,
+                may_lose_the_device,
             )
             return body
 

@@ -122,6 +122,8 @@ def run(
 ) -> None:
     """Runs the checks ``names`` in ``jobs`` workers. A worker is replaced after ``batch`` checks.
 
+    A worker is also replaced if it says that a check has made the device unusable for it (``lost``).
+
     Calls ``on_result`` with each record (``name``, ``result``, ``detail``, ``seconds``, and ``traceback`` after a
     failure), one at a time. If ``on_result`` returns True, no further check is started. ``timeout`` is the limit for
     one check, in seconds. KeyboardInterrupt kills the workers, because a worker that hangs would never end.
@@ -159,7 +161,8 @@ def run(
                     result = {"result": died.args[0], "detail": died.args[1], "seconds": seconds}
                     end(worker)
                     worker = None
-                if worker is not None and worker.checks_run >= batch:
+                # A device that is lost for one process works in the next one.
+                if worker is not None and (result.pop("lost", None) or worker.checks_run >= batch):
                     end(worker)
                     worker = None
                 with lock:

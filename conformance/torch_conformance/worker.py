@@ -54,6 +54,35 @@ def run_check(name: str, device: str) -> dict[str, Any]:
         return {"result": "failed", "detail": _message(error), "traceback": traceback.format_exc()[-4000:]}
 
 
+def _may_lose_the_device(name: str) -> bool:
+    """Whether the device may be unusable after a check: the samples of errors have indices beyond the end."""
+    from .registry import all_checks
+
+    check = all_checks().get(name)
+    return check.may_lose_the_device if check else name.endswith("/error")
+
+
+def run_and_look(name: str, device: str) -> dict[str, Any]:
+    """The result of one check, with the entry ``lost`` if the device is unusable afterwards.
+
+    A check fails if it should leave the device usable, and does not, or if work that it has queued fails afterwards.
+    """
+    from .kit import error_of_a_copy, lost
+
+    worked, process = not lost(device), os.getpid()
+    answer = run_check(name, device)
+    if os.getpid() != process:  # a child that the check forked has returned from the check
+        os._exit(1)
+    if worked and (error := error_of_a_copy(device)):
+        problem = "Work that the check queued has failed"
+        if is_lost := lost(device):
+            answer["lost"] = is_lost
+            problem = "The device is unusable after the check"
+        if answer["result"] in ("passed", "not offered") and not _may_lose_the_device(name):
+            answer |= {"result": "failed", "detail": f"{problem}: {error}"}
+    return answer
+
+
 def why_missing(device: str) -> str:
     """Why PyTorch has no device of this type, or the empty string."""
     import torch
@@ -81,7 +110,6 @@ def main() -> None:
             print(json.dumps({"error": _first_lines(error)}), file=answers)
             return
         print(json.dumps(greeting), file=answers)
-        process = os.getpid()
         for line in sys.stdin:
             request = json.loads(line)
             if "list" in request:
@@ -96,9 +124,7 @@ def main() -> None:
                 print(json.dumps(why_missing(request["find"])), file=answers)
                 continue
             started = time.monotonic()
-            answer = run_check(request["name"], settings["device"])
-            if os.getpid() != process:  # a child that the check forked has returned from the check
-                os._exit(1)
+            answer = run_and_look(request["name"], settings["device"])
             answer["seconds"] = round(time.monotonic() - started, 3)
             gc.collect(0)
             print(json.dumps(answer), file=answers)

@@ -1,6 +1,7 @@
 #include "KernelScope.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "../aten/native/Refusals.h"
 #include "../runtime/OpenRegWait.h"
@@ -123,6 +124,56 @@ void KernelScope::add_device(Device device) {
   }
 }
 
+bool KernelScope::has_flag(const char* name) const {
+  return std::any_of(flags_.begin(), flags_.end(), [&](const c10::Argument* each) { return each->name() == name; });
+}
+
+// CUDA's host reads the `info` of a decomposition that shall be checked, the bounds of a sorter
+// (searchsorted_pre_check() in BucketizationUtils.h), and the bounds of a histogram's data if the call gives none
+// (SummaryOps.cu). CUDA copies probabilities from the CPU (DistributionTemplates.h). With many test elements, isin()
+// first makes both operands unique (isin_sorting() in TensorCompare.cpp, which has the same condition). An operand that
+// is missing is an error, which the kernel reports.
+bool KernelScope::reads_in_this_call() const {
+  if (!traits_.sometimes_reads_data) {
+    return false;
+  }
+  const auto find = [&](const char* name) -> const TensorImpl* {
+    const auto* found = std::find_if(
+        operands_.begin(), operands_.end(), [&](const Operand& each) { return each.argument->name() == name; });
+    return found == operands_.end() ? nullptr : found->tensor;
+  };
+  const auto count = [&](const char* name) {
+    const TensorImpl* tensor = find(name);
+    return tensor ? tensor->numel() : 0;
+  };
+  if (traits_.name == "aten::bernoulli_.Tensor") {
+    const TensorImpl* p = find("p");
+    return p && p->is_cpu();
+  }
+  if (traits_.name.starts_with("aten::histc")) {
+    return !has_flag("min") && !has_flag("max") && count("self") > 0;
+  }
+  if (traits_.name.starts_with("aten::isin")) {
+    const auto elements = static_cast<double>(count("elements"));
+    return !has_flag("assume_unique") && elements > 0 &&
+           count("test_elements") >= static_cast<int64_t>(10.0f * std::pow(elements, 0.145));
+  }
+  return has_flag("check_errors") || count("sorter") > 0;
+}
+
+// Whether CUDA's backend calls warn_or_error_on_sync() for a wait that waits_for_data() found. It does not if there are
+// no elements, if the number of results is given, and where Thrust waits (unique_dim_cuda_template() in Unique.cu).
+bool KernelScope::is_told_of_wait() const {
+  if (traits_.name.starts_with("aten::unique_dim") || (traits_.name == "aten::unique_consecutive" && has_flag("dim"))) {
+    return false;
+  }
+  if (traits_.name == "aten::_unique2" || traits_.name == "aten::bincount") {
+    return operands_.front().tensor->numel() > 0;
+  }
+  return traits_.name != "aten::repeat_interleave.Tensor" ||
+         (!has_flag("output_size") && operands_.front().tensor->numel() > 0);
+}
+
 // Whether CUDA's kernel would make the host wait. Indexing waits if an index is a mask on the device, because CUDA
 // first counts the true elements, and if a 0-dim value is on the CPU, because CUDA copies it to the device. If a single
 // mask is the index and a number on the CPU replaces the elements, CUDA calls masked_fill_(), which does not wait
@@ -140,16 +191,17 @@ bool KernelScope::waits_for_data() const {
   }
   if (indices == 0) {
     // A conversion to a sparse layout, such as _to_sparse_csr, reads values only if its operand is dense.
-    return traits_.reads_data && (operands_.empty() || operands_.front().tensor->layout() == kStrided);
+    const bool reads = traits_.reads_data && (operands_.empty() || operands_.front().tensor->layout() == kStrided);
+    return reads || reads_in_this_call();
   }
-  const bool fills = indices == 1 && masks == 1 && has_number && !accumulates_;
+  const bool fills = indices == 1 && masks == 1 && has_number && !has_flag("accumulate");
   return !fills && (masks > 0 || has_number);
 }
 
 void KernelScope::enter() {
   check_devices();
   const bool waits = C10_UNLIKELY(c10::openreg::wait_is_told()) && waits_for_data();
-  if (C10_UNLIKELY(waits)) {
+  if (C10_UNLIKELY(waits) && is_told_of_wait()) {
     c10::openreg::note_synchronization();
   }
   run_backward_on_this_thread();

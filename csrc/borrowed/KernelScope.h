@@ -52,14 +52,17 @@ class KernelScope : public DeviceCheck {
 
   // ---- 1. before the kernel
   void add_device(Device device); // the device argument of a factory
+  // For an argument that is no tensor. `flag`: the argument is true, or an optional number that is given; of an operator
+  // that sometimes reads data, and that run_boxed() calls, also a number other than 0.
   void add_flag(bool flag, const c10::Argument& argument) {
     if (C10_UNLIKELY(traits_.keeps_statistics && argument.name() == "training")) {
       training_ = flag;
-    } else if (flag && argument.name() == "accumulate") {
-      accumulates_ = true;
+    } else if (flag) {
+      flags_.push_back(&argument);
     }
   }
-  void enter(); // takes the turn of the stream: waits for the work that is queued on the stream
+  bool reads_in_this_call() const; // whether CUDA's host reads values here, for an operator that sometimes does
+  void enter();                    // takes the turn of the stream: waits for the work that is queued on the stream
 
   // ---- 2. around the kernel
   // The CPU tensor that stands for `tensor`. A tensor that is not on the device is its own alias. The first form
@@ -108,7 +111,7 @@ class KernelScope : public DeviceCheck {
   bool cpu_result_ = false; // device=cpu was asked for
   bool has_cow_ = false;    // an alias lies over a copy-on-write twin
   bool training_ = true;    // see is_written() in OperatorTraits.h
-  bool accumulates_ = false;
+  c10::SmallVector<const c10::Argument*, 4> flags_;
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<Adopted, 2> adopted_;
   std::optional<c10::openreg::Kernel> kernel_;
@@ -117,7 +120,9 @@ class KernelScope : public DeviceCheck {
   using Index = ska::flat_hash_map<const TensorImpl*, size_t>;
   std::unique_ptr<Index> index_; // from a device tensor to its place in aliases_; null while aliases_ has few elements
 
+  bool has_flag(const char* name) const;
   bool waits_for_data() const;
+  bool is_told_of_wait() const;
   void visit_operands(orOperandFn_t visit, void* context) const;
   const Tensor& alias(c10::MaybeOwned<Tensor> tensor);
   const Alias* find(const TensorImpl* device) const;

@@ -101,9 +101,8 @@ Stream exchange_stream(Stream stream) {
 
 Stream stream_from_pool(DeviceIndex device, int priority) {
   check_not_forked();
-  TORCH_CHECK(priority <= 0, "Expected openreg stream priority to be less than or equal to 0, got ", priority);
   device = checked(device);
-  const int pool = -std::max(priority, 1 - kPriorities);
+  const int pool = -std::clamp(priority, 1 - kPriorities, 0);
   DeviceStreams& streams = streams_of(device);
   const uint32_t turn = streams.next[pool].fetch_add(1, std::memory_order_relaxed);
   const StreamId id = 1 + pool * kStreamsPerPool + turn % kStreamsPerPool;

@@ -22,8 +22,8 @@ OPENREG_API Stream current_stream(DeviceIndex device);
 // Makes `stream` the calling thread's current stream of its own device; returns the previous one.
 OPENREG_API Stream exchange_stream(Stream stream);
 
-// A stream of the pool. A lower `priority` is more urgent. A priority below the device's range becomes the most urgent
-// one. Throws for a positive priority.
+// A stream of the pool. A lower `priority` is more urgent. A priority outside the device's range becomes the nearest
+// priority of the range.
 OPENREG_API Stream stream_from_pool(DeviceIndex device, int priority = 0);
 
 // The device's handle of `stream`. The handle is made at its first use. Throws if `stream` belongs to another device

@@ -1,3 +1,4 @@
+#include <ATen/ops/_convolution_native.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/baddbmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
@@ -25,10 +26,26 @@ Tensor _convolution(
     bool transposed,
     c10::SymIntArrayRef output_padding,
     c10::SymInt groups,
-    bool /*benchmark*/,
-    bool /*deterministic*/,
-    bool /*cudnn_enabled*/,
-    bool /*allow_tf32*/) {
+    bool benchmark,
+    bool deterministic,
+    bool cudnn_enabled,
+    bool allow_tf32) {
+  if (!input.is_cuda()) { // an error: PyTorch's kernel for a CPU input says which operand is on another device
+    return at::native::_convolution(
+        input,
+        weight,
+        bias,
+        C10_AS_INTARRAYREF_SLOW(stride),
+        C10_AS_INTARRAYREF_SLOW(padding),
+        C10_AS_INTARRAYREF_SLOW(dilation),
+        transposed,
+        C10_AS_INTARRAYREF_SLOW(output_padding),
+        groups.guard_int(__FILE__, __LINE__),
+        benchmark,
+        deterministic,
+        cudnn_enabled,
+        allow_tf32);
+  }
   return convolution_overrideable(
       input, weight, bias, stride, padding, dilation, transposed, output_padding, std::move(groups));
 }

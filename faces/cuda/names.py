@@ -80,7 +80,6 @@ NAMES = Names(
         "an openreg device": "a CUDA device",
         "any openreg device": "any CUDA device",
         "the openreg device": "the CUDA device",
-        "openreg stream priority": "cuda stream priority",  # c10/cuda/CUDAStream.cpp, getStreamFromPool
         "an openreg tensor": "a CUDA tensor",
         "send openreg tensor": "send CUDA tensor",
         "on openreg tensors": "on CUDA tensors",

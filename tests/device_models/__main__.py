@@ -30,6 +30,9 @@ YAML = "aten/src/ATen/native/native_functions.yaml"
 CUDA = "aten/src/ATen/native/cuda"
 
 INTEGERS = ["uint8", "int8", "int16", "int32", "int64"]
+FLOATS = ["float16", "bfloat16", "float32", "float64"]
+HALVES = ["float16", "bfloat16"]
+COMPLEX = ["complex32", "complex64", "complex128"]
 
 # A row has: operators; the argument whose dtype counts; dtypes that CUDA's kernel lacks, and that the CPU's kernel has;
 # the name of CUDA's kernel in the error message; its source file. "message: ..." in place of the name is a whole error
@@ -99,13 +102,6 @@ KERNELS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("angle angle.out", "self", ["float16", "bfloat16"], "angle_cuda", f"{CUDA}/UnaryComplexKernels.cu"),
     ("histc histc.out", "self", ["bfloat16"], "histc", f"{CUDA}/SummaryOps.cu"),
     ("histc histc.out", "self", ["float16"], "message: HalfTensor is not supported", f"{CUDA}/SummaryOps.cu"),
-    (
-        "linalg_vector_norm linalg_vector_norm.out norm.ScalarOpt_dim norm.out norm.Scalar",
-        "self",
-        ["complex32"],
-        "norm_cuda",
-        f"{CUDA}/ReduceNormKernel.cu",
-    ),
     ("native_dropout_backward", "grad_output", [*INTEGERS, "bool"], "masked_scale", f"{CUDA}/Dropout.cu"),
     (
         "scatter_reduce.two scatter_reduce_.two scatter_reduce.two_out",
@@ -115,8 +111,168 @@ KERNELS: tuple[tuple[str, str, list[str], str, str], ...] = (
         f"{CUDA}/ScatterGatherKernel.cu",
     ),
 )
-# Kernel -> the condition of its refusals: another argument has one of these values.
-WHEN = {"cuda_scatter_gather_base_kernel_func": {"argument": "reduce", "values": ["prod", "mean", "amax", "amin"]}}
+
+# As KERNELS, for dtypes that the CPU's kernel lacks too: the error message then names CUDA's kernel, and not the CPU's.
+# A real H100 said these names, for these operators or for others of the same source file. An operator belongs here only
+# if CUDA has one kernel for all sizes of its arguments. Operators that a program calls very often, such as add and sum,
+# are left out, because the check makes each call of an operator slower.
+BOTH_LACK: tuple[tuple[str, str, list[str], str, str], ...] = (
+    ("mm mm.out", "self", ["bool", "float8_e4m3fn", "float8_e5m2"], "addmm_cuda", f"{CUDA}/Blas.cpp"),
+    ("addmm addmm_ addmm.out", "mat1", ["bool", "float8_e4m3fn", "float8_e5m2"], "addmm_cuda", f"{CUDA}/Blas.cpp"),
+    ("bmm bmm.out", "self", ["bool", "float8_e4m3fn", "float8_e5m2"], "baddbmm_cuda", f"{CUDA}/Blas.cpp"),
+    *(
+        (f"{name} {name}.out", "self", [*INTEGERS, "bool", *COMPLEX], "host_softmax", f"{CUDA}/SoftMax.cu")
+        for name in ("_softmax", "_log_softmax")
+    ),
+    ("gelu gelu_ gelu.out", "self", [*INTEGERS, "bool"], "GeluCUDAKernelImpl", f"{CUDA}/ActivationGeluKernel.cu"),
+    ("silu silu_ silu.out", "self", [*INTEGERS, "bool"], "silu_cuda", f"{CUDA}/ActivationSiluKernel.cu"),
+    (
+        "leaky_relu leaky_relu_ leaky_relu.out",
+        "self",
+        [*INTEGERS, "bool"],
+        "leaky_relu_cuda",
+        f"{CUDA}/ActivationLeakyReluKernel.cu",
+    ),
+    ("mse_loss mse_loss.out", "self", INTEGERS, "mse_cuda", f"{CUDA}/BinaryMiscOpsKernels.cu"),
+    ("huber_loss huber_loss.out", "self", INTEGERS, "huber_cuda", f"{CUDA}/BinaryMiscOpsKernels.cu"),
+    (
+        "upsample_nearest2d upsample_nearest2d.out",
+        "self",
+        ["int8", "int16", "int32", "int64", "bool"],
+        "upsample_nearest2d_out_frame",
+        f"{CUDA}/UpSampleNearest2d.cu",
+    ),
+    ("grid_sampler_2d", "input", [*INTEGERS, "bool"], "grid_sampler_2d_cuda", f"{CUDA}/GridSampler.cu"),
+    ("reflection_pad1d reflection_pad1d.out", "self", ["bool"], "reflection_pad1d_out", f"{CUDA}/ReflectionPad.cu"),
+    ("max max.unary_out", "self", COMPLEX, "max_all_cuda", f"{CUDA}/ReduceMaxValuesKernel.cu"),
+    ("kthvalue.values", "self", ["bool", *COMPLEX], "kthvalue_cuda", f"{CUDA}/Sorting.cpp"),
+    ("cummax cummax.out", "self", COMPLEX, "cummax_cuda", f"{CUDA}/ScanKernels.cu"),
+    (
+        "_logcumsumexp _logcumsumexp.out",
+        "self",
+        [*INTEGERS, "bool"],
+        "logcumsumexp_cuda",
+        f"{CUDA}/LogcumsumexpKernel.cu",
+    ),
+    ("bincount", "self", FLOATS, "bincount_cuda", f"{CUDA}/SummaryOps.cu"),
+    *(
+        (f"{name}.Tensor {name}_.Tensor {name}.Tensor_out", argument, dtypes, f"{kernel}_cuda", f"{CUDA}/{file}")
+        for names, dtypes, file in (
+            ("bitwise_and bitwise_or bitwise_xor", [*FLOATS, *COMPLEX], "BinaryBitwiseOpsKernels.cu"),
+            ("bitwise_left_shift bitwise_right_shift", FLOATS, "BinaryShiftOpsKernels.cu"),
+            ("remainder fmod", COMPLEX, "BinaryRemainderKernel.cu"),
+        )
+        for name in names.split()
+        for argument in ("self", "other")
+        for kernel in (name.replace("bitwise_left_", "l").replace("bitwise_right_", "r"),)
+    ),
+    *(
+        (f"__{name}__.Scalar __{name}__.Tensor", "self", FLOATS, f"{name}_cuda", f"{CUDA}/BinaryShiftOpsKernels.cu")
+        for name in ("lshift", "rshift")
+    ),
+    *(
+        (f"{name} {name}_ {name}.out", argument, FLOATS, f"{name}_cuda", f"{CUDA}/GcdLcmKernel.cu")
+        for name in ("gcd", "lcm")
+        for argument in ("self", "other")
+    ),
+    *(
+        (f"{name}.Scalar {name}.Tensor", "self", COMPLEX, "compare_cuda", f"{CUDA}/CompareKernels.cu")
+        for name in ("lt", "le", "gt", "ge")
+    ),
+    ("lgamma lgamma_ lgamma.out", "self", COMPLEX, "lgamma_cuda", f"{CUDA}/UnaryGammaKernels.cu"),
+    ("erf erf_ erf.out", "self", COMPLEX, "erf_cuda", f"{CUDA}/UnarySpecialOpsKernel.cu"),
+    ("polar.out", "abs", HALVES, "polar_cuda", f"{CUDA}/ComplexKernel.cu"),
+    ("normal_", "self", [*INTEGERS, "bool"], "normal_kernel_cuda", f"{CUDA}/DistributionNormal.cu"),
+    (
+        "bernoulli_.Tensor",
+        "p",
+        [*INTEGERS, "bool"],
+        "message: expected probabilities tensor to have floating type, got {dtype}",
+        f"{CUDA}/DistributionBernoulli.cu",
+    ),
+    ("arange.start_out randperm.generator_out", "out", ["bool"], "arange_cuda", f"{CUDA}/RangeFactories.cu"),
+    ("linspace.out", "out", ["bool"], "linspace_cuda", f"{CUDA}/RangeFactories.cu"),
+    (
+        "linalg_cholesky_ex linalg_cholesky_ex.L",
+        "self",
+        HALVES,
+        "cholesky_cusolver",
+        f"{CUDA}/linalg/BatchLinearAlgebraLib.cpp",
+    ),
+    (
+        "_linalg_eigh _linalg_eigh.eigenvalues",
+        "A",
+        HALVES,
+        "linalg_eigh_cuda",
+        f"{CUDA}/linalg/BatchLinearAlgebraLib.cpp",
+    ),
+    ("linalg_qr linalg_qr.out", "A", HALVES, "geqrf_cuda", f"{CUDA}/linalg/BatchLinearAlgebraLib.cpp"),
+    (
+        "index_select index_select.out",
+        "index",
+        ["uint8", "int8", "int16", "bool", *FLOATS],
+        "index_select_out_cuda_impl",
+        f"{CUDA}/Indexing.cu",
+    ),
+    (
+        "masked_fill_.Scalar masked_fill_.Tensor",
+        "mask",
+        [*INTEGERS, *FLOATS],
+        "message: masked_fill only supports boolean masks, but got dtype {dtype}",
+        f"{CUDA}/Indexing.cu",
+    ),
+)
+
+# Names of the dtypes in messages: dtype -> in c10::toString, in C++.
+TYPES = {
+    "float16": ("Half", "c10::Half"),
+    "bfloat16": ("BFloat16", "c10::BFloat16"),
+    "float32": ("Float", "float"),
+    "float64": ("Double", "double"),
+}
+Condition = dict[str, str | list[str]]
+# As KERNELS, with a condition as the last item: another argument has one of these values.
+CONDITIONAL: tuple[tuple[str, str, list[str], str, str, Condition], ...] = (
+    *(
+        (
+            "mm mm.out",
+            "mat2",
+            [other],
+            f"message: expected mat1 and mat2 to have the same dtype, but got: {TYPES[dtype][1]} != {TYPES[other][1]}",
+            f"{CUDA}/Blas.cpp",
+            {"argument": "self", "values": [dtype]},
+        )
+        for dtype in TYPES
+        for other in TYPES
+        if other != dtype
+    ),
+    *(
+        (
+            "native_layer_norm",
+            argument,
+            [other for other in TYPES if other != dtype],
+            f"message: expected scalar type {TYPES[dtype][0]} but found {{dtype}}",
+            f"{CUDA}/layer_norm_kernel.cu",
+            {"argument": "input", "values": [dtype]},
+        )
+        for argument in ("weight", "bias")
+        for dtype in TYPES
+    ),
+    (
+        "linalg_lstsq",
+        "self",
+        ["float32", "float64", "complex64", "complex128"],
+        "message: torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA",
+        "aten/src/ATen/native/BatchLinearAlgebra.cpp",
+        {"argument": "driver", "values": ["gelsy", "gelsd", "gelss"]},
+    ),
+)
+# Kernel of KERNELS or BOTH_LACK -> the condition of its refusals.
+WHEN: dict[str, Condition] = {
+    "cuda_scatter_gather_base_kernel_func": {"argument": "reduce", "values": ["prod", "mean", "amax", "amin"]},
+    "mse_cuda": {"argument": "target", "values": INTEGERS},
+    "huber_cuda": {"argument": "target", "values": INTEGERS},
+}
 
 # PyTorch's c10::DispatchKey error (aten/src/ATen/core/dispatch/OperatorEntry.cpp, reportError).
 NO_KERNEL = (
@@ -212,14 +368,15 @@ def cells(capability: str) -> dict[str, dict[str, list[str]]]:
 
 def cuda() -> dict[str, object]:
     refusals = []
-    for operators, argument, dtypes, kernel, source in KERNELS:
+    rows_of_kernels = ((*row, WHEN.get(row[3])) for row in (*KERNELS, *BOTH_LACK))
+    for operators, argument, dtypes, kernel, source, condition in (*rows_of_kernels, *CONDITIONAL):
         text = (
             {"message": kernel.removeprefix("message: "), "error": "RuntimeError"}
-            if ":" in kernel
+            if kernel.startswith("message: ")
             else {"kernel": kernel}
         )
         operators = [f"aten::{name}" for name in operators.split()]
-        when = {"when": WHEN[kernel]} if kernel in WHEN else {}
+        when = {"when": condition} if condition else {}
         refusals.append(
             {"operators": operators, "argument": argument, "dtypes": dtypes, **when, **text, "source": source}
         )

@@ -317,6 +317,7 @@ CHECKS_OF_VARIABLE = {"PYTORCH_ALLOC_CONF": "memory/limits/*", "TORCH_DEVICE_BAC
 
 # The test of this backend that catches a mutant if no check of the kit does: a pattern of names, and the test.
 OWN_TESTS = {
+    "stub.kaiser_window_stub": "test_operators.py::test_kaiser_window_has_the_cpus_numbers",
     "environment.OPENREG_MODEL": "test_doctor.py::test_a_device_model_is_shown_with_its_properties",
     "environment.OPENREG_DEVICE_COUNT": "test_openreg_environment.py::test_device_count_is_configurable",
     "environment.OPENREG_DEVICE_MEMORY": "test_openreg_environment.py::test_device_memory_is_configurable",
@@ -448,7 +449,15 @@ def _operators_of(file: str, pattern: str) -> list[str]:
 
 def _unboxed() -> list[str]:
     lists = _operators_of(ROUTES + "OpenRegCpuKernels.cpp", r"\b(?:cpu_kernels|add)<([\w\s,]+)>\(m\)")
-    kernels = {"UnboxedCpuKernel", "AlertingCpuKernel", "InnerProduct", "OverAllElements", "Permutation", "Ops"}
+    kernels = {
+        "UnboxedCpuKernel",
+        "AlertingCpuKernel",
+        "InnerProduct",
+        "Equality",
+        "OverAllElements",
+        "Permutation",
+        "Ops",
+    }
     return [name for each in lists for name in re.findall(r"\w+", each) if name not in kernels]
 
 

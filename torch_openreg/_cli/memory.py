@@ -347,10 +347,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(file: Path) -> list[Device]:
-    """The devices of a snapshot that have memory or a history. One entry of each history is the snapshot itself."""
+    """The devices of a snapshot that have memory or a history. A snapshot that was made leaves an entry in it."""
     snapshot = _Unpickler(io.BytesIO(file.read_bytes())).load()
     indices = {segment["device"] for segment in snapshot["segments"]}
-    indices |= {index for index, trace in enumerate(snapshot["device_traces"]) if len(trace) > 1}
+    indices |= {
+        index for index, trace in enumerate(snapshot["device_traces"]) if any(e["action"] != "snapshot" for e in trace)
+    }
     return [Device(index, snapshot) for index in sorted(indices)]
 
 

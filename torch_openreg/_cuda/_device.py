@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import sys
 import warnings
+from numbers import Integral
 from types import ModuleType
 from typing import Any
 
@@ -59,18 +61,34 @@ def _has_primary_context(device: int) -> bool:
 _told = False  # whether _set_sync_debug_mode() gave its notice
 
 
+def _is_long(value: object) -> bool:
+    """As THPUtils_checkLong."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def _set_sync_debug_mode(mode: int) -> None:
-    """As THCPModule_cudaSetSyncDebugMode, whose notice is a TORCH_WARN_ONCE: it comes when the mode is set."""
+    """As THCPModule_cudaSetSyncDebugMode, whose notice is a TORCH_WARN_ONCE: a wrong mode has the notice too."""
     global _told
-    if mode not in (0, 1, 2):
-        raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
-    _C._set_sync_debug_mode(mode)
-    if not _told or torch.is_warn_always_enabled():
-        _told = True
-        warnings.warn(
-            "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations",
-            stacklevel=2,  # torch/cuda/__init__.py, as for a warning of PyTorch's C++
-        )
+    try:
+        if not _is_long(mode):
+            raise RuntimeError("invalid argument to set_sync_debug_mode")
+        if mode not in (0, 1, 2):
+            raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
+        _C._set_sync_debug_mode(mode)
+    finally:
+        if not _told or torch.is_warn_always_enabled():
+            _told = True
+            warnings.warn(
+                "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing "
+                "operations",
+                stacklevel=2,  # torch/cuda/__init__.py, as for a warning of PyTorch's C++
+            )
+
+
+def _sleep(cycles: int) -> None:
+    if not _is_long(cycles):
+        raise RuntimeError("torch.cuda._sleep(): expected 'int'")
+    _C._sleep(cycles)
 
 
 def _raw_device_count() -> int:
@@ -102,6 +120,12 @@ class _CudaError(int):
     """A code of CUDA's runtime API. Any integer is a code; ``success`` is the only one with a name."""
 
     success: _CudaError
+
+    def __new__(cls, value: int) -> _CudaError:
+        return super().__new__(cls, operator.index(value))
+
+    def __str__(self) -> str:
+        return int.__repr__(self) if self else "cudaError.success"
 
 
 _CudaError.success = _CudaError(0)
@@ -182,7 +206,7 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_canDeviceAccessPeer": _C._can_device_access_peer,
     "_cuda_set_sync_debug_mode": _set_sync_debug_mode,
     "_cuda_get_sync_debug_mode": _C._get_sync_debug_mode,
-    "_cuda_sleep": _C._sleep,
+    "_cuda_sleep": _sleep,
 }
 
 _NVML = "other libraries: PyTorch's function asks NVML, which knows only the GPUs of the machine"

@@ -6,11 +6,14 @@ are subclasses of these classes.
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import torch
 
 from torch_openreg import _C
+
+_CUDA = 1  # torch::kCUDA, the number of the device type
 
 
 def _describe(stream: torch.Stream) -> tuple[int, int, int]:
@@ -41,11 +44,18 @@ class _CudaStreamBase(torch.Stream):
     def __new__(
         cls, priority: int = 0, stream_id: int = 0, device_index: int = 0, device_type: int = 0, stream_ptr: int = 0
     ) -> _CudaStreamBase:
+        priority = index(priority)
+        if not -(2**31) <= priority < 2**31:
+            raise OverflowError(f"signed integer is {'less than minimum' if priority < 0 else 'greater than maximum'}")
+        if not isinstance(stream_ptr, int):
+            raise TypeError(f"argument 5 must be int, not {type(stream_ptr).__name__}")
         if stream_ptr:
             if priority:
                 raise RuntimeError("Priority was explicitly set for a external stream")
             stream_id, device_index, device_type = _stream_from_external(stream_ptr, _C._get_device())
         if stream_id or device_index or device_type:
+            if device_type != _CUDA:
+                raise RuntimeError(f"Expected a stream of the CUDA device, but got the device type {device_type}.")
             return super().__new__(cls, stream_id=stream_id, device_index=device_index, device_type=device_type)
         return super().__new__(cls, torch.device("cuda", _C._get_device()), priority=priority)
 
@@ -71,13 +81,21 @@ class _CudaEventBase(torch.Event):
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> _CudaEventBase:
-        event = super().__new__(cls, "cuda", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
-        event._interprocess = interprocess
+        # As in C++, where each of the four arguments is a number.
+        timing, waits, shared, _ = (bool(index(each)) for each in (enable_timing, blocking, interprocess, external))
+        event = super().__new__(cls, "cuda", enable_timing=timing, blocking=waits, interprocess=shared)
+        event._interprocess = shared
         return event
 
     @classmethod
-    def from_ipc_handle(cls, device: torch.device, handle: bytes) -> _CudaEventBase:
+    def from_ipc_handle(cls, device: torch.device | str | int, handle: bytes) -> _CudaEventBase:
         """The event of another process, from the result of its ``ipc_handle()``."""
+        prefix = "from_ipc_handle(): argument"
+        if not isinstance(device, (torch.device, str, int)):
+            raise TypeError(f"{prefix} 'device' (position 1) must be torch.device, not {type(device).__name__}")
+        if not isinstance(handle, (bytes, str)):
+            raise TypeError(f"{prefix} 'ipc_handle' (position 2) must be str, not {type(handle).__name__}")
+        device = torch.device(device)
         if device.type != "cuda":
             raise RuntimeError(f"Event can only be created on CUDA devices, but got device type {device.type}")
         torch.cuda.init()
@@ -87,6 +105,13 @@ class _CudaEventBase(torch.Event):
 
     def ipc_handle(self) -> bytes:
         """The handle for ``from_ipc_handle()`` in another process. The event needs ``interprocess=True``."""
+        if not self._interprocess:
+            error = torch.AcceleratorError(
+                "CUDA error: invalid resource handle\n"
+                "The event is for this process only: make it with torch.cuda.Event(interprocess=True)."
+            )
+            error.error_code = 400  # type: ignore[attr-defined] # cudaErrorInvalidResourceHandle
+            raise error
         torch.cuda.init()
         self._create(_C._get_device())
         return _C._event_ipc_handle(self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 from torch_openreg import _C
 
 __all__ = [
@@ -72,9 +74,11 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
         if debug_mode not in _SYNC_DEBUG_MODES:
             raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
         debug_mode = _SYNC_DEBUG_MODES.index(debug_mode)
+    if not isinstance(debug_mode, Integral) or isinstance(debug_mode, bool):
+        raise RuntimeError("invalid argument to set_sync_debug_mode")
     if not 0 <= debug_mode <= 2:
         raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
-    _C._set_sync_debug_mode(debug_mode)
+    _C._set_sync_debug_mode(int(debug_mode))
 
 
 def get_sync_debug_mode() -> int:

@@ -41,7 +41,7 @@ class Stream(torch.Stream, metaclass=_OfThisDevice):
     """Makes a ``torch.Stream``, a queue of work that runs in order. As ``torch.cuda.Stream``.
 
     ``device``: the stream's device (default: the current device). ``priority``: from 0 (default) down to -3, and a
-    lower number is more urgent; a number below -3 becomes -3. Raises RuntimeError for a positive number.
+    lower number is more urgent. A number below -3 becomes -3, and a positive number becomes 0.
     """
 
     def __new__(cls, device: DeviceLike | None = None, priority: int = 0, **kwargs: Any) -> torch.Stream:  # type: ignore[misc]

@@ -619,7 +619,7 @@ def an_index_beyond_the_end_raises(device):
     usable(device)
 
 
-@errors.check()
+@errors.check(may_lose_the_device=True)
 def a_bad_index_tensor_is_reported(device):
     """index_select with an index beyond the end raises, at the latest when the device is synchronised."""
     x = torch.ones(3, device=device)

@@ -153,12 +153,16 @@ limits = Topic(
 @limits.check()
 def free_and_total_are_told(device):
     """get_memory_info gives 0 < free <= total. The free memory falls by at least the size of a large tensor."""
-    torch.accelerator.empty_cache()
-    free, total = torch.accelerator.get_memory_info(device)
-    assert 0 < free <= total
-    x = torch.zeros(64 << 20, dtype=torch.uint8, device=device)
-    assert torch.accelerator.get_memory_info(device)[0] <= free - x.nbytes
-    equal(torch.accelerator.get_memory_info(device)[1], total)
+    falls = 0
+    for _ in range(5):  # another process that uses the device may free its memory at the same time
+        torch.accelerator.empty_cache()
+        free, total = torch.accelerator.get_memory_info(device)
+        assert 0 < free <= total
+        x = torch.zeros(64 << 20, dtype=torch.uint8, device=device)
+        falls += torch.accelerator.get_memory_info(device)[0] <= free - x.nbytes
+        equal(torch.accelerator.get_memory_info(device)[1], total)
+        del x
+    assert falls >= 3, f"the free memory fell in {falls} of 5 tries"
 
 
 @limits.check()

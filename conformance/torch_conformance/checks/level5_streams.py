@@ -252,6 +252,7 @@ def a_query_tells_the_truth(device):
 @waiting.check()
 def busy_is_not_done(device):
     """If launching long work returns at once, neither the event behind it nor the stream is done yet."""
+    busy(device, 0.01).sum().item()  # the first use may load libraries, which takes longer than the work
     started = time.perf_counter()
     busy(device, 0.5)
     stream = torch.accelerator.current_stream(device)
@@ -332,6 +333,7 @@ def with_sets_and_restores_the_stream(device):
 def work_goes_to_the_current_stream(device):
     """Long work that is launched within `with stream` keeps that stream busy. The previous stream stays idle."""
     here, stream = torch.accelerator.current_stream(device), torch.Stream(device=device)
+    busy(device, 0.01)  # the first use may load libraries, which takes longer than the work
     torch.accelerator.synchronize(device)
     started = time.perf_counter()
     with stream:

@@ -14,7 +14,7 @@
 // a quantized tensor) has no row in the table.
 namespace at::openreg {
 
-// The operators in the table, with their overloads: "aten::cumsum.out".
+// The operators in the table, with their overloads: "aten::histc.out".
 const std::vector<std::string>& alerting_operators();
 
 // Sets whether the operators raise at all. By default they raise. A device model calls set_alerts(false) if its

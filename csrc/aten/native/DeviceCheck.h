@@ -55,8 +55,8 @@ class DeviceCheck {
 };
 
 // Adds the tensors of an argument to `check`: the argument is a tensor, an optional tensor, or a list of these. If
-// `Check` has the function add_flag(), also adds a bool. Does nothing for an argument of any other type. `Check` is
-// DeviceCheck or a class derived from it.
+// `Check` has the function add_flag(), also adds a bool, and whether an optional integer is given. Does nothing for an
+// argument of any other type. `Check` is DeviceCheck or a class derived from it.
 template <class Check, class T>
 void add_argument(Check& check, const T& value, const c10::Argument& argument) {
   if constexpr (std::is_same_v<T, std::optional<Tensor>>) {
@@ -78,6 +78,10 @@ void add_argument(Check& check, const T& value, const c10::Argument& argument) {
     check.add_operand(value, argument);
   } else if constexpr (std::is_same_v<T, bool> && requires { check.add_flag(value, argument); }) {
     check.add_flag(value, argument);
+  } else if constexpr (std::is_same_v<T, std::optional<int64_t>> || std::is_same_v<T, std::optional<c10::SymInt>>) {
+    if constexpr (requires { check.add_flag(true, argument); }) {
+      check.add_flag(value.has_value(), argument);
+    }
   }
 }
 

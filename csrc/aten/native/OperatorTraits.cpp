@@ -23,8 +23,9 @@ constexpr std::string_view kBatchNorms[] = {
 };
 
 // CUDA's kernels of these operators read values on the host, and PyTorch's tags do not say so: how many elements are
-// not zero (dense_to_sparse() in TensorConversions.cpp), whether a deviation is negative (DistributionTemplates.h), and
-// whether a decomposition converged (_linalg_check_errors() in BatchLinearAlgebra.cpp).
+// not zero (dense_to_sparse() in TensorConversions.cpp), whether a deviation is negative (DistributionTemplates.h),
+// whether a decomposition converged (_linalg_check_errors() in BatchLinearAlgebra.cpp), and which norm a matrix has, by
+// which CUDA chooses the approximation of its exponential (linalg_matrix_exp() in LinearAlgebra.cpp).
 constexpr std::string_view kReadValues[] = {
     "aten::_linalg_eigh",          "aten::_linalg_eigh.eigenvalues",
     "aten::_linalg_eigvals",       "aten::_linalg_svd",
@@ -34,8 +35,19 @@ constexpr std::string_view kReadValues[] = {
     "aten::_to_sparse_csr",        "aten::cholesky",
     "aten::cholesky.out",          "aten::linalg_eig",
     "aten::linalg_eig.out",        "aten::linalg_eigvals.out",
+    "aten::linalg_matrix_exp",     "aten::linalg_matrix_exp.out",
     "aten::normal.Tensor_Tensor",  "aten::normal.Tensor_Tensor_out",
     "aten::normal.float_Tensor",   "aten::normal.float_Tensor_out",
+};
+
+// CUDA's kernels of these operators read values in some calls only. So does every operator with an argument
+// `check_errors` or `sorter`. KernelScope::reads_in_this_call() has the conditions.
+constexpr std::string_view kSometimesReadValues[] = {
+    "aten::bernoulli_.Tensor",
+    "aten::histc",
+    "aten::histc.out",
+    "aten::isin.Tensor_Tensor",
+    "aten::isin.Tensor_Tensor_out",
 };
 
 template <size_t size>
@@ -55,6 +67,11 @@ bool reads_data(const c10::FunctionSchema& schema, std::string_view name) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
   return contains(kReadValues, name) ||
          (op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape)));
+}
+
+bool sometimes_reads_data(const c10::FunctionSchema& schema, std::string_view name) {
+  return contains(kSometimesReadValues, name) || schema.argumentIndexWithName("check_errors") ||
+         schema.argumentIndexWithName("sorter");
 }
 
 bool only_writes(const c10::FunctionSchema& schema) {
@@ -90,7 +107,8 @@ const OperatorTraits& traits_of(const c10::FunctionSchema& schema) {
                       builtin,
                       reads_data(schema, name),
                       only_writes(schema),
-                      contains(kBatchNorms, name))
+                      contains(kBatchNorms, name),
+                      builtin && sometimes_reads_data(schema, name))
                   .first->second;
   }
   return *traits;

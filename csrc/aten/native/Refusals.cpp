@@ -65,9 +65,17 @@ bool contains(const std::vector<T>& values, const T& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
+// The operator's own kernel refuses a CPU operand with dimensions because of its device. CUDA's kernels look at no dtype
+// if there are no elements.
+bool is_checked(const Tensor& tensor) {
+  return tensor.defined() && (tensor.is_privateuseone() || tensor.dim() == 0) && tensor.sym_numel() != 0;
+}
+
 bool holds(const Condition& condition, const c10::IValue& value) {
-  return value.isString() ? contains(condition.texts, value.toStringRef())
-                          : value.isTensor() && contains(condition.dtypes, value.toTensor().scalar_type());
+  if (value.isString()) {
+    return contains(condition.texts, value.toStringRef());
+  }
+  return value.isTensor() && is_checked(value.toTensor()) && contains(condition.dtypes, value.toTensor().scalar_type());
 }
 
 std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValue& value) {
@@ -80,7 +88,7 @@ std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValu
   } else {
     for_each_tensor(value, [&](const Tensor& tensor) {
       // The dtype of a Python number is not checked: the program has not chosen it. For example, 1.5 is float64.
-      if (tensor.defined() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() && refuses(tensor.scalar_type())) {
+      if (is_checked(tensor) && !tensor.unsafeGetTensorImpl()->is_wrapped_number() && refuses(tensor.scalar_type())) {
         found = tensor.scalar_type();
       }
     });

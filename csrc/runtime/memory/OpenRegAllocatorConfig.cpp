@@ -38,6 +38,9 @@ void after_settings_changed(const std::string& settings) {
   const c10::CachingAllocator::ConfigTokenizer tokens(settings);
   for (size_t i = 0; i + 2 < tokens.size(); ++i) {
     if (tokens[i] == "backend" && tokens[i + 2] != "native") {
+      TORCH_CHECK_VALUE(
+          tokens[i + 2] == "cudaMallocAsync",
+          "Unknown allocator backend, options are native and cudaMallocAsync"); // the text of CUDA's allocator
       TORCH_WARN_ONCE(
           "the allocator backend ", tokens[i + 2], " is not available; the device uses its own allocator, native");
     }

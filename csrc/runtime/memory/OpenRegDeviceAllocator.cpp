@@ -279,11 +279,11 @@ MemorySnapshot OpenRegDeviceAllocator::snapshot(MempoolId_t pool, bool traces) {
   if (initialized()) {
     const auto to_nanoseconds = trace_clock().makeConverter();
     for (const auto& device : devices_) {
-      const auto segments = device->snapshot(pool);
-      result.segments.insert(result.segments.end(), segments.begin(), segments.end());
-      if (traces) {
+      if (traces) { // first, because snapshot() adds an entry
         result.device_traces.push_back(device->trace(to_nanoseconds));
       }
+      const auto segments = device->snapshot(pool);
+      result.segments.insert(result.segments.end(), segments.begin(), segments.end());
     }
   }
   std::sort(result.segments.begin(), result.segments.end(), [](const auto& a, const auto& b) {
