@@ -105,7 +105,7 @@ def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: 
             if found := shutil.which(tool, path=str(user.folder / "env" / "bin")):
                 raise Failed(f"{found} is there: this shows nothing about a machine without a compiler.")
         started = time.monotonic()
-        user.pip(wheel)
+        user.pip(wheel.resolve())  # pip runs in the user's folder
         seconds = time.monotonic() - started
         if (ones := user.python("-c", FIRST)) != ONES:
             raise Failed(f"{FIRST}\n{ones}")
