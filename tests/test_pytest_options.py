@@ -132,10 +132,14 @@ def test_options_that_need_torch_say_so_if_it_is_broken(pytester: pytest.Pyteste
 
 # ---- --openreg-chaos-runs --------------------------------------------------------------------------------------------
 
+# The products are work that the copy waits for, each of them delayed: the host is earlier also on a machine that is busy.
 RACE = """
 def test_reads_too_early():
     host = torch.empty(1 << 16, pin_memory=True)
-    host.copy_(torch.ones(1 << 16, device="openreg"), non_blocking=True)
+    ones = torch.ones(1 << 16, device="openreg")
+    for _ in range(40):
+        ones = ones * 1
+    host.copy_(ones, non_blocking=True)
     {wait}
     assert host.sum().item() == 1 << 16
 """
