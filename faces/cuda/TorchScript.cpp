@@ -1,0 +1,121 @@
+#include <c10/core/Event.h>
+#include <torch/custom_class.h>
+
+#include "runtime/OpenRegStream.h"
+
+// What TorchScript knows of torch.cuda: the classes Stream and Event, and the operators to which torch.jit.script
+// compiles calls of torch.cuda's functions. A CPU build of PyTorch has neither. Their names and arguments are those of
+// torch/csrc/jit/cuda/cuda.h and torch/csrc/jit/runtime/register_cuda_ops.cpp.
+namespace c10::openreg {
+namespace {
+
+DeviceIndex index_of(std::optional<Device> device) {
+  return device ? with_index(*device).index() : current_device();
+}
+
+DeviceIndex checked(std::optional<int64_t> index) {
+  if (!index) {
+    return current_device();
+  }
+  check_device_index(*index);
+  return static_cast<DeviceIndex>(*index);
+}
+
+struct ScriptStream final : torch::CustomClassHolder {
+  explicit ScriptStream(const Stream& stream) : stream(stream) {}
+  ScriptStream(std::optional<Device> device, int64_t priority)
+      : stream(stream_from_pool(index_of(device), static_cast<int>(priority))) {}
+
+  const Stream stream;
+};
+
+struct ScriptEvent final : torch::CustomClassHolder {
+  // `blocking` says how the host waits on CUDA. An event of TorchScript has no handle for other processes.
+  ScriptEvent(bool enable_timing, bool /*blocking*/, bool interprocess)
+      : event(DeviceType::CUDA, enable_timing ? EventFlag::BACKEND_DEFAULT : EventFlag::PYTORCH_DEFAULT) {
+    TORCH_CHECK(!interprocess || !enable_timing, "An event for several processes cannot measure time.");
+  }
+
+  Event event;
+};
+
+using StreamPtr = intrusive_ptr<ScriptStream>;
+using EventPtr = intrusive_ptr<ScriptEvent>;
+
+StreamPtr script_stream(const Stream& stream) {
+  return make_intrusive<ScriptStream>(stream);
+}
+
+TORCH_LIBRARY(cuda, m) {
+  // Both classes exist before a method of either uses them.
+  auto stream = m.class_<ScriptStream>("Stream").def(
+      torch::init<std::optional<Device>, int64_t>(),
+      "",
+      {torch::arg("device") = std::nullopt, torch::arg("priority") = 0});
+  auto event = m.class_<ScriptEvent>("Event").def(
+      torch::init<bool, bool, bool>(),
+      "",
+      {torch::arg("enable_timing") = false, torch::arg("blocking") = false, torch::arg("interprocess") = false});
+  stream.def("query", [](const StreamPtr& self) { return self->stream.query(); })
+      .def("synchronize", [](const StreamPtr& self) { self->stream.synchronize(); })
+      .def("wait_event", [](const StreamPtr& self, const EventPtr& event) { event->event.block(self->stream); })
+      .def(
+          "wait_stream",
+          [](const StreamPtr& self, const StreamPtr& other) { wait_for_stream(self->stream, other->stream); })
+      .def(
+          "record_event",
+          [](const StreamPtr& self, const EventPtr& event) {
+            event->event.record(self->stream);
+            return event;
+          })
+      .def("device_index", [](const StreamPtr& self) { return int64_t(self->stream.device_index()); })
+      .def_property("device", [](const StreamPtr& self) { return self->stream.device(); })
+      .def("id", [](const StreamPtr& self) { return int64_t(self->stream.id()); });
+  event.def("query", [](const EventPtr& self) { return self->event.query(); })
+      .def("synchronize", [](const EventPtr& self) { self->event.synchronize(); })
+      .def("record", [](const EventPtr& self, const StreamPtr& stream) { self->event.record(stream->stream); })
+      .def("wait", [](const EventPtr& self, const StreamPtr& stream) { self->event.block(stream->stream); })
+      .def("elapsed_time", [](const EventPtr& self, const EventPtr& end) {
+        return self->event.elapsedTime(end->event);
+      });
+
+  // These operators depend on the current device or stream, or change it, and PyTorch knows this of only some of them by
+  // their names (Node::hasSideEffects() in torch/csrc/jit/ir/ir.cpp).
+  const auto stateful = [](const char* schema) { return torch::schema(schema, AliasAnalysisKind::CONSERVATIVE); };
+  m.def(
+      stateful("current_stream.device(Device? device) -> __torch__.torch.classes.cuda.Stream"),
+      [](std::optional<Device> device) { return script_stream(current_stream(index_of(device))); });
+  m.def(
+      stateful("current_stream.int(int? val) -> __torch__.torch.classes.cuda.Stream"),
+      [](std::optional<int64_t> index) { return script_stream(current_stream(checked(index))); });
+  m.def(
+      stateful("default_stream.device(Device? device) -> __torch__.torch.classes.cuda.Stream"),
+      [](std::optional<Device> device) { return script_stream(default_stream(index_of(device))); });
+  m.def(
+      stateful("default_stream.int(int? val) -> __torch__.torch.classes.cuda.Stream"),
+      [](std::optional<int64_t> index) { return script_stream(default_stream(checked(index))); });
+  m.def(stateful("set_stream(__torch__.torch.classes.cuda.Stream stream) -> ()"), [](const StreamPtr& stream) {
+    set_device(stream->stream.device_index());
+    exchange_stream(stream->stream);
+  });
+  m.def(stateful("_current_device() -> int"), [] { return int64_t(current_device()); });
+  m.def(stateful("_set_device(int val) -> ()"), [](int64_t index) { set_device(checked(index)); });
+  m.def(stateful("_exchange_device(int index) -> int"), [](int64_t index) {
+    return int64_t(exchange_device(index < 0 ? -1 : checked(index)));
+  });
+  m.def(stateful("_maybe_exchange_device(int index) -> int"), [](int64_t index) {
+    return int64_t(maybe_exchange_device(index < 0 ? -1 : checked(index)));
+  });
+  m.def(stateful("synchronize() -> ()"), [] { device_synchronize(); });
+  m.def(stateful("synchronize.device(Device? device) -> ()"), [](std::optional<Device> device) {
+    device_synchronize(index_of(device));
+  });
+  m.def(stateful("synchronize.int(int? val) -> ()"), [](std::optional<int64_t> index) {
+    device_synchronize(checked(index));
+  });
+  m.def("device_index(Device device) -> int", [](Device device) { return int64_t(device.index()); });
+  m.def("device_count() -> int", [] { return int64_t(device_count()); });
+}
+
+} // namespace
+} // namespace c10::openreg
