@@ -271,6 +271,20 @@ def test_out_of_several_tensors() -> None:
     check(run, randn(3, 5))
 
 
+@pytest.mark.parametrize("driver", ["gesvd", "gesvdj", "gesvda"])
+@pytest.mark.parametrize("out", [False, True], ids=["returned", "out"])
+def test_svd_accepts_the_drivers_of_cuda(driver: str, out: bool) -> None:
+    matrix = randn(3, 5, 4)
+    results = tuple(torch.empty(0, device=DEVICE) for _ in range(3)) if out else None
+    returned = torch.linalg.svd(matrix.to(DEVICE), full_matrices=False, driver=driver, out=results)
+    assert_same(list(results or returned), list(torch.linalg.svd(matrix, full_matrices=False)))
+
+
+def test_svd_refuses_another_driver_in_cudas_words() -> None:
+    with pytest.raises(RuntimeError, match=r"^torch.linalg.svd: unknown svd driver gesdd in svd_cusolver computation."):
+        torch.linalg.svd(torch.eye(2, device=DEVICE), driver="gesdd")
+
+
 def test_out_that_was_resized_before_the_operator_failed_stays_resized() -> None:
     x = torch.arange(6, device=DEVICE).reshape(2, 3)
     with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor"):

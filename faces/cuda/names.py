@@ -58,6 +58,7 @@ NAMES = Names(
         ),
         "OpenReg out of memory": "CUDA out of memory",
         '". Device "': '". GPU "',
+        " reserved in private pools": " allocated in private pools (e.g., CUDA Graphs)",
         " is free. This process has ": " is free. Including non-PyTorch memory, this process has ",
         "Free tensors, use a smaller batch, or set OPENREG_DEVICE_MEMORY higher.": (
             "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "

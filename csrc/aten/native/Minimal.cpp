@@ -8,6 +8,7 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/safe_numerics.h>
 
 #include "../../runtime/OpenRegBackendMeta.h"
 #include "../../runtime/OpenRegKernel.h"
@@ -159,7 +160,8 @@ const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<Memory
   TensorImpl* impl = self.unsafeGetTensorImpl();
   const size_t old_bytes = impl->unsafe_storage().nbytes();
   if (impl->sizes() != size) {
-    at::detail::check_size_nonnegative(size);
+    uint64_t elements = 0; // TensorImpl::safe_compute_numel(), but before the sizes change
+    TORCH_CHECK(!c10::safe_multiplies_u64(size, &elements), "numel: integer multiplication overflow");
     const size_t needed =
         at::detail::computeStorageNbytesContiguous(size, impl->dtype().itemsize(), impl->storage_offset());
     if (needed > old_bytes && c10::multiply_integers(size) != 0) { // before the sizes change: the allocation may fail

@@ -125,6 +125,29 @@ struct Permutation<Op, Tensor&(c10::SymInt, std::optional<Generator>, Tensor&)> 
   }
 };
 
+// CUDA's svd has drivers, of cuSOLVER (svd_cusolver() in native/cuda/linalg/BatchLinearAlgebraLib.cpp). The CPU's kernel
+// has one algorithm, and refuses the argument.
+template <class Op, class Schema = typename Op::schema>
+struct Svd;
+
+template <class Op, class Result, class... Out>
+struct Svd<Op, Result(const Tensor&, bool, bool, std::optional<std::string_view>, Out...)> {
+  static Result call(
+      const Tensor& self, bool full_matrices, bool compute_uv, std::optional<std::string_view> driver, Out... out) {
+    TORCH_CHECK(
+        !driver || *driver == "gesvd" || *driver == "gesvdj" || *driver == "gesvda",
+        "torch.linalg.svd: unknown svd driver ",
+        driver.value_or(""),
+        " in svd_cusolver computation. Check doc at https://pytorch.org/docs/stable/generated/torch.linalg.svd.html");
+    return Boxed<Op, &run_boxed>::call(self, full_matrices, compute_uv, std::nullopt, out...);
+  }
+};
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_linalg_svd", routed(torch::CppFunction(&Svd<at::_ops::_linalg_svd>::call), "override"));
+  m.impl("_linalg_svd.U", routed(torch::CppFunction(&Svd<at::_ops::_linalg_svd_U>::call), "override"));
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::_ops;
 
