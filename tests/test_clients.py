@@ -56,6 +56,17 @@ def outcomes(suite: Suite, sources: Path, environment: dict[str, str]) -> dict[s
     return {name.removeprefix("tests/"): f"{result.outcome}: {result.cause}" for name, result in results.items()}
 
 
+def test_a_suite_finds_the_commands_of_the_environment(suite: Suite, tmp_path: Path) -> None:
+    root = tmp_path / suite.checkout
+    file = root / "tests" / "test_command.py"
+    file.write_text(
+        "import pathlib, shutil, sys\n"
+        "def test_torchrun(): assert shutil.which('torchrun') == str(pathlib.Path(sys.executable).parent / 'torchrun')\n"
+    )
+    results = run_file(file, suite, root, {**CPU, "PATH": "/usr/bin:/bin"}, tmp_path / "records", 120)
+    assert [(result.outcome, result.cause) for result in results.values()] == [("passed", "")]
+
+
 @pytest.mark.face_cuda
 def test_each_test_has_an_outcome_whatever_it_does(suite: Suite, tmp_path: Path) -> None:
     on_cpu = outcomes(suite, tmp_path, CPU)

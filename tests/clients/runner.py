@@ -89,6 +89,8 @@ def run_file(
     command += [str(HERE / suite.through if suite.through else file)]
     path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     variables = {**os.environ, **environment, **suite.environment, "PYTHONPATH": path}
+    # A suite may call its library's command, which lies beside Python.
+    variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
     variables |= {"OPENREG_CLIENTS_RECORDS": str(records), "OPENREG_CLIENTS_FILE": str(file)}
     what = {"finished": [*suite.arguments, variables.get("OPENREG_CLIENTS_SHARD", "")]}
     if not resume:
