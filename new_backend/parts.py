@@ -62,6 +62,7 @@ LEFT_OUT = (
     "tests/test_cuda_face_semantics.py",
     "tests/test_cuda_face_start.py",
     "tests/test_cuda_face_storage.py",
+    "tests/test_cuda_face_torchscript.py",
     "tests/test_cuda_surface.py",
     "tests/test_docs.py",
     "tests/test_docstrings.py",

@@ -71,7 +71,7 @@ def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: t
     name, folder = project
     only_here = re.compile(
         rf"LITERALINCLUDE|LEFT OUT OF A NEW BACKEND|TORCH_{name.upper()}_AS|CUDA_FACE|_C_cuda|--as\b|\bfaces?\b"
-        r"|\{\{(name|version)\}\}|docs/|\"docs\"|benchmarks|make (bench|docs|look|fuzz)|no hardware"
+        r"|\{\{(name|version)\}\}|(?<!pytorch\.org/)docs/|\"docs\"|benchmarks|make (bench|docs|look|fuzz)|no hardware"
         r"|conformance/|\brelease/|tests/mutants|FORK_SERVER|(?i:pytest plugin)|plugin for pytest"
         rf"|--{name}-(model|sanitize)"
     )
