@@ -145,9 +145,13 @@ new-backend: install
 first-day: install
 	$(BIN)/python -m tests.build_new_backend --first-day $(ARGS)
 
-# Because torch is named, pip refuses to replace it.
+# Because torch is named, pip refuses to replace it. timm has a folder of its own, with the torchvision that it needs: in
+# pip's index torchvision is built for CUDA, and transformers does not work with a torchvision whose operators are
+# missing. Version 0.28 is that of PyTorch 2.13.
+TORCHVISION = 0.$(shell expr $(word 2,$(subst ., ,$(TORCH))) + 15).*
 $(VENV)/.integrations: $(VENV)/.installed
 	$(BIN)/python -m pip install --no-build-isolation -e ".[integrations]" torch==$(TORCH)
+	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/timm timm==1.0.28 torchvision==$(TORCHVISION)
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
