@@ -43,6 +43,36 @@ def test_operators_that_pytorch_composes_in_another_way_for_cuda_agree_with_the_
     assert [report.line(record) for record in report.unlisted(records, report.load_exceptions("cuda"))] == []
 
 
+LAYOUTS = """
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+calls = {
+    "svd": (torch.linalg.svd, (3, 5, 4)),
+    "reduced svd": (lambda x: torch.linalg.svd(x, full_matrices=False), (4, 7)),
+    "eig": (torch.linalg.eig, (2, 3, 3)),
+    "rfftn": (torch.fft.rfftn, (4, 6, 8)),
+    "ifftn": (lambda x: torch.fft.ifftn(x, dim=(0, 2)), (4, 6, 8)),
+    "pool": (lambda x: F.avg_pool2d(x.to(memory_format=torch.channels_last), 2), (2, 3, 8, 8)),
+    "reflection_pad": (lambda x: F.pad(x.to(memory_format=torch.channels_last), (1,) * 4, "reflect"), (2, 3, 8, 8)),
+}
+strides = {}
+for name, (function, shape) in calls.items():
+    with FakeTensorMode():
+        fake = function(torch.empty(shape, device="cuda"))
+    real = function(torch.randn(shape, device="cuda"))
+    strides[name] = [
+        [t.stride() for t in (results if isinstance(results, tuple) else (results,))] for results in (fake, real)
+    ]
+print(json.dumps(strides))
+"""
+
+
+def test_meta_functions_give_the_layout_that_the_kernels_give(run_python: Run) -> None:
+    # Some of torch/_meta_registrations.py ask for the name cuda: device_hint(). Inductor's code checks the layout.
+    for name, (expected, actual) in output_of(run_python, LAYOUTS).items():
+        assert actual == expected, name
+
+
 DEPTHWISE = """
 calls = {}
 for dims in (1, 2, 3):

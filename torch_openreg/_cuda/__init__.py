@@ -13,6 +13,7 @@ the replaced functions, with the reason. Each reason is of one of these KINDS:
 - "compiled out": the C++ code for CUDA behind the function, which a CPU build does not have.
 - "no version of CUDA": the function reads torch.version.cuda, which stays None.
 - "other libraries": the function asks NVML about real GPUs, or gives addresses to libraries that use a real GPU.
+- "the CPU's kernels": the function answers for CUDA's kernels, and the CPU's kernels run here.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SUPPLIED: dict[str, Any] = {
 # Modules that are executed again, in this order: at their import they took names from torch._C, or made dummies.
 EXECUTED_AGAIN = ("torch.cuda.streams", "torch.cuda.graphs", "torch.cuda.nvtx", "torch.cuda.memory", "torch.cuda")
 
-KINDS = ("taken at import", "compiled out", "no version of CUDA", "other libraries")
+KINDS = ("taken at import", "compiled out", "no version of CUDA", "other libraries", "the CPU's kernels")
 
 # (module, or module:class; name; replacement; kind of the reason: reason)
 REPLACED: tuple[tuple[str, str, Any, str], ...] = (

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import torch
+
 from torch_openreg import openreg
 
 
@@ -103,10 +105,23 @@ def _list_gpu_processes(device: Any = None) -> str:
     return openreg.list_gpu_processes(device)
 
 
+def _device_hint(tensor: Any) -> str:
+    device = tensor.fake_device if isinstance(tensor, torch._subclasses.FakeTensor) else tensor.device
+    return "cpu" if device.type == "cuda" else _DEVICE_HINT(tensor)
+
+
+_DEVICE_HINT = torch._meta_registrations.device_hint  # type: ignore[attr-defined]
 _NVML = "other libraries: NVML knows only the GPUs of the machine"
 
 # Rows of _cuda.REPLACED.
 REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
+    (
+        "torch._meta_registrations",
+        "device_hint",
+        _device_hint,
+        "the CPU's kernels: PyTorch's meta functions ask it for the layout of a result, as of svd or rfftn. Compiled code "
+        "relies on that layout",
+    ),
     (
         "torch.cuda",
         "_compile_kernel",
