@@ -50,10 +50,11 @@ def function():
     with torch.cuda.device(torch.device("cuda:0")):
         inner = torch.cuda.current_device()
     before = torch.cuda._exchange_device(0)
-    return torch.cuda.device_count(), first, second, inner, torch.cuda.current_device(), before
+    default = torch.cuda.current_stream(-1).id() == torch.cuda.default_stream(-1).id()
+    return torch.cuda.device_count(), first, second, inner, torch.cuda.current_device(), before, default
 result = torch.jit.script(function)()
 """
-    assert scripted(program) == [2, 0, 1, 0, 0, 1]
+    assert scripted(program) == [2, 0, 1, 0, 0, 1, True]
 
 
 @pytest.mark.parametrize("call", ["set_device(2)", "_exchange_device(2)", "current_stream(2)", "synchronize(2)"])
@@ -133,7 +134,7 @@ for function, arguments in ((elapsed, (x, False)), (shared, ())):
     milliseconds, untimed, shared = scripted(program)
     assert 0 < milliseconds < 10_000
     assert untimed == "RuntimeError: Both events must be created with argument 'enable_timing=True'."
-    assert shared == "RuntimeError: An event for several processes cannot measure time."
+    assert shared == "RuntimeError: torch.cuda.Event: interprocess=True needs enable_timing=False."
 
 
 def test_a_saved_module_runs_in_another_process(run_python: Run, scripted: Scripted, tmp_path: Path) -> None:

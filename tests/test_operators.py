@@ -277,12 +277,27 @@ def test_svd_accepts_the_drivers_of_cuda(driver: str, out: bool) -> None:
     matrix = randn(3, 5, 4)
     results = tuple(torch.empty(0, device=DEVICE) for _ in range(3)) if out else None
     returned = torch.linalg.svd(matrix.to(DEVICE), full_matrices=False, driver=driver, out=results)
-    assert_same(list(results or returned), list(torch.linalg.svd(matrix, full_matrices=False)))
+    expected = torch.linalg.svd(matrix, full_matrices=False)
+    assert_same([part.contiguous() for part in results or returned], [part.contiguous() for part in expected])
 
 
-def test_svd_refuses_another_driver_in_cudas_words() -> None:
+def test_svd_refuses_another_driver_in_cudas_words_after_all_other_checks() -> None:
     with pytest.raises(RuntimeError, match=r"^torch.linalg.svd: unknown svd driver gesdd in svd_cusolver computation."):
         torch.linalg.svd(torch.eye(2, device=DEVICE), driver="gesdd")
+    with pytest.raises(RuntimeError, match="must have at least 2 dimensions"):
+        torch.linalg.svd(torch.ones(3, device=DEVICE), driver="gesdd")
+    empty = torch.linalg.svd(torch.empty(0, 3, device=DEVICE), driver="gesdd")
+    assert [part.shape for part in empty] == [(0, 0), (0,), (3, 3)]
+
+
+@pytest.mark.parametrize("sizes", [(-1,), (-1, 2), (2**62, 2), (2**31, 2**32)])
+def test_resize_to_a_size_that_no_tensor_has_changes_nothing(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(RuntimeError, match="^numel: integer multiplication overflow$"):
+        torch.ones(2, 2).resize_(sizes)
+    x = torch.ones(2, 2, device=DEVICE)
+    with pytest.raises(RuntimeError, match="^numel: integer multiplication overflow$"):
+        x.resize_(sizes)
+    assert_same(x, torch.ones(2, 2))
 
 
 def test_out_that_was_resized_before_the_operator_failed_stays_resized() -> None:
@@ -335,7 +350,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "addmm": (lambda *t: torch.addmm(*t, beta=0.5, alpha=2), (randn(3, 5), randn(3, 4, seed=1), randn(4, 5, seed=2))),
     "matmul of ints": (torch.matmul, (torch.arange(6).reshape(2, 3), torch.arange(6).reshape(3, 2))),
     "solve": (torch.linalg.solve, (randn(4, 4), randn(4, 2, seed=1))),
-    "svd": (lambda t: torch.linalg.svd(t), (randn(4, 3),)),
+    "svd": (lambda t: [part.contiguous() for part in torch.linalg.svd(t)], (randn(4, 3),)),
     "eigh": (lambda t: torch.linalg.eigh(t @ t.T), (randn(4, 4),)),
     "cholesky": (lambda t: torch.linalg.cholesky(t @ t.T + torch.eye(4, device=t.device)), (randn(4, 4),)),
     "det": (torch.linalg.det, (randn(2, 4, 4),)),

@@ -132,7 +132,7 @@ def test_options_that_need_torch_say_so_if_it_is_broken(pytester: pytest.Pyteste
 
 # ---- --openreg-chaos-runs --------------------------------------------------------------------------------------------
 
-# The products are work that the copy waits for, each of them delayed: the host is earlier also on a machine that is busy.
+# Chaos delays each product, so the host reads too early even on a busy machine.
 RACE = """
 def test_reads_too_early():
     host = torch.empty(1 << 16, pin_memory=True)

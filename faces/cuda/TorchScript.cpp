@@ -9,16 +9,19 @@
 namespace c10::openreg {
 namespace {
 
+// The device of a stream: without an index, the current one.
 DeviceIndex index_of(std::optional<Device> device) {
   return device ? with_index(*device).index() : current_device();
 }
 
-DeviceIndex checked(std::optional<int64_t> index) {
-  if (!index) {
-    return current_device();
-  }
-  check_device_index(*index);
-  return static_cast<DeviceIndex>(*index);
+DeviceIndex checked_index(int64_t index) {
+  check_device_index(index);
+  return static_cast<DeviceIndex>(index);
+}
+
+// The device of a stream: a negative index means the current one, as in c10/cuda/CUDAStream.h.
+DeviceIndex index_of(std::optional<int64_t> index) {
+  return index.value_or(-1) < 0 ? current_device() : checked_index(*index);
 }
 
 struct ScriptStream final : torch::CustomClassHolder {
@@ -33,7 +36,7 @@ struct ScriptEvent final : torch::CustomClassHolder {
   // `blocking` says how the host waits on CUDA. An event of TorchScript has no handle for other processes.
   ScriptEvent(bool enable_timing, bool /*blocking*/, bool interprocess)
       : event(DeviceType::CUDA, enable_timing ? EventFlag::BACKEND_DEFAULT : EventFlag::PYTORCH_DEFAULT) {
-    TORCH_CHECK(!interprocess || !enable_timing, "An event for several processes cannot measure time.");
+    TORCH_CHECK(!interprocess || !enable_timing, "torch.cuda.Event: interprocess=True needs enable_timing=False.");
   }
 
   Event event;
@@ -79,39 +82,39 @@ TORCH_LIBRARY(cuda, m) {
         return self->event.elapsedTime(end->event);
       });
 
-  // These operators depend on the current device or stream, or change it, and PyTorch knows this of only some of them by
-  // their names (Node::hasSideEffects() in torch/csrc/jit/ir/ir.cpp).
+  // These operators depend on the current device or stream, or change it. Node::hasSideEffects() in
+  // torch/csrc/jit/ir/ir.cpp lists only some of them, and the optimiser would fold, merge or remove the others.
   const auto stateful = [](const char* schema) { return torch::schema(schema, AliasAnalysisKind::CONSERVATIVE); };
   m.def(
       stateful("current_stream.device(Device? device) -> __torch__.torch.classes.cuda.Stream"),
       [](std::optional<Device> device) { return script_stream(current_stream(index_of(device))); });
   m.def(
       stateful("current_stream.int(int? val) -> __torch__.torch.classes.cuda.Stream"),
-      [](std::optional<int64_t> index) { return script_stream(current_stream(checked(index))); });
+      [](std::optional<int64_t> index) { return script_stream(current_stream(index_of(index))); });
   m.def(
       stateful("default_stream.device(Device? device) -> __torch__.torch.classes.cuda.Stream"),
       [](std::optional<Device> device) { return script_stream(default_stream(index_of(device))); });
   m.def(
       stateful("default_stream.int(int? val) -> __torch__.torch.classes.cuda.Stream"),
-      [](std::optional<int64_t> index) { return script_stream(default_stream(checked(index))); });
+      [](std::optional<int64_t> index) { return script_stream(default_stream(index_of(index))); });
   m.def(stateful("set_stream(__torch__.torch.classes.cuda.Stream stream) -> ()"), [](const StreamPtr& stream) {
     set_device(stream->stream.device_index());
     exchange_stream(stream->stream);
   });
   m.def(stateful("_current_device() -> int"), [] { return int64_t(current_device()); });
-  m.def(stateful("_set_device(int val) -> ()"), [](int64_t index) { set_device(checked(index)); });
+  m.def(stateful("_set_device(int val) -> ()"), [](int64_t index) { set_device(checked_index(index)); });
   m.def(stateful("_exchange_device(int index) -> int"), [](int64_t index) {
-    return int64_t(exchange_device(index < 0 ? -1 : checked(index)));
+    return int64_t(exchange_device(index < 0 ? -1 : checked_index(index)));
   });
   m.def(stateful("_maybe_exchange_device(int index) -> int"), [](int64_t index) {
-    return int64_t(maybe_exchange_device(index < 0 ? -1 : checked(index)));
+    return int64_t(maybe_exchange_device(index < 0 ? -1 : checked_index(index)));
   });
   m.def(stateful("synchronize() -> ()"), [] { device_synchronize(); });
   m.def(stateful("synchronize.device(Device? device) -> ()"), [](std::optional<Device> device) {
-    device_synchronize(index_of(device));
+    device_synchronize(device ? checked_index(device->index()) : current_device());
   });
   m.def(stateful("synchronize.int(int? val) -> ()"), [](std::optional<int64_t> index) {
-    device_synchronize(checked(index));
+    device_synchronize(index ? checked_index(*index) : current_device());
   });
   m.def("device_index(Device device) -> int", [](Device device) { return int64_t(device.index()); });
   m.def("device_count() -> int", [] { return int64_t(device_count()); });

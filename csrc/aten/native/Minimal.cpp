@@ -160,8 +160,10 @@ const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<Memory
   TensorImpl* impl = self.unsafeGetTensorImpl();
   const size_t old_bytes = impl->unsafe_storage().nbytes();
   if (impl->sizes() != size) {
-    uint64_t elements = 0; // TensorImpl::safe_compute_numel(), but before the sizes change
-    TORCH_CHECK(!c10::safe_multiplies_u64(size, &elements), "numel: integer multiplication overflow");
+    // The check of TensorImpl::safe_compute_numel(), here before the sizes change.
+    uint64_t elements = 0;
+    TORCH_CHECK(
+        !c10::safe_multiplies_u64(size, &elements) && elements <= INT64_MAX, "numel: integer multiplication overflow");
     const size_t needed =
         at::detail::computeStorageNbytesContiguous(size, impl->dtype().itemsize(), impl->storage_offset());
     if (needed > old_bytes && c10::multiply_integers(size) != 0) { // before the sizes change: the allocation may fail

@@ -125,8 +125,9 @@ struct Permutation<Op, Tensor&(c10::SymInt, std::optional<Generator>, Tensor&)> 
   }
 };
 
-// CUDA's svd has drivers, of cuSOLVER (svd_cusolver() in native/cuda/linalg/BatchLinearAlgebraLib.cpp). The CPU's kernel
-// has one algorithm, and refuses the argument.
+// On CUDA, the argument `driver` names an algorithm of cuSOLVER (svd_cusolver() in
+// native/cuda/linalg/BatchLinearAlgebraLib.cpp). The CPU's kernel has one algorithm, and refuses the argument. Here the
+// names are accepted and have no effect. The driver is checked last, as on CUDA.
 template <class Op, class Schema = typename Op::schema>
 struct Svd;
 
@@ -134,19 +135,15 @@ template <class Op, class Result, class... Out>
 struct Svd<Op, Result(const Tensor&, bool, bool, std::optional<std::string_view>, Out...)> {
   static Result call(
       const Tensor& self, bool full_matrices, bool compute_uv, std::optional<std::string_view> driver, Out... out) {
+    Result result = Boxed<Op, &fallback>::call(self, full_matrices, compute_uv, std::nullopt, out...);
     TORCH_CHECK(
-        !driver || *driver == "gesvd" || *driver == "gesvdj" || *driver == "gesvda",
+        !driver || *driver == "gesvd" || *driver == "gesvdj" || *driver == "gesvda" || self.sym_numel() == 0,
         "torch.linalg.svd: unknown svd driver ",
-        driver.value_or(""),
+        *driver,
         " in svd_cusolver computation. Check doc at https://pytorch.org/docs/stable/generated/torch.linalg.svd.html");
-    return Boxed<Op, &run_boxed>::call(self, full_matrices, compute_uv, std::nullopt, out...);
+    return result;
   }
 };
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_linalg_svd", routed(torch::CppFunction(&Svd<at::_ops::_linalg_svd>::call), "override"));
-  m.impl("_linalg_svd.U", routed(torch::CppFunction(&Svd<at::_ops::_linalg_svd_U>::call), "override"));
-}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::_ops;
@@ -203,6 +200,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   add<OverAllElements, mean, sum>(m);
   add<InnerProduct, dot, vdot>(m);
   add<Equality, equal>(m);
+
+  m.impl("_linalg_svd", routed(torch::CppFunction(&Svd<_linalg_svd>::call), "registered fallback"));
+  m.impl("_linalg_svd.U", routed(torch::CppFunction(&Svd<_linalg_svd_U>::call), "registered fallback"));
 
   // Matrix products, normalisation, pooling, losses
   cpu_kernels<
