@@ -60,8 +60,8 @@ def test_a_suite_finds_the_commands_of_the_environment(suite: Suite, tmp_path: P
     root = tmp_path / suite.checkout
     file = root / "tests" / "test_command.py"
     file.write_text(
-        "import pathlib, shutil, sys\n"
-        "def test_torchrun(): assert shutil.which('torchrun') == str(pathlib.Path(sys.executable).parent / 'torchrun')\n"
+        "import shutil, sys\nfrom pathlib import Path\n"
+        "def test_torchrun(): assert shutil.which('torchrun') == str(Path(sys.executable).parent / 'torchrun')\n"
     )
     results = run_file(file, suite, root, {**CPU, "PATH": "/usr/bin:/bin"}, tmp_path / "records", 120)
     assert [(result.outcome, result.cause) for result in results.values()] == [("passed", "")]

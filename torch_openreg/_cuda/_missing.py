@@ -5,7 +5,8 @@ feature is on answers no. PyTorch raises RuntimeError for a missing library; Not
 programs that catch RuntimeError catch these errors too.
 
 PyTorch's own Python handles a build without NCCL, cuDNN, GPUDirect Storage and green contexts, so they need nothing
-here. Two functions of NCCL and cuDNN are exceptions, because they would print a warning that does not help.
+here. Two functions of NCCL and cuDNN are exceptions, because they would print a warning that does not help. One more
+function answers for CUDA's kernels, which do not run here.
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
         "torch._meta_registrations",
         "device_hint",
         _device_hint,
-        "the CPU's kernels: PyTorch's meta functions ask it for the layout of a result, as of svd or rfftn. Compiled code "
-        "relies on that layout",
+        "the CPU's kernels: PyTorch's meta functions ask it for the layout of a result, as of svd or rfftn. Compiled "
+        "code relies on that layout",
     ),
     (
         "torch.cuda",
