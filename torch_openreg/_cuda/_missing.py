@@ -111,7 +111,7 @@ def _device_hint(tensor: Any) -> str:
     return "cpu" if device.type == "cuda" else _DEVICE_HINT(tensor)
 
 
-_DEVICE_HINT = torch._meta_registrations.device_hint  # type: ignore[attr-defined]
+_DEVICE_HINT = torch._meta_registrations.device_hint
 _NVML = "other libraries: NVML knows only the GPUs of the machine"
 
 # Rows of _cuda.REPLACED.
