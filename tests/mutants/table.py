@@ -318,6 +318,8 @@ CHECKS_OF_VARIABLE = {"PYTORCH_ALLOC_CONF": "memory/limits/*", "TORCH_DEVICE_BAC
 # The test of this backend that catches a mutant if no check of the kit does: a pattern of names, and the test.
 OWN_TESTS = {
     "stub.kaiser_window_stub": "test_operators.py::test_kaiser_window_has_the_cpus_numbers",
+    "row._linalg_svd": "test_operators.py::test_svd_accepts_the_drivers_of_cuda",
+    "row._linalg_svd.U": "test_operators.py::test_svd_accepts_the_drivers_of_cuda",
     "environment.OPENREG_MODEL": "test_doctor.py::test_a_device_model_is_shown_with_its_properties",
     "environment.OPENREG_DEVICE_COUNT": "test_openreg_environment.py::test_device_count_is_configurable",
     "environment.OPENREG_DEVICE_MEMORY": "test_openreg_environment.py::test_device_memory_is_configurable",
