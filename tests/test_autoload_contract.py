@@ -67,7 +67,9 @@ DAMAGED = (
     f"--no-build-isolation --force-reinstall --no-deps <its sources>.{DOCTOR}"
 )
 
-NO_LIBRARY_OPEN = "assert '.so' not in open('/proc/self/maps').read().partition('torch_openreg')[2].partition('\\n')[0]"
+NO_LIBRARY_OPEN = (
+    "import re; assert not re.search(r'/torch_openreg/(_C|lib/)[^ \\n]*[.]so', open('/proc/self/maps').read())"
+)
 
 
 def first_use(environment: Environment, code: str = FIRST_USE, **variables: str) -> tuple[str, str]:

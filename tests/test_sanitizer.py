@@ -754,6 +754,15 @@ def test_the_line_is_the_programs_not_pytorchs() -> None:
     assert report.accesses[0].site.startswith(__file__)
 
 
+@pytest.mark.parametrize("folder", ["/home/user/torch_openreg/examples", "/srv/torch"])
+def test_the_line_of_a_program_whose_folder_has_a_librarys_name_is_found(folder: str) -> None:
+    code = compile("x = ones(4)\n\nx.add_(1)", f"{folder}/program.py", "exec")
+    with sanitizer.enable("init", mode="report") as session:
+        exec(code, {"ones": lambda size: torch.empty(size, device=DEVICE)})
+    (report,) = session.reports
+    assert report.accesses[0].site == f"{folder}/program.py:3 in <module>"
+
+
 # ---- other ways to switch it on --------------------------------------------------------------------------------------
 
 

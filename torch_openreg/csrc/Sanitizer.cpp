@@ -40,6 +40,7 @@ struct Lines {
   std::unordered_map<PyCodeObject*, bool> is_library;
   std::unordered_map<Line, Site, HashLine> known;
   std::vector<Line> all{{nullptr, 0}};
+  std::vector<std::string> library_folders;
 };
 
 Lines& lines() {
@@ -47,12 +48,30 @@ Lines& lines() {
   return *instance;
 }
 
+// The folders of the packages torch and torch_openreg. A program's own folder may have one of these names.
+const std::vector<std::string>& library_folders() {
+  std::vector<std::string>& folders = lines().library_folders;
+  if (folders.empty()) {
+    std::vector<std::string> found;
+    for (const char* name : {"torch", "torch_openreg"}) {
+      const auto file = py::module_::import(name).attr("__file__").cast<std::string>();
+      found.push_back(file.substr(0, file.rfind('/') + 1));
+    }
+    folders = std::move(found);
+  }
+  return folders;
+}
+
 bool is_library(PyCodeObject* code) {
+  const std::vector<std::string>& folders = library_folders();
   const auto [found, is_new] = lines().is_library.try_emplace(code, false);
   if (is_new) {
     Py_INCREF(code);
     const std::string file = py::handle(code->co_filename).cast<std::string>();
-    for (const std::string_view part : {"/torch/", "/torch_openreg/", "<frozen", "/contextlib.py", "/threading.py"}) {
+    for (const std::string& folder : folders) {
+      found->second |= file.starts_with(folder);
+    }
+    for (const std::string_view part : {"<frozen", "/contextlib.py", "/threading.py"}) {
       found->second |= file.find(part) != std::string::npos;
     }
   }
