@@ -277,8 +277,7 @@ def test_svd_accepts_the_drivers_of_cuda(driver: str, out: bool) -> None:
     matrix = randn(3, 5, 4)
     results = tuple(torch.empty(0, device=DEVICE) for _ in range(3)) if out else None
     returned = torch.linalg.svd(matrix.to(DEVICE), full_matrices=False, driver=driver, out=results)
-    expected = torch.linalg.svd(matrix, full_matrices=False)
-    assert_same([part.contiguous() for part in results or returned], [part.contiguous() for part in expected])
+    assert_same(list(results or returned), list(torch.linalg.svd(matrix, full_matrices=False)))
 
 
 def test_svd_refuses_another_driver_in_cudas_words_after_all_other_checks() -> None:
@@ -287,7 +286,7 @@ def test_svd_refuses_another_driver_in_cudas_words_after_all_other_checks() -> N
     with pytest.raises(RuntimeError, match="must have at least 2 dimensions"):
         torch.linalg.svd(torch.ones(3, device=DEVICE), driver="gesdd")
     empty = torch.linalg.svd(torch.empty(0, 3, device=DEVICE), driver="gesdd")
-    assert [part.shape for part in empty] == [(0, 0), (0,), (3, 3)]
+    assert_same(list(empty), list(torch.linalg.svd(torch.empty(0, 3))))
 
 
 @pytest.mark.parametrize("sizes", [(-1,), (-1, 2), (2**62, 2), (2**31, 2**32)])
@@ -350,7 +349,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "addmm": (lambda *t: torch.addmm(*t, beta=0.5, alpha=2), (randn(3, 5), randn(3, 4, seed=1), randn(4, 5, seed=2))),
     "matmul of ints": (torch.matmul, (torch.arange(6).reshape(2, 3), torch.arange(6).reshape(3, 2))),
     "solve": (torch.linalg.solve, (randn(4, 4), randn(4, 2, seed=1))),
-    "svd": (lambda t: [part.contiguous() for part in torch.linalg.svd(t)], (randn(4, 3),)),
+    "svd": (lambda t: torch.linalg.svd(t), (randn(4, 3),)),
     "eigh": (lambda t: torch.linalg.eigh(t @ t.T), (randn(4, 4),)),
     "cholesky": (lambda t: torch.linalg.cholesky(t @ t.T + torch.eye(4, device=t.device)), (randn(4, 4),)),
     "det": (torch.linalg.det, (randn(2, 4, 4),)),
