@@ -134,7 +134,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "csrc/CMakeLists.txt": (("# Sets how the library of each face is compiled and linked.\n", ""),),
     "csrc/runtime/TorchVersion.h": ((" docs/wheels.md lists these differences.", ""),),
-    "csrc/borrowed/Stub.h": (("// docs/stub-operators.md lists all stubs by this rule.\n", ""),),
+    "csrc/simulator/borrowed/Stub.h": (("// docs/stub-operators.md lists all stubs by this rule.\n", ""),),
     "pyproject.toml": (
         (TAGLINE, "A PyTorch backend for openreg devices"),
         (', "check-jsonschema", "zizmor"]', "]"),

@@ -120,10 +120,10 @@ HEAD = """# Operators that can be registered through a stub
 
 PyTorch's operators compute their inner loop through a *stub*, a table with one kernel for each device type. A backend
 that fills its slot in a stub, and registers PyTorch's operator for its dispatch key, gets the operator's checks,
-promotion, broadcasting and iteration from PyTorch (`csrc/borrowed/routes/OpenRegStructured.cpp`). A backend with
-kernels of its own may fill every stub. This backend fills a slot with the CPU's kernel. That is correct only if the
-kernel takes its addresses from one iterator and from nothing else (`csrc/borrowed/Stub.h`). The sections of this page
-follow from this rule.
+promotion, broadcasting and iteration from PyTorch (`csrc/simulator/borrowed/routes/OpenRegStructured.cpp`). A backend
+with kernels of its own may fill every stub. This backend fills a slot with the CPU's kernel. That is correct only if
+the kernel takes its addresses from one iterator and from nothing else (`csrc/simulator/borrowed/Stub.h`). The sections
+of this page follow from this rule.
 
 `make stubs` writes this page from PyTorch 2.13: the stubs are those that its headers declare in the namespace
 `at::native`. The column "header" has paths in the folder `ATen/native`.
@@ -144,7 +144,7 @@ SECTIONS = {
         "The CPU's kernel takes tensors, pointers or two iterators, or there is none",
         "The kernel would use the addresses that tensors carry, or that its caller took from them. These are\n"
         "addresses of the device window. Only the addresses of the first iterator are translated\n"
-        "(`csrc/borrowed/Stub.h`).\n"
+        "(`csrc/simulator/borrowed/Stub.h`).\n"
         "This backend fills `_fused_sdp_choice_stub` with a function of its own, which computes nothing.",
     ),
     "no: reduces": (

@@ -399,7 +399,7 @@ def test_the_page_of_the_sanitizer_lists_every_operator_whose_reads_are_not_all_
     page = (DOCS / "test/find-the-race.md").read_text().partition("### Reads that `init` does not check")[2]
     rows = re.findall(r"^\| (`.*`) \| (.*) \|$", page.partition("\n## ")[0], re.MULTILINE)
     written = [(name, checked) for names, checked in rows for name in names.strip("`").split("`, `")]
-    source = (ROOT / "csrc/sanitizer/InitCheck.cpp").read_text()
+    source = (ROOT / "csrc/simulator/sanitizer/InitCheck.cpp").read_text()
     table = re.findall(r'^ +\{"(.+?)", (?:\{(\w+), (\w+)\}|(\w+))\},', source, re.MULTILINE)
     assert len(table) == len(re.findall(r'^ +\{"', source, re.MULTILINE)) > 50
     partial = [(name, reading or plain, operands) for name, reading, operands, plain in table]

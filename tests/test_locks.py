@@ -22,8 +22,11 @@ SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 LOCKS = {
     ("csrc/profiler/OpenRegActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
     ("csrc/profiler/OpenRegUtilization.cpp", "mutex"): ("a table", "of one call; _lazy_init() refuses"),
-    ("csrc/sanitizer/HostAccess.cpp", "mutex"): ("a table; below it PyTorch's registry of operators", "ForkSafeMutex"),
-    ("csrc/sanitizer/SessionState.cpp", "session_mutex"): (
+    ("csrc/simulator/sanitizer/HostAccess.cpp", "mutex"): (
+        "a table; below it PyTorch's registry of operators",
+        "ForkSafeMutex",
+    ),
+    ("csrc/simulator/sanitizer/SessionState.cpp", "session_mutex"): (
         "below it only the device's own locks; Python is asked outside",
         "ForkSafeMutex",
     ),

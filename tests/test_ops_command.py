@@ -140,7 +140,7 @@ def test_what_the_borrowed_folder_registers_states_its_route(layout: str) -> Non
         name: source
         for name in torch._C._dispatch_get_all_op_names()
         for source, kind in [ops.entry(torch._C._dispatch_dump_table(name), ops.KEYS[layout][0])]
-        if kind == "kernel" and "csrc/borrowed/" in source
+        if kind == "kernel" and "csrc/simulator/borrowed/" in source
     }
     assert len(kernels) > 1
     assert [name for name, source in kernels.items() if " as " not in source] == []
@@ -262,7 +262,9 @@ def test_the_page_is_complete_and_well_formed(rows: list[ops.Operator], capsys: 
 
 
 def test_no_name_of_the_page_breaks_and_the_tables_scroll() -> None:
-    text = ops.page([ops.Operator("aten::mm", "unboxed", True, "csrc/borrowed/routes/OpenRegCpuKernels.cpp:1")])
+    text = ops.page(
+        [ops.Operator("aten::mm", "unboxed", True, "csrc/simulator/borrowed/routes/OpenRegCpuKernels.cpp:1")]
+    )
     assert text.count("<table") == text.count('<div class="scrolls">\n<table') == 2
     assert "overflow-wrap: anywhere" not in text and "#operators td { white-space: nowrap; }" in text
 

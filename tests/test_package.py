@@ -218,7 +218,10 @@ print(t.__version__, t.cmake_prefix_path, *t.include_paths(), *t.library_paths()
 """
     package = installed.package
     version = metadata_of(wheel)["Version"]
-    assert installed.run(code) == f"{version} {package}/share/cmake {package}/include {package}/lib\n"
+    assert (
+        installed.run(code)
+        == f"{version} {package}/share/cmake {package}/include {package}/include/torch_openreg {package}/lib\n"
+    )
 
 
 CMAKE = """

@@ -57,7 +57,10 @@ print(_C.__file__, t.cmake_prefix_path, *t.include_paths(), *t.library_paths())
         ones, paths = environment.run(code, TORCH_OPENREG_AS=face).splitlines()
         module = "_C.so" if face == "openreg" else "_C_cuda.so"
         assert ones == "2.0"
-        assert paths == f"{folder}/{module} {folder}/share/cmake {folder}/include {folder}/lib"
+        assert (
+            paths
+            == f"{folder}/{module} {folder}/share/cmake {folder}/include {folder}/include/torch_openreg {folder}/lib"
+        )
 
 
 def test_a_pytorch_without_a_build_is_told_which_ones_have_one(environment: Environment) -> None:

@@ -1,4 +1,4 @@
-"""The border around csrc/borrowed, the folder that a real device deletes: the project builds and trains without it.
+"""The border around csrc/simulator/borrowed, which a real device deletes: the project builds and trains without it.
 
 libtorch_openreg.so is linked a second time from the objects that a vendor keeps, and gets the kernels of
 without_borrowed/kernels.cpp. Everything else of the package stays as it is installed.
@@ -44,7 +44,7 @@ def symbols(files: Iterable[Path]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    """libtorch_openreg.so without csrc/borrowed. If the project was built before, this only links."""
+    """libtorch_openreg.so without csrc/simulator/borrowed. If the project was built before, this only links."""
     if not (BUILD / "CMakeCache.txt").exists():
         run_tool(*build_tool("cmake"), "-G", "Ninja", "-S", ROOT, "-B", BUILD, *DEFINITIONS)
     run_tool(*build_tool("cmake"), "--build", BUILD, "--target", TARGET)
@@ -159,7 +159,7 @@ def test_torch_compile_says_what_is_missing_also_if_another_build_has_compiled_t
     assert shared_environment.run(COMPILE, **inductor) == "[2.0, 3.0]\n"
     assert backend.run(COMPILE, **inductor) == (
         'RuntimeError: torch.compile generates kernels for device "openreg", and this build cannot launch them, '
-        "because it was made without csrc/borrowed/inductor (TORCH_OPENREG_BORROWED=OFF): use "
+        "because it was made without csrc/simulator/borrowed/inductor (TORCH_OPENREG_BORROWED=OFF): use "
         'torch.compile(backend="aot_eager").\n'
     )
 
@@ -189,7 +189,7 @@ def test_no_symbol_of_the_folder_is_linked(library: Path) -> None:
 
 
 def includes_of_the_folder(files: Iterable[Path]) -> list[str]:
-    """The lines of files that include a header of csrc/borrowed."""
+    """The lines of files that include a header of csrc/simulator/borrowed."""
     return [
         f"{file.name}: {line}"
         for file in files
@@ -208,8 +208,8 @@ def test_nothing_outside_of_the_folder_includes_it(tmp_path: Path) -> None:
     assert len(outside) > 100
     assert includes_of_the_folder(outside) == []
     planted = tmp_path / "OpenRegHooks.cpp"
-    planted.write_text((ROOT / "csrc/runtime/OpenRegHooks.cpp").read_text() + '#include "../borrowed/Twin.h"\n')
-    assert includes_of_the_folder([*outside, planted]) == ['OpenRegHooks.cpp: #include "../borrowed/Twin.h"']
+    planted.write_text((ROOT / "csrc/runtime/OpenRegHooks.cpp").read_text() + '#include "simulator/borrowed/Twin.h"\n')
+    assert includes_of_the_folder([*outside, planted]) == ['OpenRegHooks.cpp: #include "simulator/borrowed/Twin.h"']
 
 
 def inputs(folder: Path, library: str) -> set[str]:

@@ -111,7 +111,7 @@ VARIABLES: tuple[Variable, ...] = (
         "TORCH_OPENREG_AUTOGRAD_THREADS",
         ("0", "1"),
         "whether backward runs on autograd's threads",
-        "csrc/borrowed/OneTeam.cpp",
+        "csrc/simulator/borrowed/OneTeam.cpp",
     ),
     _choice(
         "OCCL_TRANSPORT",

@@ -19,8 +19,12 @@ As ``torch.utils.cmake_prefix_path``.
 
 
 def include_paths() -> list[str]:
-    """The folders of ``openreg.h`` and ``torch_openreg/``. As ``torch.utils.cpp_extension.include_paths``."""
-    return [str(_root / "include")]
+    """The folders of ``openreg.h``, ``torch_openreg/`` and ``runtime/``.
+
+    As ``torch.utils.cpp_extension.include_paths``. The headers of ``torch_openreg/`` include each other from that
+    folder, as ``"runtime/OpenRegStream.h"``.
+    """
+    return [str(_root / "include"), str(_root / "include" / "torch_openreg")]
 
 
 def library_paths() -> list[str]:

@@ -1,9 +1,9 @@
 #include <torch/library.h>
 
-#include "native/Custom.h"
-#include "native/Dropout.h"
-#include "native/Elementwise.h"
-#include "native/Recurrent.h"
+#include "aten/native/Custom.h"
+#include "aten/native/Dropout.h"
+#include "aten/native/Elementwise.h"
+#include "aten/native/Recurrent.h"
 
 // Registers the device's own kernels for operators beyond the minimal set. Each block below is one kind of
 // registration.

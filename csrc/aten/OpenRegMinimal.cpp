@@ -6,8 +6,8 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
-#include "../runtime/OpenRegBackendMeta.h"
-#include "native/Minimal.h"
+#include "aten/native/Minimal.h"
+#include "runtime/OpenRegBackendMeta.h"
 
 // Registers the minimal set: the operators with which tensors are made, viewed, copied and read. Most other operators
 // need these.

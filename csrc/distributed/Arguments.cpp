@@ -1,9 +1,9 @@
-#include "Arguments.h"
+#include "distributed/Arguments.h"
 
 #include <ATen/ATen.h>
 #include <openreg.h>
 
-#include "Reduce.h"
+#include "distributed/Reduce.h"
 
 namespace c10d::openreg {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "Engine.h"
+#include "distributed/Engine.h"
 
 // Checks the arguments of a collective, with the messages of ProcessGroupNCCL, and converts them for an engine.
 namespace c10d::openreg {

@@ -1,4 +1,4 @@
-#include "CollectiveCall.h"
+#include "distributed/CollectiveCall.h"
 
 #include <openreg_faults.h>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "Header.h"
-#include "Threads.h"
+#include "distributed/Header.h"
+#include "distributed/Threads.h"
 #include "runtime/OpenRegKernel.h"
 
 namespace c10d::openreg {

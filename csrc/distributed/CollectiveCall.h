@@ -7,9 +7,9 @@
 #include <mutex>
 #include <vector>
 
-#include "Engine.h"
-#include "GroupState.h"
-#include "WorkOCCL.h"
+#include "distributed/Engine.h"
+#include "distributed/GroupState.h"
+#include "distributed/WorkOCCL.h"
 
 namespace c10d::openreg {
 

@@ -1,11 +1,11 @@
-#include "CollectiveQueue.h"
+#include "distributed/CollectiveQueue.h"
 
 #include <ATen/record_function.h>
 #include <openreg_activity.h>
 
 #include <utility>
 
-#include "CollectiveCall.h"
+#include "distributed/CollectiveCall.h"
 #include "runtime/OpenRegFunctions.h"
 
 namespace c10d::openreg {

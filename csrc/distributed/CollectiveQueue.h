@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "Engine.h"
-#include "GroupOptions.h"
-#include "GroupState.h"
-#include "WorkOCCL.h"
+#include "distributed/Engine.h"
+#include "distributed/GroupOptions.h"
+#include "distributed/GroupState.h"
+#include "distributed/WorkOCCL.h"
 
 namespace c10d::openreg {
 

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "Arguments.h"
-#include "ProcessGroupOCCL.h"
+#include "distributed/Arguments.h"
+#include "distributed/ProcessGroupOCCL.h"
 #include "runtime/OpenRegFunctions.h"
 
 // The collectives of ProcessGroupOCCL. Each function checks its arguments, and submits a request for an engine.

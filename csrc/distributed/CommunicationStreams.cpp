@@ -1,4 +1,4 @@
-#include "CommunicationStreams.h"
+#include "distributed/CommunicationStreams.h"
 
 #include <c10/util/StringUtil.h>
 

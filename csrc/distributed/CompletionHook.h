@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "Threads.h"
+#include "distributed/Threads.h"
 
 // The function that a user registered with _register_on_completion_hook(). ProcessGroupNCCL calls it from a thread of
 // its own; here the threads that complete the collectives call it. Two collectives may complete at the same time; then

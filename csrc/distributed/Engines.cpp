@@ -1,4 +1,4 @@
-#include "Engines.h"
+#include "distributed/Engines.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
-#include "GlooEngine.h"
-#include "Header.h"
-#include "SharedEngine.h"
+#include "distributed/GlooEngine.h"
+#include "distributed/Header.h"
+#include "distributed/SharedEngine.h"
 
 namespace c10d::openreg {
 namespace {

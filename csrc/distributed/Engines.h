@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "Engine.h"
+#include "distributed/Engine.h"
 
 namespace c10d::openreg {
 

@@ -1,11 +1,11 @@
-#include "GlooConnection.h"
+#include "distributed/GlooConnection.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/ScopeExit.h>
 
 #include <cstring>
 
-#include "Header.h"
+#include "distributed/Header.h"
 
 namespace c10d::openreg {
 namespace {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <set>
 
-#include "ThreadedEngine.h"
+#include "distributed/ThreadedEngine.h"
 
 namespace c10d::openreg {
 

@@ -1,11 +1,11 @@
-#include "GlooEngine.h"
+#include "distributed/GlooEngine.h"
 
 #include <ATen/ATen.h>
 
 #include <cstring>
 
-#include "GlooExchange.h"
-#include "Reduce.h"
+#include "distributed/GlooExchange.h"
+#include "distributed/Reduce.h"
 
 namespace c10d::openreg {
 namespace {

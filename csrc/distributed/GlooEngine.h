@@ -4,10 +4,10 @@
 
 #include <mutex>
 
-#include "GlooConnection.h"
-#include "Header.h"
-#include "SharedEngine.h"
-#include "ThreadedEngine.h"
+#include "distributed/GlooConnection.h"
+#include "distributed/Header.h"
+#include "distributed/SharedEngine.h"
+#include "distributed/ThreadedEngine.h"
 
 // LITERALINCLUDE START: GLOO RULES
 // The engine that uses PyTorch's ProcessGroupGloo. It works across machines.

@@ -1,4 +1,4 @@
-#include "GlooExchange.h"
+#include "distributed/GlooExchange.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/FunctionRef.h>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <exception>
 
-#include "Reduce.h"
+#include "distributed/Reduce.h"
 
 namespace c10d::openreg {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "GlooConnection.h"
-#include "Header.h"
-#include "ThreadedEngine.h"
+#include "distributed/GlooConnection.h"
+#include "distributed/Header.h"
+#include "distributed/ThreadedEngine.h"
 
 namespace c10d::openreg {
 

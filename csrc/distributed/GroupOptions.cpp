@@ -1,4 +1,4 @@
-#include "GroupOptions.h"
+#include "distributed/GroupOptions.h"
 
 namespace c10d::openreg {
 

@@ -5,9 +5,9 @@
 #include <atomic>
 #include <utility>
 
-#include "CommunicationStreams.h"
-#include "CompletionHook.h"
-#include "Engines.h"
+#include "distributed/CommunicationStreams.h"
+#include "distributed/CompletionHook.h"
+#include "distributed/Engines.h"
 
 namespace c10d::openreg {
 

@@ -1,4 +1,4 @@
-#include "Header.h"
+#include "distributed/Header.h"
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "Engine.h"
+#include "distributed/Engine.h"
 
 // LITERALINCLUDE START: HEADER RULES
 // A header describes a collective. A rank sends it to the others before the data, in the same message if the data is

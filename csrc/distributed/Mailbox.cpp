@@ -1,4 +1,4 @@
-#include "Mailbox.h"
+#include "distributed/Mailbox.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-#include "ProcessGroupOCCL.h"
+#include "distributed/ProcessGroupOCCL.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 

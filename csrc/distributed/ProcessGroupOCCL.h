@@ -3,10 +3,10 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "CollectiveQueue.h"
-#include "Engines.h"
-#include "GroupOptions.h"
-#include "GroupState.h"
+#include "distributed/CollectiveQueue.h"
+#include "distributed/Engines.h"
+#include "distributed/GroupOptions.h"
+#include "distributed/GroupState.h"
 
 // LITERALINCLUDE START: PROCESS GROUP RULES
 // torch.distributed's backend for the device, with the semantics of ProcessGroupNCCL.

@@ -1,4 +1,4 @@
-#include "Reduce.h"
+#include "distributed/Reduce.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>

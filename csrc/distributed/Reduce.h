@@ -1,6 +1,6 @@
 #pragma once
 
-#include "Engine.h"
+#include "distributed/Engine.h"
 
 // Reductions on the calling thread. ATen's reductions would start an OpenMP team for each thread that waits for other
 // ranks.

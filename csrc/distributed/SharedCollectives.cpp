@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "Reduce.h"
-#include "SharedEngine.h"
+#include "distributed/Reduce.h"
+#include "distributed/SharedEngine.h"
 
 // The collectives of SharedEngine, in the stages that SharedEngine.h describes.
 namespace c10d::openreg {

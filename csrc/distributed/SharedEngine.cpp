@@ -1,4 +1,4 @@
-#include "SharedEngine.h"
+#include "distributed/SharedEngine.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "Threads.h"
+#include "distributed/Threads.h"
 #include "runtime/OpenRegException.h"
 #include "runtime/OpenRegInternalUse.h"
 

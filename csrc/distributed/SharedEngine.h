@@ -6,9 +6,9 @@
 
 #include <mutex>
 
-#include "Header.h"
-#include "Mailbox.h"
-#include "ThreadedEngine.h"
+#include "distributed/Header.h"
+#include "distributed/Mailbox.h"
+#include "distributed/ThreadedEngine.h"
 
 // LITERALINCLUDE START: SHARED RULES
 // The engine for ranks on one host. It moves the bytes through device memory that the ranks share (orIpcGetMemHandle).

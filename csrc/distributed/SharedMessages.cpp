@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "SharedEngine.h"
+#include "distributed/SharedEngine.h"
 
 // Send and recv of SharedEngine, through the pipes.
 namespace c10d::openreg {

@@ -1,7 +1,7 @@
-#include "ThreadedEngine.h"
+#include "distributed/ThreadedEngine.h"
 
-#include "Reduce.h"
-#include "Threads.h"
+#include "distributed/Reduce.h"
+#include "distributed/Threads.h"
 
 namespace c10d::openreg {
 

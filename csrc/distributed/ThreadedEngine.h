@@ -1,6 +1,6 @@
 #pragma once
 
-#include "Engine.h"
+#include "distributed/Engine.h"
 
 #include <atomic>
 

@@ -1,4 +1,4 @@
-#include "Threads.h"
+#include "distributed/Threads.h"
 
 #include <openreg.h>
 #include <pthread.h>

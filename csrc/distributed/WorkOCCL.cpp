@@ -1,4 +1,4 @@
-#include "WorkOCCL.h"
+#include "distributed/WorkOCCL.h"
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/stack.h>
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "Threads.h"
+#include "distributed/Threads.h"
 #include "runtime/OpenRegFunctions.h"
 
 namespace c10d::openreg {

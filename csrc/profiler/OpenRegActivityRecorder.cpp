@@ -1,4 +1,4 @@
-#include "OpenRegActivityRecorder.h"
+#include "profiler/OpenRegActivityRecorder.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <tuple>
 #include <utility>
 
-#include "../runtime/OpenRegException.h"
-#include "../runtime/OpenRegMutex.h"
+#include "runtime/OpenRegException.h"
+#include "runtime/OpenRegMutex.h"
 
 namespace c10::openreg {
 namespace {

@@ -15,9 +15,9 @@
 #include <string_view>
 #include <tuple>
 
-#include "../runtime/OpenRegFunctions.h"
-#include "../runtime/OpenRegStream.h"
-#include "OpenRegActivityRecorder.h"
+#include "profiler/OpenRegActivityRecorder.h"
+#include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegStream.h"
 
 // LITERALINCLUDE START: KINETO RULES
 // Adds the device's events to torch.profiler. This is a plugin of Kineto, the library that writes PyTorch's traces.

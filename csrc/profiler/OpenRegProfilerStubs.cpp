@@ -1,8 +1,8 @@
 #include <c10/util/ApproximateClock.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
-#include "../runtime/OpenRegFunctions.h"
-#include "../runtime/OpenRegStream.h"
+#include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegStream.h"
 
 // Device times for torch.autograd.profiler.profile(use_device="openreg"). PyTorch records an event before and after
 // each operator, and asks for the time between them. The counterpart of torch/csrc/profiler/stubs/cuda.cpp.

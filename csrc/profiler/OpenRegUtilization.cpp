@@ -1,4 +1,4 @@
-#include "OpenRegUtilization.h"
+#include "profiler/OpenRegUtilization.h"
 
 #include <openreg_activity.h>
 

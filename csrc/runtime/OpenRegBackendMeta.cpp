@@ -1,4 +1,4 @@
-#include "OpenRegBackendMeta.h"
+#include "runtime/OpenRegBackendMeta.h"
 
 #include <torch/csrc/jit/serialization/pickler_helper.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 // A backend's own metadata of a tensor's memory, such as the format of its tiles. PyTorch keeps the metadata on the
 // tensor (c10::BackendMeta), and saves and loads it. The simulated device needs no such metadata. It has two flags as

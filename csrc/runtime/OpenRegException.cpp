@@ -1,4 +1,4 @@
-#include "OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 #include <atomic>
 

@@ -1,11 +1,11 @@
-#include "OpenRegFunctions.h"
+#include "runtime/OpenRegFunctions.h"
 
-#include "OpenRegModel.h"
+#include "runtime/OpenRegModel.h"
 
 #include <vector>
 
-#include "OpenRegMutex.h"
-#include "OpenRegTrace.h"
+#include "runtime/OpenRegMutex.h"
+#include "runtime/OpenRegTrace.h"
 
 namespace c10::openreg {
 namespace {

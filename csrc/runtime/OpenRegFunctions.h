@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 // Devices, and the current device of the calling thread.
 //

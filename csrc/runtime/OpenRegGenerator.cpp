@@ -1,4 +1,4 @@
-#include "OpenRegGenerator.h"
+#include "runtime/OpenRegGenerator.h"
 
 #include <openreg_activity.h>
 
@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include "OpenRegFixedLine.h"
-#include "OpenRegInternalUse.h"
+#include "runtime/OpenRegFixedLine.h"
+#include "runtime/OpenRegInternalUse.h"
 
 namespace c10::openreg {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "OpenRegStream.h"
+#include "runtime/OpenRegStream.h"
 
 // Random numbers of the device.
 //

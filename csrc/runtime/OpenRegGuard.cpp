@@ -1,11 +1,11 @@
-#include "OpenRegGuard.h"
+#include "runtime/OpenRegGuard.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <openreg_activity.h>
 
-#include "OpenRegLateError.h"
-#include "OpenRegStream.h"
-#include "OpenRegTrace.h"
+#include "runtime/OpenRegLateError.h"
+#include "runtime/OpenRegStream.h"
+#include "runtime/OpenRegTrace.h"
 
 namespace c10::openreg {
 namespace {

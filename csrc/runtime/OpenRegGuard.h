@@ -3,7 +3,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "OpenRegFunctions.h"
+#include "runtime/OpenRegFunctions.h"
 
 // The interface that c10::DeviceGuard, c10::StreamGuard, c10::Event, torch.Stream, torch.Event and torch.accelerator
 // call. PyTorch has one object for each device type, so the object holds no state: every method forwards to the

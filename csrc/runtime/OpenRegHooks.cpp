@@ -1,9 +1,9 @@
-#include "OpenRegHooks.h"
+#include "runtime/OpenRegHooks.h"
 
 #include <ATen/core/CachingHostAllocator.h>
 
-#include "OpenRegGenerator.h"
-#include "OpenRegStorage.h"
+#include "runtime/OpenRegGenerator.h"
+#include "runtime/OpenRegStorage.h"
 
 namespace c10::openreg {
 

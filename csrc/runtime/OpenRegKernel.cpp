@@ -1,4 +1,4 @@
-#include "OpenRegKernel.h"
+#include "runtime/OpenRegKernel.h"
 
 #include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>

@@ -6,7 +6,7 @@
 #include <exception>
 #include <string>
 
-#include "OpenRegStream.h"
+#include "runtime/OpenRegStream.h"
 
 namespace c10 {
 struct TensorImpl;

@@ -2,7 +2,7 @@
 
 #include <openreg_model.h>
 
-#include "OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 // Device models (openreg_model.h): which accelerator the simulated devices stand for.
 namespace c10::openreg {

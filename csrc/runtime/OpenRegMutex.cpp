@@ -1,4 +1,4 @@
-#include "OpenRegMutex.h"
+#include "runtime/OpenRegMutex.h"
 
 #include <pthread.h>
 

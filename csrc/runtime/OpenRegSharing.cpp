@@ -1,4 +1,4 @@
-#include "OpenRegSharing.h"
+#include "runtime/OpenRegSharing.h"
 
 #include <fcntl.h>
 #include <time.h>
@@ -15,10 +15,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "OpenRegInternalUse.h"
-#include "OpenRegStorage.h"
-#include "OpenRegStream.h"
-#include "memory/OpenRegFreeMemoryCallback.h"
+#include "runtime/OpenRegInternalUse.h"
+#include "runtime/OpenRegStorage.h"
+#include "runtime/OpenRegStream.h"
+#include "runtime/memory/OpenRegFreeMemoryCallback.h"
 
 namespace c10::openreg {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "OpenRegFunctions.h"
+#include "runtime/OpenRegFunctions.h"
 
 // LITERALINCLUDE START: SHARING RULES
 // Storages that several processes use, as torch.multiprocessing sends them through its queues. This works as CUDA's

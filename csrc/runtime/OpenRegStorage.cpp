@@ -1,9 +1,9 @@
-#include "OpenRegStorage.h"
+#include "runtime/OpenRegStorage.h"
 
 #include <algorithm>
 
-#include "OpenRegStream.h"
-#include "memory/OpenRegDeviceAllocator.h"
+#include "runtime/OpenRegStream.h"
+#include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace c10::openreg {
 namespace {

@@ -3,11 +3,11 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
-#include "OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 // The storage of a device tensor: PyTorch's own class, c10::StorageImpl, over memory of the device's allocator.
 //
-// Rule: code outside of csrc/borrowed makes a storage with memory by make_storage() or storage_over() only. A backend
+// Rule: code outside of csrc/simulator/borrowed makes a storage with memory by make_storage() or storage_over() only. A backend
 // that must keep something beside the memory passes set_storage_factory() a function that makes storages of a subclass
 // of StorageImpl.
 namespace c10::openreg {

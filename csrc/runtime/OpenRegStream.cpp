@@ -1,9 +1,9 @@
-#include "OpenRegStream.h"
+#include "runtime/OpenRegStream.h"
 
 #include <c10/util/ScopeExit.h>
 #include <openreg_faults.h>
 
-#include "OpenRegTrace.h"
+#include "runtime/OpenRegTrace.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 
 #include <c10/core/Stream.h>
 
-#include "OpenRegFunctions.h"
+#include "runtime/OpenRegFunctions.h"
 
 // LITERALINCLUDE START: STREAM RULES
 // A stream has two forms: PyTorch's c10::Stream (a device and an id), and the device's handle orStream_t. These

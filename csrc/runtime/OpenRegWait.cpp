@@ -1,7 +1,7 @@
-#include "OpenRegWait.h"
+#include "runtime/OpenRegWait.h"
 
-#include "OpenRegStream.h"
-#include "OpenRegTrace.h"
+#include "runtime/OpenRegStream.h"
+#include "runtime/OpenRegTrace.h"
 
 namespace c10::openreg {
 

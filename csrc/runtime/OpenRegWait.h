@@ -3,7 +3,7 @@
 #include <c10/core/impl/GPUTrace.h>
 #include <openreg_activity.h>
 
-#include "OpenRegFunctions.h"
+#include "runtime/OpenRegFunctions.h"
 
 // Tells observers about waits of the host that no call of the device's API shows: in an operator whose result the host
 // reads, and in a blocking copy. With CUDA the host synchronises with the stream in these places.

@@ -1,8 +1,8 @@
 #include <ATen/Context.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 
-#include "borrowed/routes/Attention.h"
 #include "runtime/OpenRegException.h"
+#include "simulator/borrowed/routes/Attention.h"
 
 namespace at::openreg {
 namespace {

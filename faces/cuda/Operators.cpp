@@ -6,8 +6,8 @@
 #include <ATen/ops/mm_ops.h>
 #include <torch/library.h>
 
-#include "borrowed/CpuKernel.h"
-#include "borrowed/routes/Convolution.h"
+#include "simulator/borrowed/CpuKernel.h"
+#include "simulator/borrowed/routes/Convolution.h"
 
 // These operators need kernels of their own because the device's type is cuda. If a tensor's is_cuda() is true,
 // PyTorch's composite kernels of "_convolution" and "convolution_backward" call kernels that only a build with CUDA

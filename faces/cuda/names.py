@@ -25,7 +25,7 @@ NAMES = Names(
         "PrivateUse1": "CUDA",  # DeviceType, DispatchKey, TORCH_LIBRARY_IMPL, C10_REGISTER_GUARD_IMPL
         **{f"{key}PrivateUse1": f"{key}CUDA" for key in KEYS},
         "PrivateUse1Bit": "CUDABit",
-        "PrivateUse2": "PrivateUse2",  # stays: Refusals.cpp uses it as a key without kernels
+        "PrivateUse2": "PrivateUse2",  # stays: ModelRestrictions.cpp uses it as a key without kernels
         "is_privateuseone": "is_cuda",
         "REGISTER_PRIVATEUSE1_DISPATCH": "REGISTER_CUDA_DISPATCH",
         "set_privateuse1_dispatch_ptr": "set_cuda_dispatch_ptr",

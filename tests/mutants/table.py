@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = "csrc/runtime/OpenReg"
 MEMORY = "csrc/runtime/memory/OpenReg"
-ROUTES = "csrc/borrowed/routes/"
+ROUTES = "csrc/simulator/borrowed/routes/"
 DEVICE = "third_party/openreg/csrc/"
 
 
@@ -258,7 +258,7 @@ REPLACED = (
            find="REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());",
            code="const bool allocator_registered = [] { if (!MUTANT(\"allocator.registration\")) "
            "c10::SetAllocator(DeviceType::PrivateUse1, instance()); return true; }();", first="loads/names/*"),
-    Mutant("storage.registration", "row", "csrc/borrowed/Twin.cpp",
+    Mutant("storage.registration", "row", "csrc/simulator/borrowed/Twin.cpp",
            find="  c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create);",
            code="  if (!MUTANT(\"storage.registration\")) c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create);",
            first="tensors/*"),

@@ -60,7 +60,7 @@ def _require_launch() -> None:
     if not _config.can_launch:
         raise RuntimeError(
             f'torch.compile generates kernels for device "{device_type}", and this build cannot launch them, because '
-            "it was made without csrc/borrowed/inductor (TORCH_OPENREG_BORROWED=OFF): use "
+            "it was made without csrc/simulator/borrowed/inductor (TORCH_OPENREG_BORROWED=OFF): use "
             'torch.compile(backend="aot_eager").'
         )
 

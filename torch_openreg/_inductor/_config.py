@@ -24,8 +24,8 @@ In an editable installation the files can change while ``version`` stays the sam
 can_launch: bool = hasattr(ctypes.CDLL(_C.__file__), "torch_openreg_launch_compiled")
 """Whether the libraries of this build have the function that generated kernels call (``launch.h``).
 
-The function is in csrc/borrowed/inductor, which a build may leave out. Such a build does not use code that inductor
-cached with another build.
+The function is in csrc/simulator/borrowed/inductor, which a build may leave out. Such a build does not use code that
+inductor cached with another build.
 """
 
 install_config_module(sys.modules[__name__])

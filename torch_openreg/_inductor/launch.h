@@ -1,5 +1,5 @@
 // Copied into every kernel that torch.compile generates for the device. The kernel's entry calls launch(), which gives
-// the kernel's loops to torch_openreg_launch_compiled() (csrc/borrowed/inductor/CompiledKernel.h).
+// the kernel's loops to torch_openreg_launch_compiled() (csrc/simulator/borrowed/inductor/CompiledKernel.h).
 #ifndef TORCH_OPENREG_LAUNCH
 #define TORCH_OPENREG_LAUNCH
 #include <dlfcn.h>

@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "aten/native/Alerts.h"
-#include "aten/native/Refusals.h"
 #include "runtime/OpenRegModel.h"
 #include "runtime/memory/OpenRegAllocatorConfig.h"
+#include "simulator/restrictions/ModelRestrictions.h"
 
 namespace py = pybind11;
 using torch::wrap_pybind_function;

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "runtime/OpenRegFunctions.h"
-#include "sanitizer/HostAccess.h"
-#include "sanitizer/Session.h"
-#include "sanitizer/SessionState.h"
-#include "sanitizer/Site.h"
+#include "simulator/sanitizer/HostAccess.h"
+#include "simulator/sanitizer/Session.h"
+#include "simulator/sanitizer/SessionState.h"
+#include "simulator/sanitizer/Site.h"
 
 namespace py = pybind11;
 using c10::openreg::sanitizer::Site;

@@ -24,7 +24,7 @@ from torch_openreg._environment import FORK_SERVER, device_type
 
 __all__ = ["current", "device_model", "rounds_to_tf32"]
 
-_When = tuple[str, list[torch.dtype], list[str]]  # Refusals.h, Condition: the argument, its dtypes, its texts
+_When = tuple[str, list[torch.dtype], list[str]]  # ModelRestrictions.h, Condition: the argument, its dtypes, its texts
 
 _current: _models.Model | None = None
 _restricting: _models.Model | None = None  # the model whose restrictions the operators have

@@ -1,4 +1,4 @@
-#include "Alerts.h"
+#include "aten/native/Alerts.h"
 
 #include <ATen/core/Reduction.h>
 

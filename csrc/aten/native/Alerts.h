@@ -3,7 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "../../runtime/OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 // After torch.use_deterministic_algorithms(True), the operators that are nondeterministic on CUDA raise (or warn, with
 // warn_only=True) on this device too, with the same message. The CPU's kernels, which run here, are deterministic. But

@@ -1,12 +1,12 @@
-#include "Copy.h"
+#include "aten/native/Copy.h"
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/native/Resize.h>
 
-#include "../../runtime/OpenRegStorage.h"
-#include "../../runtime/OpenRegWait.h"
-#include "Layouts.h"
-#include "Minimal.h"
+#include "aten/native/Layouts.h"
+#include "aten/native/Minimal.h"
+#include "runtime/OpenRegStorage.h"
+#include "runtime/OpenRegWait.h"
 
 // Copies between the host and a device, between devices, and on one device. A copy that is one block of bytes needs no
 // kernel. The copy kernel (Copy.h), if there is one, makes all other copies, and those on one device.

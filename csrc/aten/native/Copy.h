@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "../../runtime/OpenRegStream.h"
+#include "runtime/OpenRegStream.h"
 
 // The copies that copy_ (Minimal.h) leaves to a kernel.
 namespace at::openreg {

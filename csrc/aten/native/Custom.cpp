@@ -1,4 +1,4 @@
-#include "Custom.h"
+#include "aten/native/Custom.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
@@ -9,7 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "../../runtime/OpenRegStream.h"
+#include "runtime/OpenRegStream.h"
 
 namespace at::openreg {
 

@@ -1,8 +1,8 @@
-#include "DeviceCheck.h"
+#include "aten/native/DeviceCheck.h"
 
 #include <algorithm>
 
-#include "../../runtime/OpenRegStream.h"
+#include "runtime/OpenRegStream.h"
 
 namespace at::openreg {
 

@@ -4,7 +4,7 @@
 #include <ATen/core/List.h>
 #include <c10/util/SmallVector.h>
 
-#include "OperatorTraits.h"
+#include "aten/native/OperatorTraits.h"
 
 // The device check of one call: whether its tensors are on one device, or on several in a way that CUDA accepts.
 namespace at::openreg {

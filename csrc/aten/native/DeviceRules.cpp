@@ -1,11 +1,11 @@
-#include "DeviceRules.h"
+#include "aten/native/DeviceRules.h"
 
 #include <ATen/core/op_registration/adaption.h>
 
 #include <algorithm>
 #include <string_view>
 
-#include "../../runtime/OpenRegStream.h"
+#include "runtime/OpenRegStream.h"
 
 namespace at::openreg {
 namespace {

@@ -1,4 +1,4 @@
-#include "Dropout.h"
+#include "aten/native/Dropout.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
@@ -6,7 +6,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "DeviceCheck.h"
+#include "aten/native/DeviceCheck.h"
 
 namespace at::openreg {
 

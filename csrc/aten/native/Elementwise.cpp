@@ -1,9 +1,9 @@
-#include "Elementwise.h"
+#include "aten/native/Elementwise.h"
 
 #include <ATen/TensorIterator.h>
 
-#include "../../runtime/OpenRegStorage.h"
-#include "../../runtime/OpenRegStream.h"
+#include "runtime/OpenRegStorage.h"
+#include "runtime/OpenRegStream.h"
 
 namespace at::openreg {
 

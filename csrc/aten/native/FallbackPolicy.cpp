@@ -1,12 +1,12 @@
-#include "FallbackPolicy.h"
+#include "aten/native/FallbackPolicy.h"
 
 #include <fnmatch.h>
 
 #include <algorithm>
 #include <atomic>
 
-#include "../../runtime/OpenRegMutex.h"
-#include "OperatorTraits.h"
+#include "aten/native/OperatorTraits.h"
+#include "runtime/OpenRegMutex.h"
 
 namespace at::openreg {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../runtime/OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 // What the fallback does besides running an operator. The fallback counts the calls of each operator. If the policy
 // says so, the fallback also warns, once for each operator, or refuses the call and does not count it. So a vendor sees

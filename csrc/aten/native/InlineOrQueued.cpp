@@ -1,4 +1,4 @@
-#include "InlineOrQueued.h"
+#include "aten/native/InlineOrQueued.h"
 
 namespace at::openreg {
 namespace {

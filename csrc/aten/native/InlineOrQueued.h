@@ -2,8 +2,8 @@
 
 #include <ATen/core/boxing/KernelFunction.h>
 
-#include "../../runtime/OpenRegKernel.h"
-#include "OperatorTraits.h"
+#include "aten/native/OperatorTraits.h"
+#include "runtime/OpenRegKernel.h"
 
 // Decides how a call runs. Inline: at once, on the calling thread. Queued: later, in the order of the current stream.
 namespace at::openreg {

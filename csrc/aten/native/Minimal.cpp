@@ -1,4 +1,4 @@
-#include "Minimal.h"
+#include "aten/native/Minimal.h"
 
 #include <ATen/Context.h>
 #include <ATen/Dispatch_v2.h>
@@ -10,11 +10,11 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/safe_numerics.h>
 
-#include "../../runtime/OpenRegBackendMeta.h"
-#include "../../runtime/OpenRegKernel.h"
-#include "../../runtime/OpenRegStorage.h"
-#include "../../runtime/OpenRegWait.h"
-#include "Refusals.h"
+#include "runtime/OpenRegBackendMeta.h"
+#include "runtime/OpenRegKernel.h"
+#include "runtime/OpenRegStorage.h"
+#include "runtime/OpenRegWait.h"
+#include "simulator/restrictions/ModelRestrictions.h"
 
 namespace at::openreg {
 namespace {

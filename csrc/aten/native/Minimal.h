@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "../../runtime/OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 // The kernels of the minimal set, which a backend needs before any other operator can run. They are registered in
 // ../OpenRegMinimal.cpp.

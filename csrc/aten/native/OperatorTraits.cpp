@@ -1,4 +1,4 @@
-#include "OperatorTraits.h"
+#include "aten/native/OperatorTraits.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "../../runtime/OpenRegMutex.h"
+#include "runtime/OpenRegMutex.h"
 
 namespace at::openreg {
 namespace {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "DeviceRules.h"
+#include "aten/native/DeviceRules.h"
 
 // The traits of an operator: the facts about the operator that the backend finds once and keeps.
 namespace at::openreg {

@@ -1,4 +1,4 @@
-#include "Recurrent.h"
+#include "aten/native/Recurrent.h"
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
@@ -9,7 +9,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "DeviceCheck.h"
+#include "aten/native/DeviceCheck.h"
 
 namespace at::openreg {
 namespace {

@@ -1,4 +1,4 @@
-#include "SyncBatchNorm.h"
+#include "aten/native/SyncBatchNorm.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm_backward_elemt_ops.h>
@@ -10,7 +10,7 @@
 #include <ATen/ops/var_mean.h>
 #include <torch/library.h>
 
-#include "DeviceCheck.h"
+#include "aten/native/DeviceCheck.h"
 
 namespace at::openreg {
 namespace {

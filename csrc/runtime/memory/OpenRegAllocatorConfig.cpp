@@ -1,4 +1,4 @@
-#include "OpenRegAllocatorConfig.h"
+#include "runtime/memory/OpenRegAllocatorConfig.h"
 
 #include <c10/util/env.h>
 

@@ -2,8 +2,8 @@
 
 #include <c10/core/AllocatorConfig.h>
 
-#include "../OpenRegException.h"
-#include "OpenRegRedZone.h"
+#include "runtime/OpenRegException.h"
+#include "runtime/memory/OpenRegRedZone.h"
 
 // What PYTORCH_ALLOC_CONF, OPENREG_ALLOC_CONF and torch._C._accelerator_setAllocatorSettings() say about device memory,
 // and the sizes that follow from these settings.

@@ -1,6 +1,6 @@
-#include "OpenRegBlockEvents.h"
+#include "runtime/memory/OpenRegBlockEvents.h"
 
-#include "../OpenRegFixedLine.h"
+#include "runtime/OpenRegFixedLine.h"
 
 namespace c10::openreg {
 

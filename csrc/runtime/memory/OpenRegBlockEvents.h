@@ -2,8 +2,8 @@
 
 #include <deque>
 
-#include "../OpenRegStream.h"
-#include "OpenRegBlockPool.h"
+#include "runtime/OpenRegStream.h"
+#include "runtime/memory/OpenRegBlockPool.h"
 
 namespace c10::openreg {
 

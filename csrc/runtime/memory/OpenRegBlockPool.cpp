@@ -1,4 +1,4 @@
-#include "OpenRegBlockPool.h"
+#include "runtime/memory/OpenRegBlockPool.h"
 
 namespace c10::openreg {
 

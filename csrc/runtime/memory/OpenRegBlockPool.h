@@ -3,9 +3,9 @@
 #include <array>
 #include <set>
 
-#include "OpenRegAllocatorConfig.h"
-#include "OpenRegBlock.h"
-#include "OpenRegMemoryStats.h"
+#include "runtime/memory/OpenRegAllocatorConfig.h"
+#include "runtime/memory/OpenRegBlock.h"
+#include "runtime/memory/OpenRegMemoryStats.h"
 
 namespace c10::openreg {
 

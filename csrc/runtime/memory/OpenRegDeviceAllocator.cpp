@@ -1,4 +1,4 @@
-#include "OpenRegDeviceAllocator.h"
+#include "runtime/memory/OpenRegDeviceAllocator.h"
 
 #include <c10/core/AllocatorConfig.h>
 #include <openreg_activity.h>
@@ -7,9 +7,9 @@
 #include <array>
 #include <utility>
 
-#include "OpenRegAllocatorConfig.h"
-#include "OpenRegDeviceCachingAllocator.h"
-#include "OpenRegFreeMemoryCallback.h"
+#include "runtime/memory/OpenRegAllocatorConfig.h"
+#include "runtime/memory/OpenRegDeviceCachingAllocator.h"
+#include "runtime/memory/OpenRegFreeMemoryCallback.h"
 
 namespace c10::openreg {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "../OpenRegMutex.h"
-#include "OpenRegMemoryHistory.h"
-#include "OpenRegMemorySnapshot.h"
-#include "OpenRegOutOfMemory.h"
+#include "runtime/OpenRegMutex.h"
+#include "runtime/memory/OpenRegMemoryHistory.h"
+#include "runtime/memory/OpenRegMemorySnapshot.h"
+#include "runtime/memory/OpenRegOutOfMemory.h"
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR RULES
 // The caching allocator of device memory, as c10::cuda::CUDACachingAllocator. PyTorch calls this class, which passes

@@ -1,9 +1,9 @@
-#include "OpenRegDeviceBlockCache.h"
+#include "runtime/memory/OpenRegDeviceBlockCache.h"
 
 #include <algorithm>
 
-#include "OpenRegAllocatorConfig.h"
-#include "OpenRegPoison.h"
+#include "runtime/memory/OpenRegAllocatorConfig.h"
+#include "runtime/memory/OpenRegPoison.h"
 
 namespace c10::openreg {
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "../OpenRegMutex.h"
-#include "OpenRegBlockEvents.h"
-#include "OpenRegDevicePools.h"
-#include "OpenRegDeviceSegments.h"
-#include "OpenRegMemoryHistory.h"
-#include "OpenRegMemorySnapshot.h"
+#include "runtime/OpenRegMutex.h"
+#include "runtime/memory/OpenRegBlockEvents.h"
+#include "runtime/memory/OpenRegDevicePools.h"
+#include "runtime/memory/OpenRegDeviceSegments.h"
+#include "runtime/memory/OpenRegMemoryHistory.h"
+#include "runtime/memory/OpenRegMemorySnapshot.h"
 
 namespace c10::openreg {
 

@@ -1,4 +1,4 @@
-#include "OpenRegDeviceCachingAllocator.h"
+#include "runtime/memory/OpenRegDeviceCachingAllocator.h"
 
 #include <c10/core/impl/GPUTrace.h>
 #include <openreg_activity.h>
@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "OpenRegAllocatorConfig.h"
-#include "OpenRegFreeMemoryCallback.h"
-#include "OpenRegOutOfMemory.h"
-#include "OpenRegPoison.h"
-#include "OpenRegRedZone.h"
+#include "runtime/memory/OpenRegAllocatorConfig.h"
+#include "runtime/memory/OpenRegFreeMemoryCallback.h"
+#include "runtime/memory/OpenRegOutOfMemory.h"
+#include "runtime/memory/OpenRegPoison.h"
+#include "runtime/memory/OpenRegRedZone.h"
 
 namespace c10::openreg {
 

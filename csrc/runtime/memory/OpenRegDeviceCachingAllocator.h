@@ -1,7 +1,7 @@
 #pragma once
 
-#include "OpenRegDeviceBlockCache.h"
-#include "OpenRegOutOfMemory.h"
+#include "runtime/memory/OpenRegDeviceBlockCache.h"
+#include "runtime/memory/OpenRegOutOfMemory.h"
 
 namespace c10::openreg {
 

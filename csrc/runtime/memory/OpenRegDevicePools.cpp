@@ -1,4 +1,4 @@
-#include "OpenRegDevicePools.h"
+#include "runtime/memory/OpenRegDevicePools.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <map>
 
-#include "OpenRegPoolSet.h"
+#include "runtime/memory/OpenRegPoolSet.h"
 
 namespace c10::openreg {
 

@@ -1,10 +1,10 @@
-#include "OpenRegDeviceSegments.h"
+#include "runtime/memory/OpenRegDeviceSegments.h"
 
 #include <map>
 
-#include "../OpenRegFunctions.h"
-#include "../OpenRegInternalUse.h"
-#include "OpenRegAllocatorConfig.h"
+#include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegInternalUse.h"
+#include "runtime/memory/OpenRegAllocatorConfig.h"
 
 namespace c10::openreg {
 

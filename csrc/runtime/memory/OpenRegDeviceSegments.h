@@ -3,8 +3,8 @@
 #include <limits>
 #include <optional>
 
-#include "OpenRegMemoryHistory.h"
-#include "OpenRegPoolSet.h"
+#include "runtime/memory/OpenRegMemoryHistory.h"
+#include "runtime/memory/OpenRegPoolSet.h"
 
 namespace c10::openreg {
 

@@ -1,4 +1,4 @@
-#include "OpenRegFreeMemoryCallback.h"
+#include "runtime/memory/OpenRegFreeMemoryCallback.h"
 
 namespace c10::openreg {
 

@@ -1,4 +1,4 @@
-#include "OpenRegHostAllocator.h"
+#include "runtime/memory/OpenRegHostAllocator.h"
 
 #include <ATen/core/CachingHostAllocator.h>
 
@@ -7,9 +7,9 @@
 
 #include <openreg_activity.h>
 
-#include "../OpenRegInternalUse.h"
-#include "../OpenRegMutex.h"
-#include "../OpenRegStream.h"
+#include "runtime/OpenRegInternalUse.h"
+#include "runtime/OpenRegMutex.h"
+#include "runtime/OpenRegStream.h"
 
 // Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl. A block that is freed is reused when every
 // stream that record_event() named has passed the block's event. The backend supplies the allocation, the recording of

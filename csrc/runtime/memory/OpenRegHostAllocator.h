@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "../OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 // Records where pinned memory was allocated, because PyTorch's host allocator keeps no history of its own.
 namespace c10::openreg {

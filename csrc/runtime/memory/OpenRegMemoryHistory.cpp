@@ -1,8 +1,8 @@
-#include "OpenRegMemoryHistory.h"
+#include "runtime/memory/OpenRegMemoryHistory.h"
 
 #include <algorithm>
 
-#include "../OpenRegThreadOwned.h"
+#include "runtime/OpenRegThreadOwned.h"
 
 namespace c10::openreg {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 // The history of the allocator of one device: what the allocator did, and which lines of the program caused it.
 // torch.openreg.memory._snapshot() shows the history.

@@ -1,6 +1,6 @@
-#include "OpenRegMemorySnapshot.h"
+#include "runtime/memory/OpenRegMemorySnapshot.h"
 
-#include "OpenRegPoolSet.h"
+#include "runtime/memory/OpenRegPoolSet.h"
 
 namespace c10::openreg {
 

@@ -2,7 +2,7 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "OpenRegBlock.h"
+#include "runtime/memory/OpenRegBlock.h"
 
 namespace c10::openreg {
 

@@ -1,4 +1,4 @@
-#include "OpenRegMemoryStats.h"
+#include "runtime/memory/OpenRegMemoryStats.h"
 
 namespace c10::openreg {
 namespace {

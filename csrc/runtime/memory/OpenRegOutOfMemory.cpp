@@ -1,4 +1,4 @@
-#include "OpenRegOutOfMemory.h"
+#include "runtime/memory/OpenRegOutOfMemory.h"
 
 #include <c10/util/Exception.h>
 

@@ -1,11 +1,11 @@
-#include "OpenRegPoison.h"
+#include "runtime/memory/OpenRegPoison.h"
 
 #include <c10/util/env.h>
 
 #include <cstring>
 
-#include "../OpenRegInternalUse.h"
-#include "OpenRegBlockEvents.h"
+#include "runtime/OpenRegInternalUse.h"
+#include "runtime/memory/OpenRegBlockEvents.h"
 
 namespace c10::openreg {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "OpenRegBlock.h"
+#include "runtime/memory/OpenRegBlock.h"
 
 // OPENREG_POISON: every byte of memory that is new or free is 0xFF. A program that reads memory before it writes to it
 // gets NaN as a floating-point number and -1 as a signed integer.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "OpenRegBlockPool.h"
+#include "runtime/memory/OpenRegBlockPool.h"
 
 namespace c10::openreg {
 

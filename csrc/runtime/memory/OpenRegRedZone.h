@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstddef>
 
-#include "../OpenRegException.h"
+#include "runtime/OpenRegException.h"
 
 namespace c10::openreg {
 

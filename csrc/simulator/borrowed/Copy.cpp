@@ -1,0 +1,120 @@
+#include "aten/native/Copy.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/ops/copy_ops.h>
+
+#include <tuple>
+
+#include "runtime/OpenRegWait.h"
+#include "simulator/borrowed/Components.h"
+#include "simulator/borrowed/KernelScope.h"
+#include "simulator/borrowed/queue/Queue.h"
+
+// The copies that copy_ leaves to a kernel (../aten/native/Copy.h). Here the kernel is the CPU's copy_ on aliases. An
+// alias has the same lazy conj and neg bits as its device tensor, so no operand needs resolve_conj() or resolve_neg()
+// first.
+namespace at::openreg {
+namespace {
+
+// Returns the CPU tensor that stands for `tensor` in a queued copy: the alias of a device tensor, or a tensor over the
+// same memory as a pinned tensor. An ordinary CPU source is cloned, because the host may change the source after the
+// call. Returns an undefined tensor if the copy cannot be queued.
+Tensor queued_operand(const Tensor& tensor, bool is_source) {
+  const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  if (tensor.is_privateuseone()) {
+    return c10::openreg::keeps_twin(storage) && !c10::openreg::is_cow(storage)
+               ? make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, impl)
+               : Tensor();
+  }
+  if (at::getHostAllocator(DeviceType::PrivateUse1) && tensor.is_pinned()) {
+    return make_like(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), c10::DispatchKey::CPU, impl);
+  }
+  return is_source ? tensor.clone() : Tensor();
+}
+
+// Queues the CPU's copy_. Returns false if the caller must run the copy on its own thread, for example because the host
+// must wait for the copy, the copy may raise an error, or an operand cannot be queued.
+bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
+  const bool with_host = self.is_cpu() || source.is_cpu();
+  if ((with_host && !non_blocking) || self.is_same(source) || !is_expandable_to(source.sizes(), self.sizes()) ||
+      has_internal_overlap(self) == MemOverlap::Yes) {
+    return false;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
+  const Tensor to = queued_operand(self, false), from = queued_operand(source, true);
+  if (!to.defined() || !from.defined()) {
+    return false;
+  }
+  if (to.is_alias_of(from) && get_overlap_status(to, from) == MemOverlapStatus::Partial) {
+    return false;
+  }
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(at::_ops::copy_::name, at::_ops::copy_::overload_name);
+  on_copy_stream(self, source, [&](c10::DeviceIndex device) {
+    queue_cpu_kernel(c10::openreg::current_stream(device), op, {to, from, non_blocking});
+  });
+  return true;
+}
+
+// The traits for the KernelScope of copy_. The operands of copy_ may be on any devices, so they are not added to the
+// scope's device check.
+const OperatorTraits kAnywhere{.name = "aten::copy_"};
+
+// Runs the CPU's copy_ on this thread.
+void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::DeviceIndex device) {
+  const std::tuple operands(&self, &source, non_blocking);
+  const auto visit_operands = [](void* data, orOperandFn_t visit, void* context) {
+    const auto [self, source, non_blocking] = *static_cast<const std::tuple<Tensor*, const Tensor*, bool>*>(data);
+    const auto visit_all = [&](const Tensor& tensor, unsigned access) {
+      const bool is_pinned =
+          non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy may still use the memory after the call
+      for_each_component(*tensor.unsafeGetTensorImpl(), [&](const TensorImpl& part) {
+        if (part.device().is_privateuseone() || is_pinned) {
+          c10::openreg::visit_tensor(part, access, visit, context);
+        }
+      });
+    };
+    visit_all(*self, orAccessWrite);
+    visit_all(*source, orAccessRead);
+  };
+  const orStream_t stream = c10::openreg::current_stream_handle(device);
+  const c10::openreg::Kernel kernel(
+      stream, kAnywhere.name.c_str(), visit_operands, const_cast<void*>(static_cast<const void*>(&operands)));
+  if (!non_blocking && self.device().type() != source.device().type() && C10_UNLIKELY(c10::openreg::wait_is_told())) {
+    c10::openreg::tell_wait(stream);
+  }
+  KernelScope scope(kAnywhere);
+  scope.enter();
+  if (C10_UNLIKELY(have_components(self, source))) {
+    // The copy replaces the components of `self`. The CPU's kernel makes the new components in host memory, and
+    // write_back() moves them to the device.
+    scope.alias(self)->copy_(*scope.alias(source), non_blocking);
+    scope.write_back();
+    return;
+  }
+  Tensor destination = *scope.alias(self);
+  at::_ops::copy_::redispatch(
+      c10::DispatchKeySet(c10::DispatchKey::CPU), destination, *scope.alias(source), non_blocking);
+}
+
+void copy(Tensor& self, const Tensor& source, bool non_blocking) {
+  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && !have_components(self, source) &&
+      queue_copy(self, source, non_blocking)) {
+    return;
+  }
+  if (!non_blocking && self.device().type() != source.device().type()) {
+    c10::openreg::note_synchronization();
+  }
+  on_copy_stream(self, source, [&](c10::DeviceIndex device) { copy_now(self, source, non_blocking, device); });
+}
+
+const bool registered = [] {
+  set_copy_kernel(&copy);
+  return true;
+}();
+
+} // namespace
+} // namespace at::openreg

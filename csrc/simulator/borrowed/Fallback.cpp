@@ -1,0 +1,117 @@
+#include "simulator/borrowed/Fallback.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "aten/native/Arguments.h"
+#include "aten/native/FallbackPolicy.h"
+#include "runtime/OpenRegWait.h"
+#include "simulator/borrowed/KernelScope.h"
+#include "simulator/borrowed/queue/Queue.h"
+#include "simulator/restrictions/ModelRestrictions.h"
+
+namespace at::openreg {
+namespace {
+
+// The same value with every tensor replaced by `fn(tensor)`.
+template <class Fn>
+c10::IValue map_tensors(c10::IValue&& value, const Fn& fn) {
+  if (value.isTensor()) {
+    return fn(std::move(value).toTensor());
+  }
+  if (value.isTensorList()) {
+    c10::List<Tensor> mapped;
+    mapped.reserve(value.toTensorList().size());
+    for (Tensor& tensor : std::move(value).toTensorVector()) {
+      mapped.push_back(fn(std::move(tensor)));
+    }
+    return mapped;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<Tensor>> mapped;
+    for (std::optional<Tensor> tensor : std::move(value).toOptionalTensorList()) {
+      mapped.push_back(tensor ? std::optional<Tensor>(fn(std::move(*tensor))) : std::nullopt);
+    }
+    return mapped;
+  }
+  return std::move(value);
+}
+
+c10::DispatchKey cpu_key_of(c10::DispatchKeySet keys) { // SparsePrivateUse1 -> SparseCPU
+  using c10::DispatchKey;
+  // While Python chooses the kernels, as in torch.compile's fake tensors, the set also has keys of higher priority.
+  constexpr c10::DispatchKeySet layouts{
+      DispatchKey::Dense,
+      DispatchKey::Quantized,
+      DispatchKey::Sparse,
+      DispatchKey::SparseCsr,
+      DispatchKey::NestedTensor};
+  return c10::toRuntimePerBackendFunctionalityKey(
+      (keys & layouts).highestFunctionalityKey(), c10::BackendComponent::CPUBit);
+}
+
+} // namespace
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.hasComputedKernelForDispatchKey(cpu_key_of(keys)),
+      "Could not run '",
+      op.operator_name(),
+      "' with arguments from the 'openreg' backend: the operator has no CPU kernel that the device could run, and the "
+      "device has no kernel of its own.");
+  check_kept(op);
+  note_fallback(traits_of(op.schema()));
+  run_boxed(op, keys, stack);
+}
+
+void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto& arguments = schema.arguments();
+  const OperatorTraits& traits = traits_of(schema);
+  const c10::DispatchKey cpu_key = cpu_key_of(keys);
+
+  KernelScope scope(traits);
+  const size_t first = stack->size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = (*stack)[first + i];
+    for_each_tensor(value, [&](const Tensor& tensor) { scope.add_operand(tensor, arguments[i]); });
+    if (value.isDevice()) {
+      scope.add_device(value.toDevice());
+    } else if (value.isBool()) {
+      scope.add_flag(value.toBool(), arguments[i]);
+    } else if (
+        (value.isInt() || value.isDouble()) &&
+        C10_UNLIKELY(traits.sometimes_reads_data || c10::openreg::wait_is_told())) {
+      const bool is_optional = arguments[i].type()->kind() == c10::TypeKind::OptionalType;
+      scope.add_flag(is_optional || value.toScalar().toDouble() != 0, arguments[i]);
+    }
+  }
+  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && traits.builtin && cpu_key == c10::DispatchKey::CPU) {
+    scope.check_devices();
+    if (!scope.spans_devices() && !scope.reads_in_this_call() && try_queue(op, scope.device(), *stack)) {
+      return;
+    }
+  }
+  scope.enter();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue& value = (*stack)[first + i];
+    if (value.isDevice() && value.toDevice().is_privateuseone()) {
+      value = Device(kCPU);
+    } else if (is_generator(arguments[i])) {
+      value = scope.generator(value.toOptional<Generator>());
+    } else {
+      value = map_tensors(std::move(value), [&](Tensor&& tensor) { return scope.alias(std::move(tensor)); });
+    }
+  }
+  const auto run = [&] { op.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack); };
+  if (schema.is_mutable()) {
+    scope.run_and_write_back(run);
+  } else {
+    run();
+  }
+  const size_t results = schema.returns().size();
+  for (size_t i = stack->size() - results; i < stack->size(); ++i) {
+    (*stack)[i] = map_tensors(std::move((*stack)[i]), [&](Tensor&& tensor) { return scope.result(std::move(tensor)); });
+  }
+}
+
+} // namespace at::openreg

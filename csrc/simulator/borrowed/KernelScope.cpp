@@ -1,0 +1,463 @@
+#include "simulator/borrowed/KernelScope.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/OpenRegWait.h"
+#include "simulator/borrowed/Components.h"
+#include "simulator/borrowed/OneTeam.h"
+#include "simulator/restrictions/ModelRestrictions.h"
+
+namespace at::openreg {
+namespace {
+
+constexpr c10::DispatchKeySet kMathBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+
+// A tensor with the sizes, strides and dtype of another tensor, and with another backend.
+struct AliasImpl final : c10::TensorImpl {
+  // The version counter is that of `like`. The constructor of the base class makes no counter of its own, because the
+  // alias has no key of autograd yet.
+  AliasImpl(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like)
+      : TensorImpl(VIEW, std::move(storage), c10::DispatchKeySet(backend), like.dtype()) {
+    version_counter_ = like.version_counter();
+    imitate(like);
+  }
+
+  // Gives this object the state that the constructor with these arguments would give to a new object. Only the version
+  // counter differs: this object keeps a counter of its own.
+  void reuse(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like) {
+    storage_ = std::move(storage);
+    data_type_ = like.dtype();
+    key_set_ = c10::DispatchKeySet(backend);
+    imitate(like);
+  }
+
+  // Drops what the tensor shares with others. Returns whether the tensor can be reused.
+  bool retire() {
+    storage_ = c10::Storage();
+    if (!version_counter_.enabled() || !version_counter_.unique()) {
+      version_counter_ = c10::VariableVersion(0);
+    }
+    return !autograd_meta() && !extra_meta_;
+  }
+
+ private:
+  void imitate(const c10::TensorImpl& like) {
+    if (C10_LIKELY(like.key_set().has_any(c10::inplace_or_view_ks))) { // `like` is no inference tensor
+      const auto backend = key_set_.highestBackendKey();
+      key_set_ = key_set_ | c10::getAutogradRelatedKeySetFromBackend(backend) |
+                 c10::getAutocastRelatedKeySetFromBackend(backend);
+    }
+    key_set_ = key_set_ | (like.key_set() & kMathBits);
+    // set_sizes_and_strides() would compute again what `like` knows.
+    sizes_and_strides_ = const_cast<c10::TensorImpl&>(like).sizes_and_strides();
+    storage_offset_ = like.storage_offset();
+    numel_ = like.numel();
+    is_contiguous_ = like.is_contiguous();
+    is_channels_last_ = like.is_strides_like_channels_last();
+    is_channels_last_contiguous_ = like.is_contiguous(MemoryFormat::ChannelsLast);
+    is_channels_last_3d_ = like.is_strides_like_channels_last_3d();
+    is_channels_last_3d_contiguous_ = like.is_contiguous(MemoryFormat::ChannelsLast3d);
+    is_non_overlapping_and_dense_ = like.is_non_overlapping_and_dense();
+    is_wrapped_number_ = like.is_wrapped_number();
+  }
+};
+
+// The CPU aliases of the thread that are not in use. Filling in an alias is cheaper than making and dropping one.
+constexpr size_t kKeptAliases = 256; // enough for one step of an optimizer
+thread_local std::vector<c10::intrusive_ptr<AliasImpl>> kept_aliases;
+
+Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::TensorImpl& like) {
+  if (kept_aliases.empty()) {
+    return make_like(std::move(storage), c10::DispatchKey::CPU, like);
+  }
+  auto alias = std::move(kept_aliases.back());
+  kept_aliases.pop_back();
+  alias->reuse(c10::Storage(std::move(storage)), c10::DispatchKey::CPU, like);
+  return Tensor(std::move(alias));
+}
+
+// Drops an alias of make_alias(). Keeps its TensorImpl for later aliases if nobody else uses it.
+void drop_alias(Tensor&& tensor) {
+  auto alias = tensor.unsafeReleaseIntrusivePtr();
+  if (alias.is_uniquely_owned() && kept_aliases.size() < kKeptAliases) {
+    auto own = c10::intrusive_ptr<AliasImpl>::reclaim(static_cast<AliasImpl*>(alias.release()));
+    if (own->retire()) {
+      kept_aliases.push_back(std::move(own));
+    }
+  }
+}
+
+c10::intrusive_ptr<c10::StorageImpl> new_reference(c10::StorageImpl* storage) {
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
+}
+
+// Takes the storage from `tensor`, which then has none.
+c10::intrusive_ptr<c10::StorageImpl> take_storage(c10::TensorImpl& tensor) {
+  auto& storage = const_cast<c10::Storage&>(tensor.unsafe_storage());
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
+}
+
+} // namespace
+
+Tensor make_like(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const c10::TensorImpl& like) {
+  return Tensor(c10::make_intrusive<AliasImpl>(c10::Storage(std::move(storage)), key, like));
+}
+
+Tensor relabel(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) {
+  if (tensor.use_count() == 1) {
+    auto* impl = tensor.unsafeGetTensorImpl();
+    const Device device = storage->device();
+    impl->set_storage_keep_dtype(c10::Storage(std::move(storage)));
+    impl->_change_backend_component_keys(device);
+    return std::move(tensor);
+  }
+  return make_like(std::move(storage), c10::DispatchKey::PrivateUse1, *tensor.unsafeGetTensorImpl());
+}
+
+void KernelScope::add_device(Device device) {
+  if (device.is_privateuseone()) {
+    device_ = c10::openreg::with_index(device).index();
+    c10::openreg::check_device_index(device_);
+  } else {
+    cpu_result_ = true;
+  }
+}
+
+bool KernelScope::has_flag(const char* name) const {
+  return std::any_of(flags_.begin(), flags_.end(), [&](const c10::Argument* each) { return each->name() == name; });
+}
+
+// CUDA's host reads the `info` of a decomposition that shall be checked, the bounds of a sorter
+// (searchsorted_pre_check() in BucketizationUtils.h), and the bounds of a histogram's data if the call gives none
+// (SummaryOps.cu). CUDA copies probabilities from the CPU (DistributionTemplates.h). With many test elements, isin()
+// first makes both operands unique (isin_sorting() in TensorCompare.cpp, which has the same condition). An operand that
+// is missing is an error, which the kernel reports.
+bool KernelScope::reads_in_this_call() const {
+  if (!traits_.sometimes_reads_data) {
+    return false;
+  }
+  const auto find = [&](const char* name) -> const TensorImpl* {
+    const auto* found = std::find_if(
+        operands_.begin(), operands_.end(), [&](const Operand& each) { return each.argument->name() == name; });
+    return found == operands_.end() ? nullptr : found->tensor;
+  };
+  const auto count = [&](const char* name) {
+    const TensorImpl* tensor = find(name);
+    return tensor ? tensor->numel() : 0;
+  };
+  if (traits_.name == "aten::bernoulli_.Tensor") {
+    const TensorImpl* p = find("p");
+    return p && p->is_cpu();
+  }
+  if (traits_.name.starts_with("aten::histc")) {
+    return !has_flag("min") && !has_flag("max") && count("self") > 0;
+  }
+  if (traits_.name.starts_with("aten::isin")) {
+    const auto elements = static_cast<double>(count("elements"));
+    return !has_flag("assume_unique") && elements > 0 &&
+           count("test_elements") >= static_cast<int64_t>(10.0f * std::pow(elements, 0.145));
+  }
+  return has_flag("check_errors") || count("sorter") > 0;
+}
+
+// Whether CUDA's backend calls warn_or_error_on_sync() for a wait that waits_for_data() found. It does not if there are
+// no elements, if the number of results is given, and where Thrust waits (unique_dim_cuda_template() in Unique.cu).
+bool KernelScope::is_told_of_wait() const {
+  if (traits_.name.starts_with("aten::unique_dim") || (traits_.name == "aten::unique_consecutive" && has_flag("dim"))) {
+    return false;
+  }
+  if (traits_.name == "aten::_unique2" || traits_.name == "aten::bincount") {
+    return operands_.front().tensor->numel() > 0;
+  }
+  return traits_.name != "aten::repeat_interleave.Tensor" ||
+         (!has_flag("output_size") && operands_.front().tensor->numel() > 0);
+}
+
+// Whether CUDA's kernel would make the host wait. Indexing waits if an index is a mask on the device, because CUDA
+// first counts the true elements, and if a 0-dim value is on the CPU, because CUDA copies it to the device. If a single
+// mask is the index and a number on the CPU replaces the elements, CUDA calls masked_fill_(), which does not wait
+// (canDispatchToMaskedFill() in TensorAdvancedIndexingUtils.h).
+bool KernelScope::waits_for_data() const {
+  size_t indices = 0, masks = 0;
+  bool has_number = false;
+  for (const Operand& each : operands_) {
+    if (each.argument->type()->kind() == c10::TypeKind::ListType && each.argument->name() == "indices") {
+      ++indices;
+      masks += !each.tensor->is_cpu() && each.is_mask();
+    } else if (each.argument->name() == "values") {
+      has_number = each.tensor->is_cpu() && each.tensor->numel() == 1;
+    }
+  }
+  if (indices == 0) {
+    // A conversion to a sparse layout, such as _to_sparse_csr, reads values only if its operand is dense.
+    const bool reads = traits_.reads_data && (operands_.empty() || operands_.front().tensor->layout() == kStrided);
+    return reads || reads_in_this_call();
+  }
+  const bool fills = indices == 1 && masks == 1 && has_number && !has_flag("accumulate");
+  return !fills && (masks > 0 || has_number);
+}
+
+void KernelScope::enter() {
+  check_devices();
+  const bool waits = C10_UNLIKELY(c10::openreg::wait_is_told()) && waits_for_data();
+  if (C10_UNLIKELY(waits) && is_told_of_wait()) {
+    c10::openreg::note_synchronization();
+  }
+  run_backward_on_this_thread();
+  if (C10_LIKELY(device_ >= 0)) {
+    const auto operands = [](void* scope, orOperandFn_t visit, void* context) {
+      static_cast<const KernelScope*>(scope)->visit_operands(visit, context);
+    };
+    kernel_.emplace(c10::openreg::current_stream_handle(device_), traits_.name.c_str(), operands, this);
+    if (C10_UNLIKELY(waits)) {
+      c10::openreg::tell_wait(c10::openreg::current_stream_handle(device_));
+    }
+  }
+  // A kernel that is not PyTorch's may keep a CPU tensor that it made. The memory of that tensor must be host memory.
+  allocations_.emplace(cpu_result_ || !traits_.builtin ? -1 : device_, traits_.only_writes);
+  excluded_.emplace(kExcluded);
+}
+
+// Calls `visit` for the memory of the arguments. The function is called when the kernel begins and when the kernel
+// ends; at the end, it also calls `visit` for the memory of the results. For an operator of PyTorch, a tensor of
+// another device is left out: CUDA's operators fetch its value or copy it, and check_devices() has made the host wait
+// for it.
+void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
+  for (const Operand& each : operands_) {
+    const AliasInfo* const alias = each.argument->alias_info();
+    if (traits_.builtin && alias && !alias->isWrite()) {
+      continue; // the result is a view of this argument, such as col_indices(): the kernel reads no element
+    }
+    const unsigned access = !at::openreg::is_written(traits_, *each.argument, training_) ? orAccessRead
+                            : each.argument->is_out()                                    ? orAccessWrite
+                                                                                         : orAccessRead | orAccessWrite;
+    for_each_component(*each.tensor, [&](const TensorImpl& part) {
+      if (part.device().is_privateuseone() && (part.device().index() == device_ || !traits_.builtin)) {
+        c10::openreg::visit_tensor(part, access, visit, context);
+      }
+    });
+  }
+  for (const Adopted& result : adopted_) {
+    const orOperand whole{result.device->data(), result.device->nbytes(), 0, nullptr, nullptr, orAccessWrite};
+    visit(&whole, context);
+  }
+}
+
+KernelScope::~KernelScope() {
+  if (C10_LIKELY(traits_.builtin)) {
+    if (C10_UNLIKELY(has_cow_)) {
+      separate();
+    }
+    for (Alias& known : aliases_) {
+      if (C10_LIKELY(known.device->is_privateuseone() && !has_components(*known.device->unsafeGetTensorImpl()))) {
+        drop_alias(std::move(known.cpu));
+      }
+    }
+    return;
+  }
+  c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 4> twins;
+  for (Alias& known : aliases_) {
+    if (known.device->is_privateuseone() && known.cpu.has_storage()) {
+      twins.push_back(new_reference(known.cpu.storage().unsafeGetStorageImpl()));
+    }
+    known.cpu.reset();
+  }
+  std::sort(twins.begin(), twins.end(), [](const auto& a, const auto& b) { return a.get() < b.get(); });
+  twins.erase(std::unique(twins.begin(), twins.end()), twins.end());
+  for (const auto& twin : twins) {
+    if (twin.use_count() > 1) {
+      c10::openreg::move_to_host(twin.get());
+    }
+  }
+}
+
+c10::MaybeOwned<Tensor> KernelScope::alias(const Tensor& tensor) {
+  return c10::MaybeOwned<Tensor>::borrowed(alias(c10::MaybeOwned<Tensor>::borrowed(tensor)));
+}
+
+Tensor KernelScope::alias(Tensor&& tensor) {
+  return alias(c10::MaybeOwned<Tensor>::owned(std::move(tensor)));
+}
+
+// The returned reference is valid until the next alias is made.
+const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
+  if (C10_UNLIKELY(!tensor->defined())) {
+    static const Tensor undefined;
+    return undefined;
+  }
+  if (const Alias* known = find(tensor->unsafeGetTensorImpl())) { // an output that is also an input
+    return known->cpu;
+  }
+  const auto& impl = *tensor->unsafeGetTensorImpl();
+  Tensor cpu;
+  if (C10_UNLIKELY(!tensor->is_privateuseone())) {
+    cpu = *tensor;
+  } else if (C10_LIKELY(!has_components(impl))) {
+    cpu = make_alias(twin(impl), impl);
+  } else {
+    c10::openreg::check_memory(impl, traits_.name.c_str());
+    cpu = map_components(
+        *tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) { return alias(Tensor(component)); });
+  }
+  // Integer tensors may carry requires_grad (after `counts.lt_(x)`), but it cannot be set on them.
+  if (C10_UNLIKELY(
+          !tensor.unsafeIsBorrowed() && tensor->requires_grad() && tensor->is_privateuseone() &&
+          (tensor->is_floating_point() || tensor->is_complex()))) {
+    cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and other operators read it
+  }
+  if (C10_UNLIKELY(aliases_.size() >= kFewAliases)) { // a list of thousands of tensors, as optimizers pass
+    if (!index_) {
+      index_ = std::make_unique<Index>(8 * kFewAliases);
+      for (size_t i = 0; i < aliases_.size(); ++i) {
+        index_->emplace(aliases_[i].device->unsafeGetTensorImpl(), i);
+      }
+    }
+    index_->emplace(tensor->unsafeGetTensorImpl(), aliases_.size());
+  }
+  aliases_.push_back({std::move(tensor), std::move(cpu)});
+  return aliases_.back().cpu;
+}
+
+const KernelScope::Alias* KernelScope::find(const TensorImpl* device) const {
+  if (C10_UNLIKELY(index_ != nullptr)) {
+    const auto found = index_->find(device);
+    return found == index_->end() ? nullptr : &aliases_[found->second];
+  }
+  for (const Alias& known : aliases_) {
+    if (known.device->unsafeGetTensorImpl() == device) {
+      return &known;
+    }
+  }
+  return nullptr;
+}
+
+c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor) {
+  c10::StorageImpl* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
+  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage))) {
+    if (auto* ready = static_cast<c10::openreg::OpenRegStorageImpl*>(storage)->ready_twin(); C10_LIKELY(ready)) {
+      return new_reference(ready);
+    }
+  }
+  c10::openreg::check_memory(tensor, traits_.name.c_str());
+  const bool is_cow = c10::openreg::is_cow(storage);
+  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage) && !is_cow)) {
+    return c10::openreg::twin_of(storage);
+  }
+  for (const Alias& known : aliases_) { // operands over one storage share a twin, so the kernel sees that they overlap
+    if (known.device->has_storage() && known.device->storage().unsafeGetStorageImpl() == storage) {
+      return new_reference(known.cpu.storage().unsafeGetStorageImpl());
+    }
+  }
+  if (!traits_.builtin) {
+    return c10::openreg::new_twin(storage); // the kernel is not PyTorch's, and may write in any way
+  }
+  if (is_cow && !is_written(storage)) {
+    has_cow_ = true;
+    return c10::openreg::new_cow_twin(storage);
+  }
+  return c10::openreg::twin_of(storage);
+}
+
+// Whether the operator writes to a tensor whose storage is `storage`. A copy-on-write storage that is written must have
+// memory of its own before the kernel runs, for two reasons. First, the last storage that shares the memory keeps the
+// memory without a copy; a copy-on-write twin would share the memory too, and so would cause a copy. Second, a kernel
+// may resize an out= argument. PyTorch then calls StorageImpl::set_data_ptr_noswap(), which leaves the materializer of
+// a copy-on-write storage in place. The next write would call the materializer on memory that is not copy-on-write.
+bool KernelScope::is_written(const c10::StorageImpl* storage) const {
+  return std::any_of(operands_.begin(), operands_.end(), [&](const Operand& each) {
+    return at::openreg::is_written(traits_, *each.argument, training_) && each.tensor->has_storage() &&
+           each.tensor->unsafe_storage().unsafeGetStorageImpl() == storage;
+  });
+}
+
+// If the kernel wrote to a copy-on-write twin, the twin has a copy of the memory. Gives that copy to the device
+// storage.
+void KernelScope::separate() {
+  for (const Alias& known : aliases_) {
+    if (known.device->is_privateuseone() && known.device->has_storage() && known.cpu.defined()) {
+      c10::openreg::take_over(
+          known.device->storage().unsafeGetStorageImpl(), known.cpu.storage().unsafeGetStorageImpl());
+    }
+  }
+}
+
+Generator KernelScope::generator(const std::optional<Generator>& generator) const {
+  if (device_ < 0) { // no tensor is on the device, only the generator: the CPU's kernel refuses such a generator
+    return generator.value_or(Generator());
+  }
+  return c10::openreg::generator_of(generator, device_).cpu_generator();
+}
+
+Tensor KernelScope::result(Tensor&& tensor) {
+  if (!tensor.defined() || !tensor.device().is_cpu() || cpu_result_ || device_ < 0) {
+    return std::move(tensor);
+  }
+  if (C10_UNLIKELY(has_components(*tensor.unsafeGetTensorImpl()))) {
+    for (const Alias& known : aliases_) {
+      if (known.cpu.is_same(tensor)) {
+        return *known.device;
+      }
+    }
+    return map_components(tensor, c10::BackendComponent::PrivateUse1Bit, [&](const Tensor& component) {
+      return result(Tensor(component));
+    });
+  }
+  check_dtype(tensor.dtype());
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.layout() == kStrided,
+      traits_.name,
+      " would give a tensor of layout ",
+      tensor.layout(),
+      ", which the openreg device does not have. Call .cpu() first.");
+  if (C10_UNLIKELY(has_cow_)) {
+    separate(); // a copy that the kernel made of an operand belongs to that operand, and is no fresh memory
+  }
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (!c10::openreg::is_fresh(storage)) {
+    for (const Alias& known : aliases_) { // an operand, or a view of one
+      if (known.cpu.has_storage() && known.cpu.storage().unsafeGetStorageImpl() == storage) {
+        return known.cpu.is_same(tensor)
+                   ? *known.device
+                   : relabel(std::move(tensor), new_reference(known.device->storage().unsafeGetStorageImpl()));
+      }
+    }
+    for (const Adopted& adopted : adopted_) { // a second result over the same fresh memory
+      if (adopted.cpu == storage) {
+        return relabel(std::move(tensor), new_reference(adopted.device));
+      }
+    }
+  }
+  auto device_storage = c10::openreg::adopt_storage(
+      tensor.use_count() == 1 ? take_storage(*tensor.unsafeGetTensorImpl()) : new_reference(storage), device_);
+  adopted_.push_back({storage, device_storage.get()});
+  return relabel(std::move(tensor), std::move(device_storage));
+}
+
+void KernelScope::write_back() {
+  for (const Alias& known : aliases_) {
+    if (!known.device->is_privateuseone()) {
+      continue;
+    }
+    const auto& cpu = *known.cpu.unsafeGetTensorImpl();
+    auto& device = *known.device->unsafeGetTensorImpl();
+    if (C10_UNLIKELY(has_components(cpu))) {
+      device_ = device.device().index();
+      write_back_components(
+          known.cpu, *known.device, [&](const Tensor& component) { return result(Tensor(component)); });
+      continue;
+    }
+    c10::openreg::take_over(
+        device.unsafe_storage().unsafeGetStorageImpl(), cpu.unsafe_storage().unsafeGetStorageImpl());
+    if (C10_UNLIKELY(
+            cpu.sizes() != device.sizes() || cpu.strides() != device.strides() ||
+            cpu.storage_offset() != device.storage_offset())) {
+      device.set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
+    }
+    if (C10_UNLIKELY(cpu.is_conj() != device.is_conj())) { // linalg.lu_solve(out=) leaves its result conjugated
+      device._set_conj(cpu.is_conj());
+    }
+  }
+}
+
+} // namespace at::openreg

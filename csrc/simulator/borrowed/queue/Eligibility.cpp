@@ -1,0 +1,72 @@
+#include "simulator/borrowed/queue/Eligibility.h"
+
+#include <ATen/core/enum_tag.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <algorithm>
+
+#include "aten/native/Arguments.h"
+#include "aten/native/OperatorTraits.h"
+#include "runtime/OpenRegThreadOwned.h"
+#include "simulator/borrowed/queue/MetaKernels.h"
+
+namespace at::openreg {
+namespace {
+
+// LITERALINCLUDE START: QUEUE ELIGIBILITY
+QueueRule find_rule(const c10::OperatorHandle& op) {
+  using Results = QueueRule::Results;
+  const c10::FunctionSchema& schema = op.schema();
+  const auto& arguments = schema.arguments();
+  const auto writes = [](const c10::Argument& each) { return each.alias_info() && each.alias_info()->isWrite(); };
+  for (const c10::Argument& result : schema.returns()) {
+    const bool is_view = result.alias_info() && !writes(result);
+    if (is_view || result.type()->kind() != c10::TypeKind::TensorType) {
+      return {};
+    }
+  }
+  // Only a mask among `indices` makes the host wait, so each call looks for masks (Operands.cpp).
+  const auto is_index = [](const c10::Argument& each) { return each.name() == "indices"; };
+  if (traits_of(schema).reads_data && std::none_of(arguments.begin(), arguments.end(), is_index)) {
+    return {}; // with CUDA the host waits in this operator, so it waits here too
+  }
+  if (const c10::KernelFunction* meta = meta_kernel(op.operator_name())) {
+    return {Results::Meta, meta};
+  }
+  const auto written = std::count_if(arguments.begin(), arguments.end(), writes);
+  if (written == 0 || op.hasTag(at::Tag::inplace_view) || !schema.name().ends_with('_')) {
+    return {};
+  }
+  if (schema.returns().empty()) {
+    return {Results::WrittenLists};
+  }
+  const bool only_self = written == 1 && writes(arguments[0]) && schema.returns().size() == 1;
+  return {only_self ? Results::InPlace : Results::Unknown};
+}
+// LITERALINCLUDE END: QUEUE ELIGIBILITY
+
+// The rules, by schema. Only PyTorch's own operators have a rule, and their schemas exist until the process ends.
+thread_local constinit c10::openreg::ThreadOwned<ska::flat_hash_map<const c10::FunctionSchema*, QueueRule>> known_rules;
+
+} // namespace
+
+const QueueRule& queue_rule_of(const c10::OperatorHandle& op) {
+  auto& known = *known_rules;
+  const auto found = known.find(&op.schema());
+  if (C10_LIKELY(found != known.end())) {
+    return found->second;
+  }
+  QueueRule& rule = known[&op.schema()] = find_rule(op);
+  const auto& arguments = op.schema().arguments();
+  const auto generator = std::find_if(arguments.begin(), arguments.end(), is_generator);
+  if (generator != arguments.end()) {
+    rule.generator = generator - arguments.begin();
+  }
+  return rule;
+}
+
+bool can_be_queued(const c10::OperatorHandle& op) {
+  return find_rule(op).results != QueueRule::Results::Unknown;
+}
+
+} // namespace at::openreg

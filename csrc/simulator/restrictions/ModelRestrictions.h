@@ -1,0 +1,83 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/OpenRegException.h"
+
+namespace c10 {
+class OperatorHandle;
+}
+
+// What a device model refuses, and what it rounds. A device model describes the accelerator that the device stands for.
+// The model refuses operators, and dtypes of operators, that exist on the CPU but not on the accelerator.
+//
+// Rule: when a model is chosen, each restricted operator gets a kernel in the dispatcher's table that checks or rounds
+// the arguments and then calls the operator's own kernel. So nothing is checked without a model, and the operators that
+// a model does not restrict cost nothing more.
+namespace at::openreg {
+
+enum class RefusalError : uint8_t { NotImplemented, Runtime, Type, Value };
+
+// A condition on a second argument. It holds for a tensor of one of the dtypes, and for a string that is one of the
+// texts. If `argument` is empty, there is no condition.
+struct Condition {
+  std::string argument;
+  std::vector<ScalarType> dtypes;
+  std::vector<std::string> texts;
+};
+
+struct Refusal {
+  std::string argument;           // a tensor, a list of tensors, or a dtype; empty: only `when` decides
+  std::vector<ScalarType> dtypes; // the dtypes of the argument that are refused; empty: all
+  Condition when;
+  RefusalError error = RefusalError::NotImplemented;
+  std::string message; // "{dtype}" is replaced by the dtype's name in PyTorch's messages, such as Half
+};
+
+// After this call, `op` (such as "aten::add.Tensor") refuses the calls that `refusals` describe. A second call of
+// refuse() adds refusals to those of the first one. An operator that PyTorch composes of others for every backend
+// (CompositeImplicitAutograd) cannot be refused itself. Refuse the operators that it calls.
+OPENREG_API void refuse(const std::string& op, std::vector<Refusal> refusals);
+
+// After this call, an operator that would make a new tensor of this dtype on the device raises `message`. A view of
+// another tensor (view.dtype) is not checked.
+OPENREG_API void refuse_dtype(ScalarType dtype, RefusalError error, std::string message);
+
+extern std::atomic<bool> lacks_dtypes;
+void check_dtype_slowly(ScalarType dtype);
+
+// Called where a new tensor of the device gets its dtype: where its memory is allocated, and for the results of
+// kernels.
+inline void check_dtype(caffe2::TypeMeta dtype) {
+  if (C10_UNLIKELY(lacks_dtypes.load(std::memory_order_relaxed))) {
+    check_dtype_slowly(c10::typeMetaToScalarType(dtype));
+  }
+}
+
+// After this call, the device has only these operators, those that PyTorch composes of other operators, and those of
+// other namespaces than aten that have a kernel for the device. A call of another operator raises NotImplementedError
+// with `message`, in which "{operator}" stands for the operator's name.
+OPENREG_API void keep_only(const std::vector<std::string>& operators, const std::string& message);
+
+// Called by the fallback before it runs an operator. After a call of keep_only(), throws unless the operator is of
+// aten: the operators of aten that keep_only() leaves out have a kernel that refuses them.
+extern std::atomic<bool> keeps_only;
+void check_kept_slowly(const c10::OperatorHandle& op);
+inline void check_kept(const c10::OperatorHandle& op) {
+  if (C10_UNLIKELY(keeps_only.load(std::memory_order_relaxed))) {
+    check_kept_slowly(op);
+  }
+}
+
+// After this call, `op` first rounds the float32 tensors among `arguments` to TensorFloat-32, if PyTorch's setting
+// allows TensorFloat-32 when `op` is called. If `convolution` is true, the setting is
+// torch.backends.cudnn.allow_tf32, else torch.backends.cuda.matmul.allow_tf32.
+OPENREG_API void round_to_tf32(const std::string& op, std::vector<std::string> arguments, bool convolution);
+
+} // namespace at::openreg
