@@ -13,9 +13,10 @@ BIN := $(VENV)/bin
 export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 
 SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake csrc faces third_party torch_openreg/csrc -type f -not -name '*.pyc')
-SEMANTICS := $(addprefix tests/test_,$(addsuffix .py,\
-  execution streams_events copy generator operators autograd storage memory memory_limits pinned_memory mixed_devices views \
-  serialization nn_zoo amp device_module fork alerts lost_memory))
+SEMANTICS := \
+  $(patsubst %,tests/runtime/test_%.py,execution streams_events generator storage memory memory_limits pinned_memory \
+    serialization device_module fork lost_memory) \
+  $(patsubst %,tests/operators/test_%.py,copy operators autograd mixed_devices views nn_zoo amp alerts)
 CXX_FILES = $(shell find csrc faces third_party torch_openreg/csrc torch_openreg/_inductor conformance -name '*.cpp' -o -name '*.h' -o -name '*.c')
 # LEFT OUT OF A NEW BACKEND START: workflows of continuous integration
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
@@ -41,14 +42,14 @@ modes: install
 	  done; \
 	done
 # LEFT OUT OF A NEW BACKEND START: the face cuda
-	$(BIN)/python -m pytest --device cuda tests/test_conformance.py tests/test_gallery.py
+	$(BIN)/python -m pytest --device cuda tests/tools/test_conformance.py tests/book/test_gallery.py
 # LEFT OUT OF A NEW BACKEND END
 
 # Compiles programs for the device. Compares them with eager execution in every mode, and with the same programs
 # compiled for the CPU.
 compiled: install
 	for mode in inline async chaos; do \
-	  $(BIN)/python -m tests.compile_programs --against-compiled-cpu --mode $$mode $(ARGS) || exit 1; \
+	  $(BIN)/python -m tests.compile.compile_programs --against-compiled-cpu --mode $$mode $(ARGS) || exit 1; \
 	done
 
 # LEFT OUT OF A NEW BACKEND START: benchmarks
@@ -57,11 +58,11 @@ bench: install
 
 # LEFT OUT OF A NEW BACKEND END
 sweep: install
-	$(BIN)/python -m tests.sweep --dtypes all $(ARGS)
+	$(BIN)/python -m tests.tools.sweep --dtypes all $(ARGS)
 
 # LEFT OUT OF A NEW BACKEND START: the fuzzer, and the runner of other people's tests
 fuzz: install
-	$(BIN)/python -m tests.fuzz $(ARGS)
+	$(BIN)/python -m tests.tools.fuzz $(ARGS)
 
 # The conformance kit on the device. ARGS="--quick --html build/conformance.html" runs a part, and writes a page.
 conformance: install
@@ -69,11 +70,11 @@ conformance: install
 
 # The conformance kit on mutants, which have one defect each. ARGS="--repeat 10" runs the device without defects instead.
 mutants: install
-	PYTHONPATH=tests $(BIN)/python -m tests.mutants $(ARGS)
+	PYTHONPATH=tests/support $(BIN)/python -m tests.tools.mutants $(ARGS)
 
 # Other people's test suites on the device; ARGS="--sources FOLDER" says where their repositories are checked out.
 clients: install
-	$(BIN)/python -m tests.clients $(ARGS)
+	$(BIN)/python -m tests.tools.clients $(ARGS)
 
 # LEFT OUT OF A NEW BACKEND END
 # The device library and the allocators under load, without and with each of two sanitizers, in every execution mode.
@@ -81,7 +82,7 @@ clients: install
 stress: $(VENV)/.torch
 	for sanitize in "" thread address; do \
 	  build=build/stress-$${sanitize:-plain}; \
-	  $(BIN)/cmake -S tests/stress -B $$build -DOPENREG_SANITIZE=$$sanitize -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	  $(BIN)/cmake -S tests/device_library/stress -B $$build -DOPENREG_SANITIZE=$$sanitize -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
 	    -DCMAKE_BUILD_TYPE=Release && $(BIN)/cmake --build $$build || exit 1; \
 	  for mode in inline async chaos switching; do \
 	    for program in streams allocator; do $$build/stress_$$program --mode $$mode $(ARGS) || exit 1; done; \
@@ -92,10 +93,10 @@ stress: $(VENV)/.torch
 # minimal and stubs: each runs a program and writes its results as a page of the book. The pages are about the minimal
 # set of operators and about stubs.
 minimal: install
-	$(BIN)/python -m tests.minimal
+	$(BIN)/python -m tests.book.minimal
 
 stubs: install
-	$(BIN)/python tests/stub_operators.py
+	$(BIN)/python tests/book/stub_operators.py
 
 # The book, in build/docs/index.html.
 docs: $(VENV)/.docs
@@ -140,10 +141,10 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 # Makes, builds and tests backends of another name in separate environments. first-day measures
 # how long the steps of a vendor's first day take.
 new-backend: install
-	$(BIN)/python -m tests.build_new_backend $(ARGS)
+	$(BIN)/python -m tests.package.build_new_backend $(ARGS)
 
 first-day: install
-	$(BIN)/python -m tests.build_new_backend --first-day $(ARGS)
+	$(BIN)/python -m tests.package.build_new_backend --first-day $(ARGS)
 
 # Because torch is named, pip refuses to replace it. timm has a folder of its own, with the torchvision that it needs: in
 # pip's index torchvision is built for CUDA, and transformers does not work with a torchvision whose operators are

@@ -1,4 +1,4 @@
-"""The book: ``make docs`` builds it into build/docs. tests/test_docs.py runs what its pages show."""
+"""The book: ``make docs`` builds it into build/docs. tests/book/test_docs.py runs what its pages show."""
 
 import sys
 from pathlib import Path

@@ -3,7 +3,7 @@
 Whole files and folders are listed here. In a file, lines between ``LEFT OUT OF A NEW BACKEND START: why`` and
 ``LEFT OUT OF A NEW BACKEND END`` (comments of the file's language) are left out. EDITS has the texts that differ.
 Lines with the book's ``LITERALINCLUDE`` marks are removed, because a new backend has no book. If a changed source no
-longer has a text of EDITS, tests/test_new_backend.py fails.
+longer has a text of EDITS, tests/package/test_new_backend.py fails.
 """
 
 # ruff: noqa: E101, E501 (EDITS quotes lines of other files as they stand there)
@@ -38,46 +38,23 @@ FILES = (
 # programs, and the ways to choose simulated devices for programs that are tested without hardware.
 LEFT_OUT = (
     "cmake/rename.py",
-    "tests/build_new_backend.py",
-    "tests/clients",
-    "tests/cuda_answers",
-    "tests/cuda_face_rows.py",
-    "tests/cuda_surface.py",
-    "tests/faces.py",
-    "tests/fuzz",
+    "tests/book",
+    "tests/cuda",
     "tests/integrations",
-    "tests/minimal",
-    "tests/mutants",
-    "tests/stub_operators.py",
-    "tests/test_benchmark_smoke.py",
-    "tests/test_ci_example.py",
-    "tests/test_ci_files.py",
-    "tests/test_clients.py",
-    "tests/test_conformance.py",
-    "tests/test_cuda_answers.py",
-    "tests/test_cuda_face.py",
-    "tests/test_cuda_face_compile.py",
-    "tests/test_cuda_face_distributed.py",
-    "tests/test_cuda_face_programs.py",
-    "tests/test_cuda_face_semantics.py",
-    "tests/test_cuda_face_start.py",
-    "tests/test_cuda_face_storage.py",
-    "tests/test_cuda_face_torchscript.py",
-    "tests/test_cuda_surface.py",
-    "tests/test_docs.py",
-    "tests/test_docstrings.py",
-    "tests/test_examples_autoload.py",
-    "tests/test_fuzz.py",
-    "tests/test_gallery.py",
-    "tests/test_minimal_backend.py",
-    "tests/test_minimal_operators.py",
-    "tests/test_new_backend.py",
-    "tests/test_pytest_options.py",
-    "tests/test_pytest_plugin.py",
-    "tests/test_rename.py",
-    "tests/test_stub_operators.py",
-    "tests/test_tutorials.py",
-    "tests/test_wheels.py",
+    "tests/package/build_new_backend.py",
+    "tests/package/test_new_backend.py",
+    "tests/package/test_wheels.py",
+    "tests/support/faces.py",
+    "tests/support/libraries.py",
+    "tests/tools/clients",
+    "tests/tools/fuzz",
+    "tests/tools/mutants",
+    "tests/tools/test_benchmark_smoke.py",
+    "tests/tools/test_clients.py",
+    "tests/tools/test_conformance.py",
+    "tests/tools/test_fuzz.py",
+    "tests/tools/test_pytest_options.py",
+    "tests/tools/test_pytest_plugin.py",
     "torch_openreg/_cli/new.py",
     "torch_openreg/_cli/run.py",
     "torch_openreg/_cuda",
@@ -251,7 +228,9 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ('    own = "CUDA" if device_type == "cuda" else "PrivateUse1"\n', ""),
         ("not has_kernel_for(operator, own)", 'not has_kernel_for(operator, "PrivateUse1")'),
     ),
-    "tests/device_models/__main__.py": (("\nfrom tests.device_models.dispatch_macros import MACROS, rows\n", ""),),
+    "tests/simulator/device_models/__main__.py": (
+        ("\nfrom tests.simulator.device_models.dispatch_macros import MACROS, rows\n", ""),
+    ),
     "torch_openreg/distributed.py": (("With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. ", ""),),
     "torch_openreg/openreg/faults.py": (
         ("outside of this package and its pytest plugin.", "outside of this package."),
@@ -301,23 +280,25 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
 """,
         ),
     ),
-    "tests/comparison.py": (
+    "tests/support/comparison.py": (
         (
             "so that the tests of semantics run on both faces\nof the device, and on a real accelerator:",
             "so that the tests of semantics run on a real\naccelerator too:",
         ),
     ),
-    "tests/test_device_module.py": (
+    "tests/runtime/test_device_module.py": (
         ("on the other face this is torch.cuda", "on a GPU this is torch.cuda"),
         ("does not exist on the other face", "does not exist on a GPU"),
     ),
     "tests/conftest.py": (
-        ("from faces import face_of\n\n", ""),
+        ("from faces import face_of\n", ""),
         (
             "the type of the device under test (default: TEST_DEVICE, else openreg). cuda is this package's device \"\n"
             '        "under that name where it is installed, and else PyTorch\'s own",',
             'the type of the device under test (default: TEST_DEVICE, else openreg)",',
         ),
+    ),
+    "tests/support/environments.py": (
         (
             """        for name in ("torch_openreg_autoload", "torch_openreg_options", "torch_openreg_pytest"):
             module = importlib.util.find_spec(name)
@@ -330,16 +311,11 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
 """,
         ),
     ),
-    "tests/sweep/runner.py": (
+    "tests/tools/sweep/runner.py": (
         ("from faces import face_of  # noqa: E402\n\n", ""),
-        (
-            '        environment = os.environ | {"TORCH_OPENREG_AS": face_of(settings.get("device", "openreg"))}\n',
-            "",
-        ),
-        ("command, cwd=TESTS, env=environment, stdin", "command, cwd=TESTS, stdin"),
-        ("sys.path.insert(0, str(TESTS))\n", ""),
+        ('        environment["TORCH_OPENREG_AS"] = face_of(settings.get("device", "openreg"))\n', ""),
     ),
-    "tests/test_autoload_contract.py": (
+    "tests/package/test_autoload_contract.py": (
         (
             FACES,
             'LIBRARIES = ("_C.so", "lib/libopenreg.so", "lib/libtorch_openreg.so", "lib/libtorch_openreg_bindings.so")\n',
@@ -347,7 +323,7 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ('\n\nThe sections are the lines of docs/autoload-contract.md.\n"""', '"""'),
         ("# the name in PyTorch's own torch_openreg", "# the name in PyTorch's documentation"),
     ),
-    "tests/test_package.py": (
+    "tests/package/test_package.py": (
         ('        "torch_openreg_options.py",\n        "torch_openreg_pytest.py",\n', ""),
         ('        "torch_openreg/_C_cuda.so",\n', ""),
         ('("csrc/", "faces/", "third_party/", "cmake/")', '("csrc/", "third_party/", "cmake/")'),

@@ -33,7 +33,12 @@ from pathlib import Path
 from wheels import ROOT, SUPPORTED, interpreters, numbers, platform_tag
 
 # Tests that need neither a compiler nor the sources, and that take a minute or two.
-TESTS = ("copy", "device_module", "dlpack", "generator", "memory_limits", "serialization", "storage", "streams_events")
+TESTS = (
+    "operators/test_copy.py",
+    *(f"runtime/test_{area}.py" for area in ("device_module", "dlpack", "generator", "memory_limits")),
+    *(f"runtime/test_{area}.py" for area in ("serialization", "storage", "streams_events")),
+)
+PATHS = ("-o", "pythonpath=tests/support tests/tools")  # as in pyproject.toml, which is not there
 FIRST = "import torch; print(torch.ones(2, device='openreg'))"
 ONES = "tensor([1., 1.], device='openreg:0')\n"
 # With TORCH_OPENREG_AS=cuda, the device "cuda" must work in a CPU build of PyTorch. In a build with CUDA, `import
@@ -118,8 +123,8 @@ def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: 
         shutil.copytree(ROOT / "tests", user.folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
         said = "not run"
         if tests:
-            files = [f"tests/test_{name}.py" for name in tests]
-            said = user.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files).strip().splitlines()[-1]
+            files = [f"tests/{name}" for name in tests]
+            said = user.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *PATHS, *files).strip().splitlines()[-1]
         version = user.python("-c", "import torch; print(torch.__version__)").strip()
         losses = "equal, bit for bit" if "bit for bit" in demo else "ran"
         other = refuse_other_minor(user, ".".join(version.split(".")[:2]))  # last, because it breaks what is installed
@@ -133,7 +138,7 @@ def main() -> None:
         "--torch", action="append", choices=list(SUPPORTED), help="default: all that a wheel has a build for"
     )
     parser.add_argument("--index", help="another index of PyTorch's wheels, for pip's --extra-index-url")
-    parser.add_argument("--tests", default=" ".join(TESTS), help="areas of tests; default: %(default)s")
+    parser.add_argument("--tests", default=" ".join(TESTS), help="files of tests; default: %(default)s")
     options = parser.parse_args()
     index = ["--extra-index-url", options.index] if options.index else []
     here, failed = interpreters(), False

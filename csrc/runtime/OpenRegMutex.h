@@ -16,7 +16,7 @@
 //   2. A forked child never waits for the lock. Either the function that takes the lock throws in a forked child before
 //      it takes the lock (check_not_forked() here, deviceCall() in the device library), or the lock is a ForkSafeMutex.
 //
-// tests/test_locks.py lists all locks, and says for each how it keeps the two rules.
+// tests/package/test_locks.py lists all locks, and says for each how it keeps the two rules.
 // LITERALINCLUDE END: LOCK RULES
 namespace c10::openreg {
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
+from libraries import REASON, accelerate_on, devices_of, integers, state_of
 from torch import Tensor, nn
-
-from .conftest import REASON, accelerate_on, devices_of, integers, state_of
 
 accelerate = pytest.importorskip("accelerate", reason=REASON)
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

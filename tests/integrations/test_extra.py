@@ -7,9 +7,8 @@ import re
 
 import pytest
 import torch
+from libraries import REASON
 from packaging.requirements import Requirement
-
-from .conftest import REASON
 
 
 def needed_by(name: str, extra: str = "") -> list[Requirement]:

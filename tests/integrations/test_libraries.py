@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import torch
 from comparison import DEVICE, assert_same
+from libraries import REASON, devices_of, integers, state_of
 from torch import Tensor, nn
-
-from .conftest import REASON, devices_of, integers, state_of
 
 
 def library(name: str) -> Any:

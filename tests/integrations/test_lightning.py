@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_1, assert_same
+from libraries import REASON, integers, state_of
 from torch import Tensor, nn
-
-from .conftest import REASON, integers, state_of
 
 pl = pytest.importorskip("lightning.pytorch", reason=REASON)
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

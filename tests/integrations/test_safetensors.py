@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
+from libraries import REASON
 from torch import nn
-
-from .conftest import REASON
 
 safetensors = pytest.importorskip("safetensors", reason=REASON)
 files = pytest.importorskip("safetensors.torch", reason=REASON)

@@ -2,7 +2,7 @@
 
 With SUBMODULES, ``torch.openreg`` loads a submodule at the first use of one of its names. To load all submodules at
 once would make `import torch` slower. The imports below SUBMODULES are for type checkers, which cannot follow such
-loading. tests/test_typing.py compares SUBMODULES with these imports and with the ``__all__`` of each submodule.
+loading. tests/package/test_typing.py compares SUBMODULES with these imports and with the ``__all__`` of each submodule.
 """
 
 from __future__ import annotations

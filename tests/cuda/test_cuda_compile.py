@@ -1,0 +1,137 @@
+"""torch.compile on the face "cuda". By this name inductor makes decisions that are meant for kernels in Triton."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from compiled import (
+    COMPILES_STANDALONE,
+    MODES,
+    RECORDS_EVENTS,
+    Python,
+    assert_all_agree,
+    output_of,
+    reports,
+    runner,
+)
+
+pytestmark = pytest.mark.face_cuda
+
+
+@pytest.fixture
+def python(inductor_cache: Path, tmp_path: Path) -> Python:
+    environment = {"TORCH_OPENREG_AS": "cuda", "TORCHINDUCTOR_CACHE_DIR": str(inductor_cache)}
+    return runner(tmp_path / "program.py", "import torch\n\nDEVICE = 'cuda'\n", **environment)
+
+
+NAMES = [
+    *("softmax_layer_norm", "embedding_cross_entropy", "attention_by_hand", "gpt2_block", "mlp_layer_norm"),
+    *("conv_batch_norm", "optimizer_step", "reductions", "scatter_index_add", "dropout", "moments", "scans"),
+    "checkpointed_dropout",
+]
+"""Programs in which inductor decides by the name "cuda". The first ten are also compared with a compiled CPU run."""
+
+
+@pytest.mark.parametrize("dynamic", ["false", "true"])
+def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inductor_cache: Path, dynamic: str) -> None:
+    names = NAMES if dynamic == "false" else NAMES[:3]
+    found = reports(inductor_cache, "--dynamic", dynamic, "--against-compiled-cpu", *names, TORCH_OPENREG_AS="cuda")
+    assert_all_agree(found, names)
+    compared = [report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None]
+    assert compared == [True] * (10 if dynamic == "false" else 3)
+
+
+def test_programs_agree_with_eager_when_kernels_are_queued(inductor_cache: Path) -> None:
+    assert_all_agree(
+        reports(inductor_cache, "--dynamic", "false", "--mode", "chaos", *NAMES, TORCH_OPENREG_AS="cuda"), NAMES
+    )
+
+
+@MODES
+def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Python, mode: str) -> None:
+    assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
+
+
+@MODES
+def test_a_block_of_torch_cuda_stream_is_traced_in_one_graph(python: Python, mode: str) -> None:
+    code = """
+    side = torch.cuda.Stream()
+
+    def f(x):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            y = x @ x
+        torch.cuda.current_stream().wait_stream(side)
+        return y + 1
+
+    x = torch.rand(200, 200, device=DEVICE)
+    compiled = torch.compile(f, fullgraph=True)
+    print([torch.equal(compiled(x), f(x)) for _ in range(5)])
+    """
+    assert output_of(python(code, OPENREG_EXECUTION=mode)).strip() == str([True] * 5)
+
+
+def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tmp_path: Path) -> None:
+    assert output_of(python(COMPILES_STANDALONE, ARTIFACT=str(tmp_path / "artifact"))) == "cuda:0"
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    [
+        ("flex_attention", "torch.compile(flex_attention)(q, q, q)"),
+        ("associative_scan", "torch.compile(lambda q: associative_scan(torch.add, q, 0))(q)"),
+    ],
+)
+def test_what_inductor_writes_in_triton_is_refused_in_one_sentence(python: Python, name: str, call: str) -> None:
+    code = f"""
+        from torch._higher_order_ops.associative_scan import associative_scan
+        from torch.nn.attention.flex_attention import flex_attention
+
+        q = torch.randn(1, 2, 128, 64, device=DEVICE)
+        try:
+            {call}
+        except Exception as error:
+            print(str(error).splitlines()[0])
+    """
+    assert output_of(python(code)) == (
+        f'LoweringException: NotImplementedError: {name} cannot be compiled for device "cuda", because inductor '
+        "has only Triton code for it, and this device needs C++: call it outside of torch.compile, or with tensors on "
+        "the CPU."
+    )
+
+
+def test_inductor_says_once_that_no_graph_is_captured(python: Python) -> None:
+    code = """
+        print(torch.compile(lambda x: x + 1, mode="reduce-overhead")(torch.ones(2, device=DEVICE)).tolist())
+    """
+    result = python(code)
+    assert output_of(result) == "[2.0, 2.0]"
+    assert [line.partition("[__cudagraphs] ")[2] for line in result.stderr.splitlines()] == [
+        "skipping cudagraphs due to the simulated device cannot capture graphs"
+    ]
+
+
+def test_settings_that_ask_for_kernels_of_triton_change_nothing(python: Python) -> None:
+    code = """
+        import torch._inductor.config as config
+
+        a, b = torch.randn(256, 16, device=DEVICE), torch.randn(16, 256, device=DEVICE)
+        for setting, compute in (
+            ("combo_kernels", lambda: (a.sin(), b.cos())),
+            ("b2b_gemm_pass", lambda: ((a @ b) @ a,)),
+            ("align_random_eager", lambda: (torch.rand(4, device=DEVICE) * 2,)),
+        ):
+            results = []
+            for value in (False, True):
+                torch.compiler.reset()
+                torch.manual_seed(0)
+                with config.patch({setting: value}):
+                    results.append(torch.compile(compute)())
+            print(setting, all(map(torch.equal, *results)))
+    """
+    assert output_of(python(code)).splitlines() == [
+        "combo_kernels True",
+        "b2b_gemm_pass True",
+        "align_random_eager True",
+    ]

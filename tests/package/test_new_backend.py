@@ -1,0 +1,428 @@
+"""``python -m torch_openreg new NAME``: what it writes, and which names it takes. Nothing is compiled here.
+
+``python -m tests.package.build_new_backend`` (``make new-backend``) builds and tests what is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from environments import Environment, run
+
+ROOT = Path(__file__).parents[2]
+
+sys.path.insert(0, str(ROOT))
+from new_backend import archive, naming, parts, writing  # noqa: E402
+
+# One name begins with a vowel. The other does not, and has two parts.
+NAMES = ("acme", "bolt_chip")
+ACKNOWLEDGEMENT = {
+    "LICENSE": ["Copyright (c) 2026, torch_openreg developers"],
+    "README.md": ["[torch_openreg](UPSTREAM.md)"],
+    "UPSTREAM.md": ["torch_openreg new", "from torch_openreg", "those of torch_openreg", "the newer torch_openreg"],
+}
+
+
+def new(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, "-m", "torch_openreg", "new", *arguments], folder, {"PYTHONPATH": str(ROOT)})
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A whole new backend: its name and its folder."""
+    output = tmp_path_factory.mktemp("new") / "project"
+    result = new(request.param, "--output", output, folder=output.parent)
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    assert result.stdout.splitlines()[-1] == (
+        f"  cd {output} && git init && make format && git add -A && git commit -m start && make demo && make test"
+    )
+    return request.param, output
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file() or path.is_symlink()]
+
+
+# ---- The whole project -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_says_openreg_except_the_acknowledgement(project: tuple[str, Path]) -> None:
+    _, folder = project
+    names = re.compile(r"(?i:openreg|occl\b)|\bor[A-Z][a-z]")
+    for path in files(folder):
+        name = path.relative_to(folder).as_posix()
+        assert not names.search(name) and not names.search(os.readlink(path) if path.is_symlink() else ""), name
+        text = path.read_text()
+        for phrase in ACKNOWLEDGEMENT.get(name, ()):
+            assert phrase in text, name
+            text = text.replace(phrase, "")
+        assert not names.search(text), f"{name}: {names.search(text)}"
+    assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: tuple[str, Path]) -> None:
+    name, folder = project
+    only_here = re.compile(
+        rf"LITERALINCLUDE|LEFT OUT OF A NEW BACKEND|TORCH_{name.upper()}_AS|CUDA_FACE|_C_cuda|--as\b|\bfaces?\b"
+        r"|\{\{(name|version)\}\}|(?<!pytorch\.org/)docs/|\"docs\"|benchmarks|make (bench|docs|look|fuzz)|no hardware"
+        r"|conformance/|\brelease/|tests/tools/mutants|FORK_SERVER|(?i:pytest plugin)|plugin for pytest"
+        rf"|--{name}-(model|sanitize)"
+    )
+    for path in files(folder):
+        if path.name not in ("README.md", "UPSTREAM.md") or path.parent != folder:
+            found = only_here.search(path.read_text())
+            assert not found, f"{path.relative_to(folder)}: {found}"
+    there = {path.name for path in folder.iterdir()}
+    assert not there & {"docs", "benchmarks", "faces", "conformance", "new_backend"}
+    assert {".ci", "CMakeLists.txt", "LICENSE", "Makefile", "UPSTREAM.md", "csrc", "tests", "third_party"} <= there
+
+
+def test_the_commands_of_its_makefile_name_only_what_is_there(project: tuple[str, Path]) -> None:
+    folder = project[1]
+    commands = [line for line in (folder / "Makefile").read_text().splitlines() if line.startswith("\t")]
+    paths = {word for line in commands for word in line.split() if re.fullmatch(r"[.\w]+(/[.\w]+)+", word)}
+    assert "tests/device_library/stress" in paths
+    assert {path for path in paths if not (folder / path).exists()} == set()
+
+
+def test_the_paths_that_its_pages_name_are_there(project: tuple[str, Path]) -> None:
+    name, folder = project
+    for page in ("README.md", "CONTRIBUTING.md"):
+        paths = re.findall(rf"`((?:csrc|tests|third_party|torch_{name})(?:/[\w.]+)*)`", (folder / page).read_text())
+        assert len(paths) >= 5 and [path for path in paths if not (folder / path).exists()] == []
+
+
+def test_formatting_needs_no_build(project: tuple[str, Path]) -> None:
+    result = run(["make", "-n", "format"], project[1], {"MAKEFLAGS": ""})
+    assert result.returncode == 0, result.stderr
+    installs = [line.split("pip install ")[1] for line in result.stdout.splitlines() if "pip install " in line]
+    assert re.fullmatch(r"ruff clang-format==[\d.]+", installs[-1]), installs
+    assert not any("-e ." in line for line in installs)
+
+
+def test_each_kind_of_name_is_replaced_by_a_name_of_that_kind(project: tuple[str, Path]) -> None:
+    name, folder = project
+    camel, upper, c_prefix = naming.words(name)[1:]
+    assert (folder / f"third_party/{name}/include/{name}.h").exists()
+    assert f"{c_prefix}Error_t {c_prefix}Malloc(" in (folder / f"third_party/{name}/include/{name}.h").read_text()
+    guard = (folder / f"csrc/runtime/{camel}Guard.cpp").read_text()
+    assert f"namespace c10::{name}" in guard and "PrivateUse1" in guard
+    assert f"{upper}_DEVICE_COUNT" in "".join(path.read_text() for path in files(folder / "third_party"))
+    collectives = f"{upper.replace('_', '')}CCL"
+    assert f" ProcessGroup{collectives} " in (folder / f"csrc/distributed/ProcessGroup{collectives}.h").read_text()
+    assert f" `{collectives}_`. " in (folder / "README.md").read_text()
+    pyproject = (folder / "pyproject.toml").read_text()
+    assert f'torch_{name} = "torch_{name}_autoload:_autoload"' in pyproject
+    assert f'torch-{name.replace("_", "-")} = "torch_{name}._cli:main"' in pyproject
+    # A mangled name has the length of the name.
+    assert (
+        f"_ZN2at{len(name)}{name}7missingEi" in (folder / "tests/support/plugins/torch_undefined/library.c").read_text()
+    )
+    article = "an" if name == "acme" else "a"
+    assert f'"Expected {article} {name} device, but got' in (folder / f"torch_{name}/{name}/_utils.py").read_text()
+    assert (folder / "examples/train_digits.py").resolve() == folder / f"torch_{name}/_cli/train_digits.py"
+    assert os.access(folder / ".ci/run", os.X_OK)
+
+
+def test_every_python_file_parses_and_imports_only_what_is_there(project: tuple[str, Path]) -> None:
+    name, folder = project
+    homes = ("", "docs", *(path.relative_to(ROOT) for path in (ROOT / "tests").iterdir() if path.is_dir()))
+    here, there = ({path.stem for home in homes for path in (root / home).glob("*")} for root in (ROOT, folder))
+    gone = here - there
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for module in modules:
+                assert module.split(".")[0] not in gone, f"{path}: {module}"
+                inside = folder / module.replace(".", "/")
+                if module.split(".")[0] == f"torch_{name}" and module != f"torch_{name}._C":
+                    assert (
+                        inside.is_dir() or inside.with_suffix(".py").exists() or (inside.with_suffix(".pyi").exists())
+                    ), f"{path}: {module}"
+
+
+def test_upstream_is_recorded(project: tuple[str, Path]) -> None:
+    name, folder = project
+    text = (folder / "UPSTREAM.md").read_text()
+    assert f"`python -m torch_openreg new {name}` from torch_openreg {writing.upstream_version()}" in text
+
+
+def test_a_second_project_is_equal_and_an_occupied_folder_is_left_alone(
+    project: tuple[str, Path], tmp_path: Path
+) -> None:
+    name, folder = project
+    writing.write_full(name, tmp_path / "again")
+    for path in files(folder):
+        assert (tmp_path / "again" / path.relative_to(folder)).read_bytes() == path.read_bytes()
+    result = new(name, "--output", folder, folder=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"torch-openreg new: {folder} is there already, and not an empty folder: nothing was written.\n"
+    )
+
+
+def test_every_file_that_is_left_out_exists_and_nothing_else_needs_to_be() -> None:
+    assert [part for part in (*parts.FILES, *parts.LEFT_OUT) if not (ROOT / part).exists()] == []
+    # Each test of this project is in a new backend, or named as left out.
+    kept = {Path(file).name for file in parts.files(ROOT)}
+    left_out = {Path(part).name for part in parts.LEFT_OUT}
+    assert {path.name for path in (ROOT / "tests").glob("*/test_*.py")} <= kept | left_out
+
+
+def test_a_mark_without_its_partner_and_an_edit_that_no_longer_fits_are_named() -> None:
+    start, end = writing.START, writing.END
+    for text, line in ((f"a\n# {start}: b\n", 2), (f"# {end}\n", 1), (f"# {start}\n# {start}\n# {end}\n", 2)):
+        with pytest.raises(writing.DefectiveSource, match=rf"^a\.py:{line}: "):
+            writing._edited("a.py", text)
+    assert writing._edited("a.py", f"a\n# {start}: why\nb\n# {end}\nc\n# LITERALINCLUDE END: X\n") == "a\nc\n"
+    with pytest.raises(writing.DefectiveSource, match="has no longer what new_backend/parts.py changes: 'import warn"):
+        writing._edited("torch_openreg/_loader.py", "")
+
+
+def test_the_book_names_the_tests_of_the_first_day() -> None:
+    from build_new_backend import FIRST_DAY_TESTS
+
+    page = (ROOT / "docs/bring-up/new-backend.md").read_text()
+    named = re.search(r"the first day runs eight files of them: ([^.]*\.py[^.]*)+\.", page)
+    assert named and re.findall(r"`(tests/\w+/test_\w+\.py)`", named[0]) == [*FIRST_DAY_TESTS]
+    kept = {*parts.files(ROOT)}
+    assert {*FIRST_DAY_TESTS} <= kept
+
+
+# ---- The chapter about it --------------------------------------------------------------------------------------------
+
+CHAPTER = ROOT / "docs" / "bring-up" / "new-backend.md"
+
+
+def rows(chapter: str, heading: str) -> list[list[str]]:
+    """The cells of the rows of the table under a heading."""
+    section = re.split(r"^#+ ", chapter.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+def paths_in(cell: str) -> list[str]:
+    """The files and folders that a cell names. After "in `folder`:" the names are those of files in the folder."""
+    whole, *inside = re.split(r"in `([\w/]+)`: ", cell)
+    code = re.compile(r"`([\w./-]+)`")
+    return [*code.findall(whole), *(f"{inside[0]}/{name}" for name in code.findall("".join(inside[1:])))]
+
+
+def folder_rows(chapter: str) -> list[tuple[list[str], str]]:
+    """The paths of each row of the table of folders, and the step. What a row says to delete is one of its paths."""
+    return [
+        ([path for cell in ([where, what] if verdict == "delete" else [where]) for path in paths_in(cell)], step)
+        for where, verdict, what, step in rows(chapter, "Folder by folder")
+    ]
+
+
+def test_the_chapter_says_of_every_file_what_to_do_with_it() -> None:
+    named = {path for paths, _ in folder_rows(CHAPTER.read_text()) for path in paths}
+    there = {*parts.files(ROOT), *(path.name for path in (ROOT / "new_backend" / "texts").glob("*.md"))}
+    folders = {str(folder) for file in there for folder in Path(file).parents}
+    assert sorted(named - there - folders) == []
+    named |= {str(Path(path).with_suffix(".h")) for path in named if path.endswith(".cpp")}  # a source with its header
+    assert sorted(file for file in there if not {file, *map(str, Path(file).parents)} & named) == []
+
+
+def test_step_3_leaves_no_line_that_the_chapter_does_not_name(project: tuple[str, Path], tmp_path: Path) -> None:
+    name, original = project
+    folder = tmp_path / "project"
+    shutil.copytree(original, folder, symlinks=True)
+    for command in ("git init -q", "git add -A"):
+        assert run(command.split(), folder, {}).returncode == 0
+    chapter = CHAPTER.read_text()
+    (sources,) = (paths for paths, step in folder_rows(chapter) if step == "3" and "torch_openreg/_faults.py" in paths)
+    changed = [path for where, _ in rows(chapter, "Lines that name deleted files") for path in paths_in(where)]
+    names = naming.full_table(name, [*sources, *changed])
+    deleted = [names.rename(path) for path in sources]
+    for path in deleted:
+        shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
+    (search,) = re.findall(r"^git grep .+", chapter, re.MULTILINE)
+    lines = run(["bash", "-c", search], folder, {}).stdout.splitlines()
+    found = {tuple(line.split(":")[:2]) for line in lines}
+    shutil.rmtree(folder / ".git")
+    assert sorted({file for file, _ in found}) == sorted(map(names.rename, changed))
+
+    # Whatever imports, includes or compiles a deleted file is among the lines that the command finds.
+    modules = {path.removesuffix(".py").removeprefix("tests/").replace("/", ".") for path in deleted}
+    compiled = {Path(path).name for path in deleted if path.endswith((".cpp", ".h"))}
+    dangling = set()
+    for file in files(folder):
+        where = file.relative_to(folder)
+        for number, line in enumerate(file.read_text().splitlines(), start=1):
+            if file.suffix in (".h", ".cpp", ".txt") and compiled & {*re.findall(r"[\w.]+", line.partition("//")[0])}:
+                dangling.add((str(where), str(number)))
+        for node in ast.walk(ast.parse(file.read_text())) if file.suffix == ".py" else ():
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom):
+                home = [*where.parts[: -node.level]] if node.level else []
+                module = ".".join([*home, *([node.module] if node.module else [])])
+                imported = [module, *(f"{module}.{each}" for each in imported)]
+            if {*imported} & modules:
+                dangling.add((str(where), str(node.lineno)))  # type: ignore[attr-defined]
+    assert len(dangling) >= 10 and sorted(dangling - found) == []
+
+    # The tools that need no PyTorch work, also before these lines are deleted.
+    for command in ("doctor", "memory", "trace"):
+        result = run([sys.executable, "-m", f"torch_{name}", command, "--help"], folder, {"PYTHONPATH": str(folder)})
+        assert (result.returncode, result.stderr) == (0, ""), result.stderr
+
+
+# ---- The small ones --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "old"), [("minimal", "abacus"), ("python", "ledger")])
+def test_a_small_backend_has_its_name_everywhere(kind: str, old: str, tmp_path: Path) -> None:
+    result = new("acme", f"--{kind}", "--output", "project", folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    folder = tmp_path / "project"
+    there = {path.relative_to(folder).as_posix() for path in files(folder)}
+    package = "src/torch_acme" if kind == "minimal" else "torch_acme"  # a package without C++ needs no installation
+    assert {"LICENSE", "UPSTREAM.md", "README.md", "pyproject.toml", ".gitignore", f"{package}/__init__.py"} <= there
+    assert "tests/test_acme.py" in there
+    for path in files(folder):
+        assert old not in (path.read_text() + path.as_posix()).lower(), path
+        assert path.name in ("LICENSE", "UPSTREAM.md") or "openreg" not in path.read_text().lower(), path
+    assert f"`python -m torch_openreg new acme --{kind}`" in (folder / "UPSTREAM.md").read_text()
+
+
+def test_the_minimal_backend_is_small_and_says_where_the_hardware_comes_in() -> None:
+    folder = ROOT / "examples" / "minimal_backend"
+    sources = [path for path in files(folder) if path.suffix in (".cpp", ".h", ".py") and "tests" not in path.parts]
+    assert sum(len(path.read_text().splitlines()) for path in sources) <= 600
+    marked = {path.name for path in sources if "HARDWARE: " in path.read_text()}
+    assert marked == {"device.cpp", "backend.cpp", "abacus.py"}
+
+
+# ---- Names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("lambda", "'lambda' is a keyword of Python: `torch.lambda` could not be written."),
+        ("match", "'match' is a keyword of Python: "),
+        ("register", "'register' is a keyword of C++: `namespace c10::register` could not be written."),
+        ("linux", "'linux' is a macro in C++ on Linux: `namespace c10::linux` could not be written."),
+        ("my-chip", "'my-chip' cannot be the name of a module or of a C++ namespace: write my_chip."),
+        ("Acme", "the names of PyTorch's devices are written in lower case: write acme."),
+        ("npu2", "PyTorch reads 'npu2' in torch.device('npu2') up to the digit only: "),
+        ("_acme", "'_acme' is no name for a device: "),
+        ("a__b", "'a__b' is no name for a device: "),
+        ("été", "'été' is no name for a device: "),
+        ("", "'' is no name for a device: "),
+        ("test", "'test' is the name of a target that CMake makes in each project."),
+        ("openregs", "'openregs' contains a name of this project"),
+        ("npu", "'npu' is the device of the published package torch_npu."),
+        ("cuda", "'cuda' is a device of PyTorch already: torch.device('cuda') exists."),
+        ("mps", "'mps' is a device of PyTorch already"),
+        ("nn", "torch.nn exists already, and a device of this name would be found there."),
+        ("expand", "torch.Tensor.expand exists already"),
+        ("aten", "PyTorch has operators in the namespace 'aten' already."),
+        ("dl", "'dl' is the name of a library of this system, libdl.so"),
+        ("native", "PyTorch has a C++ namespace 'native' ("),
+    ],
+)
+def test_a_name_that_cannot_be_taken_is_refused_with_the_reason(name: str, sentence: str) -> None:
+    with pytest.raises(naming.BadName) as error:
+        naming.check(name)
+    assert str(error.value).startswith(sentence)
+
+
+def test_pytorch_reads_no_digit_in_the_name_of_a_device() -> None:
+    # Because of this limit of PyTorch, the command refuses the name npu2.
+    program = "import torch; torch.utils.rename_privateuse1_backend('npu2'); torch.device('npu2')"
+    environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert "RuntimeError: Invalid device string: 'npu2'" in result.stderr
+
+
+def test_a_package_of_that_name_that_is_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch_acme.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        naming.BadName, match=f"^a package torch_acme is installed here already: {tmp_path}/torch_acme.py"
+    ):
+        naming.check("acme")
+
+
+def test_a_folder_of_that_name_in_the_working_directory_is_no_installed_package(tmp_path: Path) -> None:
+    (tmp_path / "torch_acme").mkdir()
+    result = new("acme", "--minimal", folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (tmp_path / "torch_acme" / "README.md").exists()
+
+
+@pytest.mark.parametrize("kind", [(), ("--minimal",), ("--python",)], ids=["whole", "minimal", "python"])
+def test_an_output_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path, kind: tuple[str, ...]) -> None:
+    (tmp_path / "file").write_text("")
+    result = new("acme", *kind, "--output", tmp_path / "file" / "inner", folder=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("torch-openreg new: [Errno 20] Not a directory: ")
+
+
+def test_a_name_that_the_sources_use_for_something_else_is_refused(tmp_path: Path) -> None:
+    # "OpenRegGuard" would become "DeviceGuard", which is the name of a class of PyTorch.
+    with pytest.raises(naming.BadName, match="^the sources use .*DeviceGuard.* for something else"):
+        naming.full_table("device", ["OpenRegGuard DeviceGuard"])
+
+
+@pytest.mark.parametrize("name", ["cuda", "my-chip"])
+def test_a_refused_name_gives_one_sentence_and_writes_nothing(name: str, tmp_path: Path) -> None:
+    result = new(name, folder=tmp_path)
+    assert result.returncode == 1 and result.stdout == "" and list(tmp_path.iterdir()) == []
+    assert result.stderr.startswith("torch-openreg new: ") and result.stderr.count("\n") == 1
+
+
+# ---- An installed package --------------------------------------------------------------------------------------------
+
+
+def test_an_installed_package_makes_the_same_project_from_the_sources_that_it_carries(
+    empty_environment: Environment, tmp_path: Path
+) -> None:
+    package = empty_environment.package
+    shutil.copytree(ROOT / "torch_openreg", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "_build_info.py").write_text("library_sizes = {}\n")
+    archive.main(package / "sources.zip")
+    for kind in ((), ("--minimal",), ("--python",)):
+        here, there = (tmp_path / f"{place}{''.join(kind)}" for place in ("here", "there"))
+        assert new("acme", *kind, "--output", here, folder=tmp_path).returncode == 0
+        command = [empty_environment.python, "-m", "torch_openreg", "new", "acme", *kind, "--output", there]
+        result = run(command, empty_environment.folder, {})
+        assert (result.returncode, result.stderr) == (0, ""), result.stderr
+        assert [path.relative_to(here) for path in files(here)] == [path.relative_to(there) for path in files(there)]
+        for one, other in zip(files(here), files(there), strict=True):
+            if one.name != "UPSTREAM.md":  # a checkout knows its commit
+                assert (one.read_bytes(), os.access(one, os.X_OK)) == (other.read_bytes(), os.access(other, os.X_OK)), (
+                    one
+                )
+
+
+def test_the_sources_that_a_package_carries_are_the_same_bytes_whatever_the_umask_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archives = []
+    for umask in (0o022, 0o002):
+        checkout = tmp_path / f"{umask}"
+        for name in {*parts.files(ROOT), *parts.files(ROOT, archive.MAKERS, ())}:
+            target = checkout / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target, follow_symlinks=False)
+            if not target.is_symlink():
+                target.chmod((0o777 if os.access(target, os.X_OK) else 0o666) & ~umask)
+        monkeypatch.setattr(archive, "ROOT", checkout)
+        archive.main(tmp_path / f"{umask}.zip")
+        archives.append((tmp_path / f"{umask}.zip").read_bytes())
+    assert archives[0] == archives[1]

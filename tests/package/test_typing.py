@@ -1,0 +1,74 @@
+"""A type checker knows torch.openreg: as `from torch_openreg import openreg`, with the exact types."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+from environments import Environment, run
+
+from torch_openreg.openreg import _names
+
+# Expression -> its type as mypy prints it.
+REVEALED = {
+    "openreg.memory_allocated": "def (device: int | str | torch._C.device | None =) -> int",
+    "openreg.mem_get_info('openreg:1')": "tuple[int, int]",
+    "openreg.memory.memory_stats()": "collections.OrderedDict[str, Any]",
+    "openreg.get_device_properties(0).total_memory": "int",
+    "openreg.current_stream()": "torch._C.Stream",
+    "openreg.default_generators": "tuple[torch._C.Generator, ...]",
+    "openreg.random.get_rng_state()": "torch._tensor.Tensor",
+    "openreg.fallback.counts()": "dict[str, int]",
+    "openreg.is_available()": "bool",
+    "torch_openreg.openreg.ipc_collect": "def ()",
+    "torch_openreg.__version__": "str",
+    "torch_openreg.include_paths()": "list[str]",
+}
+# Statement -> the error that mypy has for it.
+REFUSED = {
+    "openreg.memory_alocated()": 'Module has no attribute "memory_alocated"  [attr-defined]',
+    "torch_openreg.nothing": 'Module has no attribute "nothing"  [attr-defined]',
+    "size: str = openreg.memory_allocated()": "Incompatible types in assignment "
+    '(expression has type "int", variable has type "str")  [assignment]',
+}
+
+
+def test_a_type_checker_knows_the_types_of_a_users_script(shared_environment: Environment, tmp_path: Path) -> None:
+    lines = ["import torch_openreg", "from torch_openreg import openreg"]
+    expected = []
+    for expression, type_ in REVEALED.items():
+        lines.append(f"reveal_type({expression})")
+        expected.append(f'script.py:{len(lines)}: note: Revealed type is "{type_}"')
+    for statement, error in REFUSED.items():
+        lines.append(statement)
+        expected.append(f"script.py:{len(lines)}: error: {error}")
+    (tmp_path / "script.py").write_text("\n".join(lines) + "\n")
+    # mypy reads the modules of torch and of this package, but reports no errors that --strict finds in them.
+    options = ["--strict", "--follow-imports=silent", "--no-error-summary"]
+    command = [sys.executable, "-m", "mypy", "--python-executable", shared_environment.python, *options, "script.py"]
+    result = run(command, tmp_path, {})
+    assert result.stdout.splitlines() == expected, result.stderr
+
+
+def test_python_and_type_checkers_find_a_name_in_the_same_submodule() -> None:
+    tree = ast.parse(Path(_names.__file__).read_text())
+    (typed,) = [node for node in tree.body if isinstance(node, ast.If)]
+    assert ast.unparse(typed.test) == "TYPE_CHECKING"
+    found = set()
+    for node in typed.body:
+        assert isinstance(node, ast.ImportFrom) and node.level == 1
+        for name in node.names:
+            assert name.asname == name.name, "only an import `as` itself can be imported again"
+            found.add((node.module, name.name))
+    submodules = {(None, name) for name in _names.SUBMODULES if not name.startswith("_")}
+    assert found == submodules | {(module, name) for module, names in _names.SUBMODULES.items() for name in names}
+
+
+def test_a_name_that_a_submodule_gives_to_the_device_is_in_its_own_list() -> None:
+    for submodule, names in _names.SUBMODULES.items():
+        owned = importlib.import_module(f"torch_openreg.openreg.{submodule}").__all__
+        # Some names of amp and models are in the submodule only. The other submodules give all names to the device.
+        wanted = [name for name in owned if name in names] if submodule in ("amp", "models") else owned
+        assert not names or tuple(wanted) == names, submodule

@@ -1,0 +1,103 @@
+"""What the tests of torch.compile share. They run on the device under its own name and under the name cuda."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import programs
+import pytest
+
+ROOT = Path(__file__).parents[2]
+IN_TURN = 600
+"""The time limit of a process, in seconds. The C++ compiler alone takes seconds for each program."""
+
+Python = Callable[..., "subprocess.CompletedProcess[str]"]
+MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+
+
+def runner(program: Path, head: str, **environment: str) -> Python:
+    """A function that writes ``head`` and its argument to the file ``program`` and runs the file in a new process."""
+
+    def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        program.write_text(head + textwrap.dedent(code))
+        return programs.run(
+            [sys.executable, program],
+            cwd=ROOT,
+            env=os.environ | environment | variables,
+            timeout=IN_TURN,
+        )
+
+    return run
+
+
+def output_of(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def reports(inductor_cache: Path, *options: str, **variables: str) -> list[dict[str, Any]]:
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.compile.compile_programs", "--json", *options],
+        cwd=ROOT,
+        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(inductor_cache)} | variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=IN_TURN,
+    )
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def assert_all_agree(found: list[dict[str, Any]], names: list[str]) -> None:
+    assert [report["name"] for report in found] == names
+    assert {report["name"]: report["error"] for report in found if report["error"]} == {}
+
+
+# ---- Programs
+
+
+RECORDS_EVENTS = """
+    def compute(x, begin, made):
+        begin.record()
+        y = x.sin().tan().sin().tan()
+        end = torch.Event(DEVICE, enable_timing=True)
+        end.record()
+        made.record()
+        return y, end
+
+    compiled, side = torch.compile(compute, fullgraph=True), torch.Stream(DEVICE)
+    x = torch.full((1 << 19,), 0.5, dtype=torch.float64).to(DEVICE)
+    expected = compute(x, torch.Event(DEVICE), torch.Event(DEVICE))[0].cpu() * 2
+    for _ in range(3):
+        begin, made = torch.Event(DEVICE, enable_timing=True), torch.Event(DEVICE)
+        y, end = compiled(x, begin, made)
+        with side:
+            made.wait()
+            z = y * 2
+        side.synchronize()
+        torch.testing.assert_close(z.cpu(), expected)
+        # Since 2.14, PyTorch may record an event before the first kernel of a graph after that kernel.
+        print(begin.elapsed_time(end) > 1 or torch.__version__ >= "2.14")
+"""
+
+COMPILES_STANDALONE = """
+    import os
+    from torch._inductor import CompiledArtifact, standalone_compile
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    path = os.environ["ARTIFACT"]
+    x = torch.randn(8, 4, device=DEVICE)
+    compute = lambda x: (x.softmax(-1) * 2,)
+    artifact = standalone_compile(make_fx(compute)(x), [x], dynamic_shapes="from_example_inputs")
+    artifact.save(path=path, format="unpacked")
+    loaded = CompiledArtifact.load(path=path, format="unpacked")
+    for callable in (artifact, loaded):
+        torch.testing.assert_close(callable(x)[0].cpu(), x.cpu().softmax(-1) * 2)
+    print(loaded(x)[0].device)
+"""

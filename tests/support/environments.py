@@ -1,0 +1,116 @@
+"""Virtual environments for tests that need a really installed distribution, and processes that run in them.
+
+Import, autoload and fork can only be tested in a process of their own. The environments are virtual environments that
+use the torch of the environment in which pytest runs. Each has its own copy of this package, which a test may break.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import programs
+
+T = TypeVar("T")
+SUPPORT = str(Path(__file__).parent)  # for the PYTHONPATH of a process that imports modules of this folder
+
+
+def importing(file: str) -> str:
+    """The PYTHONPATH of a process that imports modules of this folder, and of the folder of ``file``."""
+    return os.pathsep.join([SUPPORT, str(Path(file).parent)])
+
+
+def device_under_test() -> str:
+    return os.environ.get("TEST_DEVICE", "openreg")
+
+
+class Environment:
+    """A virtual environment without pip, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, symlinks=True)
+        self.folder = folder
+        self.python = folder / "bin" / "python"
+        self.site_packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+        # A folder that a .pth file names is searched after the environment's own folder. The .pth files in that folder
+        # are ignored, so an editable install of this package stays out.
+        outer = Path(sysconfig.get_path("purelib"))
+        further = outer / "outer.pth"  # the outer environment may itself be an Environment
+        (self.site_packages / "outer.pth").write_text(f"{outer}\n{further.read_text() if further.exists() else ''}")
+
+    @property
+    def package(self) -> Path:
+        return self.site_packages / "torch_openreg"
+
+    def install(self) -> None:
+        """Installs what is installed in the outer environment, editable or not, as a regular distribution."""
+        spec = importlib.util.find_spec("torch_openreg")
+        assert spec is not None and spec.submodule_search_locations, "torch_openreg is not installed"
+        for name in ("torch_openreg_autoload", "torch_openreg_options", "torch_openreg_pytest"):
+            module = importlib.util.find_spec(name)
+            assert module is not None and module.origin
+            shutil.copy(module.origin, self.site_packages)
+        for folder in spec.submodule_search_locations:
+            shutil.copytree(
+                folder, self.package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "csrc")
+            )
+        metadata = Path(str(importlib.metadata.distribution("torch_openreg").locate_file("")))
+        for folder in metadata.glob("torch_openreg-*.dist-info"):
+            shutil.copytree(folder, self.site_packages / folder.name)
+
+    def add_distribution(self, name: str, source: str, entry_points: str = "") -> None:
+        """Installs a distribution of one module."""
+        (self.site_packages / f"{name}.py").write_text(source)
+        info = self.site_packages / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(entry_points)
+
+    def start(self, code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs ``code`` in a fresh process. Arguments: Python's options, and environment variables."""
+        return run([self.python, *options, "-c", code], self.folder, environment)
+
+    def run(self, code: str, *options: str, **environment: str) -> str:
+        """As start(), and returns the output of ``code``. Fails the test if ``code`` fails or prints to stderr."""
+        result = self.start(code, *options, **environment)
+        assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+        return result.stdout
+
+
+def run(
+    command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return programs.run(command, cwd=folder, env={**os.environ, **environment})
+
+
+def run_tool(*command: str | Path, cwd: Path | None = None) -> str:
+    """Runs a tool of the build, and returns its output. Fails the test if the tool fails."""
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def build_tool(name: str) -> Sequence[str]:
+    """``cmake`` or ``ninja`` from where the build took it: the Python package if there is one, else the PATH."""
+    return [sys.executable, "-m", name] if importlib.util.find_spec(name) else [name]
+
+
+def environment_without_switches() -> dict[str, str]:
+    """This process's environment without the variables that the device or this package reads."""
+    return {name: value for name, value in os.environ.items() if "OPENREG" not in name}
+
+
+def at_once(*runs: Callable[[], T]) -> list[T]:
+    """Calls functions that wait for processes, two at a time: `import torch` takes most of the time, on one core."""
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(function) for function in runs]]

@@ -1,5 +1,0 @@
-"""The sweep runs PyTorch's test databases, and entries of its own, on the device and on the CPU, and compares both.
-
-``python -m tests.sweep --help`` says what can be selected. ``runner`` drives worker processes and finds out which case
-crashed. ``worker`` runs cases one at a time, ``checks`` says what a case computes, ``report`` counts and prints.
-"""

@@ -1,0 +1,1 @@
+"""Other people's test suites on the device: ``python -m tests.tools.clients`` (or ``make clients``)."""

@@ -1,0 +1,94 @@
+"""This backend passes the conformance kit, and the kit passes its own tests. `make mutants` runs the kit on mutants."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import programs
+import pytest
+import torch
+import yaml
+from comparison import DEVICE
+
+from torch_openreg._environment import VARIABLES
+
+KIT = Path(__file__).resolve().parents[2] / "conformance"
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, [str(KIT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    return programs.run([sys.executable, *command], cwd=KIT, env=environment)
+
+
+def test_the_device_conforms(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    # Under another name the checks written by hand are enough: the sweeps would run the same kernels again.
+    sweeps = [] if DEVICE == "openreg" else ["--no-sweeps"]
+    options = ["--quick", "--quiet", "--timeout", "600", *sweeps]  # a busy machine takes longer than the default limit
+    result = run("-m", "torch_conformance", "--device", DEVICE, *options, "--json", report)
+    assert result.returncode == 0, result.stdout + result.stderr
+    checks = json.loads(report.read_text())["checks"]
+    assert len(checks) > 200 and {check["level"] for check in checks} == set(range(9))
+
+
+@pytest.mark.only_on("openreg", reason="the kit's own tests need no device")
+def test_the_kits_own_tests_pass() -> None:
+    result = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.only_on("openreg", reason="about the sources")
+def test_every_mutant_has_its_place_in_the_sources() -> None:
+    from mutants import table
+
+    names = {mutant.name for mutant in table.mutants()}
+    assert len(table.sources()) >= 20  # sources() raises unless each place occurs exactly once
+    assert set(table.EXPECTED_SURVIVORS) <= names
+    for pattern, test in table.OWN_TESTS.items():
+        assert fnmatch.filter(names, pattern), pattern
+        file, _, function = test.partition("::")
+        assert function in (KIT.parent / "tests" / file).read_text(), test
+
+
+@pytest.mark.only_on("openreg", reason="about the sources")
+def test_the_books_page_of_mutants_has_every_mutant() -> None:
+    from mutants import table
+
+    page = (KIT.parent / "docs/mutants.md").read_text()
+    names = [mutant.name for mutant in table.mutants()]
+    assert f"{len(names)} of {len(names)} mutants were tried." in page
+    assert not [name for name in names if f"| `{name}` |" not in page]
+
+
+@pytest.mark.only_on("openreg", reason="about the sources")
+def test_every_override_has_a_mutant_or_a_reason() -> None:
+    from mutants import table
+
+    names, without = {mutant.name for mutant in table.mutants()}, set()
+    for prefix, _, file, _, _ in table.OVERRIDES:
+        declared = [path for path in (table.ROOT / file, (table.ROOT / file).with_suffix(".h")) if path.exists()]
+        overrides = re.findall(r"(?m)^ .*?(~?\w+)\(.*\boverride\b", "".join(path.read_text() for path in declared))
+        assert len(overrides) >= 8, file
+        without |= {name for name in overrides if f"{prefix}.{name}" not in names}
+    assert without == set(table.WITHOUT_MUTANT)
+
+
+@pytest.mark.only_on("openreg", reason="about the sources")
+def test_every_row_of_a_table_has_a_mutant() -> None:
+    from mutants import table
+
+    names = {mutant.name.replace(".", "_") for mutant in table.mutants()}
+    for operator in torch._C._dispatch_get_all_op_names():
+        if re.search(r"PrivateUse1: .* as (structured|unboxed)\b", torch._C._dispatch_dump(operator)):
+            assert f"row_{operator.removeprefix('aten::')}".replace(".", "_") in names, operator
+    rules = yaml.safe_load((KIT.parent / "csrc/aten/device_rules.yaml").read_text())
+    for row in rules:
+        assert {f"rule_{name}".replace(".", "_") for name in row["operators"].split()} <= names, row
+    assert {f"environment_{variable.name}" for variable in VARIABLES} <= names
