@@ -165,7 +165,7 @@ class Check:
             self._run("make", "test", f"TORCH={release}")
 
     def figures(self) -> None:
-        """The programs that measure README.md's figures ran. A person compares the log with README.md."""
+        """The programs that measure docs/figures.md ran. A person compares the log with that page."""
         for program in ("demo", "bench", "sweep"):
             self._run("make", program)
 
