@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
 import api  # noqa: E402
+import gpu_answers  # noqa: E402
 import pictures  # noqa: E402
 import tutorials  # noqa: E402
 
@@ -49,3 +50,4 @@ html_show_sphinx = False
 pictures.draw_all(ROOT / "docs" / "_pictures")
 api.write_all(ROOT / "docs" / "_reference")
 tutorials.write_all(ROOT / "docs" / "_tutorials")
+gpu_answers.write(ROOT / "tests" / "cuda" / "cuda_answers", ROOT / "docs" / "_reference" / "gpu_answers.txt")
