@@ -6,7 +6,7 @@ Lines with the book's ``LITERALINCLUDE`` marks are removed, because a new backen
 longer has a text of EDITS, tests/package/test_new_backend.py fails.
 """
 
-# ruff: noqa: E101, E501 (EDITS quotes lines of other files as they stand there)
+# ruff: noqa: E501 (EDITS quotes lines of other files as they stand there)
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ LEFT_OUT = (
     "tests/package/build_new_backend.py",
     "tests/package/test_new_backend.py",
     "tests/package/test_wheels.py",
-    "tests/support/faces.py",
+    "tests/simulator/test_under_faults.py",
+    "tests/support/cuda_builds.py",
     "tests/support/libraries.py",
     "tests/tools/clients",
     "tests/tools/fuzz",
@@ -67,48 +68,11 @@ DEVICE_TYPE = '''asked_face = os.environ.get("TORCH_OPENREG_AS", "")
 device_type = "cuda" if asked_face == "cuda" else "openreg"
 """The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chooses at the start."""
 '''
-FACES = """FACES = ("", "_cuda")  # the device under its own name, and as a device of type cuda
-LIBRARIES = (
-    *(f"_C{face}.so" for face in FACES),
-    "lib/libopenreg.so",
-    *(f"lib/libtorch_openreg{face}.so" for face in FACES),
-    *(f"lib/libtorch_openreg{face}_bindings.so" for face in FACES),
-)
-"""
 EXTRA_MODULES = ', "torch_openreg_options.py", "torch_openreg_pytest.py"'
 TAGLINE = "A complete PyTorch accelerator that needs no hardware"
 
 # File -> pairs: the text in this project, and the text in a new backend.
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
-    "Makefile": (
-        ("csrc faces third_party", "csrc third_party"),
-        ("csrc faces third_party", "csrc third_party"),
-        ("torch_openreg/_inductor conformance -name", "torch_openreg/_inductor -name"),
-        ("test: $(VENV)/.integrations $(VENV)/.docs\n", "test: install\n"),
-        (
-            "# The tests of semantics, on both faces of the device and in every execution mode. Under the name cuda also "
-            "the conformance\n# kit, and the gallery of bugs, whose programs choose the mode themselves.\n",
-            "# The tests of semantics, in every execution mode.\n",
-        ),
-        (
-            """	for device in openreg cuda; do \\
-	  for mode in inline async chaos; do \\
-	    $(BIN)/python -m pytest --device $$device --execution $$mode $(SEMANTICS) $(ARGS) || exit 1; \\
-	  done; \\
-	done
-""",
-            """	for mode in inline async chaos; do \\
-	  $(BIN)/python -m pytest --execution $$mode $(SEMANTICS) $(ARGS) || exit 1; \\
-	done
-""",
-        ),
-        (
-            ".PHONY: demo test modes compiled bench sweep fuzz conformance mutants clients stress minimal stubs docs look "
-            "wheels try-wheels \\\n  sdist release-check new-backend first-day install lint format clean",
-            ".PHONY: demo test modes compiled sweep stress install lint format clean",
-        ),
-        ("# make demo, make test, make bench: each", "# make demo, make test: each"),
-    ),
     "csrc/CMakeLists.txt": (("# Sets how the library of each face is compiled and linked.\n", ""),),
     "csrc/runtime/TorchVersion.h": ((" docs/wheels.md lists these differences.", ""),),
     "csrc/simulator/borrowed/Stub.h": (("// docs/stub-operators.md lists all stubs by this rule.\n", ""),),
@@ -228,9 +192,6 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
         ('    own = "CUDA" if device_type == "cuda" else "PrivateUse1"\n', ""),
         ("not has_kernel_for(operator, own)", 'not has_kernel_for(operator, "PrivateUse1")'),
     ),
-    "tests/simulator/device_models/__main__.py": (
-        ("\nfrom tests.simulator.device_models.dispatch_macros import MACROS, rows\n", ""),
-    ),
     "torch_openreg/distributed.py": (("With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. ", ""),),
     "torch_openreg/openreg/faults.py": (
         ("outside of this package and its pytest plugin.", "outside of this package."),
@@ -279,61 +240,6 @@ filterwarnings = ["ignore:Module already imported so cannot be rewritten; _edita
             """            raise ValueError(f"Expected an openreg device, but got: {device}")
 """,
         ),
-    ),
-    "tests/support/comparison.py": (
-        (
-            "so that the tests of semantics run on both faces\nof the device, and on a real accelerator:",
-            "so that the tests of semantics run on a real\naccelerator too:",
-        ),
-    ),
-    "tests/runtime/test_device_module.py": (
-        ("on the other face this is torch.cuda", "on a GPU this is torch.cuda"),
-        ("does not exist on the other face", "does not exist on a GPU"),
-    ),
-    "tests/conftest.py": (
-        ("from faces import face_of\n", ""),
-        (
-            "the type of the device under test (default: TEST_DEVICE, else openreg). cuda is this package's device \"\n"
-            '        "under that name where it is installed, and else PyTorch\'s own",',
-            'the type of the device under test (default: TEST_DEVICE, else openreg)",',
-        ),
-    ),
-    "tests/support/environments.py": (
-        (
-            """        for name in ("torch_openreg_autoload", "torch_openreg_options", "torch_openreg_pytest"):
-            module = importlib.util.find_spec(name)
-            assert module is not None and module.origin
-            shutil.copy(module.origin, self.site_packages)
-""",
-            """        module = importlib.util.find_spec("torch_openreg_autoload")
-        assert module is not None and module.origin
-        shutil.copy(module.origin, self.site_packages)
-""",
-        ),
-    ),
-    "tests/tools/sweep/runner.py": (
-        ("from faces import face_of  # noqa: E402\n\n", ""),
-        ('        environment["TORCH_OPENREG_AS"] = face_of(settings.get("device", "openreg"))\n', ""),
-    ),
-    "tests/package/test_autoload_contract.py": (
-        (
-            FACES,
-            'LIBRARIES = ("_C.so", "lib/libopenreg.so", "lib/libtorch_openreg.so", "lib/libtorch_openreg_bindings.so")\n',
-        ),
-        ('\n\nThe sections are the lines of docs/autoload-contract.md.\n"""', '"""'),
-        ("# the name in PyTorch's own torch_openreg", "# the name in PyTorch's documentation"),
-    ),
-    "tests/package/test_package.py": (
-        ('        "torch_openreg_options.py",\n        "torch_openreg_pytest.py",\n', ""),
-        ('        "torch_openreg/_C_cuda.so",\n', ""),
-        ('("csrc/", "faces/", "third_party/", "cmake/")', '("csrc/", "third_party/", "cmake/")'),
-        (
-            '        *("torch_openreg", "torch_openreg_autoload.py", "torch_openreg_options.py", "torch_openreg_pytest.py")\n',
-            '        *("torch_openreg", "torch_openreg_autoload.py")\n',
-        ),
-        ('"torch_openreg_bindings", "torch_openreg_cuda", "torch_openreg_cuda_bindings")', '"torch_openreg_bindings")'),
-        ('libraries = ["_C.so", "_C_cuda.so", *', 'libraries = ["_C.so", *'),
-        ('library.name in ("_C.so", "_C_cuda.so"))', 'library.name == "_C.so")'),
     ),
 }
 

@@ -12,15 +12,12 @@ from pathlib import Path
 import pytest
 from environments import Environment, device_under_test, run
 
-from faces import face_of
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--device",
         metavar="TYPE",
-        help="the type of the device under test (default: TEST_DEVICE, else openreg). cuda is this package's device "
-        "under that name where it is installed, and else PyTorch's own",
+        help="the type of the device under test (default: TEST_DEVICE, else openreg)",
     )
     parser.addoption(
         "--execution",
@@ -35,27 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["OPENREG_EXECUTION"] = mode
     if device := config.getoption("--device"):
         os.environ["TEST_DEVICE"] = device
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    face = face_of(device_under_test())
-    if "torch" in sys.modules and os.environ.get("TORCH_OPENREG_AS", "") != face:
-        raise pytest.UsageError(
-            f"--device {device_under_test()}: torch is imported already, so the device has its type. Leave out the "
-            "plugin that imports it, or set TORCH_OPENREG_AS as well."
-        )
-    if face:
-        os.environ["TORCH_OPENREG_AS"] = face
-    else:
-        os.environ.pop("TORCH_OPENREG_AS", None)
-    # LEFT OUT OF A NEW BACKEND END
     config.addinivalue_line(
         "markers",
         "only_on(device, reason): a test of what this type of device alone has; skipped if another one is under test",
     )
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    config.addinivalue_line(
-        "markers", "face_cuda: a test of the device as cuda; skipped in a build of PyTorch with CUDA, which refuses it"
-    )
-    # LEFT OUT OF A NEW BACKEND END
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -68,13 +48,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("only_on"):
         if marker.args[0] != device_under_test():
             pytest.skip(f"only on the device {marker.args[0]}: {marker.kwargs['reason']}")
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    if item.get_closest_marker("face_cuda"):
-        import torch
-
-        if torch.version.cuda is not None:
-            pytest.skip("in this build of PyTorch the name cuda belongs to real GPUs")
-    # LEFT OUT OF A NEW BACKEND END
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from cuda_builds import AS_CUDA
 from environments import Environment, at_once
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +122,7 @@ class Machine:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=600,
         )
 
 
@@ -258,7 +259,7 @@ def test_a_job_without_the_device_fails(machine: Machine, project: Path, tmp_pat
     assert step == "FAILED: Test" and "device type at start of device string: openreg" in output
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_with_two_lines_of_the_book_the_job_tests_the_device_cuda(
     first_job: list[tuple[str, str]], machine: Machine, project: Path
 ) -> None:

@@ -288,7 +288,10 @@ def known_words() -> set[str]:
     """Every word of our sources and of the parts of PyTorch that a backend meets."""
     inside_torch = Path(torch.__file__).parent
     files = [
-        *(ROOT / name for name in ("Makefile", "pyproject.toml", "CMakeLists.txt", "torch_openreg_autoload.py")),
+        *(
+            ROOT / name
+            for name in ("Makefile", "project.mk", "pyproject.toml", "CMakeLists.txt", "torch_openreg_autoload.py")
+        ),
         *(
             file
             for folder in (

@@ -40,7 +40,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         if len(running) % 2 == 0:
             running[-2].wait()
     for process in running:
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=600)
         assert process.returncode == 0, output
     return {name: root / name for name in PROJECTS}
 

@@ -48,7 +48,7 @@ def area_here(area: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "cuda_answers", "--device", DEVICE, "--ask", area, "0", "1000000"]
     # A GPU is still busy after a call. So is this device where work is queued.
     mode = {"OPENREG_EXECUTION": "async"} if area == "streams" else {}
-    result = programs.run(command, env=ENVIRONMENT | mode, timeout=300)
+    result = programs.run(command, env=ENVIRONMENT | mode, timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr
     return dict(json.loads(line) for line in result.stdout.splitlines())
 
@@ -135,7 +135,7 @@ print(json.dumps([compared, wrong]))
 
 
 def test_operators_take_and_refuse_the_dtypes_that_they_take_and_refuse_on_the_gpu() -> None:
-    result = programs.run([sys.executable, "-c", CELLS], env=ENVIRONMENT, timeout=300)
+    result = programs.run([sys.executable, "-c", CELLS], env=ENVIRONMENT, timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr
     compared, wrong = json.loads(result.stdout.splitlines()[-1])
     assert compared > 5000

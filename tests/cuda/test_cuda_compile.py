@@ -15,8 +15,9 @@ from compiled import (
     reports,
     runner,
 )
+from cuda_builds import AS_CUDA
 
-pytestmark = pytest.mark.face_cuda
+pytestmark = AS_CUDA
 
 
 @pytest.fixture

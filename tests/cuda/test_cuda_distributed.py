@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from cuda_builds import AS_CUDA
 from environments import run
 
-pytestmark = pytest.mark.face_cuda
+pytestmark = AS_CUDA
 
 START = """
 import os, sys

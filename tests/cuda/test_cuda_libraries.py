@@ -8,10 +8,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from cuda_builds import AS_CUDA
 from environments import run
 from libraries import REASON
 
-pytestmark = pytest.mark.face_cuda
+pytestmark = AS_CUDA
 
 COMMON = """
 import torch

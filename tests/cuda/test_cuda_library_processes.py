@@ -6,10 +6,11 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from cuda_builds import AS_CUDA
 from libraries import REASON
 from test_cuda_distributed import SETUP, assert_trains_as_one_process
 
-pytestmark = pytest.mark.face_cuda
+pytestmark = AS_CUDA
 
 LIBRARIES = {
     "accelerate": """

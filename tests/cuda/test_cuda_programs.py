@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cuda_builds import AS_CUDA
 
-pytestmark = pytest.mark.face_cuda
+pytestmark = AS_CUDA
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])

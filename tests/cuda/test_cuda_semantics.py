@@ -1,4 +1,4 @@
-"""What PyTorch's core decides by the device's name "cuda". `pytest --device cuda` runs other tests under that name."""
+"""What PyTorch's core decides by the device's name "cuda". `make modes` runs other tests under that name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import programs
 import pytest
+from cuda_builds import AS_CUDA
 from sweep import report
 from sweep.__main__ import sweep
 
-pytestmark = pytest.mark.face_cuda
+pytestmark = AS_CUDA
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).parents[2]
@@ -27,7 +28,10 @@ def output_of(run_python: Run, code: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_operators_that_pytorch_composes_in_another_way_for_cuda_agree_with_the_cpu(tmp_path: Path) -> None:
+def test_operators_that_pytorch_composes_in_another_way_for_cuda_agree_with_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_OPENREG_AS", "cuda")  # for the processes of the sweep
     # PyTorch asks for CUDA in Convolution.cpp (select_conv_backend), LossCTC.cpp (ctc_loss) and attention.cpp.
     names = ["conv*", "ctc_loss", "scaled_dot_product_attention", "batch_norm", "dropout*", "embedding_bag", "rms_norm"]
     records = sweep(
@@ -264,16 +268,19 @@ except RuntimeError as error:
     ]
 
 
-def test_tests_run_on_this_face_in_every_mode() -> None:
+AS_IN_MODES = ("--device", "cuda", "--openreg-as=cuda")
+
+
+def test_tests_run_under_this_name_in_every_mode() -> None:
     files = ["tests/operators/test_copy.py", "tests/operators/test_views.py", "tests/runtime/test_streams_events.py"]
     for mode in ("inline", "async", "chaos"):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cuda"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *AS_IN_MODES]
         result = programs.run([*command, "--execution", mode, *files], cwd=ROOT, timeout=600)
         assert result.returncode == 0, result.stdout[-3000:]
 
 
 def test_traces_and_memory_pages_are_right_on_this_face() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cuda"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *AS_IN_MODES]
     files = [
         "tests/runtime/test_profiler.py",
         "tests/runtime/test_profiler_trace.py",
@@ -282,25 +289,6 @@ def test_traces_and_memory_pages_are_right_on_this_face() -> None:
     result = programs.run([*command, *files], cwd=ROOT, timeout=600)
     assert result.returncode == 0, result.stdout[-3000:]
     assert " skipped" not in result.stdout
-
-
-def test_the_option_is_refused_where_torch_is_imported_already(tmp_path: Path) -> None:
-    (tmp_path / "early.py").write_text("import torch\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "early",
-        "--device",
-        "cuda",
-        "--co",
-        "-q",
-        "tests/operators/test_copy.py",
-    ]
-    result = programs.run(command, cwd=ROOT, env={"PYTHONPATH": str(tmp_path), "PATH": ""})
-    assert result.returncode == 4
-    assert "ERROR: --device cuda: torch is imported already, so the device has its type." in result.stderr
 
 
 TRACED = """

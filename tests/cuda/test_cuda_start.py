@@ -16,6 +16,7 @@ from pathlib import Path
 import plugins
 import pytest
 import torch
+from cuda_builds import AS_CUDA
 from environments import Environment, at_once, environment_without_switches, run, run_tool
 
 USE = "x = torch.ones(2, device='cuda'); print(x.is_cuda, (x + x).cpu().tolist())"
@@ -37,7 +38,7 @@ def warning_of(environment: Environment, code: str, *options: str, **variables: 
 # ---- The variable ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_the_variable_gives_a_device_of_type_cuda_and_leaves_privateuse1_alone(shared_environment: Environment) -> None:
     code = f"import torch; {USE}; print(torch._C._get_privateuse1_backend_name(), hasattr(torch, 'openreg'))"
     assert shared_environment.run(code, TORCH_OPENREG_AS="cuda") == f"{USED}privateuseone False\n"
@@ -49,7 +50,7 @@ def test_openreg_and_an_empty_value_are_the_devices_own_name(shared_environment:
     assert at_once(*runs) == ["openreg:0 False\n"] * 2
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_without_autoload_importing_torch_openreg_gives_the_face_cuda(shared_environment: Environment) -> None:
     code = (
         f"import torch; {ON_THE_CPU}; import os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch_openreg; {USE}"
@@ -97,7 +98,7 @@ import importlib; importlib.reload(torch_openreg)
     )
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 @pytest.mark.parametrize("line", ["import torch_openreg.openreg", "from torch_openreg.openreg import memory"])
 def test_a_later_import_warns_at_its_line_and_torch_works_as_without_cuda(
     shared_environment: Environment, tmp_path: Path, line: str
@@ -227,7 +228,7 @@ C10_REGISTER_TYPED_CLASS(CUDAHooksRegistry, "CUDAHooks", OtherHooks)
 """
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_hooks_that_are_not_pytorchs_stub_are_left_alone(shared_environment: Environment, tmp_path: Path) -> None:
     source, library = tmp_path / "hooks.cpp", tmp_path / "libhooks.so"
     source.write_text(OTHER_HOOKS)
@@ -259,7 +260,7 @@ except RuntimeError as error: print(error)
     assert re.findall(r"RuntimeWarning: (.*)\n", result.stderr) == [message]
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_after_a_failure_the_module_explains_and_the_cpu_works(environment: Environment) -> None:
     (environment.package / "_C_cuda.so").unlink()
     code = """
@@ -277,7 +278,7 @@ except RuntimeError as error: print(error)
     )
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_another_backend_may_have_privateuse1(environment: Environment, owner_library: Path) -> None:
     plugins.install(environment, "torch_owner")
     shutil.copy(owner_library, environment.site_packages / "libtorch_owner.so")
@@ -305,14 +306,14 @@ def program(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_run_executes_a_script_with_its_arguments(program: Path) -> None:
     result = run_command(program, "--as", "cuda", "program.py", "--as", "x", "-m", "--", "y")
     assert (result.returncode, result.stderr) == (3, "")
     assert result.stdout == "['--as', 'x', '-m', '--', 'y'] True 2 None\nFalse __main__ program.py\n"
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_run_executes_a_module_and_passes_on_the_options_of_python(program: Path) -> None:
     options = ("--as=cuda", "--device-count=3", "--execution=chaos", "--seed=7")
     result = run_command(program, *options, "-m", "program", "--help", options=("-X", "dev", "-W", "ignore"))
@@ -320,7 +321,7 @@ def test_run_executes_a_module_and_passes_on_the_options_of_python(program: Path
     assert result.stdout == "['--help'] True 3 chaos\nTrue __main__ program.py\n"
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_run_is_a_console_script_too(program: Path) -> None:
     script = Path(sys.executable).with_name("torch-openreg")
     result = run([script, "run", "--as", "cuda", "--device-count", "1", "program.py"], program, {})
@@ -418,14 +419,14 @@ def test_the_table_of_visible_devices_is_pytorchs_own() -> None:
     assert {value: tuple(pytorchs_own(value, uuids)) for value in VISIBLE} == VISIBLE
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_cuda_visible_devices_selects_as_cuda_does(shared_environment: Environment) -> None:
     code = DEVICES.format(values=list(VISIBLE))
     output = shared_environment.run(code, TORCH_OPENREG_AS="cuda", OPENREG_DEVICE_COUNT="3")
     assert output == "".join(f"{value!r} {len(devices)} {len(devices)}\n" for value, devices in VISIBLE.items())
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_device_count_reads_cuda_visible_devices_in_each_call_until_the_start(shared_environment: Environment) -> None:
     """torch/cuda/__init__.py, device_count(): the count is kept only after the initialisation."""
     # For "MIG-1" PyTorch asks CUDA, and so this device, which from then on keeps its answer.
@@ -444,7 +445,7 @@ print([torch.cuda._raw_device_uuid_nvml().index(uuid) for uuid in devices])
     assert shared_environment.run(code, TORCH_OPENREG_AS="cuda", OPENREG_DEVICE_COUNT="3") == "[2, 0]\n"
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_device_count_before_the_start_is_the_number_of_devices_after_it(
     shared_environment: Environment, tmp_path: Path
 ) -> None:
@@ -470,7 +471,7 @@ print(before, torch.cuda.device_count())
         assert (result.stdout, result.stderr) == (f"{count} {count}\n", ""), variables
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_cuda_visible_devices_is_read_at_the_first_use_and_later_changes_have_no_effect(
     shared_environment: Environment,
 ) -> None:
@@ -489,7 +490,7 @@ def test_the_device_openreg_ignores_cuda_visible_devices(shared_environment: Env
     assert shared_environment.run(code, CUDA_VISIBLE_DEVICES="") == "2\n"
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_both_variables_may_agree_but_not_differ(shared_environment: Environment) -> None:
     code = "import torch; print(torch.cuda.device_count())"
     agree = {"OPENREG_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": " 1"}
@@ -543,7 +544,7 @@ ENDS = {
 }
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 @pytest.mark.parametrize(("code", "output"), ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("execution", ["inline", "async", "chaos"])
 def test_the_process_ends_with_status_0_and_prints_no_error(
@@ -556,3 +557,13 @@ def test_the_process_ends_with_status_0_and_prints_no_error(
         partial(shared_environment.run, code, "-X", "dev", "-W", "ignore", **variables),
     )
     assert plain == development == output
+
+
+def test_no_phase_is_without_a_test_of_its_failure() -> None:
+    from torch_openreg import _loader
+
+    # package/test_autoload_contract.py tests the failures of the phases that both types have.
+    assert [phase.__name__ for phase in _loader.PHASES["cuda"]] == [
+        *("check_platform", "check_environment", "check_build", "check_cuda", "check_libraries"),
+        *("open_libraries", "check_hooks", "attach_cuda", "attach_compiler", "attach_dtensor"),
+    ]

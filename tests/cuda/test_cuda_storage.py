@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cuda_builds import AS_CUDA
 
-pytestmark = pytest.mark.face_cuda
+pytestmark = AS_CUDA
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -327,24 +328,24 @@ def test_tensors_travel_between_processes(run_python: Run, tmp_path: Path) -> No
             answers = []
             for thing in (a, a[1:], b, w, torch.zeros(0, device="cuda")):
                 requests.put(thing)
-                answers.append(replies.get(timeout=60))
+                answers.append(replies.get(timeout=600))
             assert [answer[:3] for answer in answers] == [
                 ("Tensor", "cuda:0", False), ("Tensor", "cuda:0", False), ("Tensor", "cuda:1", False),
                 ("Parameter", "cuda:0", True), ("Tensor", "cuda:0", False)], answers
             assert answers[0][3] == answers[1][3]  # in the worker, too, a and a[1:] share one storage
             assert (a.tolist(), b.tolist(), w.tolist()) == ([1, 2, 2, 2], [1, 1, 1], [1, 1])
             requests.put(torch.ones(2, device="cuda"))
-            replies.get(timeout=60)
+            replies.get(timeout=600)
             requests.put("send on")
-            assert replies.get(timeout=60) == (
+            assert replies.get(timeout=600) == (
                 "Attempted to send CUDA tensor received from another process; this is not currently supported. "
                 "Consider cloning before sending.")
             requests.put(None)
-            received = replies.get(timeout=60)
+            received = replies.get(timeout=600)
             assert (str(received.device), received.tolist()) == ("cuda:1", [0, 1, 2])
             del received
             requests.put(None)
-            process.join(60)
+            process.join(600)
             assert process.exitcode == 0
             del a, b, w, thing
             torch.cuda.ipc_collect()
@@ -380,7 +381,7 @@ def test_an_event_travels_between_processes(run_python: Run, tmp_path: Path, mod
             with torch.cuda.device(1):
                 event.record()
             requests.put((data, event))
-            assert replies.get(timeout=60) == torch.device("cuda:1")
+            assert replies.get(timeout=600) == torch.device("cuda:1")
             event.synchronize()  # waits for the record() of the other process
             assert event.query()
             with torch.cuda.device(1):
@@ -388,11 +389,11 @@ def test_an_event_travels_between_processes(run_python: Run, tmp_path: Path, mod
                 data.fill_(3)
                 event.record()
             requests.put((data, event))
-            replies.get(timeout=60)
+            replies.get(timeout=600)
             event.synchronize()
             requests.put(None)
-            print(replies.get(timeout=60))
-            process.join(60)
+            print(replies.get(timeout=600))
+            process.join(600)
     """
     result = run_with_worker(run_python, tmp_path, EVENT_WORKER, program, OPENREG_EXECUTION=mode)
     assert (result.returncode, result.stdout, result.stderr) == (0, "(True, 6000.0)\n", "")

@@ -13,6 +13,7 @@ import cuda_rows
 import cuda_surface
 import pytest
 import torch
+from cuda_builds import AS_CUDA
 
 SAME = [name for name in cuda_surface.names() if cuda_surface.find(torch.openreg, name) is not None]
 
@@ -93,24 +94,24 @@ def cuda_face() -> dict[str, dict[str, str]]:
     script = Path(cuda_rows.__file__)
     environment = os.environ | {"TORCH_OPENREG_AS": "cuda", "OPENREG_DEVICE_COUNT": "2"}
     command = [sys.executable, "-W", "ignore", script]  # PyTorch warns of deprecated names
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert (result.returncode, result.stderr) == (0, "")
     return json.loads(result.stdout)
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_every_name_of_torch_cuda_has_a_row_for_the_face_cuda(cuda_face: dict[str, dict[str, str]]) -> None:
     assert cuda_face["rows"].keys() == set(cuda_surface.public_names())
     assert len(cuda_face["rows"]) > 270
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_every_row_has_a_name(cuda_face: dict[str, dict[str, str]]) -> None:
     assert set(cuda_face["rows"].values()) == cuda_rows.WORKS.keys() | cuda_rows.REFUSES.keys()
     assert not cuda_rows.WORKS.keys() & cuda_rows.REFUSES.keys()
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 @pytest.mark.parametrize("name", [*cuda_rows.WORKS, *cuda_rows.REFUSES])
 def test_a_name_does_on_the_face_cuda_what_its_row_says(name: str, cuda_face: dict[str, dict[str, str]]) -> None:
     assert cuda_face["answers"][name] == ""

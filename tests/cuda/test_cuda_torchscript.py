@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cuda_builds import AS_CUDA
 
-pytestmark = pytest.mark.face_cuda
+pytestmark = AS_CUDA
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Scripted = Callable[..., Any]

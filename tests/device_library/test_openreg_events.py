@@ -24,7 +24,7 @@ def test_events_time_what_lies_between_them(stream: int, event: int) -> None:
     call("orEventSynchronize", end)
     milliseconds = ctypes.c_float()
     call("orEventElapsedTime", ctypes.byref(milliseconds), event, end)
-    assert 20 <= milliseconds.value < 2000
+    assert 20 <= milliseconds.value < 60_000
     call("orEventRecord", event, stream)  # now the event marks this point
     call("orEventSynchronize", event)
     call("orEventElapsedTime", ctypes.byref(milliseconds), event, end)
@@ -154,7 +154,7 @@ def test_synchronizing_an_event_waits_for_its_record_and_no_further(mode: str, s
         launch(stream, lambda: seen.append(1))
         record(event, stream)
         opened = threading.Event()
-        launch_host(stream, lambda: opened.wait(60))
+        launch_host(stream, lambda: opened.wait(600))
         waiter = Waiter("orEventSynchronize", event)
         assert waiter.waits()
         first.open()
@@ -176,8 +176,8 @@ def test_events_tell_when_the_device_reached_them(mode: str, stream: int, make_e
     call("orEventSynchronize", end)
     milliseconds = ctypes.c_float()
     call("orEventElapsedTime", ctypes.byref(milliseconds), before, start)
-    assert 50 <= milliseconds.value < 5000
+    assert 50 <= milliseconds.value < 60_000
     call("orEventElapsedTime", ctypes.byref(milliseconds), start, end)
-    assert 20 <= milliseconds.value < 5000
+    assert 20 <= milliseconds.value < 60_000
     call("orEventElapsedTime", ctypes.byref(milliseconds), end, start)
-    assert -5000 < milliseconds.value <= -20
+    assert -60_000 < milliseconds.value <= -20

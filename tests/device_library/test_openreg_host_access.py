@@ -148,7 +148,7 @@ int main() {
 def test_a_handler_that_was_there_before_still_recovers(tmp_path: Path, kind: str) -> None:
     define = f"#define {kind[2:]}\n"
     program = compile_program(cpp_compiler(), tmp_path, define + RECOVERING)
-    result = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([program], capture_output=True, text=True, timeout=600)
     assert result.returncode == 0
     assert result.stdout.count("back with 11\n") == 3
     first, second, third = result.stderr.splitlines()

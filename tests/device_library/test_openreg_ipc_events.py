@@ -104,7 +104,7 @@ def test_a_stream_waits_for_the_record_of_another_process(recorder: Recorder, mo
         first = [waiter.stdout.readline(), waiter.stdout.readline()]
         assert first == ["query orErrorNotReady\n", "stream orErrorNotReady\n"]
         assert recorder("end") == "reached"
-        rest, _ = waiter.communicate("\n", timeout=60)
+        rest, _ = waiter.communicate("\n", timeout=600)
         assert (waiter.returncode, rest) == (0, "query orSuccess orSuccess\n")
 
 

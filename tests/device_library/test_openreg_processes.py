@@ -132,11 +132,11 @@ QUEUE_MUCH = """
     import faulthandler, sys, threading, time
     stream = get_pointer("orStreamCreate")
     pointer, pinned = malloc(1 << 20), get_pointer("orMallocHost", 1 << 20)
-    slow = HostFn(lambda _: time.sleep(0.05))
+    slow = HostFn(lambda _: time.sleep(0.2))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(slow))  # queued work must outlive this module
     threading.Thread(target=call, args=("orLaunchHostFunc", stream, slow, None), daemon=True).start()
     time.sleep(0.02)
-    for number in range(50):
+    for number in range(250):
         call("orLaunchHostFunc", stream, slow, None)
         call("orMemcpyAsync", pinned, pointer, 1 << 20, DEFAULT, stream)
         call("orMemcpyAsync", pointer, b"x" * 100, 100, DEFAULT, stream)
@@ -261,7 +261,7 @@ def test_calls_from_exit_handlers_and_destructors_are_safe(tmp_path: Path) -> No
         }
     """
     program = compile_program(cpp_compiler(), tmp_path, source)
-    result = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([program], capture_output=True, text=True, timeout=600)
     assert (result.returncode, result.stdout, result.stderr) == (0, "atexit 0\ndestructor 0\n", "")
 
 
@@ -270,7 +270,7 @@ def test_a_process_that_exits_with_work_queued_ends_at_once(execution: str) -> N
     started = time.monotonic()
     result = run_python(QUEUE_MUCH, OPENREG_EXECUTION=execution)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    assert time.monotonic() - started < 2  # all of the queued work would take 2.5 s
+    assert time.monotonic() - started < 30  # all of the queued work would take 50 s
 
 
 EXIT = r"""
@@ -328,4 +328,4 @@ def test_a_kernel_that_ends_the_process_does_not_wait_for_itself(tmp_path: Path,
     program = compile_program(cpp_compiler(), tmp_path, EXIT_INSIDE)
     started = time.monotonic()
     assert run_program(program, OPENREG_EXECUTION=execution) == ""
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60

@@ -227,10 +227,12 @@ def test_a_host_that_is_faster_than_the_device_waits_in_a_launch(mode: str, stre
     thread = threading.Thread(target=work)
     with Gate(stream):
         thread.start()
+        while len(launched) < 1023:
+            time.sleep(0.001)
         thread.join(0.1)
         assert len(launched) == 1023  # with the gate's function 1024 are pending
         assert is_pending(stream)  # no other call waits
-    thread.join(60)
+    thread.join(600)
     assert len(launched) == 1200
     synchronize(stream)
 

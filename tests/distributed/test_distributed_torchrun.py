@@ -64,7 +64,7 @@ def torchrun(folder: Path, *options: str, **variables: str) -> subprocess.Comple
     return programs.run(
         [sys.executable, "-m", "torch.distributed.run", *options, program],
         env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
-        timeout=180,
+        timeout=600,
     )
 
 
@@ -124,7 +124,7 @@ def run_on(hosts: list[tuple[str, str, str]], program: Path, transport: str) -> 
     ]
     lines = []
     for process in processes:
-        output, errors = process.communicate(timeout=180)
+        output, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
         lines += output.splitlines()
     return sorted(lines)

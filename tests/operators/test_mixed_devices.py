@@ -235,7 +235,7 @@ def oracle() -> dict[str, dict[str, str] | None]:
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, script, *RULES]
     # A new interpreter: mixed_devices_oracle.py must be there before torch is imported.
-    result = subprocess.run(command, env=environment, timeout=300, check=True, stdout=subprocess.PIPE)
+    result = subprocess.run(command, env=environment, timeout=600, check=True, stdout=subprocess.PIPE)
     return json.loads(result.stdout)
 
 

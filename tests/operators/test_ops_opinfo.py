@@ -83,7 +83,7 @@ for line in sys.stdin:
     if name == "exits":
         sys.exit("no such thing")
     if name == "hangs":
-        time.sleep(60)
+        time.sleep(1000)
     ran += 1
     print(json.dumps({"status": "bitwise", "detail": "", "samples": {"bitwise": 1}}), flush=True)
 """
@@ -124,9 +124,9 @@ def test_the_runner_says_when_a_case_crashes_only_after_others() -> None:
 
 
 def test_the_runner_stops_a_case_that_hangs() -> None:
-    results = _run_toy("a", "hangs", "b", jobs=2, timeout=1)
+    results = _run_toy("a", "hangs", "b", jobs=2, timeout=3)
     assert results["hangs"]["status"] == "hang"
-    assert results["hangs"]["detail"] == "hang: no answer in 1 s"
+    assert results["hangs"]["detail"] == "hang: no answer in 3 s"
     assert results["a"]["status"] == results["b"]["status"] == "bitwise"
 
 
@@ -151,10 +151,8 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_an_exception_without_a_reason_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "exceptions.toml"
     path.write_text('[[exception]]\ncases = ["op/a/*/*"]\nallow = "different"\nreason = " "\n')
-    with pytest.raises(
-        ValueError, match="an exception has cases, allow and reason, perhaps device and varies, and nothing else"
-    ):
-        report.load_exceptions(DEVICE, path)
+    with pytest.raises(ValueError, match="an exception has cases, allow and reason, perhaps varies, and nothing else"):
+        report.read_exceptions(path)
 
 
 @pytest.mark.parametrize(

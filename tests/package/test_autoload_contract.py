@@ -1,7 +1,4 @@
-"""`import torch` brings the device, in whatever order things are imported, and never breaks because of it.
-
-The sections are the lines of docs/autoload-contract.md.
-"""
+"""`import torch` brings the device, in whatever order things are imported, and never breaks because of it."""
 
 from __future__ import annotations
 
@@ -55,13 +52,8 @@ UNAVAILABLE = 'The device "openreg" is not available: torch_openreg failed in '
 DOCTOR = " `python -m torch_openreg doctor` says more."
 AGAIN = ". Install torch_openreg again, built for this PyTorch." + DOCTOR
 
-FACES = ("", "_cuda")  # the device under its own name, and as a device of type cuda
-LIBRARIES = (
-    *(f"_C{face}.so" for face in FACES),
-    "lib/libopenreg.so",
-    *(f"lib/libtorch_openreg{face}.so" for face in FACES),
-    *(f"lib/libtorch_openreg{face}_bindings.so" for face in FACES),
-)
+PACKAGE = importlib.util.find_spec("torch_openreg").submodule_search_locations  # type: ignore[union-attr]
+LIBRARIES = sorted({str(file.relative_to(home)) for home in PACKAGE for file in Path(home).rglob("*.so")})
 DAMAGED = (
     ": a full disk or an interrupted install may have cut it. Install torch_openreg again: pip install "
     f"--no-build-isolation --force-reinstall --no-deps <its sources>.{DOCTOR}"
@@ -209,7 +201,7 @@ from torch_openreg import _loader
 for again in (torch_openreg, _loader, torch_openreg_autoload):
     importlib.reload(again)
 assert torch_openreg_autoload._autoload() is module and _loader.load() is module and _loader.failure is None
-assert torch_openreg._autoload() is module  # the name in PyTorch's own torch_openreg
+assert torch_openreg._autoload() is module  # the name in PyTorch's documentation
 for name in [name for name in sys.modules if name.split(".")[0].startswith("torch_openreg")]:
     del sys.modules[name]
 import torch_openreg
@@ -402,13 +394,6 @@ def test_no_phase_is_without_a_test_of_its_failure() -> None:
         *("open_libraries", "claim_name", "attach_module", "attach_compiler", "attach_dtensor", "add_methods"),
         "register_distributed",
     ]
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    # test_cuda_start.py tests the failures of this face.
-    assert [phase.__name__ for phase in _loader.PHASES["cuda"]] == [
-        *("check_platform", "check_environment", "check_build", "check_cuda", "check_libraries"),
-        *("open_libraries", "check_hooks", "attach_cuda", "attach_compiler", "attach_dtensor"),
-    ]
-    # LEFT OUT OF A NEW BACKEND END
 
 
 CPU_PROGRAM = """

@@ -140,7 +140,7 @@ def test_no_lock_is_of_a_kind_that_hides_from_the_list(pattern: str) -> None:
 
 THREADS = """
 import faulthandler, threading, time, torch
-faulthandler.dump_traceback_later(60, exit=True)
+faulthandler.dump_traceback_later(600, exit=True)
 torch.openreg.execution_mode({mode!r})
 {prepare}
 stop = False

@@ -84,10 +84,10 @@ def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: t
     assert {".ci", "CMakeLists.txt", "LICENSE", "Makefile", "UPSTREAM.md", "csrc", "tests", "third_party"} <= there
 
 
-def test_the_commands_of_its_makefile_name_only_what_is_there(project: tuple[str, Path]) -> None:
+def test_its_makefile_names_only_what_is_there(project: tuple[str, Path]) -> None:
     folder = project[1]
-    commands = [line for line in (folder / "Makefile").read_text().splitlines() if line.startswith("\t")]
-    paths = {word for line in commands for word in line.split() if re.fullmatch(r"[.\w]+(/[.\w]+)+", word)}
+    words = (folder / "Makefile").read_text().split()
+    paths = {word for word in words if re.fullmatch(r"[.\w]+(/[.\w]+)+", word)}
     assert "tests/device_library/stress" in paths
     assert {path for path in paths if not (folder / path).exists()} == set()
 
@@ -343,7 +343,7 @@ def test_pytorch_reads_no_digit_in_the_name_of_a_device() -> None:
     program = "import torch; torch.utils.rename_privateuse1_backend('npu2'); torch.device('npu2')"
     environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     result = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600
     )
     assert "RuntimeError: Invalid device string: 'npu2'" in result.stderr
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import sysconfig
@@ -84,22 +86,15 @@ def test_a_source_distribution_holds_the_sources_and_leaves_the_pytorch_open(tmp
     assert "Requires-Dist" in metadata.get_all("Dynamic", [])
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if tracked.returncode == 0:
-        sources = {
-            n for n in tracked.stdout.splitlines() if n.startswith(("csrc/", "faces/", "third_party/", "cmake/"))
-        }
-        assert sources and sources <= held
+        assert "CMakeLists.txt" in held and set(tracked.stdout.splitlines()) - held == set()
 
 
 def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {
-        "torch_openreg_autoload.py",
-        "torch_openreg_options.py",
-        "torch_openreg_pytest.py",
         "torch_openreg/__init__.py",
         "torch_openreg/_C.so",
-        "torch_openreg/_C_cuda.so",
         "torch_openreg/_C.pyi",
         "torch_openreg/_build_info.py",
         "torch_openreg/py.typed",
@@ -112,16 +107,15 @@ def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:
         "torch_openreg/share/cmake/torch_openreg/torch_openregConfig.cmake",
     } <= names
     assert not [name for name in names if name.endswith((".cpp", ".c", ".in", "CMakeLists.txt"))]
-    assert {name.split("/")[0].split("-")[0] for name in names} == {
-        *("torch_openreg", "torch_openreg_autoload.py", "torch_openreg_options.py", "torch_openreg_pytest.py")
-    }
+    (packages,) = re.findall(r"^wheel\.packages = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert {name.split("/")[0].split("-")[0] for name in names} == {*ast.literal_eval(packages)}
 
 
 def test_a_wheel_records_the_sizes_of_its_libraries(installed: Environment) -> None:
     from_wheel = installed.run("from torch_openreg import _build_info; print(_build_info.library_sizes)")
-    names = ("openreg", "torch_openreg", "torch_openreg_bindings", "torch_openreg_cuda", "torch_openreg_cuda_bindings")
-    libraries = ["_C.so", "_C_cuda.so", *(f"lib/lib{name}.so" for name in names)]
-    assert from_wheel == f"{ {name: (installed.package / name).stat().st_size for name in libraries} }\n"
+    package = installed.package
+    sizes = {str(library.relative_to(package)): library.stat().st_size for library in package.rglob("*.so")}
+    assert len(sizes) >= 4 and ast.literal_eval(from_wheel) == sizes
 
 
 def test_a_build_without_pyyaml_stops_at_the_beginning_and_says_what_to_install(tmp_path: Path) -> None:
@@ -195,7 +189,7 @@ def test_the_libraries_carry_no_path_of_the_machine_that_built_them(installed: E
         entries = run_tool("readelf", "--dynamic", library).splitlines()
         assert not [line for line in entries if ("RPATH" in line or "RUNPATH" in line) and "[$ORIGIN" not in line]
         names = [line.split("[")[1].rstrip("]") for line in entries if "SONAME" in line]
-        assert names in ([library.name], []) and (names or library.name in ("_C.so", "_C_cuda.so"))
+        assert names in ([library.name], []) and (names or library.name.startswith("_C"))
 
 
 def test_thread_local_state_fits_what_glibc_keeps_for_libraries_that_are_opened_later(installed: Environment) -> None:

@@ -364,7 +364,7 @@ def test_every_action_is_pinned_to_a_version() -> None:
 
 
 def test_the_workflows_run_targets_that_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text() + (ROOT / "project.mk").read_text()
     files = [*(ROOT / ".github" / "workflows").glob("*.yml"), *(ROOT / "release").glob("*Dockerfile")]
     for path in files:
         for target in re.findall(r"(?:run: |&& |^\s*)make ([a-z-]+)", path.read_text(), re.MULTILINE):

@@ -25,7 +25,7 @@ def test_there_are_two_devices_by_default() -> None:
     assert openreg.device_count() == torch.accelerator.device_count() == 2
 
 
-@pytest.mark.only_on("openreg", reason="on the other face this is torch.cuda")
+@pytest.mark.only_on("openreg", reason="on a GPU this is torch.cuda")
 def test_the_module_is_pytorchs_device_module() -> None:
     import torch_openreg
 
@@ -33,7 +33,7 @@ def test_the_module_is_pytorchs_device_module() -> None:
     assert torch.accelerator.current_accelerator() == torch.device(DEVICE)
 
 
-@pytest.mark.only_on("openreg", reason="torch.openreg does not exist on the other face")
+@pytest.mark.only_on("openreg", reason="torch.openreg does not exist on a GPU")
 def test_a_submodule_is_the_same_under_both_names(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:

@@ -158,7 +158,7 @@ from openreg_c import library_path
 lib = ctypes.CDLL(str(library_path()))
 producer, consumer = torch.Stream("openreg"), torch.Stream("openreg")
 gate = threading.Event()
-host_function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(60) and None)
+host_function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(600) and None)
 a = torch.ones(4, device="openreg")
 def passed(stream):
     with producer:

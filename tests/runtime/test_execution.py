@@ -47,7 +47,7 @@ def held(stream: torch.Stream | None = None) -> Iterator[torch.Stream]:
     """Work that the block queues on the stream (default: the current one) runs only after the end of the block."""
     stream = stream or torch.accelerator.current_stream()
     go = threading.Event()
-    function = HostFn(lambda _: (go.wait(30), None)[1])
+    function = HostFn(lambda _: (go.wait(600), None)[1])
     call("orLaunchHostFunc", stream.native_handle, function, None)
     try:
         yield stream

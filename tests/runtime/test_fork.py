@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from comparison import NAME, PRELUDE
 from environments import run
+from forks import fork
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -17,29 +18,6 @@ BAD_FORK = (
     f"Cannot re-initialize {NAME} in forked subprocess. To use {NAME} with multiprocessing, "
     "you must use the 'spawn' start method"
 )
-
-# The child prints to the same stdout as its parent, which then prints the child's exit status.
-FORK = """
-import os, sys
-{parent}
-pid = os.fork()
-if pid == 0:
-    try:
-        {child}
-    except RuntimeError as error:
-        print(error, flush=True)
-    sys.exit(0)
-_, status = os.waitpid(pid, 0)
-print("child exited with", status)
-assert {parent_still_works}
-"""
-
-
-def fork(run_python: Run, child: str, parent: str = "x = torch.ones(4, device=DEVICE)") -> str:
-    still = "(torch.ones(4, device=DEVICE) * 2).cpu().tolist() == [2.0] * 4"
-    result = run_python(PRELUDE + FORK.format(parent=parent, child=child, parent_still_works=still))
-    assert (result.returncode, result.stderr) == (0, ""), result.stderr
-    return result.stdout
 
 
 @pytest.mark.parametrize(
@@ -96,22 +74,6 @@ def test_a_forked_child_reads_pinned_memory(run_python: Run) -> None:
     assert fork(run_python, "print(pinned.tolist(), flush=True)", parent) == "[1.0, 1.0]\nchild exited with 0\n"
 
 
-# LEFT OUT OF A NEW BACKEND START: faults
-# If fork() did not wait, the child could inherit a lock that the copying thread holds, and nobody would release the
-# lock. Python holds the GIL during os.fork(), so a copy that needed the GIL would make fork() wait in vain.
-def test_a_fork_waits_for_the_copy_that_runs_and_lets_no_other_begin(run_python: Run) -> None:
-    parent = (
-        "openreg.execution_mode('async')\n"
-        "x, pinned = torch.ones(2, device=DEVICE), torch.zeros(2).pin_memory()\n"
-        "openreg.synchronize()\n"
-        "faults = openreg.faults.inject('copy~300ms').__enter__()\n"
-        "for i in range(2): pinned[i].copy_(x[i], non_blocking=True)\n"
-        "while faults.counts[0].fired == 0: pass"
-    )
-    assert fork(run_python, "print(pinned.tolist(), flush=True)", parent) == "[1.0, 0.0]\nchild exited with 0\n"
-
-
-# LEFT OUT OF A NEW BACKEND END
 @pytest.mark.parametrize("parent", ["", "torch.manual_seed(0)", "openreg.is_available()", "openreg.device_count()"])
 def test_a_fork_before_the_first_use_leaves_the_device_to_the_child(run_python: Run, parent: str) -> None:
     child = "print(torch.ones(2, device=DEVICE).cpu().tolist(), flush=True)"

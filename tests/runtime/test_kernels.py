@@ -33,7 +33,7 @@ def test_every_operator_and_network_passes_the_door_to_kernels(mode: str) -> Non
     """The float32 operators of PyTorch's database and the networks of the zoo, forward and backward."""
     command = [sys.executable, "-m", "tests.runtime.kernel_scope", "--mode", mode]
     environment = os.environ | {"OPENREG_DEVICE_MEMORY": "1G"}
-    result = programs.run(command, cwd=ROOT, env=environment, timeout=900)
+    result = programs.run(command, cwd=ROOT, env=environment, timeout=600)
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["faults"] == {}

@@ -34,7 +34,7 @@ def output_of(code: str, **environment: str) -> list[str]:
     result = programs.run(
         [sys.executable, "-c", PRELUDE + code],
         env=os.environ | environment,
-        timeout=120,
+        timeout=600,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()

@@ -102,7 +102,7 @@ def test_threads_on_several_streams_and_devices_lose_no_value_and_no_memory(mode
     result = programs.run(
         [sys.executable, "-c", PRELUDE + STRESS, seed, "3"],
         env=os.environ | {"OPENREG_EXECUTION": mode, "OPENREG_DEVICE_MEMORY": "48M", "OPENREG_CHAOS_SEED": seed},
-        timeout=120,
+        timeout=600,
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [f"seed {seed}", "[] [0, 0] True True"], result.stderr
@@ -130,7 +130,7 @@ def test_the_same_program_runs_on_any_number_of_devices(devices: int) -> None:
     result = programs.run(
         [sys.executable, "-c", PRELUDE + RING],
         env=os.environ | {"OPENREG_DEVICE_COUNT": str(devices)},
-        timeout=120,
+        timeout=600,
     )
     assert result.returncode == 0, result.stderr
     peers = "True" if devices > 1 else "None"

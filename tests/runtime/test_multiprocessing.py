@@ -48,7 +48,7 @@ class Worker:
 
     def end(self) -> None:
         self.requests.put(None)
-        self.process.join(60)
+        self.process.join(600)
         assert self.process.exitcode == 0
 
 
@@ -548,13 +548,13 @@ LIFETIME = """
 def receive(queue, opened, gone):
     tensor = queue.get()
     opened.set()
-    gone.wait(60)
+    gone.wait(600)
     print(tensor.tolist(), (tensor + 1).tolist(), flush=True)
 
 def send(queue, opened):
     queue.put(torch.arange(3.0, device="openreg"))
     if opened:
-        opened.wait(60)
+        opened.wait(600)
 
 if __name__ == "__main__":
     context = mp.get_context("spawn")

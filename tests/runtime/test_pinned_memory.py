@@ -120,7 +120,7 @@ def test_memory_that_a_stream_still_reads_is_not_handed_out(mode: str) -> None:
     result = programs.run(
         [sys.executable, "-c", PRELUDE + REUSED],
         env=os.environ | {"OPENREG_EXECUTION": mode},
-        timeout=300,
+        timeout=600,
     )
     assert (result.returncode, result.stdout) == (0, "0 True\n"), result.stderr
 

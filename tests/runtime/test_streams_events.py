@@ -209,7 +209,7 @@ def test_elapsed_time_is_in_milliseconds_and_grows() -> None:
     busy()
     end.record()
     end.synchronize()
-    assert 15 < start.elapsed_time(middle) < 2000
+    assert 15 < start.elapsed_time(middle) < 60_000
     assert start.elapsed_time(end) > start.elapsed_time(middle)
 
 

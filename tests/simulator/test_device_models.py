@@ -11,7 +11,7 @@ from pathlib import Path
 import programs
 import pytest
 import torch
-from environments import environment_without_switches
+from models import ERROR, GRADIENTS, TF32, answer, python
 
 from tests.simulator.device_models import __main__ as tables
 from tests.simulator.device_models import dispatch_macros
@@ -20,26 +20,6 @@ from torch_openreg._cli import models as models_command
 
 ROOT = Path(__file__).parents[2]
 
-
-def python(code: str, model: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs code in a new process. The code may use ``torch``, ``openreg`` and ``d``, the type of the device."""
-    variables = environment_without_switches() | ({"OPENREG_MODEL": model} if model else {})
-    head = "import torch\nfrom torch_openreg import openreg, _environment\nd = _environment.device_type\n"
-    return programs.run([sys.executable, "-c", head + code], cwd=ROOT, env=variables | environment)
-
-
-def answer(code: str, model: str | None = None, **environment: str) -> str:
-    result = python(code, model, **environment)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
-
-
-ERROR = """
-def error(function):
-    try: function()
-    except Exception as error: return f"{type(error).__name__}: {error}"
-    return "nothing"
-"""
 
 # ---- the model files -------------------------------------------------------------------------------------------------
 
@@ -574,28 +554,6 @@ def test_the_dispatch_macros_of_cudas_sources_agree() -> None:
 
 # ---- TensorFloat-32 --------------------------------------------------------------------------------------------------
 
-TF32 = """
-import copy
-torch.manual_seed(0)
-x = torch.randn(64, 64)
-conv = torch.nn.Conv2d(4, 4, 3)
-image = torch.randn(1, 4, 16, 16)
-def round(t):  # to 10 bits, ties away from zero, in float64
-    mantissa, exponent = torch.frexp(t.double())
-    scaled = mantissa * 2**11
-    return torch.ldexp(torch.sign(scaled) * torch.floor(scaled.abs() + 0.5) / 2**11, exponent).float()
-def product(): return (x.to(d) @ x.to(d)).cpu()
-def convolved(m): return copy.deepcopy(m).to(d)(image.to(d)).cpu()
-rounded = copy.deepcopy(conv)
-rounded.weight.data = round(conv.weight.data)
-assert torch.equal(product(), x @ x)
-print(torch.equal(convolved(conv), conv(image)), torch.equal(convolved(conv), rounded(round(image))))
-torch.backends.cudnn.allow_tf32 = False
-assert torch.equal(convolved(conv), conv(image))
-torch.backends.cuda.matmul.allow_tf32 = True
-print(torch.equal(product(), x @ x), torch.equal(product(), round(x) @ round(x)))
-"""
-
 
 @pytest.mark.parametrize(
     ("switch", "rounds"),
@@ -611,22 +569,6 @@ def test_the_switches_of_fp32_precision_choose_what_is_rounded(switch: str, roun
     code = "print(torch.equal(product(), x @ x), torch.equal(convolved(conv), conv(image)))"
     code = f"{head}torch.backends.{switch}\n{code}"
     assert answer(code, "cuda-a100").split() == rounds
-
-
-GRADIENTS = """
-torch.manual_seed(0)
-def gradients(d):
-    conv, image = torch.nn.Conv2d(4, 4, 3), torch.randn(1, 4, 16, 16)
-    conv.to(d)(image.to(d)).square().sum().backward()
-    return [each.grad.cpu() for each in conv.parameters()]
-torch.manual_seed(0)
-expected = gradients("cpu")
-torch.manual_seed(0)
-print(all(torch.allclose(a, b, 0.05, 0.05) and not torch.equal(a, b) for a, b in zip(gradients(d), expected)))
-o = torch.ones(1, 1, 2, 2, dtype=torch.long, device=d)
-try: torch.conv2d(o, o)
-except RuntimeError as error: print(error)
-"""
 
 
 def test_convolutions_and_allowed_products_have_rounded_inputs() -> None:
@@ -913,126 +855,3 @@ def test_each_missing_operator_of_strict_is_counted_and_shown_once(capsys: pytes
 def test_an_unusable_device_says_why(environment: dict[str, str], sentence: str) -> None:
     said = answer(ERROR + "print(error(lambda: torch.ones(1, device=d).cpu()))", "cuda-t4", **environment)
     assert sentence in said
-
-
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-# ---- under the name cuda ---------------------------------------------------------------------------------------------
-
-CUDA_ANSWERS = """
-c = torch.cuda
-x = torch.ones(2, 2, dtype=torch.int32, device="cuda")
-print(c.device_count(), c.get_device_name(), *c.get_device_capability(), c.mem_get_info()[1], sep="; ")
-print(c.is_bf16_supported(), c.is_bf16_supported(including_emulation=False), c.is_tf32_supported())
-print(c.get_device_properties(0).multi_processor_count, c.get_device_properties(0).L2_cache_size)
-print(error(lambda: x @ x))
-print(error(lambda: torch.empty(1 << 40, dtype=torch.uint8, device="cuda")).split(". Tried")[0])
-torch.use_deterministic_algorithms(True)
-print(error(lambda: torch.ones(3, device="cuda").median(0))[:42])
-"""
-REFUSED = [
-    "NotImplementedError: \"addmm_cuda\" not implemented for 'Int'",
-    "OutOfMemoryError: CUDA out of memory",
-    "RuntimeError: median CUDA with indices out",
-]
-
-
-@pytest.mark.face_cuda
-@pytest.mark.parametrize(
-    ("model", "first", "dtypes", "sizes"),
-    [
-        ("cuda-t4", "1; Tesla T4; 7; 5; 15843721216", "True False False", "40 4194304"),
-        ("cuda-v100", "2; Tesla V100-SXM2-16GB; 7; 0; 16935682048", "True False False", "80 6291456"),
-        ("cuda-a100", "2; NVIDIA A100-SXM4-40GB; 8; 0; 42405855232", "True True True", "108 41943040"),
-        ("cuda-h100", "2; NVIDIA H100 80GB HBM3; 9; 0; 85045477376", "True True True", "132 52428800"),
-        ("consumer-8gb", "1; NVIDIA GeForce RTX 3070; 8; 6; 8589410304", "True True True", "46 4194304"),
-    ],
-)
-def test_torch_cuda_answers_as_on_that_card(model: str, first: str, dtypes: str, sizes: str) -> None:
-    lines = answer(ERROR + CUDA_ANSWERS, model, TORCH_OPENREG_AS="cuda").splitlines()
-    assert lines == [first, dtypes, sizes, *REFUSED]
-
-
-@pytest.mark.face_cuda
-@pytest.mark.parametrize("test", [TF32, GRADIENTS], ids=["rounded inputs", "gradients and integers"])
-def test_convolutions_follow_the_model_as_under_the_own_name(test: str) -> None:
-    assert answer(test, "cuda-a100", TORCH_OPENREG_AS="cuda") == answer(test, "cuda-a100")
-
-
-# Lightning sets this variable when it is imported. With "1", torch.cuda.is_available() asks NVML, not the driver.
-ASK_THE_DRIVER = {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
-
-
-@pytest.mark.face_cuda
-def test_torch_cuda_says_that_there_is_no_device() -> None:
-    uses = "torch.ones(1, device='cuda')", "torch.cuda.Stream()"
-    code = ERROR + "print(torch.cuda.is_available())" + "".join(f"\nprint(error(lambda: {use}))" for use in uses)
-    available, *said = answer(
-        code, TORCH_OPENREG_AS="cuda", OPENREG_FAULTS="start=nodevice", **ASK_THE_DRIVER
-    ).splitlines()
-    assert available == "False" and len(said) == 2
-    for each in said:
-        assert each.startswith("AcceleratorError: CUDA error: no CUDA-capable device is detected (injected by ")
-
-
-# c10/cuda/CUDAFunctions.cpp, device_count_impl()
-TOO_OLD = (
-    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by downloading "
-    "and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx Alternatively, go to: "
-    "https://pytorch.org to install a PyTorch version that has been compiled with your version of the CUDA driver. "
-    "CUDA driver version is insufficient for CUDA runtime version (injected by start=driver)"
-)
-
-
-USES = ["init()", "current_device()", "get_device_name()", "synchronize()", "FloatTensor(1)", "Stream()"]
-
-
-@pytest.mark.face_cuda
-@pytest.mark.parametrize("use", USES)
-def test_torch_cuda_says_that_the_driver_is_too_old(use: str) -> None:
-    code = f"""{ERROR}
-import warnings
-with warnings.catch_warnings(record=True) as caught:
-    print(torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda.is_initialized())
-print(*(str(each.message).partition(" (Triggered")[0] for each in caught))
-print(error(lambda: torch.cuda.{use}))
-print(error(lambda: torch.cuda.{use}))
-"""
-    variables = {"TORCH_OPENREG_AS": "cuda", "OPENREG_FAULTS": "start=driver", **ASK_THE_DRIVER}
-    lines = answer(code, "cuda-t4", **variables).splitlines()
-    assert lines == [
-        "False 1 False",  # device_count() asks NVML, which works with an old driver
-        f"CUDA initialization: {TOO_OLD}",
-        *[f"RuntimeError: {TOO_OLD}"] * 2,
-    ]
-
-
-# sdp_utils.cpp: the ranges of check_flash_attention_hardware_support, less_than_sm80_mem_efficient_dtypes
-ATTENTION = """
-from torch.nn.attention import SDPBackend, sdpa_kernel
-def has(backend, dtype):
-    q = torch.ones(1, 1, 8, 8, dtype=dtype, device="cuda")
-    with sdpa_kernel(backend): return error(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
-for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
-    print(*(has(backend, dtype) for dtype in (torch.half, torch.bfloat16, torch.float)), sep=";")
-"""
-NO_KERNEL = "RuntimeError: No available kernel. Aborting execution."
-
-
-@pytest.mark.face_cuda
-@pytest.mark.parametrize(
-    ("model", "flash", "efficient"),
-    [
-        ("cuda-v100", [NO_KERNEL] * 3, ["nothing", NO_KERNEL, "nothing"]),
-        ("cuda-t4", [NO_KERNEL] * 3, ["nothing", NO_KERNEL, "nothing"]),
-        ("cuda-a100", ["nothing", "nothing", NO_KERNEL], ["nothing"] * 3),
-        (None, ["nothing", "nothing", NO_KERNEL], ["nothing"] * 3),
-    ],
-)
-def test_the_fused_kernels_of_attention_follow_the_compute_capability(
-    model: str | None, flash: list[str], efficient: list[str]
-) -> None:
-    lines = answer(ERROR + ATTENTION, model, TORCH_OPENREG_AS="cuda").splitlines()
-    assert [line.split(";") for line in lines] == [flash, efficient]
-
-
-# LEFT OUT OF A NEW BACKEND END

@@ -39,7 +39,7 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, timeout=120)
+    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, timeout=600)
 
 
 # ---- the language ----------------------------------------------------------------------------------------------------
@@ -309,14 +309,17 @@ def test_a_flipped_bit_is_one_bit() -> None:
 def test_a_delay_makes_work_late_and_its_results_stay_right(mode: str) -> None:
     x = torch.arange(4.0).to(DEVICE)
     torch.accelerator.synchronize()
-    with inject("kernel:1~200ms;copy:1~100ms"):
-        start = time.perf_counter()
-        y = x + 1
-        launched = time.perf_counter() - start
-        assert y.tolist() == [1.0, 2.0, 3.0, 4.0]
-        assert time.perf_counter() - start >= 0.3
-    if mode != "inline":
-        assert launched < 0.15  # the stream sleeps, not the host
+    launched = 1.0
+    for _ in range(1 if mode == "inline" else 100):
+        with inject("kernel:1~200ms;copy:1~100ms"):
+            start = time.perf_counter()
+            y = x + 1
+            launched = min(launched, time.perf_counter() - start)
+            assert y.tolist() == [1.0, 2.0, 3.0, 4.0]
+            assert time.perf_counter() - start >= 0.3
+        if launched < 0.15:  # a busy machine can only make the time longer
+            break
+    assert (launched < 0.15) == (mode != "inline")  # the stream sleeps, not the host
 
 
 def test_a_slow_device_takes_its_factor() -> None:
@@ -438,7 +441,7 @@ def test_memory_of_another_process_cannot_be_opened(mode: str, tmp_path: Path) -
         [sys.executable, "program.py"],
         cwd=tmp_path,
         env={**os.environ, "OPENREG_EXECUTION": mode},
-        timeout=120,
+        timeout=600,
     )
     failed, second = result.stdout.splitlines()
     assert failed.startswith(f"{NAME} error: unspecified launch failure (injected by ipc:1=failure) "), result.stderr

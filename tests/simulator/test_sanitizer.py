@@ -88,7 +88,7 @@ def test_a_repaired_twin_is_not_reported(pair: Pair) -> None:
 def test_the_table_of_pairs_has_what_was_found_and_what_it_costs(mode: str) -> None:
     command = [sys.executable, Path(__file__).with_name("sanitizer_table.py"), "--repeat", "1", "--mode", mode]
     pairs = ["even_and_odd_rows", "empty_instead_of_zeros"]
-    result = programs.run([*command, *pairs], timeout=120)
+    result = programs.run([*command, *pairs], timeout=600)
     rows = [re.sub(r"\d+\.\d", "TIMES", line).split() for line in result.stdout.splitlines()]
     assert rows == [
         ["pair", "check", "caught", "false", "alarm", "cost"],
@@ -660,60 +660,6 @@ def test_an_exception_of_the_block_is_not_replaced() -> None:
         raise KeyError
 
 
-# LEFT OUT OF A NEW BACKEND START: tests with faults, which a backend may delete
-def test_the_end_of_a_session_leaves_the_failures_of_kernels_to_the_program() -> None:
-    x = ones(4)
-    torch.accelerator.synchronize()  # otherwise the fault could meet the kernel of ones()
-
-    def train() -> None:
-        with sanitizer.enable("memory"):
-            x.add_(1)
-        torch.accelerator.synchronize()
-
-    with openreg.faults.inject("kernel:1=illegal"), pytest.raises(RuntimeError, match="an illegal memory access"):
-        train()
-
-
-@pytest.mark.parametrize("effect", ["illegal", "lost"])
-def test_a_session_ends_even_if_its_wait_fails(mode: str, effect: str) -> None:
-    x, numpy = ones(64), torch.Tensor.numpy
-    torch.accelerator.synchronize()
-    fault = openreg.faults.inject(f"kernel:1={effect}")
-    with fault, pytest.raises(torch.AcceleratorError), sanitizer.enable("race,leak") as session:
-        x.neg()
-        assert mode != "inline"
-    assert session.reports == [] and torch.Tensor.numpy is numpy
-    with sanitizer.enable("init", mode="report") as later:  # a session that had not ended would be interrupted
-        torch.empty(4, device=DEVICE).add_(1)
-    assert [report.kind for report in later.reports] == ["init"]
-    torch.accelerator.synchronize()  # otherwise the fault could meet the kernel of add_
-    with openreg.faults.inject(f"kernel:1={effect}"), pytest.raises(KeyError), sanitizer.enable("leak"):
-        with contextlib.suppress(torch.AcceleratorError):
-            x.neg()
-        raise KeyError
-    assert torch.Tensor.numpy is numpy
-
-
-def test_a_session_that_cannot_be_resumed_is_resumed_later_and_keeps_its_reports() -> None:
-    x, numpy = ones(64), torch.Tensor.numpy
-    with sanitizer.enable("race", mode="report") as outer:
-        race()
-        torch.accelerator.synchronize()
-        with openreg.faults.inject("kernel:1=lost"):
-            ends = pytest.raises(torch.AcceleratorError)
-            with ends, sanitizer.enable("memory"), contextlib.suppress(torch.AcceleratorError):
-                x.neg()
-                torch.accelerator.synchronize()
-            with pytest.raises(torch.AcceleratorError):
-                sanitizer.enable("init")
-        with sanitizer.enable("memory"):
-            pass
-        race()
-    assert [report.kind for report in outer.reports] == ["race", "race"]
-    assert torch.Tensor.numpy is numpy
-
-
-# LEFT OUT OF A NEW BACKEND END
 def test_a_session_within_a_session_interrupts_it() -> None:
     with sanitizer.enable("race", mode="report") as outer:
         race()
@@ -768,7 +714,7 @@ def test_the_line_of_a_program_whose_folder_has_a_librarys_name_is_found(folder:
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, timeout=120)
+    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, timeout=600)
 
 
 PROGRAM = f"""
@@ -842,30 +788,6 @@ def test_a_member_of_a_sparse_tensor_is_a_view_which_reads_nothing() -> None:
     assert [report.accesses[0].operator for report in session.reports] == ["aten::add.Tensor"]
 
 
-# LEFT OUT OF A NEW BACKEND START: tests with faults, which a backend may delete
-@runs_once
-@pytest.mark.parametrize("effect", ["illegal", "illegal!", "lost"])
-def test_findings_are_printed_at_the_end_of_the_process_even_if_its_wait_fails(effect: str) -> None:
-    program = f"""
-import torch
-from torch_openreg.openreg import faults, sanitizer
-sanitizer.enable("race,leak", mode="report")
-x, side = torch.ones(4, device={DEVICE!r}), torch.Stream(device={DEVICE!r})
-with side:
-    x.neg()
-torch.accelerator.synchronize()
-faults.inject("kernel:1={effect}").__enter__()
-x.neg()
-"""
-    result = run(program, OPENREG_SANITIZER="leak", OPENREG_EXECUTION="async")
-    assert result.returncode == 1
-    assert "OPENREG_SANITIZER: race: " in result.stderr and "Traceback" not in result.stderr
-    assert re.search(
-        r"OPENREG_SANITIZER: the end of the process cannot wait for the devices: \w+ error: ", result.stderr
-    )
-
-
-# LEFT OUT OF A NEW BACKEND END
 @runs_once
 def test_it_starts_no_device() -> None:
     code = f"""
@@ -895,30 +817,6 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
     assert (result.stdout, result.stderr) == ("7\n", "")
 
 
-# LEFT OUT OF A NEW BACKEND START: pytest's options
-@runs_once
-def test_pytest_has_an_option(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(
-        f"import torch\n"
-        f"def test_bug():\n    torch.empty(4, device={DEVICE!r}).add_(1)\n"
-        f"def test_twin():\n    torch.zeros(4, device={DEVICE!r}).add_(1)\n"
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--openreg-sanitize=race,init",
-        str(tmp_path),
-    ]
-    result = programs.run(command, timeout=120, cwd=tmp_path)
-    assert "1 failed, 1 passed" in result.stdout, result.stdout
-    assert "init: aten::add_.Tensor reads 16 bytes" in result.stdout
-
-
-# LEFT OUT OF A NEW BACKEND END
 # ---- what other tools are told ---------------------------------------------------------------------------------------
 
 
@@ -939,5 +837,5 @@ print(set(waited))
 """
     environment = os.environ | {"OPENREG_EXECUTION": mode}
     command = [sys.executable, "-c", program]
-    result = programs.run(command, timeout=120, env=environment)
+    result = programs.run(command, timeout=600, env=environment)
     assert (result.stdout, result.stderr) == ("{0}\n", "")

@@ -1,7 +1,7 @@
 """Names the device under test, and compares results of the device with results of the CPU.
 
-The device's name comes from ``pytest --device`` (default ``openreg``), so that the tests of semantics run on both faces
-of the device, and on a real accelerator: ``pytest --device cuda tests/operators/test_copy.py``.
+The device's name comes from ``pytest --device`` (default ``openreg``), so that the tests of semantics run on a real
+accelerator too: ``pytest --device cuda tests/operators/test_copy.py``.
 """
 
 from __future__ import annotations

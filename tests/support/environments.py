@@ -56,10 +56,10 @@ class Environment:
         """Installs what is installed in the outer environment, editable or not, as a regular distribution."""
         spec = importlib.util.find_spec("torch_openreg")
         assert spec is not None and spec.submodule_search_locations, "torch_openreg is not installed"
-        for name in ("torch_openreg_autoload", "torch_openreg_options", "torch_openreg_pytest"):
-            module = importlib.util.find_spec(name)
-            assert module is not None and module.origin
-            shutil.copy(module.origin, self.site_packages)
+        autoload = importlib.util.find_spec("torch_openreg_autoload")
+        assert autoload is not None and autoload.origin
+        for module in Path(autoload.origin).parent.glob("torch_openreg_*.py"):
+            shutil.copy(module, self.site_packages)
         for folder in spec.submodule_search_locations:
             shutil.copytree(
                 folder, self.package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "csrc")

@@ -26,7 +26,7 @@ def run_python(code: str, *python_options: str, **variables: str) -> subprocess.
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -83,7 +83,7 @@ def run_program(program: Path, **variables: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert result.returncode == 0, result.stdout
     return result.stdout

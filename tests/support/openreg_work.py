@@ -52,7 +52,7 @@ class Gate:
 
         def pass_through() -> None:
             self._entered.set()
-            assert self._opened.wait(60)
+            assert self._opened.wait(600)
 
         def launch_gate() -> None:
             call("orSetDevice", device)
@@ -60,7 +60,7 @@ class Gate:
 
         self._thread = threading.Thread(target=launch_gate)
         self._thread.start()
-        assert self._entered.wait(60)
+        assert self._entered.wait(600)
 
     def open(self) -> None:
         self._opened.set()
@@ -96,7 +96,7 @@ class Waiter:
         return self._thread.is_alive()
 
     def result(self) -> None:
-        self._thread.join(60)
+        self._thread.join(600)
         assert not self._thread.is_alive()
         if self._error:
             raise self._error

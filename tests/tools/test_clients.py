@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from clients.__main__ import suites, summary
 from clients.runner import CPU, FACES, Suite, run_file
+from cuda_builds import AS_CUDA
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,7 +68,7 @@ def test_a_suite_finds_the_commands_of_the_environment(suite: Suite, tmp_path: P
     assert [(result.outcome, result.cause) for result in results.values()] == [("passed", "")]
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_each_test_has_an_outcome_whatever_it_does(suite: Suite, tmp_path: Path) -> None:
     on_cpu = outcomes(suite, tmp_path, CPU)
     assert on_cpu["test_all.py::test_passes"] == "passed: "
@@ -94,7 +95,7 @@ def test_a_test_that_hangs_is_ended_and_the_others_run(suite: Suite, tmp_path: P
     }
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_the_table_tells_apart_what_fails_on_the_cpu_too(suite: Suite, tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     command = [sys.executable, "-m", "tests.tools.clients", "--sources", str(tmp_path), "--json", str(rows), "small"]
@@ -156,7 +157,7 @@ if not torch.cuda.is_available():
 """
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_a_program_of_an_installed_package_is_run_as_one_process_and_as_two_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +300,7 @@ def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> di
     return {row["library"]: row for row in json.loads(rows.read_text())}
 
 
-@pytest.mark.parametrize("face", ["openreg", pytest.param("cuda", marks=pytest.mark.face_cuda)])
+@pytest.mark.parametrize("face", ["openreg", pytest.param("cuda", marks=AS_CUDA)])
 def test_pytorchs_device_generic_tests_are_compared_by_their_names_without_the_device(
     tmp_path: Path, face: str
 ) -> None:

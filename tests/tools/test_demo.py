@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(folder: Path, *command: str | Path, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "100"}
-    return programs.run([sys.executable, *command], cwd=folder, env=environment, timeout=300)
+    return programs.run([sys.executable, *command], cwd=folder, env=environment, timeout=600)
 
 
 def test_the_demo_proves_its_claims_and_writes_its_files(tmp_path: Path) -> None:

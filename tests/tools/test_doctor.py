@@ -12,10 +12,11 @@ from typing import Any
 
 import plugins
 import pytest
+import torch
 from environments import Environment, run
 
 BROKEN = ("circular", "knot", "undefined", "hang", "abort", "exit", "quit", "garbage", "needs", "stale", "driverless")
-TIMEOUT = 3  # seconds
+TIMEOUT = 10  # seconds; a healthy backend needs much less, also on a busy machine
 
 
 def doctor(environment: Environment, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -57,7 +58,7 @@ def test_the_report_names_python_and_torch(report: dict[str, Any], ward: Environ
     assert report["torch"]["version"] == version and report["torch"]["failure"] is None
     assert report["torch"]["build"] == ("CPU only" if debug == "None" else f"CUDA {debug}")
     assert report["python"]["executable"] == str(ward.python)
-    assert 0 < report["torch"]["seconds"] < 60
+    assert report["torch"]["seconds"] > 0
 
 
 def test_every_entry_point_is_reported_with_its_distribution_and_version(report: dict[str, Any]) -> None:
@@ -74,7 +75,7 @@ def test_a_healthy_backend_is_reported_with_what_it_loads(report: dict[str, Any]
         *("_C.so", "libtorch_openreg_bindings.so", "libtorch_openreg.so", "libopenreg.so")
     }
     assert "torch_openreg._C" in entry["modules"] and "torch_openreg._cli.doctor" not in entry["modules"]
-    assert 0 < entry["seconds"] < 10
+    assert entry["seconds"] > 0
     fine = backend(report, "fine")
     assert (fine["result"], fine["privateuse1"], fine["modules"]) == ("ok", None, ["torch_fine"])
 
@@ -104,7 +105,7 @@ CAUSES = {
     ),
     "hang": (
         "failed",
-        "hangs: no end after 3 s in the function that torch_hang gave to PyTorch, at {site}/torch_hang.py:5",
+        f"hangs: no end after {TIMEOUT} s in the function that torch_hang gave to PyTorch, at {{site}}/torch_hang.py:5",
         AUTHORS,
     ),
     "abort": (
@@ -182,14 +183,10 @@ def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(
         "torch-openreg doctor: argument --timeout: must be a number above 0 and below a million, not 'soon': all "
         "options ignored\n"
     )
-    lines = [line for line in result.stdout.splitlines() if line]
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    import torch
-
+    first, *lines, verdict = [line for line in result.stdout.splitlines() if line]
     if torch.version.cuda is not None:
-        assert lines.pop(1).startswith("TORCH_OPENREG_AS=cuda needs a CPU build of PyTorch: pip install torch==")
-    # LEFT OUT OF A NEW BACKEND END
-    first, head, *table, verdict = lines
+        assert " needs a CPU build of PyTorch: pip install torch==" in lines.pop(0)
+    head, *table = lines
     assert first == "Device: openreg, simulated by torch_openreg."
     assert head.startswith("Python   3.") and table[0].startswith("PyTorch  ")
     assert table[1].split() == ["backend", "distribution", "result", "time", "modules", "libraries", "PrivateUse1"]
@@ -206,29 +203,6 @@ def test_a_device_model_is_shown_with_its_properties(clinic: Environment) -> Non
     assert all(words in shown for words in ("name Tesla T4", "total_memory 14.8 GiB", "major 7, minor 5"))
 
 
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-@pytest.mark.face_cuda
-def test_the_first_line_says_that_cuda_is_simulated(clinic: Environment) -> None:
-    result = doctor(clinic, TORCH_OPENREG_AS="cuda")
-    first, *_, verdict = result.stdout.splitlines()
-    assert first == "Device: cuda, simulated by torch_openreg (TORCH_OPENREG_AS=cuda). This is not a GPU."
-    assert verdict.startswith("`import torch` works here, in ") and verdict.endswith(" s, with device 'cuda'.")
-    assert (result.returncode, result.stderr) == (0, "") and "TORCH_OPENREG_AS=cuda\n" in result.stdout
-
-
-def test_a_face_that_fails_is_a_backend_that_finds_no_device(clinic: Environment) -> None:
-    result = doctor(clinic, TORCH_OPENREG_AS="gpu")
-    assert result.returncode == 1
-    assert result.stdout.startswith("Device: none. `import torch` does not load torch_openreg here")
-    assert (
-        'loads, but finds no device: The device "openreg" is not available: torch_openreg failed in check_environment: '
-        "ValueError: TORCH_OPENREG_AS is 'gpu'. Set it to openreg (the default) or cuda, or unset it\n"
-    ) in result.stdout
-    verdict = result.stdout.splitlines()[-1]
-    assert verdict.startswith("`import torch` works here, in ") and verdict.endswith(" s, with no PrivateUse1 device.")
-
-
-# LEFT OUT OF A NEW BACKEND END
 def test_our_own_failure_is_reported_in_our_own_words(environment: Environment) -> None:
     (environment.package / "_build_info.py").write_text(
         'version = "0.1.0"\ntorch_version = "2.9.1"\nlibrary_sizes = {}\n'
@@ -264,10 +238,6 @@ def test_a_torch_that_cannot_be_imported_is_reported(clinic: Environment, tmp_pa
     assert (result.returncode, result.stderr) == (1, "")
     assert result.stdout.startswith(
         "Device: none. `import torch` does not load torch_openreg here, or torch_openreg fails.\n"
-        # LEFT OUT OF A NEW BACKEND START: the face cuda
-        "TORCH_OPENREG_AS=cuda needs a CPU build of PyTorch: pip install torch==2.99.0+cpu --index-url "
-        "https://download.pytorch.org/whl/cpu\n"
-        # LEFT OUT OF A NEW BACKEND END
     )
     assert f"PyTorch  2.99.0 (CUDA 13.0)  {tmp_path}/torch\n" in result.stdout
     assert "`import torch` without any backend: missing library: libc10.so\n" in result.stdout
@@ -284,7 +254,7 @@ def test_a_missing_torch_is_reported_in_colour_on_a_terminal_and_an_unknown_opti
     process = subprocess.Popen(
         command, cwd=clinic.folder, env=environment, stdout=terminal, stderr=subprocess.PIPE, text=True
     )
-    _, errors = process.communicate(timeout=300)
+    _, errors = process.communicate(timeout=600)
     os.close(terminal)
     output = os.read(main, 100_000).decode()
     os.close(main)

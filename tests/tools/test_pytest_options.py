@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from pathlib import Path
 
 import programs
 import pytest
@@ -962,3 +963,27 @@ def test_a_planted_bug_is_found_by_one_option(
     run(pytester, source.replace(word, bug)).assert_outcomes(passed=1)
     run(pytester, source.replace(word, bug), option).assert_outcomes(failed=1)
     run(pytester, source.replace(word, repaired), option).assert_outcomes(passed=1)
+
+
+# ---- the sanitizer
+
+
+def test_an_option_enables_the_sanitizer(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import torch\n"
+        "def test_bug():\n    torch.empty(4, device='openreg').add_(1)\n"
+        "def test_repaired():\n    torch.zeros(4, device='openreg').add_(1)\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--openreg-sanitize=race,init",
+        str(tmp_path),
+    ]
+    result = programs.run(command, timeout=600, cwd=tmp_path)
+    assert "1 failed, 1 passed" in result.stdout, result.stdout
+    assert "init: aten::add_.Tensor reads 16 bytes" in result.stdout

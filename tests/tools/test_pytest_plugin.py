@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cuda_builds import AS_CUDA
 from environments import Environment, run
 
 pytest_plugins = ["pytester"]
@@ -37,7 +38,7 @@ def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_the_options_choose_the_devices_of_functions_and_unittests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(USES)
     result = pytester.runpytest_subprocess(*OPTIONS)
@@ -45,14 +46,14 @@ def test_the_options_choose_the_devices_of_functions_and_unittests(pytester: pyt
     result.stdout.fnmatch_lines([HEADER])
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_options_take_effect_before_conftest_is_imported(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import torch\ncount = torch.cuda.device_count()")
     pytester.makepyfile("from conftest import count\ndef test_count(): assert count == 3")
     pytester.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1)
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 @pytest.mark.parametrize("file", ["pytest.ini", "pyproject.toml"])
 def test_options_may_stand_in_addopts(pytester: pytest.Pytester, file: str) -> None:
     section = {"pytest.ini": "[pytest]\naddopts = {}", "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "{}"'}
@@ -63,7 +64,7 @@ def test_options_may_stand_in_addopts(pytester: pytest.Pytester, file: str) -> N
     result.stdout.fnmatch_lines([HEADER])
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_the_workers_of_xdist_have_the_devices(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(USES)
     result = pytester.runpytest_subprocess("-n", "2", *OPTIONS)
@@ -133,7 +134,7 @@ def test_an_import_that_leaves_no_trace_is_an_error_without_a_name(pytester: pyt
     too_late(pytester, "", "-p", "early")
 
 
-@pytest.mark.face_cuda
+@AS_CUDA
 def test_environment_variables_work_where_a_plugin_imports_torch_first(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""``python -m tests.simulator.device_models``: writes what PyTorch's own tables say CUDA and MPS lack.
+"""``python -m tests.simulator.device_models``: writes what CUDA and MPS lack, from PyTorch's own tables.
 
 The files ``_cuda.json`` and ``_mps.json`` in torch_openreg/models list the operators that have a kernel for the CPU and
 none for that backend. These come from native_functions.yaml. ``_cuda.json`` also lists the dtypes that CUDA's kernels
@@ -19,13 +19,8 @@ import torch
 from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import DispatchKey, NativeFunctionsGroup
 
-from tests.simulator.device_models.dispatch_macros import MACROS, rows
-
 ROOT = Path(__file__).parents[3]
 MODELS = ROOT / "torch_openreg" / "models"
-# LEFT OUT OF A NEW BACKEND START: the book
-PAGE = ROOT / "docs" / "device-model-refusals.md"
-# LEFT OUT OF A NEW BACKEND END
 YAML = "aten/src/ATen/native/native_functions.yaml"
 CUDA = "aten/src/ATen/native/cuda"
 
@@ -404,67 +399,11 @@ def mps() -> dict[str, object]:
     }
 
 
-# LEFT OUT OF A NEW BACKEND START: the book
-def page(only: dict[str, dict[str, list[str]]]) -> str:
-    counts = {kind: sum(map(len, rows.values())) for kind, rows in only.items()}
-    lines = [
-        "# What CUDA refuses and the CPU does not",
-        "",
-        "Made by `python -m tests.simulator.device_models` with "
-        f"PyTorch {torch.__version__.partition('+')[0]}, and checked by",
-        "`tests/simulator/test_device_models.py`. A cell is an operator with one dtype.",
-        "",
-        "| What | How many | What the tests see |",
-        "|---|---|---|",
-        f"| cells that only the CPU has | {counts['cpu']} | the models `cuda-*` refuse each of them |",
-        f"| cells that only CUDA has | {counts['cuda']} | they are listed here |",
-        *(
-            f"| cells that a dispatch macro of CUDA {kind} | {len(list(rows(kind)))} | the models `cuda-*` {kind[:-1]} "
-            "each of them |"
-            for kind in ("accepts", "refuses")
-        ),
-        "",
-        f"## Cells that only the CPU has: {counts['cpu']}",
-        "",
-        "From OpInfo, PyTorch's database of operators, with the compute capability pinned to 8.0.",
-        "",
-        "| operator of OpInfo | dtypes |",
-        "|---|---|",
-        *(f"| `{name}` | {', '.join(dtypes)} |" for name, dtypes in only["cpu"].items()),
-        "",
-        "## Operators without a kernel for CUDA",
-        "",
-        "From native_functions.yaml: " + ", ".join(f"`{name}`" for name in missing("CUDA")) + ".",
-        "",
-        "## The dispatch macros of CUDA's sources",
-        "",
-        "Read by hand from the files in `aten/src/ATen/native/cuda`, and so independent of OpInfo.",
-        "",
-        "| file | name in the error's message | accepts | refuses |",
-        "|---|---|---|---|",
-        *(f"| {m.file} | `{m.kernel}` | {', '.join(m.accepts)} | {', '.join(m.refuses)} |" for m in MACROS),
-        "",
-        f"## Cells that only CUDA has: {counts['cuda']}",
-        "",
-        "The device's kernels are the CPU's, so a program that needs one of these cells fails here and works on a GPU.",
-        "",
-        "| operator of OpInfo | dtypes |",
-        "|---|---|",
-        *(f"| `{name}` | {', '.join(dtypes)} |" for name, dtypes in only["cuda"].items()),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-# LEFT OUT OF A NEW BACKEND END
 def files() -> dict[Path, str]:
     """File -> the text that this program writes into it."""
     return {
         MODELS / "_cuda.json": json.dumps(cuda(), indent=1) + "\n",
         MODELS / "_mps.json": json.dumps(mps(), indent=1) + "\n",
-        # LEFT OUT OF A NEW BACKEND START: the book
-        PAGE: page(cells("8.0")),
-        # LEFT OUT OF A NEW BACKEND END
     }
 
 

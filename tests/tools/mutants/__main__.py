@@ -176,6 +176,7 @@ class Judge:
         command = [self._python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{test}"]
         # PYTHONSAFEPATH: Python must not import the package in the working directory, which has no libraries.
         switches = {"BACKEND_MUTANT": mutant, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+        switches["TEST_INTERPRETERS"] = "1"  # the build with mutants ignores variables when Python starts
         environment = {**os.environ, **switches}
         result = subprocess.run(command, env=environment, cwd=table.ROOT, capture_output=True, text=True)
         if result.returncode not in (0, 1):

@@ -45,25 +45,23 @@ class Exception_:
         return status == self.allow or (status, self.allow) == ("tolerance", "precision")
 
 
-def load_exceptions(device: str, path: Path = EXCEPTIONS) -> list[Exception_]:
-    """The entries of the exceptions file for a device: all entries that name no other device.
+def load_exceptions(device: str) -> list[Exception_]:
+    """The exceptions of every device, and those of the file of this device, tests/DEVICE/sweep_exceptions.toml."""
+    of_device = Path(__file__).parents[2] / device / "sweep_exceptions.toml"
+    return read_exceptions(EXCEPTIONS) + (read_exceptions(of_device) if of_device.exists() else [])
 
-    Raises ValueError for an entry without a reason or with an unknown status.
-    """
+
+def read_exceptions(path: Path) -> list[Exception_]:
+    """The entries of a file. Raises ValueError for an entry without a reason or with an unknown status."""
     entries = tomllib.loads(path.read_text()).get("exception", [])
     for entry in entries:
-        if set(entry) - {"device", "varies"} != {"cases", "allow", "reason"} or not entry["reason"].strip():
+        if set(entry) - {"varies"} != {"cases", "allow", "reason"} or not entry["reason"].strip():
             raise ValueError(
-                f"{path.name}: an exception has cases, allow and reason, perhaps device and varies, and nothing else: "
-                f"{entry}"
+                f"{path.name}: an exception has cases, allow and reason, perhaps varies, and nothing else: {entry}"
             )
         if entry["allow"] not in (*COLUMNS, *PARTS):
             raise ValueError(f"{path.name}: allow is one of {', '.join((*COLUMNS, *PARTS))}, not {entry['allow']}")
-    return [
-        Exception_(tuple(entry["cases"]), entry["allow"], entry["reason"], entry.get("varies", False))
-        for entry in entries
-        if entry.get("device", device) == device
-    ]
+    return [Exception_(tuple(e["cases"]), e["allow"], e["reason"], e.get("varies", False)) for e in entries]
 
 
 def apply_exceptions(cases: list[Record], exceptions: list[Exception_]) -> None:

@@ -22,10 +22,6 @@ from typing import Any
 
 TOOLS = Path(__file__).resolve().parents[1]
 SUPPORT = TOOLS.parent / "support"
-sys.path.insert(0, str(SUPPORT))
-
-from faces import face_of  # noqa: E402
-
 WORKER = (sys.executable, "-m", "sweep.worker")
 
 # A case and its result: one line of the results file.
@@ -48,7 +44,6 @@ class Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker may die)
         stderr = None if settings.get("verbose") else self._log
         environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
-        environment["TORCH_OPENREG_AS"] = face_of(settings.get("device", "openreg"))
         self._process = subprocess.Popen(
             command, cwd=TOOLS, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
         )

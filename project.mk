@@ -1,0 +1,95 @@
+# The part of the Makefile that a new backend does not get: the name cuda, benchmarks, the conformance kit, the book,
+# wheels, and other people's programs.
+SOURCE_FOLDERS += faces
+CXX_FOLDERS += faces conformance
+DEVICES += "--device cuda --openreg-as=cuda"
+WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
+
+.PHONY: bench fuzz conformance mutants clients minimal stubs docs look wheels try-wheels sdist release-check \
+  new-backend first-day modes-of-programs lint-workflows
+
+test test-all: $(VENV)/.integrations $(VENV)/.docs
+
+modes: modes-of-programs
+lint: lint-workflows
+
+# The conformance kit and the gallery of bugs under the name cuda. Their programs choose the execution mode themselves.
+modes-of-programs: install
+	$(BIN)/python -m pytest --device cuda --openreg-as=cuda tests/tools/test_conformance.py tests/book/test_gallery.py
+
+lint-workflows: $(VENV)/.lint
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
+	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml .github/workflows
+
+bench: install
+	$(BIN)/python -m benchmarks $(ARGS)
+
+fuzz: install
+	$(BIN)/python -m tests.tools.fuzz $(ARGS)
+
+# The conformance kit on the device. ARGS="--quick --html build/conformance.html" runs a part, and writes a page.
+conformance: install
+	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg $(ARGS)
+
+# The conformance kit on mutants, which have one defect each. ARGS="--repeat 10" runs the device without defects instead.
+mutants: install
+	PYTHONPATH=tests/support $(BIN)/python -m tests.tools.mutants $(ARGS)
+
+# Other people's test suites on the device; ARGS="--sources FOLDER" says where their repositories are checked out.
+clients: install
+	$(BIN)/python -m tests.tools.clients $(ARGS)
+
+# minimal and stubs: each runs a program and writes its results as a page of the book. The pages are about the minimal
+# set of operators and about stubs.
+minimal: install
+	$(BIN)/python -m tests.book.minimal
+
+stubs: install
+	$(BIN)/python tests/book/stub_operators.py
+
+# The book, in build/docs/index.html.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -d build/docs/.doctrees docs build/docs
+
+# Shows every page of the book in a headless Chromium, at two widths and in two colour schemes. Screenshots: build/look.
+look: docs
+	$(BIN)/python -m pip install --no-build-isolation -e ".[look]"
+	$(BIN)/python docs/look.py
+
+# Builds wheels in dist: one for each Python of this machine. A wheel serves every supported PyTorch.
+# ARGS="--python 3.11 --torch 2.14" builds only for these versions.
+wheels:
+	$(PYTHON) release/wheels.py $(ARGS)
+
+# Installs each wheel as a user does, in a new environment without a compiler.
+try-wheels:
+	$(PYTHON) release/try_wheels.py $(ARGS)
+
+# The source distribution, from which pip builds if there is no wheel, in dist.
+sdist: $(VENV)/.torch
+	$(BIN)/python -c "from scikit_build_core.build import build_sdist; print(build_sdist('dist'))"
+
+# Everything that is checked before a release. It takes hours. ARGS="--only agree links wheels" runs a part.
+release-check:
+	$(PYTHON) release/check.py $(ARGS)
+
+# Makes, builds and tests backends of another name in separate environments. first-day measures how long the steps of a
+# vendor's first day take.
+new-backend: install
+	$(BIN)/python -m tests.package.build_new_backend $(ARGS)
+
+first-day: install
+	$(BIN)/python -m tests.package.build_new_backend --first-day $(ARGS)
+
+# Because torch is named, pip refuses to replace it. timm has a folder of its own, with the torchvision that it needs: in
+# pip's index torchvision is built for CUDA, and transformers does not work with a torchvision whose operators are
+# missing. Version 0.28 is that of PyTorch 2.13.
+TORCHVISION = 0.$(shell expr $(word 2,$(subst ., ,$(TORCH))) + 15).*
+$(VENV)/.integrations: $(VENV)/.installed
+	$(BIN)/python -m pip install --no-build-isolation -e ".[integrations]" torch==$(TORCH)
+	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/timm timm==1.0.28 torchvision==$(TORCHVISION)
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --no-build-isolation -e ".[docs]"
+	touch $@

@@ -1,0 +1,68 @@
+"""``python -m tests.book.device_model_page``: writes docs/device-model-refusals.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tests.simulator.device_models.__main__ import cells, missing
+from tests.simulator.device_models.dispatch_macros import MACROS, rows
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "device-model-refusals.md"
+
+
+def page(only: dict[str, dict[str, list[str]]]) -> str:
+    counts = {kind: sum(map(len, rows.values())) for kind, rows in only.items()}
+    lines = [
+        "# What CUDA refuses and the CPU does not",
+        "",
+        "Made by `python -m tests.book.device_model_page` with "
+        f"PyTorch {torch.__version__.partition('+')[0]}, and checked by",
+        "`tests/book/test_device_model_page.py`. A cell is an operator with one dtype.",
+        "",
+        "| What | How many | What the tests see |",
+        "|---|---|---|",
+        f"| cells that only the CPU has | {counts['cpu']} | the models `cuda-*` refuse each of them |",
+        f"| cells that only CUDA has | {counts['cuda']} | they are listed here |",
+        *(
+            f"| cells that a dispatch macro of CUDA {kind} | {len(list(rows(kind)))} | the models `cuda-*` {kind[:-1]} "
+            "each of them |"
+            for kind in ("accepts", "refuses")
+        ),
+        "",
+        f"## Cells that only the CPU has: {counts['cpu']}",
+        "",
+        "From OpInfo, PyTorch's database of operators, with the compute capability pinned to 8.0.",
+        "",
+        "| operator of OpInfo | dtypes |",
+        "|---|---|",
+        *(f"| `{name}` | {', '.join(dtypes)} |" for name, dtypes in only["cpu"].items()),
+        "",
+        "## Operators without a kernel for CUDA",
+        "",
+        "From native_functions.yaml: " + ", ".join(f"`{name}`" for name in missing("CUDA")) + ".",
+        "",
+        "## The dispatch macros of CUDA's sources",
+        "",
+        "Read by hand from the files in `aten/src/ATen/native/cuda`, and so independent of OpInfo.",
+        "",
+        "| file | name in the error's message | accepts | refuses |",
+        "|---|---|---|---|",
+        *(f"| {m.file} | `{m.kernel}` | {', '.join(m.accepts)} | {', '.join(m.refuses)} |" for m in MACROS),
+        "",
+        f"## Cells that only CUDA has: {counts['cuda']}",
+        "",
+        "The device's kernels are the CPU's, so a program that needs one of these cells fails here and works on a GPU.",
+        "",
+        "| operator of OpInfo | dtypes |",
+        "|---|---|",
+        *(f"| `{name}` | {', '.join(dtypes)} |" for name, dtypes in only["cuda"].items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(page(cells("8.0")))
+    print(DOCUMENT)
