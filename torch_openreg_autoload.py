@@ -7,7 +7,9 @@ entry point must not be in torch_openreg.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import runpy
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -60,11 +62,15 @@ def _load() -> ModuleType | None:
     except Exception as error:
         if os.environ.get("TORCH_OPENREG_AUTOLOAD") == "strict":
             raise
-        # A Python file of the package is missing or cut, so the package cannot explain the failure at the first use.
+        # Another package of this name was imported, or a Python file of the package is missing or cut. So the package
+        # cannot explain the failure at the first use.
+        other = ""
+        with contextlib.suppress(Exception):  # _which.py may be missing or cut, too
+            other = runpy.run_path(os.path.join(os.path.dirname(__file__), "torch_openreg", "_which.py"))["told"]()
         warnings.warn(
             'The device "openreg" is not available: torch_openreg cannot be imported '
             f"({type(error).__name__}: {error}). "
-            "Install torch_openreg again, or remove it with `pip uninstall torch_openreg`.",
+            + (other or "Install torch_openreg again, or remove it with `pip uninstall torch_openreg`."),
             stacklevel=2,
         )
         return None

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points, packages_distributions, version
 from types import ModuleType
 from typing import Any, NoReturn
 
+from torch_openreg import _which
 from torch_openreg._environment import device_type
 
 
@@ -26,9 +27,10 @@ def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
     remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
     # The word distinguishes this device from a real GPU, which also has the type "cuda".
     simulated = "simulated " if device_type == "cuda" else ""
+    other = f" {_which.told()}".rstrip()
     failure = BackendLoadError(
         f'The {simulated}device "{device_type}" is not available: torch_openreg failed in {phase.__name__}: '
-        f"{type(error).__name__}: {str(error).rstrip('.')}{remedy}. `python -m torch_openreg doctor` says more."
+        f"{type(error).__name__}: {str(error).rstrip('.')}{remedy}.{other} `python -m torch_openreg doctor` says more."
     )
     failure.__cause__ = error
     return failure

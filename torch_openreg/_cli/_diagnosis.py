@@ -23,7 +23,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from torch_openreg import _loader
+from torch_openreg import _loader, _which
 
 LEAVE_OUT = "or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 # The environment variables that the report shows.
@@ -270,6 +270,7 @@ class Doctor:
         torch_failure = None if alone.complete else self.explain(alone, torch)
         backends = [describe(point) for point in entry_points(group="torch.backends")]
         conflicts, whole = [], alone
+        others = [text for text in (_which.hidden() or _which.hiding(os.getcwd()), _which.replaced()) if text]
         if not torch_failure:
             with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
                 together = pool.submit(self.probe, None)
@@ -284,6 +285,7 @@ class Doctor:
                 "seconds": alone.facts("imported").get("seconds"),
                 "failure": torch_failure and asdict(torch_failure),
             },
+            "package": {"folder": _which.HERE, "others": others},
             "environment": {
                 name: value for name, value in sorted(os.environ.items()) if re.fullmatch(REPORTED_VARIABLES, name)
             },
@@ -296,7 +298,10 @@ class Doctor:
                 "model": whole.facts("end").get("model"),
                 "failure": None if whole.complete else asdict(self.explain(whole, guilty(whole, backends) or torch)),
             },
-            "healthy": whole.complete and not conflicts and all(backend.result == "ok" for backend in backends),
+            "healthy": whole.complete
+            and not conflicts
+            and not others
+            and all(backend.result == "ok" for backend in backends),
         }
 
 

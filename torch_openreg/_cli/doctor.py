@@ -52,6 +52,7 @@ class Printer:
         # LEFT OUT OF A NEW BACKEND END
         print(f"{self.paint('Python', 'bold')}   {report['python']['version']}  {report['python']['executable']}")
         print(f"{self.paint('PyTorch', 'bold')}  {build}  {torch['folder'] or ''}".rstrip())
+        print(f"{self.paint('Package', 'bold')}  torch_openreg  {report['package']['folder']}")
         for name, value in report["environment"].items():
             print(f"         {name}={value}")
         if model := whole["model"]:
@@ -59,6 +60,8 @@ class Printer:
             print(f"{self.paint('Model', 'bold')}    {model['name']}, {model['about']}")
             print(textwrap.fill(", ".join(properties), 110, initial_indent=" " * 9, subsequent_indent=" " * 9))
         print()
+        for other in report["package"]["others"]:
+            print(self.paint(other, "red") + "\n")
         if torch["failure"]:
             self.failure("`import torch` without any backend", torch["failure"])
         self.table(report["backends"])

@@ -1,0 +1,73 @@
+"""Another project is called torch_openreg too: PyTorch's own backend. Errors and the doctor say which one is loaded."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from environments import Environment, run
+
+ROOT = Path(__file__).parents[2]
+USE = "import torch; torch.ones(2, device='openreg')"
+STAND_IN = "def _autoload():\n    pass\n"
+
+
+def doctor(environment: Environment, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The doctor as the console script `torch-openreg` starts it: the current folder is not on Python's path."""
+    script = environment.folder / "bin" / "torch-openreg"
+    script.write_text("import sys\nfrom torch_openreg._cli import main\nsys.exit(main())\n")
+    return run([environment.python, script, "doctor"], folder, {})
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    environment = Environment(tmp_path_factory.mktemp("installed") / "environment")
+    environment.install()
+    return environment
+
+
+@pytest.mark.parametrize("source", [STAND_IN, "import torch_openreg._C\n"], ids=["built", "not built"])
+def test_a_source_tree_that_hides_the_package_is_named(installed: Environment, tmp_path: Path, source: str) -> None:
+    folder = tmp_path / "torch_openreg"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(source)
+    hides = f"{folder}, which is another project of this name and hides {installed.package}. Leave "
+    result = run([installed.python, "-c", USE], tmp_path, {})
+    assert result.returncode == 1
+    assert f"Python imports torch_openreg from {hides}" in result.stderr
+    for command in ("doctor", "--help"):  # the other package has no command line
+        assert run([installed.python, "-m", "torch_openreg", command], tmp_path, {}).returncode == 1
+    report = doctor(installed, tmp_path)
+    assert report.returncode == 1
+    assert f"`python -c` and `python -m` in this folder import torch_openreg from {hides}" in report.stdout
+    assert f"Package  torch_openreg  {installed.package}\n" in report.stdout
+
+
+def test_a_distribution_that_replaced_this_one_is_named(tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment")
+    environment.add_distribution(
+        "torch_openreg", STAND_IN, "[torch.backends]\ntorch_openreg = torch_openreg:_autoload\n"
+    )
+    checkout = tmp_path / "checkout"
+    shutil.copytree(
+        ROOT / "torch_openreg",
+        checkout / "torch_openreg",
+        ignore=shutil.ignore_patterns("_build_info.py", "*.so", "__pycache__", "csrc"),
+    )
+    shutil.copy(ROOT / "torch_openreg_autoload.py", checkout)
+    sentence = (
+        f"The installed distribution torch_openreg 1.0 in {environment.site_packages} is another project of this name, "
+        f"and not {checkout}/torch_openreg: pip replaces one by the other."
+    )
+    result = run([environment.python, "-c", USE], checkout, {})
+    assert result.returncode == 1 and sentence in result.stderr.splitlines()[-1], result.stderr
+    report = run([environment.python, "-m", "torch_openreg", "doctor"], checkout, {})
+    assert report.returncode == 1 and sentence in report.stdout, report.stdout + report.stderr
+
+
+def test_nothing_is_said_if_this_project_is_installed_and_loaded(installed: Environment, tmp_path: Path) -> None:
+    report = doctor(installed, tmp_path)
+    assert (report.returncode, report.stderr) == (0, "")
+    assert f"Package  torch_openreg  {installed.package}\n" in report.stdout and "this name" not in report.stdout
