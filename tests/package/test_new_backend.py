@@ -240,7 +240,11 @@ def test_step_3_leaves_no_line_that_the_chapter_does_not_name(project: tuple[str
     for command in ("git init -q", "git add -A"):
         assert run(command.split(), folder, {}).returncode == 0
     chapter = CHAPTER.read_text()
-    (sources,) = (paths for paths, step in folder_rows(chapter) if step == "3" and "torch_openreg/_faults.py" in paths)
+    table = rows(chapter, "Folder by folder")
+    sources = [
+        path for where, verdict, _, step in table if (verdict, step) == ("delete", "3") for path in paths_in(where)
+    ]
+    assert "torch_openreg/_faults.py" in sources
     changed = [path for where, _ in rows(chapter, "Lines that name deleted files") for path in paths_in(where)]
     names = naming.full_table(name, [*sources, *changed])
     deleted = [names.rename(path) for path in sources]
