@@ -162,7 +162,7 @@ class Check:
     def tests(self) -> None:
         """The whole suite passes with each supported PyTorch."""
         for release in self._releases():
-            self._run("make", "test", f"TORCH={release}")
+            self._run("make", "test-all", f"TORCH={release}")
 
     def figures(self) -> None:
         """The programs that measure docs/figures.md ran. A person compares the log with that page."""

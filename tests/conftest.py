@@ -34,8 +34,19 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TEST_DEVICE"] = device
     config.addinivalue_line(
         "markers",
+        "slow: one of the tests that take most of the time; `make test` leaves them out, `make test-all` does not",
+    )
+    config.addinivalue_line(
+        "markers",
         "only_on(device, reason): a test of what this type of device alone has; skipped if another one is under test",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test with an environment of its own, which takes seconds to make, is slow."""
+    for item in items:
+        if "empty_environment" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -235,6 +235,7 @@ def test_every_python_of_the_matrix_is_supported() -> None:
 # ---- The job ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_job_builds_installs_and_passes(first_job: list[tuple[str, str]]) -> None:
     assert [name for name, _ in first_job] == [step["name"] for step in JOB["steps"] if "run" in step], first_job[-1]
     output = dict(first_job)
@@ -243,6 +244,7 @@ def test_the_job_builds_installs_and_passes(first_job: list[tuple[str, str]]) ->
     assert "(OPENREG_EXECUTION=chaos OPENREG_POISON=1), seed 0, each test with 3 seeds" in output[TESTS[1]]
 
 
+@pytest.mark.slow
 def test_the_next_job_takes_the_wheel_from_the_cache(
     first_job: list[tuple[str, str]], machine: Machine, project: Path, tmp_path: Path
 ) -> None:
@@ -253,12 +255,14 @@ def test_the_next_job_takes_the_wheel_from_the_cache(
     assert [name for name, _ in ran] == [name for name in built if name != "Build the wheel"] != built, ran[-1]
 
 
+@pytest.mark.slow
 def test_a_job_without_the_device_fails(machine: Machine, project: Path, tmp_path: Path) -> None:
     without = Machine(tmp_path / "3", machine.variables, machine.matrix)
     ((step, output),) = without.run_job(project, TESTS)
     assert step == "FAILED: Test" and "device type at start of device string: openreg" in output
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_with_two_lines_of_the_book_the_job_tests_the_device_cuda(
     first_job: list[tuple[str, str]], machine: Machine, project: Path
@@ -340,6 +344,7 @@ def with_bugs(project: Path, folder: Path, *bugs: Bug) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_the_job_catches_each_planted_bug(
     first_job: list[tuple[str, str]], machine: Machine, project: Path, tmp_path: Path
 ) -> None:
@@ -353,12 +358,14 @@ def test_the_job_catches_each_planted_bug(
         assert bug.message in output
 
 
+@pytest.mark.slow
 def test_on_the_cpu_no_test_finds_a_planted_bug(machine: Machine, project: Path, tmp_path: Path) -> None:
     copy = with_bugs(project, tmp_path / "project", *BUGS.values())
     result = machine.run("python -m pytest", copy, {"TEST_DEVICE": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
     assert re.findall(r"= (\d+ passed, \d+ skipped) in ", result.stdout) == ["5 passed, 1 skipped"], result.stdout
 
 
+@pytest.mark.slow
 def test_a_suite_that_never_used_the_device_fails(
     first_job: list[tuple[str, str]], machine: Machine, tmp_path: Path
 ) -> None:

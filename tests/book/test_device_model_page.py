@@ -7,6 +7,8 @@ import torch
 
 from tests.book.device_model_page import DOCUMENT, cells, page
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_page_is_what_the_command_writes() -> None:
     if not torch.__version__.startswith("2.13."):

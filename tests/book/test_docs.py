@@ -68,7 +68,12 @@ def run_console(example: Example) -> None:
             raise AssertionError(f"$ {command}\nExpected:\n{expected}\nGot:\n{result.stdout}")
 
 
-@every_page
+@pytest.mark.parametrize(
+    "page",
+    # A page with a command waits for a process.
+    [pytest.param(page, marks=pytest.mark.slow if "```console" in page.read_text() else ()) for page in PAGES.values()],
+    ids=PAGES,
+)
 def test_what_a_page_shows_runs_and_prints_that(page: Path) -> None:
     parsers = [
         PythonCodeBlockParser(doctest_optionflags=OPTIONS),
@@ -116,6 +121,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
     return folder / "html", subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.slow
 def test_an_unbuilt_checkout_says_that_it_is_not_built(empty_environment: Environment) -> None:
     checkout = empty_environment.folder / "checkout"
     built = shutil.ignore_patterns("_build_info.py", "*.so", "__pycache__", "_pictures", "_reference")

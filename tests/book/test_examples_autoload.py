@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from environments import at_once, run
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PROJECTS = {

@@ -38,7 +38,9 @@ def test_the_gallery_and_its_page_have_twenty_bugs() -> None:
     assert len(BUGS) == 20 == PAGE.count("literalinclude")
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "bug", [*BUGS[:4], *(pytest.param(bug, marks=pytest.mark.slow) for bug in BUGS[4:])], ids=lambda path: path.stem
+)
 def test_the_device_finds_the_bug_and_accepts_the_repair(bug: Path) -> None:
     settings, says, link = word(bug, "Run with:"), word(bug, "Says:"), word(bug, "Seen in")
     assert link in PAGE and says in PAGE and link.startswith("https://github.com/")

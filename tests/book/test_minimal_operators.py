@@ -26,6 +26,7 @@ def test_built_in_operators_are_registered() -> None:
     assert {registrations(f"aten::{name}")["PrivateUse1"] for name in names} == {"OpenRegMinimal"}
 
 
+@pytest.mark.slow
 def test_the_page_says_what_a_backend_of_these_rows_can_do() -> None:
     if not torch.__version__.startswith("2.13."):
         pytest.skip("the page is PyTorch 2.13's")

@@ -9,6 +9,8 @@ import pytest
 import torch
 from stub_operators import DOCUMENT, document, registered, stubs, users
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_stub_that_is_filled_may_be_and_is_used() -> None:
     verdicts = {stub.name: stub.verdict for stub in stubs()}

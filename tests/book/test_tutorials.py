@@ -27,7 +27,10 @@ def test_every_tutorial_is_run() -> None:
     assert {file.stem for file in FOLDER.glob("*.py")} == {name for name, _ in RUNS}
 
 
-@pytest.mark.parametrize(("name", "mode"), RUNS)
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [RUNS[0], RUNS[4], *(pytest.param(*run, marks=pytest.mark.slow) for run in RUNS if run not in (RUNS[0], RUNS[4]))],
+)
 def test_a_tutorial_runs_in_each_mode_that_it_describes(name: str, mode: str, tmp_path: Path) -> None:
     environment = {"OPENREG_EXECUTION": mode, "TORCH_EXTENSIONS_DIR": str(tmp_path)}
     result = run([sys.executable, FOLDER / f"{name}.py"], tmp_path, environment)

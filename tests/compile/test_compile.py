@@ -32,6 +32,7 @@ NAMES = [
 """The programs that differ most from each other. Running all programs takes minutes: `make compiled` does so."""
 
 
+@pytest.mark.slow
 def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inductor_cache: Path) -> None:
     found = reports(inductor_cache, "--dynamic", "false", "--against-compiled-cpu", *NAMES)
     assert_all_agree(found, NAMES)
@@ -40,11 +41,13 @@ def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inducto
     } == dict.fromkeys(NAMES[:12], True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["async", "chaos"])
 def test_programs_agree_with_eager_when_kernels_are_queued(inductor_cache: Path, mode: str) -> None:
     assert_all_agree(reports(inductor_cache, "--dynamic", "false", "--mode", mode, *NAMES), NAMES)
 
 
+@pytest.mark.slow
 def test_programs_agree_with_eager_with_dynamic_shapes(inductor_cache: Path) -> None:
     names = ["mlp_layer_norm", "reductions", "scatter_index_add", "cat_split_stack"]
     assert_all_agree(reports(inductor_cache, "--dynamic", "true", *names), names)
@@ -68,6 +71,7 @@ def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(
     assert output_of(python(code, TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")) == "True False\nTrue False"
 
 
+@pytest.mark.slow
 def test_max_autotune_tries_the_templates_of_the_cpu(python: Python) -> None:
     code = """
         import torch._inductor.config as config
@@ -88,6 +92,7 @@ def test_max_autotune_tries_the_templates_of_the_cpu(python: Python) -> None:
     assert fastest in ("0", "1")
 
 
+@pytest.mark.slow
 def test_the_template_of_a_matrix_product_declares_its_operands(python: Python) -> None:
     code = """
         import openreg_c as c
@@ -124,6 +129,7 @@ def test_import_torch_imports_nothing_of_the_compiler(python: Python) -> None:
 # ---- what a compiled kernel promises -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_compiled_kernels_pass_the_door_and_declare_what_they_write(python: Python, mode: str) -> None:
     code = f"""
@@ -190,6 +196,7 @@ def test_the_failure_of_a_kernel_names_the_graph_and_the_kernel(python: Python) 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async"])
 def test_an_index_out_of_bounds_names_the_graph_and_the_kernel(python: Python, mode: str) -> None:
     code = """
@@ -207,6 +214,7 @@ def test_an_index_out_of_bounds_names_the_graph_and_the_kernel(python: Python, m
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async"])
 def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Python, mode: str) -> None:
     code = """
@@ -228,11 +236,13 @@ def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Python, mod
     )
 
 
+@pytest.mark.slow
 @MODES
 def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Python, mode: str) -> None:
     assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
 
 
+@pytest.mark.slow
 @MODES
 def test_the_value_of_a_pinned_cpu_scalar_is_read_at_the_call(python: Python, mode: str) -> None:
     code = """
@@ -250,6 +260,7 @@ def test_the_value_of_a_pinned_cpu_scalar_is_read_at_the_call(python: Python, mo
     assert output_of(python(code, OPENREG_EXECUTION=mode)) == "[2.0]"
 
 
+@pytest.mark.slow
 def test_a_buffer_that_a_fused_kernel_makes_and_updates_is_not_read_unwritten(python: Python) -> None:
     code = """
         from torch_openreg.openreg import sanitizer
@@ -268,6 +279,7 @@ def test_a_buffer_that_a_fused_kernel_makes_and_updates_is_not_read_unwritten(py
     assert output_of(result) == "" and "RecordFunction" not in result.stderr, result.stderr
 
 
+@pytest.mark.slow
 def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(python: Python) -> None:
     code = """
         from torch._dynamo.testing import CompileCounterWithBackend
@@ -300,6 +312,7 @@ def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(pyth
     ]
 
 
+@pytest.mark.slow
 def test_functions_about_devices_are_traced_as_those_of_cuda(python: Python) -> None:
     code = """
         from torch._dynamo.testing import EagerAndRecordGraphs
@@ -329,6 +342,7 @@ def test_functions_about_devices_are_traced_as_those_of_cuda(python: Python) -> 
 # ---- errors, caches ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async"])
 def test_a_compiled_kernel_refuses_memory_that_was_resized_to_0(python: Python, mode: str) -> None:
     result = python(
@@ -380,6 +394,7 @@ CACHED = """
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_finds_the_graph_in_the_cache_but_not_after_what_it_depends_on_has_changed(
     python: Python, tmp_path: Path
 ) -> None:
@@ -412,6 +427,7 @@ ARTIFACTS = """
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_finds_the_graph_of_autograd_in_the_cache_and_in_saved_artifacts(
     python: Python, tmp_path: Path
 ) -> None:
@@ -426,6 +442,7 @@ def test_a_second_process_finds_the_graph_of_autograd_in_the_cache_and_in_saved_
     assert output_of(run("empty", LOADS="1")) == "1 0"
 
 
+@pytest.mark.slow
 def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Python) -> None:
     code = """
         from torch.utils.checkpoint import checkpoint
@@ -446,6 +463,7 @@ def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Py
     assert output_of(python(code)).splitlines() == ["aot_eager True True"] * 2 + ["inductor True True"] * 2
 
 
+@pytest.mark.slow
 def test_the_backward_that_autograd_records_is_compiled_too(python: Python) -> None:
     code = """
         from torch._dynamo.utils import counters
@@ -479,6 +497,7 @@ torch.testing.assert_close(train(DEVICE, True), train("cpu", False))
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_optimizer_keeps_its_state_on_the_device(python: Python) -> None:
     output_of(python(NADAM))
 
@@ -538,6 +557,7 @@ def test_aot_inductor_is_refused_in_one_sentence(python: Python, tmp_path: Path)
     assert [line.removeprefix("NotImplementedError: ") for line in lines] == [sentence] * 2
 
 
+@pytest.mark.slow
 def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tmp_path: Path) -> None:
     assert output_of(python(COMPILES_STANDALONE, ARTIFACT=str(tmp_path / "artifact"))) == f"{DEVICE}:0"
 
@@ -545,6 +565,7 @@ def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tm
 # ---- torch.export --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_exported_program_is_saved_loaded_and_run_with_other_shapes(python: Python) -> None:
     code = """
         import io

@@ -134,6 +134,7 @@ print(json.dumps([compared, wrong]))
 """
 
 
+@pytest.mark.slow
 def test_operators_take_and_refuse_the_dtypes_that_they_take_and_refuse_on_the_gpu() -> None:
     result = programs.run([sys.executable, "-c", CELLS], env=ENVIRONMENT, timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -17,7 +17,7 @@ from compiled import (
 )
 from cuda_builds import AS_CUDA
 
-pytestmark = AS_CUDA
+pytestmark = [AS_CUDA, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -110,12 +110,14 @@ def assert_trains_as_one_process(folder: Path, program: str, mode: str) -> None:
     assert last == "[(0, 'cuda:0', True), (1, 'cuda:1', True)] [3.0, 3.0, 3.0]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", PROGRAMS)
 @pytest.mark.parametrize("mode", ["inline", "chaos"])
 def test_a_program_of_two_processes_trains_with_nccl_as_one_process(tmp_path: Path, stack: str, mode: str) -> None:
     assert_trains_as_one_process(tmp_path, SETUP + GROUP + PROGRAMS[stack], mode)
 
 
+@pytest.mark.slow
 def test_random_operators_draw_on_dtensors(tmp_path: Path) -> None:
     program = """
 import torch
@@ -258,6 +260,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "mode"), [("gloo", "inline"), ("gloo", "chaos"), ("cpu:gloo,cuda:gloo", "async")])
 def test_gloo_takes_tensors_of_the_device(tmp_path: Path, backend: str, mode: str) -> None:
     lines = start_two(tmp_path, START + GLOO, mode, BACKEND=backend)

@@ -12,7 +12,7 @@ from cuda_builds import AS_CUDA
 from environments import run
 from libraries import REASON
 
-pytestmark = AS_CUDA
+pytestmark = [AS_CUDA, pytest.mark.slow]
 
 COMMON = """
 import torch

@@ -10,7 +10,7 @@ from cuda_builds import AS_CUDA
 from libraries import REASON
 from test_cuda_distributed import SETUP, assert_trains_as_one_process
 
-pytestmark = AS_CUDA
+pytestmark = [AS_CUDA, pytest.mark.slow]
 
 LIBRARIES = {
     "accelerate": """

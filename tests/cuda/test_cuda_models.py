@@ -104,6 +104,7 @@ for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
 NO_KERNEL = "RuntimeError: No available kernel. Aborting execution."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "flash", "efficient"),
     [

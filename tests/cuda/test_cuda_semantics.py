@@ -28,6 +28,7 @@ def output_of(run_python: Run, code: str) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_operators_that_pytorch_composes_in_another_way_for_cuda_agree_with_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +272,7 @@ except RuntimeError as error:
 AS_IN_MODES = ("--device", "cuda", "--openreg-as=cuda")
 
 
+@pytest.mark.slow
 def test_tests_run_under_this_name_in_every_mode() -> None:
     files = ["tests/operators/test_copy.py", "tests/operators/test_views.py", "tests/runtime/test_streams_events.py"]
     for mode in ("inline", "async", "chaos"):
@@ -279,6 +281,7 @@ def test_tests_run_under_this_name_in_every_mode() -> None:
         assert result.returncode == 0, result.stdout[-3000:]
 
 
+@pytest.mark.slow
 def test_traces_and_memory_pages_are_right_on_this_face() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *AS_IN_MODES]
     files = [

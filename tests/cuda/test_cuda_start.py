@@ -98,6 +98,7 @@ import importlib; importlib.reload(torch_openreg)
     )
 
 
+@pytest.mark.slow
 @AS_CUDA
 @pytest.mark.parametrize("line", ["import torch_openreg.openreg", "from torch_openreg.openreg import memory"])
 def test_a_later_import_warns_at_its_line_and_torch_works_as_without_cuda(
@@ -190,6 +191,7 @@ def _autoload():
 A_GPU = "torch.cuda.is_available = lambda: True; torch.cuda.device_count = lambda: 1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "output"), [("", "2.0 False 0\n"), (A_GPU, "2.0 True 1\n")], ids=["no GPU", "a GPU"])
 def test_in_a_cuda_build_of_pytorch_the_name_cuda_belongs_to_real_gpus(
     environment: Environment, gpu: str, output: str
@@ -445,6 +447,7 @@ print([torch.cuda._raw_device_uuid_nvml().index(uuid) for uuid in devices])
     assert shared_environment.run(code, TORCH_OPENREG_AS="cuda", OPENREG_DEVICE_COUNT="3") == "[2, 0]\n"
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_device_count_before_the_start_is_the_number_of_devices_after_it(
     shared_environment: Environment, tmp_path: Path
@@ -544,6 +547,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 @AS_CUDA
 @pytest.mark.parametrize(("code", "output"), ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("execution", ["inline", "async", "chaos"])

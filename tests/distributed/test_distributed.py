@@ -70,7 +70,7 @@ CANNOT_SHARE_MEMORY = (
 )
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def group(request: pytest.FixtureRequest) -> Iterator[Group]:
     made = Group(request.param)
     yield made
@@ -83,6 +83,7 @@ def test_collective(group: Group, check: str, mode: str) -> None:
     group.run(distributed_collectives.__name__, check, mode=mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_random_sequences_are_those_of_gloo(group: Group, mode: str) -> None:
     """Plays a few sequences. `python -m tests.distributed.distributed_sequences` plays thousands."""

@@ -8,6 +8,8 @@ import distributed_compiled
 import pytest
 from distributed_group import Group
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Group]:

@@ -129,6 +129,7 @@ def test_without_wait_the_callers_stream_raises_the_failure_of_an_async_collecti
         assert "DistBackendError: Detected mismatch between collectives on ranks." in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async"])
 def test_ddp_does_not_train_on_when_a_rank_is_missing(mode: str) -> None:
     group = Group(2)
@@ -138,6 +139,7 @@ def test_ddp_does_not_train_on_when_a_rank_is_missing(mode: str) -> None:
     group.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numel", [2, 100_000])
 def test_a_collective_fails_if_a_rank_was_killed_before(numel: int) -> None:
     group = Group(3)
@@ -155,6 +157,7 @@ def test_a_collective_fails_if_a_rank_was_killed_before(numel: int) -> None:
     group.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numel", [2, 4_000_000])
 def test_a_collective_is_complete_if_a_rank_is_killed_after_it(numel: int) -> None:
     group = Group(3)
@@ -170,6 +173,7 @@ def test_a_collective_is_complete_if_a_rank_is_killed_after_it(numel: int) -> No
     group.close()
 
 
+@pytest.mark.slow
 def test_groups_on_one_store_do_not_read_the_keys_of_earlier_groups() -> None:
     """As on the store of torchrun's agent, which keeps the keys of all groups."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -184,6 +188,7 @@ def test_groups_on_one_store_do_not_read_the_keys_of_earlier_groups() -> None:
     group.close()
 
 
+@pytest.mark.slow
 def test_a_collective_fails_if_a_rank_is_killed_during_it() -> None:
     group = Group(3)
     group.start(MODULE, "die_during_a_collective", ranks=[2])
@@ -197,6 +202,7 @@ def test_a_collective_fails_if_a_rank_is_killed_during_it() -> None:
     group.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [None, 0.0, 0.01], ids=["before", "at its begin", "during it"])
 @pytest.mark.parametrize("killed", [1, 2, 3])
 def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: float | None) -> None:
@@ -222,6 +228,7 @@ def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: flo
     group.close()
 
 
+@pytest.mark.slow
 def test_ranks_of_all_hosts_report_a_mismatch() -> None:
     group = Group(3, hosts=2)
     for what in ("large shapes", "small and large", "dtypes"):
@@ -252,6 +259,7 @@ def test_a_wait_with_a_timeout_ends_before_the_collective(three: Group, mode: st
     assert last == (NO_ERROR, [3.0, 3.0])
 
 
+@pytest.mark.slow
 def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
     group = Group(2)
     (first, second, third), (own, _, last) = group.run(MODULE, "a_late_rank_after_an_ephemeral_timeout")
@@ -272,6 +280,7 @@ def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
 KINDS = pytest.mark.parametrize("kind", ["send", "recv", "recv from any"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "transport"),
     # Not "recv from any" with gloo: while gloo waits for any sender, it does not notice that a rank has ended.
@@ -292,6 +301,7 @@ def test_a_message_to_or_from_a_rank_that_was_killed_fails(kind: str, transport:
     group.close()
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_message_that_nobody_sends_or_takes_times_out(kind: str) -> None:
     group = Group(2)
@@ -303,6 +313,7 @@ def test_a_message_that_nobody_sends_or_takes_times_out(kind: str) -> None:
     group.close()
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_during_a_message_fails_it() -> None:
     group = Group(2)
     group.start(MODULE, "die_during_a_message", ranks=[1])
@@ -324,6 +335,7 @@ def test_a_short_message_arrives_after_its_sender_has_ended() -> None:
     group.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["async", "chaos"])
 @pytest.mark.parametrize("end", ["destroy", "abort"])
 def test_failures_that_nobody_has_heard_end_with_their_group(end: str, mode: str) -> None:
@@ -356,6 +368,7 @@ def test_an_aborted_group_refuses_collectives_also_if_all_ranks_call_them() -> N
     group.close()
 
 
+@pytest.mark.slow
 def test_out_of_memory_on_one_rank_makes_the_other_ranks_time_out() -> None:
     group = Group(2)
     first, second = group.run(MODULE, "out_of_memory")
@@ -366,12 +379,14 @@ def test_out_of_memory_on_one_rank_makes_the_other_ranks_time_out() -> None:
     group.close()
 
 
+@pytest.mark.slow
 def test_a_forked_child_of_a_rank_is_refused() -> None:
     group = Group(2)
     assert group.run(MODULE, "fork") == [17, 17]  # the child's exit status if it got the error of a forked child
     group.close()
 
 
+@pytest.mark.slow
 def test_torch_distributed_debug_detail_reports_a_mismatch() -> None:
     group = Group(2, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
     for result, error in group.run(MODULE, "detail"):
@@ -433,6 +448,7 @@ def outputs_of_two(program: str, folder: Path | None = None, **environment: str)
     return outputs
 
 
+@pytest.mark.slow
 def test_a_process_can_exit_while_a_receive_is_pending() -> None:
     program = """
     import os, sys, torch, torch.distributed as dist
@@ -513,14 +529,17 @@ if os.environ["RANK"] == "1":
 """
 
 
+@pytest.mark.slow
 def test_a_process_can_exit_while_a_callback_is_destroyed() -> None:
     assert outputs_of_two(CALLBACK + WAITED_FOR, OPENREG_EXECUTION="inline") == ["called\ndestroyed\n"] * 2
 
 
+@pytest.mark.slow
 def test_a_process_can_exit_before_a_callback_is_called(tmp_path: Path) -> None:
     assert outputs_of_two(CALLBACK + END + LATE_CALLBACK, tmp_path, OPENREG_EXECUTION="inline") == ["destroyed\n"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async"])
 def test_a_process_can_exit_while_a_completion_hook_runs(mode: str) -> None:
     program = """
@@ -537,10 +556,12 @@ def test_a_process_can_exit_while_a_completion_hook_runs(mode: str) -> None:
     assert {line for output in outputs_of_two(program, OPENREG_EXECUTION=mode) for line in output.split()} == {"called"}
 
 
+@pytest.mark.slow
 def test_collectives_go_on_for_a_late_rank_while_a_process_exits(tmp_path: Path) -> None:
     assert outputs_of_two(END + LATE_RANK, tmp_path, OPENREG_EXECUTION="async") == ["", "[4.0, 4.0, 4.0, 4.0]\n"]
 
 
+@pytest.mark.slow
 def test_a_forked_child_of_a_rank_can_exit() -> None:
     program = """
     import os, sys, torch, torch.distributed as dist
@@ -570,6 +591,7 @@ def test_a_dropped_message_makes_the_receiver_time_out() -> None:
     group.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_a_late_message_delays_every_rank(mode: str) -> None:
     group = Group(2)
@@ -600,6 +622,7 @@ def test_without_memory_for_the_mailboxes_a_group_uses_gloo(three: Group) -> Non
     assert three.run(MODULE, "group_without_memory") == [(NO_ERROR, [3.0, 3.0])] * 3
 
 
+@pytest.mark.slow
 def test_the_other_ranks_report_that_a_fault_has_killed_a_rank() -> None:
     group = Group(3)
     group.start(MODULE, "sum_under_faults", "rank2@message:1=kill", LONG)

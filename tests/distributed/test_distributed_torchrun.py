@@ -13,6 +13,8 @@ from pathlib import Path
 import programs
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import os, sys, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

@@ -48,13 +48,18 @@ def four() -> Iterator[Group]:
     made.close()
 
 
-@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+MODES = pytest.mark.parametrize(
+    "mode", ["async", *(pytest.param(m, marks=pytest.mark.slow) for m in ("inline", "chaos"))]
+)
+
+
+@MODES
 @pytest.mark.parametrize("stack", STACKS)
 def test_training_equals_that_on_one_device(pair: Group, stack: str, mode: str) -> None:
     pair.run(distributed_training.__name__, stack, mode=mode)
 
 
-@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+@MODES
 @pytest.mark.parametrize("schedule", ["ScheduleGPipe", "Schedule1F1B", "ScheduleInterleaved1F1B"])
 def test_a_pipeline_has_the_gradients_of_one_device(pair: Group, schedule: str, mode: str) -> None:
     pair.run(distributed_training.__name__, "pipeline", schedule, mode=mode)

@@ -1,1 +1,1 @@
-"""Programs that other people wrote, unchanged on the device: the extra `integrations`, which `make test` installs."""
+"""Programs that other people wrote, unchanged on the device. `make test-all` installs them (extra `integrations`)."""

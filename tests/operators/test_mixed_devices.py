@@ -272,6 +272,7 @@ def differences(name: str, expected: dict[str, str]) -> list[str]:
     return wrong
 
 
+@pytest.mark.slow
 def test_the_device_accepts_and_refuses_what_pytorchs_own_meta_functions_do() -> None:
     known = [name for name in RULES if has_oracle(name)]
     assert len(known) > 190, "PyTorch's meta functions were not asked"
@@ -570,6 +571,7 @@ def test_every_row_of_the_table_is_tested_and_gives_a_reason() -> None:
         assert re.search(r"\.(cpp|cu|h|py)\b|native/nested", row["reason"]), row
 
 
+@pytest.mark.slow
 def test_every_unchecked_operator_is_in_the_table_or_made_of_others() -> None:
     """An operator that PyTorch composes of others needs no row: these others refuse as they do on CUDA."""
     unchecked = [f for f in functions() if f.device_check is DeviceCheckType.NoCheck and f.namespace == "aten"]

@@ -46,21 +46,25 @@ def _lines(records: list[runner.Record]) -> str:
     return "\n".join(map(report.line, records))
 
 
+@pytest.mark.slow
 def test_no_case_crashes_or_hangs(records: list[runner.Record]) -> None:
     dead = [record for record in records if record["status"] in ("crash", "hang")]
     assert not dead, _lines(dead)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", ["op", "optimizer"])
 def test_at_least_99_percent_of_a_suite_agree_with_the_cpu(records: list[runner.Record], suite: str) -> None:
     assert report.agreement([r for r in records if r["suite"] == suite]) >= 0.99
 
 
+@pytest.mark.slow
 def test_every_case_that_disagrees_is_listed_with_a_reason(records: list[runner.Record]) -> None:
     bad = report.unlisted(records, report.load_exceptions(DEVICE))
     assert not bad, _lines(bad)
 
 
+@pytest.mark.slow
 def test_every_listed_exception_is_still_needed(records: list[runner.Record]) -> None:
     assert report.stale(records, report.load_exceptions(DEVICE)) == []
 

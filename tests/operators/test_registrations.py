@@ -89,6 +89,7 @@ def test_a_structured_kernel_computes_what_the_cpu_computes(name: str) -> None:
             raise AssertionError(f"{kind}: {error}") from None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_a_stub_computes_4m_elements_on_two_threads(name: str) -> None:
     # The threads share the work. A kernel that takes addresses from anywhere but the iterator gives wrong results.

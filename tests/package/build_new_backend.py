@@ -134,7 +134,7 @@ def whole(steps: Steps, name: str, arguments: str) -> Path:
     write(steps, name, folder)
     steps.run("format, as the README asks for it before the first build", "make", "format", folder=folder)
     steps.run("build", "make", "install", folder=folder)
-    steps.run("tests", "make", "test", f"ARGS={arguments}", folder=folder)
+    steps.run("tests", "make", "test-all", f"ARGS={arguments}", folder=folder)
     steps.run("lint", "make", "lint", folder=folder)
     return folder / ".venv-2.13.0" / "bin" / "python"
 

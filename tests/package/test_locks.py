@@ -224,6 +224,7 @@ def on(stream):
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 @pytest.mark.parametrize("race", RACES)
 def test_threads_that_need_the_interpreter_and_threads_that_wait_all_go_on(
@@ -270,6 +271,7 @@ print(bad)
 REFUSED, FINE = 3 << 8, 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("child", "status"),
     [

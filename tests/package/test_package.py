@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from environments import Environment, build_tool, run_tool
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 BUILD = ["--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
 

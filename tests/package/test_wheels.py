@@ -180,6 +180,7 @@ def test_pairs_of_different_sources_are_refused(tmp_path: Path) -> None:
 # ---- reproducible ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_no_path_of_the_checkout_gets_into_a_library(tmp_path: Path) -> None:
     """Two checkouts in folders of different names give the same libopenreg.so, compiled as release/wheels.py does."""
     if shutil.which("c++") is None:
@@ -251,6 +252,7 @@ def test_the_libraries_are_stripped(shared_environment: Environment) -> None:
         assert ".dynsym" in sections and ".symtab" not in sections and ".debug" not in sections, library
 
 
+@pytest.mark.slow
 def test_a_build_against_one_build_of_pytorch_loads_with_another(shared_environment: Environment) -> None:
     """Every name that the libraries take from PyTorch is in its CPU build and in its CUDA build.
 

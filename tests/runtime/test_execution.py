@@ -912,6 +912,7 @@ for what, *ids in seen:
     ]
 
 
+@pytest.mark.slow
 def test_the_tests_of_semantics_pass_when_everything_is_queued() -> None:
     files = ["tests/runtime/test_streams_events.py", "tests/operators/test_copy.py", "tests/runtime/test_generator.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--execution", "async", *files]

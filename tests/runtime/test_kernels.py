@@ -28,6 +28,7 @@ MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @MODES
 def test_every_operator_and_network_passes_the_door_to_kernels(mode: str) -> None:
     """The float32 operators of PyTorch's database and the networks of the zoo, forward and backward."""

@@ -43,6 +43,7 @@ def share(op: OpInfo, sample: Any, device: str) -> tuple[list[bool], bool]:
     return [torch._C._is_cow_tensor(leaf) for leaf in tree_leaves(shared) if strided(leaf)], unchanged
 
 
+@pytest.mark.slow
 def test_every_operator_keeps_and_ends_sharing_as_the_cpu_does() -> None:
     wrong, shared = [], 0
     for op in OPERATORS:

@@ -12,6 +12,8 @@ import programs
 import pytest
 from comparison import PRELUDE
 
+pytestmark = pytest.mark.slow
+
 STRESS = """
 import gc, random, sys, threading, time
 SEED, SECONDS, THREADS = int(sys.argv[1]), float(sys.argv[2]), 8

@@ -467,6 +467,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_message_whose_receivers_have_ended_is_given_up_by_ipc_collect(tmp_path: Path) -> None:
     result = program(tmp_path, GIVEN_UP)
     assert (result.stdout.splitlines(), result.stderr) == (
@@ -480,6 +481,7 @@ def test_a_message_whose_receivers_have_ended_is_given_up_by_ipc_collect(tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_a_message_from_a_process_without_children_and_parent_is_kept(tmp_path: Path) -> None:
     code = """
 from multiprocessing.reduction import ForkingPickler
@@ -518,6 +520,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kills", "printed"), [("", "1000.0\n0\n"), ("receiver.kill()", "0\n")])
 def test_the_arguments_of_a_spawned_process_wait_for_it_as_long_as_it_runs(
     tmp_path: Path, kills: str, printed: str
@@ -565,12 +568,14 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_memory_survives_the_process_that_sent_it(tmp_path: Path) -> None:
     start = "receiver.start(), sender.start(), sender.join(), gone.set(), receiver.join(); print(receiver.exitcode)"
     result = program(tmp_path, LIFETIME.format(start=start), SENDER="waits")
     assert (result.returncode, result.stdout) == (0, "[0.0, 1.0, 2.0] [1.0, 2.0, 3.0]\n0\n"), result.stderr
 
 
+@pytest.mark.slow
 def test_memory_of_a_sender_that_has_ended_cannot_be_opened(tmp_path: Path) -> None:
     start = "sender.start(), sender.join(), gone.set(), receiver.start(), receiver.join(); print(receiver.exitcode)"
     result = program(tmp_path, LIFETIME.format(start=start), SENDER="does not stay")
@@ -581,6 +586,7 @@ def test_memory_of_a_sender_that_has_ended_cannot_be_opened(tmp_path: Path) -> N
     ) in result.stderr
 
 
+@pytest.mark.slow
 def test_opening_a_message_for_a_missing_device_raises(tmp_path: Path) -> None:
     code = """
 def receive(tensor):
@@ -598,6 +604,7 @@ if __name__ == "__main__":
     assert "The device index is out of range. It must be in [0, 1), but got 1." in result.stderr
 
 
+@pytest.mark.slow
 def test_a_forked_child_is_refused_and_may_drop_what_was_sent(tmp_path: Path) -> None:
     code = """
 def receive(queue, mine):
@@ -624,6 +631,7 @@ if __name__ == "__main__":
     ), result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["async", "chaos"])
 def test_what_is_queued_has_run_when_a_tensor_arrives(tmp_path: Path, mode: str) -> None:
     code = """
@@ -653,6 +661,7 @@ if __name__ == "__main__":
     assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
 
 
+@pytest.mark.slow
 def test_a_queues_thread_sends_while_the_main_thread_computes(tmp_path: Path) -> None:
     # mp.Queue pickles in a thread of its own. This thread makes the memory shareable while the main thread computes.
     code = """
@@ -680,6 +689,7 @@ if __name__ == "__main__":
     assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "device"), [("spawn", "openreg"), ("spawn", "cpu"), ("fork", "cpu")])
 def test_dataloader_workers(tmp_path: Path, method: str, device: str) -> None:
     code = f"""
@@ -704,6 +714,7 @@ if __name__ == "__main__":
     assert (result.returncode, result.stdout) == (0, f"{device} {pinned} 12.0\n{device} {pinned} 44.0\n"), result.stderr
 
 
+@pytest.mark.slow
 def test_processes_train_one_model(tmp_path: Path) -> None:
     # "Hogwild": torch.multiprocessing.spawn gives every process the parameters themselves.
     code = """

@@ -349,6 +349,7 @@ def test_allocations_are_aligned_as_the_model_says(tmp_path: Path) -> None:
 MEDIAN = "torch.use_deterministic_algorithms(True)\nprint(error(lambda: torch.ones(3, device=d).median(0)))"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [None, "cuda-t4", "strict"])
 def test_what_is_nondeterministic_on_cuda_alerts(model: str | None) -> None:
     assert answer(ERROR + MEDIAN, model).startswith("RuntimeError: median CUDA with indices output does not have a det")
@@ -415,10 +416,12 @@ print(json.dumps(wrong))
 )
 
 
+@pytest.mark.slow
 def test_operators_refuse_the_dtypes_that_only_the_cpu_has_and_accept_those_that_cuda_has_too() -> None:
     assert json.loads(answer(CELLS, "cuda-a100").splitlines()[-1]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["cuda-v100", "cuda-t4", "cuda-h100"])
 def test_the_other_cards_refuse_the_same_except_for_products_of_float8(model: str) -> None:
     """So the comparison of all operators with one card is enough; it takes minutes."""
@@ -467,6 +470,7 @@ print(json.dumps({{op.formatted_name: sorted(map(str, op.dtypesIfCUDA)) for op i
 """
 
 
+@pytest.mark.slow
 def test_only_attention_lacks_a_dtype_on_older_cards() -> None:
     """The models of CUDA cards can share their refusals of dtypes.
 
@@ -547,6 +551,7 @@ print(json.dumps(wrong))
 )
 
 
+@pytest.mark.slow
 def test_the_dispatch_macros_of_cudas_sources_agree() -> None:
     assert [len(list(dispatch_macros.rows(kind))) for kind in ("accepts", "refuses")] == [153, 68]
     assert json.loads(answer(MACROS, "cuda-a100").splitlines()[-1]) == []
@@ -701,6 +706,7 @@ LACKING = {  # a call -> the operator that has no kernel for MPS
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mps-like", "strict"])
 def test_operators_that_mps_lacks_are_refused(model: str) -> None:
     calls = ", ".join(f"lambda: {call}" for call in LACKING)
@@ -731,6 +737,7 @@ def test_mps_has_no_float8(dtype: str, model: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_mps_computes_another_way_is_not_refused() -> None:
     code = """
 m = torch.eye(3).to(d)
@@ -806,6 +813,7 @@ def test_the_model_minimal_lists_the_minimal_set_of_the_sources() -> None:
     assert only is not None and set(only["operators"]) == operators
 
 
+@pytest.mark.slow
 def test_strict_refuses_what_the_others_refuse() -> None:
     strict = _models.find("strict")
     for name in _models.names():

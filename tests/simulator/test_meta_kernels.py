@@ -49,6 +49,7 @@ def predict_and_run(fn: Callable[..., object], *args: Any, **kwargs: Any) -> tup
     return tree_map(description, tree_leaves(predicted)), tree_map(description, tree_leaves(fn(*args, **kwargs)))
 
 
+@pytest.mark.slow
 def test_every_operator_gives_what_is_predicted() -> None:
     different, compared = {}, 0
     for op in op_db:

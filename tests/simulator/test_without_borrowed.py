@@ -19,6 +19,8 @@ import torch
 from environments import Environment, build_tool, run_tool
 from torch.utils.cpp_extension import include_paths
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(__file__).parent / "without_borrowed"
 BUILD = ROOT / os.environ.get("SKBUILD_BUILD_DIR", f"build/{Path(sys.prefix).name}")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-REASON = "needs the extra `integrations`: pip install 'torch_openreg[integrations]', or run `make test`"
+REASON = "needs the extra `integrations`: pip install 'torch_openreg[integrations]', or run `make test-all`"
 
 
 @contextmanager

@@ -24,6 +24,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return programs.run(command, cwd=ROOT, timeout=600)
 
 
+@pytest.mark.slow
 def test_every_section_is_measured_shown_and_written(tmp_path: Path) -> None:
     result = run("--quick", "--threads", "1", "--json", tmp_path / "rows.json")
     # A build of PyTorch with CUDA warns of a toolkit without a GPU.

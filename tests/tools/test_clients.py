@@ -68,6 +68,7 @@ def test_a_suite_finds_the_commands_of_the_environment(suite: Suite, tmp_path: P
     assert [(result.outcome, result.cause) for result in results.values()] == [("passed", "")]
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_each_test_has_an_outcome_whatever_it_does(suite: Suite, tmp_path: Path) -> None:
     on_cpu = outcomes(suite, tmp_path, CPU)
@@ -84,6 +85,7 @@ def test_each_test_has_an_outcome_whatever_it_does(suite: Suite, tmp_path: Path)
     assert here["test_all.py::test_after_the_deaths"] == "passed: "
 
 
+@pytest.mark.slow
 def test_a_test_that_hangs_is_ended_and_the_others_run(suite: Suite, tmp_path: Path) -> None:
     file = tmp_path / suite.checkout / "tests" / "test_hang.py"
     file.write_text("import time\ndef test_one(): pass\ndef test_hangs(): time.sleep(60)\ndef test_two(): pass\n")
@@ -95,6 +97,7 @@ def test_a_test_that_hangs_is_ended_and_the_others_run(suite: Suite, tmp_path: P
     }
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_the_table_tells_apart_what_fails_on_the_cpu_too(suite: Suite, tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
@@ -157,6 +160,7 @@ if not torch.cuda.is_available():
 """
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_a_program_of_an_installed_package_is_run_as_one_process_and_as_two_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -185,6 +189,7 @@ def test_a_program_of_an_installed_package_is_run_as_one_process_and_as_two_rank
     assert found[1] == {one: ("passed", ""), two: ("passed", "")}
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_before_its_tests_is_a_failure(suite: Suite, tmp_path: Path) -> None:
     (tmp_path / "recorder.py").write_text("raise SystemExit(1)")  # before the runner's own recorder
     (file, _) = suite.test_files(tmp_path)
@@ -300,6 +305,7 @@ def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> di
     return {row["library"]: row for row in json.loads(rows.read_text())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", ["openreg", pytest.param("cuda", marks=AS_CUDA)])
 def test_pytorchs_device_generic_tests_are_compared_by_their_names_without_the_device(
     tmp_path: Path, face: str
@@ -325,6 +331,7 @@ def test_pytorchs_device_generic_tests_are_compared_by_their_names_without_the_d
     }
 
 
+@pytest.mark.slow
 def test_pytorchs_inductor_suite_runs_on_the_device_and_goes_on_from_its_records(tmp_path: Path) -> None:
     arguments = ("--records", str(tmp_path / "kept"), "pytorch-inductor")
     (row,) = pytorchs_suites(tmp_path, *arguments).values()

@@ -27,6 +27,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return programs.run([sys.executable, *command], cwd=KIT, env=environment)
 
 
+@pytest.mark.slow
 def test_the_device_conforms(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     # Under another name the checks written by hand are enough: the sweeps would run the same kernels again.
@@ -38,6 +39,7 @@ def test_the_device_conforms(tmp_path: Path) -> None:
     assert len(checks) > 200 and {check["level"] for check in checks} == set(range(9))
 
 
+@pytest.mark.slow
 @pytest.mark.only_on("openreg", reason="the kit's own tests need no device")
 def test_the_kits_own_tests_pass() -> None:
     result = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")

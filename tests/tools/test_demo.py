@@ -27,6 +27,7 @@ def run(folder: Path, *command: str | Path, encoding: str = "utf-8") -> subproce
     return programs.run([sys.executable, *command], cwd=folder, env=environment, timeout=600)
 
 
+@pytest.mark.slow
 def test_the_demo_proves_its_claims_and_writes_its_files(tmp_path: Path) -> None:
     result = run(tmp_path, "-m", "torch_openreg", "demo", "--plot", "curves.png", "--save", "model.pt")
     assert (result.returncode, result.stderr) == (0, "")
@@ -51,6 +52,7 @@ def test_the_demo_proves_its_claims_and_writes_its_files(tmp_path: Path) -> None
     assert train_digits.evaluate(model, data["test_x"], data["test_y"])[1] >= demo.TARGET_ACCURACY
 
 
+@pytest.mark.slow
 def test_a_claim_that_fails_is_marked_and_is_the_exit_status(tmp_path: Path) -> None:
     result = run(tmp_path, "-m", "torch_openreg", "demo", "--epochs", "1", encoding="ascii")
     assert (result.returncode, result.stderr) == (1, "")
@@ -71,6 +73,7 @@ def test_the_training_part_imports_only_torch() -> None:
     assert imported - set(sys.stdlib_module_names) == {"torch"}
 
 
+@pytest.mark.slow
 def test_the_example_is_the_training_part_and_runs_alone(tmp_path: Path) -> None:
     script = ROOT / "examples" / "train_digits.py"
     assert script.resolve() == Path(train_digits.__file__).resolve()
@@ -109,6 +112,7 @@ def test_without_a_command_the_commands_are_listed(tmp_path: Path) -> None:
     assert "demo      train a network on the device and on the CPU" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_device_that_does_not_exist_is_reported_in_the_words_of_torch(tmp_path: Path) -> None:
     result = run(tmp_path, "-m", "torch_openreg", "demo", "--device", "nonsense")
     assert (result.returncode, result.stderr) == (1, "")

@@ -51,6 +51,7 @@ def backend(report: dict[str, Any], name: str) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_the_report_names_python_and_torch(report: dict[str, Any], ward: Environment) -> None:
     version, debug = ward.run(
         "import torch; print(torch.__version__, torch.version.cuda)", TORCH_DEVICE_BACKEND_AUTOLOAD="0"
@@ -61,6 +62,7 @@ def test_the_report_names_python_and_torch(report: dict[str, Any], ward: Environ
     assert report["torch"]["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_every_entry_point_is_reported_with_its_distribution_and_version(report: dict[str, Any]) -> None:
     names = {entry["name"] for entry in report["backends"]}
     assert names == {f"torch_{name}" for name in ("openreg", "fine", "owner", "second", *BROKEN)}
@@ -68,6 +70,7 @@ def test_every_entry_point_is_reported_with_its_distribution_and_version(report:
     assert (entry["value"], entry["distribution"], entry["version"]) == ("torch_fine:_autoload", "torch_fine", "1.0")
 
 
+@pytest.mark.slow
 def test_a_healthy_backend_is_reported_with_what_it_loads(report: dict[str, Any], ward: Environment) -> None:
     entry = backend(report, "openreg")
     assert (entry["result"], entry["privateuse1"], entry["failure"]) == ("ok", "openreg", None)
@@ -133,6 +136,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAUSES)
 def test_the_cause_and_the_remedy_of_a_failure_are_named(report: dict[str, Any], ward: Environment, name: str) -> None:
     entry = backend(report, name)
@@ -142,11 +146,13 @@ def test_the_cause_and_the_remedy_of_a_failure_are_named(report: dict[str, Any],
     assert entry["failure"]["remedy"] == remedy.format(name, **names)
 
 
+@pytest.mark.slow
 def test_a_backend_that_prints_garbage_is_healthy_and_its_output_harmless(report: dict[str, Any]) -> None:
     entry = backend(report, "garbage")
     assert (entry["result"], entry["privateuse1"], entry["failure"]) == ("ok", None, None)
 
 
+@pytest.mark.slow
 def test_owners_that_conflict_are_reported_with_what_import_torch_does(report: dict[str, Any]) -> None:
     ours = backend(report, "openreg")["version"]
     causes = {frozenset(conflict["backends"]): conflict["cause"] for conflict in report["conflicts"]}
@@ -161,6 +167,7 @@ def test_owners_that_conflict_are_reported_with_what_import_torch_does(report: d
     assert abort.startswith(f"{taken}fails: kills the process with SIGABRT in the function that torch_")
 
 
+@pytest.mark.slow
 def test_what_import_torch_does_with_all_of_them_is_reported(report: dict[str, Any]) -> None:
     assert report["healthy"] is False
     failure = report["import_torch"]["failure"]

@@ -9,6 +9,7 @@ from fuzz import programs
 from fuzz.__main__ import fuzz, shrink
 
 
+@pytest.mark.slow
 def test_random_programs_compute_what_they_compute_on_the_cpu() -> None:
     records = fuzz(programs=100, seed=20, device=DEVICE, jobs=2)
     assert [record["status"] for record in records] == ["same"] * 100
@@ -16,6 +17,7 @@ def test_random_programs_compute_what_they_compute_on_the_cpu() -> None:
     assert sum(record["raised"] for record in records) < lines / 3
 
 
+@pytest.mark.slow
 @pytest.mark.only_on("openreg", reason="about the device's queue")
 @pytest.mark.parametrize("execution", ["async", "chaos"])
 def test_random_programs_whose_queue_runs_behind(execution: str) -> None:
@@ -72,6 +74,7 @@ torch._the_library = library  # a registration lasts as long as its library
 CRASHING = WRONG.replace("torch.add(a, b)", "__import__('os').abort()")
 
 
+@pytest.mark.slow
 @pytest.mark.only_on("openreg", reason="replaces an operator of the device")
 @pytest.mark.parametrize(("setup", "status"), [(WRONG, "different"), (CRASHING, "crash")])
 def test_a_wrong_operator_is_found_and_its_program_shrunk(

@@ -62,6 +62,7 @@ def test_it_counts_the_tests_that_reach_the_device(pytester: pytest.Pytester, wo
     result.stdout.fnmatch_lines(["torch_openreg: 3 of 6 tests allocated memory on the device"])
 
 
+@pytest.mark.slow
 def test_it_counts_the_tests_of_pytorchs_own_framework(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
@@ -79,6 +80,7 @@ instantiate_device_type_tests(TestThing, globals(), only_for=("cpu", "openreg"),
     result.stdout.fnmatch_lines(["torch_openreg: 1 of 2 tests allocated memory on the device"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option", ["--openreg", "--openreg-leaks", "--openreg-execution=chaos"], ids=["count", "leaks", "chaos"]
 )
@@ -99,6 +101,7 @@ def test_both(device): torch.ones(1, device=device)
     result.stdout.fnmatch_lines([f"E  *{sentence}*"])
 
 
+@pytest.mark.slow
 def test_a_device_that_cannot_start_is_an_error_of_each_test_with_its_reason(pytester: pytest.Pytester) -> None:
     result = run(pytester, "def test_it(): pass", "--openreg", "--openreg-memory=8MB")
     result.assert_outcomes(errors=1)
@@ -107,6 +110,7 @@ def test_a_device_that_cannot_start_is_an_error_of_each_test_with_its_reason(pyt
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
@@ -124,6 +128,7 @@ def test_a_setting_that_cannot_be_obeyed_is_a_usage_error(
     result.stderr.fnmatch_lines([f"ERROR: The options and markers of torch_openreg need its device. *{sentence}*"])
 
 
+@pytest.mark.slow
 def test_options_that_need_torch_say_so_if_it_is_broken(pytester: pytest.Pytester) -> None:
     pytester.mkpydir("torch").joinpath("__init__.py").write_text("raise ImportError('broken')")
     result = pytester.runpytest_subprocess("--openreg")
@@ -159,6 +164,7 @@ def test_chaos_finds_a_pinned_buffer_that_is_read_too_early_and_says_how_to_repe
     run(pytester, RACE.format(wait="torch.accelerator.synchronize()"), *options).assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_the_command_repeats_the_test_from_the_same_folder_with_the_other_arguments(
     pytester: pytest.Pytester, workers: tuple[str, ...]
@@ -177,6 +183,7 @@ def test_the_command_repeats_the_test_from_the_same_folder_with_the_other_argume
     )
 
 
+@pytest.mark.slow
 def test_each_run_has_new_fixtures_and_its_own_seed(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
@@ -201,11 +208,13 @@ def test_all(): assert seeds == [(2, 7), (2, 8), (2, 9)] * 2
     result.stdout.fnmatch_lines(["torch_openreg: * is simulated (*), each test with 3 seeds"])
 
 
+@pytest.mark.slow
 def test_the_header_names_the_seed(pytester: pytest.Pytester) -> None:
     result = run_pytest(pytester, "--openreg-execution=chaos")
     result.stdout.fnmatch_lines(["torch_openreg: the device * is simulated (OPENREG_EXECUTION=chaos), seed 0"])
 
 
+@pytest.mark.slow
 def test_an_empty_seed_is_no_seed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENREG_CHAOS_SEED", "")
     result = run(pytester, "def test_it(): assert False", "--openreg-execution=chaos")
@@ -224,6 +233,7 @@ def test_a_seed_that_is_no_number_is_a_usage_error(
     result.stderr.fnmatch_lines([f"ERROR: OPENREG_CHAOS_SEED='abc' is not valid: {expected}"])
 
 
+@pytest.mark.slow
 def test_the_variable_of_the_mode_does_what_the_option_does(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +285,7 @@ def test_order(n):
 """
 
 
+@pytest.mark.slow
 def test_selecting_tests_does_not_change_their_order_of_execution_in_chaos(pytester: pytest.Pytester) -> None:
     def orders(*options: str) -> dict[str, str]:
         (pytester.path / "orders").unlink(missing_ok=True)
@@ -287,6 +298,7 @@ def test_selecting_tests_does_not_change_their_order_of_execution_in_chaos(pytes
     assert any(orders("-k", "order and 1", f"--openreg-seed={seed}")["1"] != whole["1"] for seed in (1, 2))
 
 
+@pytest.mark.slow
 def test_runs_without_chaos_are_a_usage_error(pytester: pytest.Pytester) -> None:
     result = run_pytest(pytester, "--openreg-chaos-runs=3")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -378,6 +390,7 @@ def test_it(batch): pass
 """
 
 
+@pytest.mark.slow
 def test_the_line_of_a_leak_is_found_in_a_project_in_a_folder_called_torch(pytester: pytest.Pytester) -> None:
     folder = pytester.mkdir("torch")
     source = 'import torch\nkept = []\ndef test_leaks(): kept.append(torch.ones(1000, device="openreg"))\n'
@@ -386,12 +399,14 @@ def test_the_line_of_a_leak_is_found_in_a_project_in_a_folder_called_torch(pytes
     assert f"openreg:0: 4,000 bytes, allocated at {folder}/test_kept.py:3 in test_leaks" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["-v", "--collect-only"])
 def test_what_a_module_keeps_is_no_leak_of_a_test(pytester: pytest.Pytester, option: str) -> None:
     result = run(pytester, KEEPS, "--openreg-sanitize=leak", option)
     assert result.ret == pytest.ExitCode.OK and "OPENREG_SANITIZER: " not in result.stderr.str()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_what_the_sanitizer_finds_beside_the_tests_is_in_the_summary(
     pytester: pytest.Pytester, workers: tuple[str, ...]
@@ -432,12 +447,14 @@ def test_faults(openreg_faults):
     result.stdout.fnmatch_lines([f"*{name.replace('[', '[[]')} PASSED*" for name in names])
 
 
+@pytest.mark.slow
 def test_two_devices_are_skipped_where_there_is_one(pytester: pytest.Pytester) -> None:
     result = run(pytester, "def test_two(two_devices): pass", "--openreg-device-count=1", "-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*two_devices: 1 simulated device is visible*"])
 
 
+@pytest.mark.slow
 def test_a_projects_own_fixture_called_device_wins(pytester: pytest.Pytester) -> None:
     source = """
 @pytest.fixture
@@ -491,6 +508,7 @@ def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[s
     result.assert_outcomes(passed=9)
 
 
+@pytest.mark.slow
 def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Pytester) -> None:
     counts = ("0", "65", "True", "'2'", "2.0")
     source = "\n".join(
@@ -507,6 +525,7 @@ def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Py
     result.stderr.fnmatch_lines([f"ERROR: *::test_0: {messages[0]}"])
 
 
+@pytest.mark.slow
 def test_openreg_device_is_each_device_of_the_marker(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -533,6 +552,7 @@ def test_unmarked(openreg_device): torch.ones(1, device=openreg_device)
     run(pytester, source).assert_outcomes(passed=3 + 4 + 1 + 2, skipped=1)
 
 
+@pytest.mark.slow
 def test_the_log_file_is_that_of_the_users_pytest(pytester: pytest.Pytester) -> None:
     source = """
 import logging
@@ -582,6 +602,7 @@ class TestCase(unittest.TestCase):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mark", "options"),
     [
@@ -607,6 +628,7 @@ def test_a_subtest_that_fails_is_reported_once(pytester: pytest.Pytester, mark: 
 NEVER = "OPENREG_FAULTS: the fault 'malloc:9=oom' never fired: there were 4 calls of its kind{}."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mark", "options", "where"),
     [
@@ -635,6 +657,7 @@ def test_it(n):
     assert said.count("never fired") == 1 and any(NEVER.format(each) in said for each in where), said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mark", "options"),
     [("@pytest.mark.openreg(memory='8M')", ()), ("", ("-n", "1"))],
@@ -650,6 +673,7 @@ def test_a_fault_that_ended_a_process_may_have_fired_there(
     result.stdout.fnmatch_lines([f"OPENREG_FAULTS: {sentence} of its kind."])
 
 
+@pytest.mark.slow
 def test_a_device_that_started_in_collection_is_an_error_with_its_reason(pytester: pytest.Pytester) -> None:
     result = run(
         pytester, "x = torch.ones(1, device='openreg')\n@pytest.mark.openreg(memory='8M')\ndef test_it(): pass"
@@ -658,6 +682,7 @@ def test_a_device_that_started_in_collection_is_an_error_with_its_reason(pyteste
     result.stdout.fnmatch_lines(["The device was started while the tests were collected*"])
 
 
+@pytest.mark.slow
 def test_the_warnings_of_a_test_in_its_own_process_are_in_the_summary(pytester: pytest.Pytester) -> None:
     source = """
 import warnings
@@ -680,6 +705,7 @@ def test_fault(): pass
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--openreg-model=cuda-t4", "--openreg-model=mps-like"])
 def test_the_model_of_a_marker_wins_over_the_option(pytester: pytest.Pytester, option: str) -> None:
     source = """
@@ -699,6 +725,7 @@ def test_option(request):
     run(pytester, source, option).assert_outcomes(passed=3)
 
 
+@pytest.mark.slow
 def test_a_test_in_its_own_process_has_a_folder_in_the_same_temporary_folder(pytester: pytest.Pytester) -> None:
     base = pytester.path / "base"
     source = """
@@ -718,6 +745,7 @@ def test_own(tmp_path, n):
     ]
 
 
+@pytest.mark.slow
 def test_a_test_in_its_own_process_is_heard_with_s(pytester: pytest.Pytester) -> None:
     source = """
 import os, sys
@@ -735,6 +763,7 @@ def test_it(n):
     assert "printed" not in result.stdout.str() and "written" not in result.stderr.str()
 
 
+@pytest.mark.slow
 def test_devices_that_the_model_of_a_marker_does_not_have_are_skipped(pytester: pytest.Pytester) -> None:
     source = """
 @pytest.mark.openreg(model="cuda-t4")
@@ -748,6 +777,7 @@ def test_it(openreg_device): torch.ones(1, device=openreg_device)
     result.stdout.fnmatch_lines(["SKIPPED*: there is no device 1, because the test's marker sets device_count=1"])
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_sent_gives_the_reason(pytester: pytest.Pytester) -> None:
     source = """
 @pytest.mark.openreg(memory="8M")
@@ -758,6 +788,7 @@ def test_it(record_property): record_property("f", lambda: 1)
     result.stdout.fnmatch_lines(["The report of the test cannot be sent to pytest's process: *pickle*<lambda>*"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", ["", "@pytest.mark.openreg(memory='8M')"], ids=["unmarked", "marked"])
 def test_pytest_exit_ends_the_run(pytester: pytest.Pytester, mark: str) -> None:
     result = run(pytester, f"{mark}\ndef test_it(): pytest.exit('enough', 7)\ndef test_later(): pass")
@@ -772,18 +803,21 @@ def test_an_unknown_word_gives_the_closest_one(pytester: pytest.Pytester) -> Non
     result.stderr.fnmatch_lines(["ERROR: *the marker openreg does not take 'modell'. Did you mean 'model'?*"])
 
 
+@pytest.mark.slow
 def test_an_unknown_word_fails_the_test_in_a_worker_of_xdist(pytester: pytest.Pytester) -> None:
     result = run(pytester, "@pytest.mark.openreg('cuda-t4')\ndef test_it(): pass\ndef test_other(): pass", "-n", "2")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*::test_it: the marker openreg does not take 'cuda-t4'. It takes model=, memory=,*"])
 
 
+@pytest.mark.slow
 def test_an_unknown_model_gives_the_closest_one(pytester: pytest.Pytester) -> None:
     result = run(pytester, "@pytest.mark.openreg(model='cuda-t5')\ndef test_it(): pass")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*There is no device model 'cuda-t5'. Did you mean 'cuda-t4'?*"])
 
 
+@pytest.mark.slow
 def test_hundreds_of_processes_of_their_own_stay_fast(pytester: pytest.Pytester) -> None:
     source = """
 @pytest.mark.openreg(memory="8M")
@@ -795,6 +829,7 @@ def test_it(n): assert torch.ones(n, device="openreg").sum().item() == n
     assert result.duration < 60  # torch is imported once, and each test costs one fork
 
 
+@pytest.mark.slow
 def test_a_model_may_be_an_option(pytester: pytest.Pytester) -> None:
     source = "def test_it(): assert openreg.get_device_name() == 'Tesla V100-SXM2-16GB'"
     result = run(pytester, source, "--openreg-model=cuda-v100")
@@ -802,6 +837,7 @@ def test_a_model_may_be_an_option(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["torch_openreg: * is simulated (OPENREG_MODEL=cuda-v100)"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "body"),
     [
@@ -873,6 +909,7 @@ def is_small_t4():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_option_and_the_marker_hold_for_each_kind_of_test(

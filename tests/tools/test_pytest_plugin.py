@@ -53,6 +53,7 @@ def test_options_take_effect_before_conftest_is_imported(pytester: pytest.Pytest
     pytester.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 @AS_CUDA
 @pytest.mark.parametrize("file", ["pytest.ini", "pyproject.toml"])
 def test_options_may_stand_in_addopts(pytester: pytest.Pytester, file: str) -> None:
@@ -64,6 +65,7 @@ def test_options_may_stand_in_addopts(pytester: pytest.Pytester, file: str) -> N
     result.stdout.fnmatch_lines([HEADER])
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_the_workers_of_xdist_have_the_devices(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(USES)
@@ -83,6 +85,7 @@ def test_every_setting_has_an_option(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines([line])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
@@ -117,23 +120,27 @@ def too_late(pytester: pytest.Pytester, by_whom: str, *options: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["import torch", "from torch import nn", "from torch.utils.data import Dataset"])
 def test_a_plugin_that_imported_torch_is_named(pytester: pytest.Pytester, statement: str) -> None:
     early = pytester.makepyfile(early=statement)
     too_late(pytester, f"by early ({early}) ", "-p", "early")
 
 
+@pytest.mark.slow
 def test_who_imported_torch_for_a_plugin_is_named(pytester: pytest.Pytester) -> None:
     helper = pytester.makepyfile(helper="import json\nimport torch\nimport csv")
     pytester.makepyfile(early="import helper")
     too_late(pytester, f"by helper ({helper}) ", "-p", "early")
 
 
+@pytest.mark.slow
 def test_an_import_that_leaves_no_trace_is_an_error_without_a_name(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(early="__import__('torch')")
     too_late(pytester, "", "-p", "early")
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_environment_variables_work_where_a_plugin_imports_torch_first(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
