@@ -62,8 +62,13 @@ def cpp_compiler() -> str:
     return found
 
 
+_COMPILED: dict[str, Path] = {}
+
+
 def compile_program(compiler: str, folder: Path, source: str) -> Path:
-    """Compiles a C++ program, links it with the library, and returns its path."""
+    """Compiles a C++ program, links it with the library, and returns its path. A program is compiled only once."""
+    if source in _COMPILED:
+        return _COMPILED[source]
     (folder / "program.cpp").write_text(source)
     program = folder / "program"
     library = library_path()
@@ -72,6 +77,7 @@ def compile_program(compiler: str, folder: Path, source: str) -> Path:
         [compiler, *flags, folder / "program.cpp", "-o", program, library, f"-Wl,-rpath,{library.parent}"],
         check=True,
     )
+    _COMPILED[source] = program
     return program
 
 
