@@ -5,22 +5,27 @@ CXX_FOLDERS += faces conformance
 DEVICES += "--device cuda --openreg-as=cuda"
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
-.PHONY: bench fuzz conformance mutants clients minimal stubs docs look wheels try-wheels sdist release-check \
-  new-backend first-day modes-of-programs lint-workflows
+.PHONY: bench fuzz conformance mutants clients minimal docs look wheels try-wheels sdist release-check \
+  new-backend first-day modes-of-programs lint-workflows lint-pages
 
 test test-all: $(VENV)/.docs
 test-all: $(VENV)/.integrations
 
 modes: modes-of-programs
-lint: lint-workflows
+lint: lint-workflows lint-pages
 
 # The conformance kit and the gallery of bugs under the name cuda. Their programs choose the execution mode themselves.
 modes-of-programs: install
 	$(BIN)/python -m pytest --device cuda --openreg-as=cuda tests/tools/test_conformance.py tests/book/test_gallery.py
 
 lint-workflows: $(VENV)/.lint
+	$(BIN)/python -m pip install -q -r requirements/workflows.txt
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
 	$(BIN)/zizmor --offline --quiet --config .github/zizmor.yml .github/workflows
+
+# The lengths of lines, and of cells of tables.
+lint-pages: $(VENV)/.lint
+	$(BIN)/python -m pytest -q tests/book/test_markdown.py
 
 bench: install
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -40,13 +45,9 @@ mutants: install
 clients: install
 	$(BIN)/python -m tests.tools.clients $(ARGS)
 
-# minimal and stubs: each runs a program and writes its results as a page of the book. The pages are about the minimal
-# set of operators and about stubs.
+# Runs a program and writes its results as a page of the book, about the minimal set of operators.
 minimal: install
 	$(BIN)/python -m tests.book.minimal
-
-stubs: install
-	$(BIN)/python tests/book/stub_operators.py
 
 # The book, in build/docs/index.html.
 docs: $(VENV)/.docs
@@ -54,7 +55,7 @@ docs: $(VENV)/.docs
 
 # Shows every page of the book in a headless Chromium, at two widths and in two colour schemes. Screenshots: build/look.
 look: docs
-	$(BIN)/python -m pip install --no-build-isolation -e ".[look]"
+	$(BIN)/python -m pip install -r requirements/look.txt
 	$(BIN)/python docs/look.py
 
 # Builds wheels in dist: one for each Python of this machine. A wheel serves every supported PyTorch.
@@ -87,10 +88,10 @@ first-day: install
 # missing. Version 0.28 is that of PyTorch 2.13.
 TORCHVISION = 0.$(shell expr $(word 2,$(subst ., ,$(TORCH))) + 15).*
 $(VENV)/.integrations: $(VENV)/.installed
-	$(BIN)/python -m pip install --no-build-isolation -e ".[integrations]" torch==$(TORCH)
+	$(BIN)/python -m pip install -r requirements/integrations.txt torch==$(TORCH)
 	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/timm timm==1.0.28 torchvision==$(TORCHVISION)
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
-	$(BIN)/python -m pip install --no-build-isolation -e ".[docs]"
+	$(BIN)/python -m pip install -r requirements/docs.txt
 	touch $@

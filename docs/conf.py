@@ -1,5 +1,6 @@
 """The book: ``make docs`` builds it into build/docs. tests/book/test_docs.py runs what its pages show."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
 import api  # noqa: E402
+import generated  # noqa: E402
 import gpu_answers  # noqa: E402
 import pictures  # noqa: E402
 import tutorials  # noqa: E402
@@ -50,4 +52,7 @@ html_show_sphinx = False
 pictures.draw_all(ROOT / "docs" / "_pictures")
 api.write_all(ROOT / "docs" / "_reference")
 tutorials.write_all(ROOT / "docs" / "_tutorials")
+for program, page in (("cuda/cuda_surface.py", "cuda-surface.md"), ("book/stub_operators.py", "stub-operators.md")):
+    command = [sys.executable, ROOT / "tests" / program]
+    generated.write(ROOT / "docs" / page, subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 gpu_answers.write(ROOT / "tests" / "cuda" / "cuda_answers", ROOT / "docs" / "_reference" / "gpu_answers.txt")

@@ -3,7 +3,7 @@
     make wheels                                        # a wheel for each Python of this machine
     python release/wheels.py --python 3.12 --torch 2.14
 
-The table tool.torch_openreg in pyproject.toml has the versions. PyTorch is not installed: for each minor version one
+The file torch.toml has the versions. PyTorch is not installed: for each minor version one
 wheel is unpacked, because only its headers, three libraries and torchgen are needed. PyTorch's wheel for one Python
 serves for all Pythons: the headers are the same, and this package uses only symbols that libtorch_python.so has for
 every Python. A CUDA build of PyTorch works as well as a CPU build, because the libraries of this package name nothing
@@ -38,7 +38,7 @@ import tomllib
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "wheels"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-SUPPORTED: Mapping[str, Mapping[str, object]] = PROJECT["tool"]["torch_openreg"]["torch"]
+SUPPORTED: Mapping[str, Mapping[str, object]] = tomllib.loads((ROOT / "release" / "torch.toml").read_text())
 # scikit-build-core is pinned, because it writes the wheel. The others only help to build it.
 TOOLS = ("scikit-build-core==1.1.2", "pyyaml", "cmake", "ninja")
 # Pinned, because its answer becomes the platform tag of the wheel.
@@ -282,7 +282,7 @@ def main() -> None:
         python = prepare_python(version, here[version])
         wheels = {m: build_pair(m, unpack_torch(m), version, python) for m in minors if (m, version) in pairs()}
         if not wheels:
-            sys.exit(f"pyproject.toml lists no Python {version} for PyTorch {', '.join(minors)}.")
+            sys.exit(f"release/torch.toml lists no Python {version} for PyTorch {', '.join(minors)}.")
         draft = merge(wheels, BUILD / "drafts", int(source_date()))
         tag, symbols = platform_tag(draft)
         wheel = merge(wheels, options.output, int(source_date()), tag)

@@ -1,7 +1,6 @@
 """Which operators compute through a stub, and which stubs a backend may fill with the CPU's kernel.
 
-`python tests/book/stub_operators.py`, or `make stubs`, writes docs/stub-operators.md; tests/book/test_stub_operators.py
-checks it. The facts come from the installed PyTorch. Its headers declare the stubs. For a stub that this backend fills,
+`python tests/book/stub_operators.py` prints the page of the book about them. The facts come from the installed PyTorch. Its headers declare the stubs. For a stub that this backend fills,
 the script empties the stub's slot in libtorch_cpu.so and calls operators: those that fail use the stub. For any other
 stub, the page gives the operator that the stub is named after.
 """
@@ -23,7 +22,6 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from registered import call, operators_of, overload, positive, tensor_arguments
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "stub-operators.md"
 HEADERS = Path(torch.__file__).parent / "include" / "ATen" / "native"
 
 # The pointer of DispatchStubImpl (ATen/native/DispatchStub.h) that holds the kernel, in a build of torch without XPU.
@@ -203,4 +201,4 @@ def header_of(stub: Stub) -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(document())
+    print(document(), end="")

@@ -1,4 +1,4 @@
-"""The public names of ``torch.cuda``. ``python -m tests.cuda.cuda_surface`` writes docs/cuda-surface.md.
+"""The public names of ``torch.cuda``. ``python tests/cuda/cuda_surface.py`` prints the page of the book about them.
 
 A name is in ``torch.openreg`` too, or it has an entry in INSTEAD (what to call) or in ABSENT (why there is none).
 """
@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import sys
 from collections import Counter
 from fnmatch import fnmatchcase
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-
-PAGE = Path(__file__).parents[2] / "docs" / "cuda-surface.md"
 
 # These names begin with an underscore, but PyTorch documents them.
 DOCUMENTED = ("memory._dump_snapshot", "memory._record_memory_history", "memory._snapshot")
@@ -161,7 +157,7 @@ def as_cuda(name: str) -> str:
 
 
 def page() -> str:
-    """The text of docs/cuda-surface.md."""
+    """The text of the page."""
     import cuda_rows
 
     table = rows()
@@ -173,7 +169,7 @@ def page() -> str:
         f"This page lists all public names of `torch.cuda` and its public submodules in PyTorch {version}. It says",
         "which of them the device has under its own name, in `torch.openreg`. Under the name cuda",
         "(`TORCH_OPENREG_AS=cuda`) it has all of them.",
-        "`python -m tests.cuda.cuda_surface` writes this page; a test compares the page with both modules.",
+        "`tests/cuda/cuda_surface.py` writes this page from both modules.",
         "",
         "| | names |",
         "|---|---:|",
@@ -223,6 +219,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))  # for cuda_rows
-    PAGE.write_text(page())
-    print(f"{PAGE}: {Counter(row.status for row in rows())}")
+    print(page(), end="")

@@ -280,7 +280,7 @@ def test_a_build_against_one_build_of_pytorch_loads_with_another(shared_environm
 # ---- what a release agrees about -------------------------------------------------------------------------------------
 
 
-def test_pyproject_lists_fourteen_pairs_of_pytorch_and_python() -> None:
+def test_fourteen_pairs_of_pytorch_and_python_are_supported() -> None:
     assert len(wheels.pairs()) == 14
     assert ("2.15", "3.10") not in wheels.pairs()  # PyTorch 2.15 needs Python 3.11
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-REASON = "needs the extra `integrations`: pip install 'torch_openreg[integrations]', or run `make test-all`"
+REASON = "needs the programs of requirements/integrations.txt, which `make test-all` installs"
 
 
 @contextmanager
