@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from stub_operators import document, registered, stubs, users
 
 pytestmark = pytest.mark.slow
