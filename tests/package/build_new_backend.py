@@ -34,8 +34,8 @@ OPERATOR = """#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 
-#include "../../runtime/{camel}Functions.h"
-#include "../../runtime/{camel}Stream.h"
+#include "runtime/{camel}Functions.h"
+#include "runtime/{camel}Stream.h"
 
 namespace at::{name} {{
 namespace {{

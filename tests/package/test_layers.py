@@ -59,6 +59,11 @@ def test_no_two_files_need_each_other() -> None:
     assert loop(graph) == []
 
 
+def test_an_include_names_the_path_from_the_root() -> None:
+    files = [file for folder in ("csrc", "torch_openreg/csrc") for file in (ROOT / folder).rglob("*.[ch]*")]
+    assert [(file.name, name) for file in files for name in INCLUDE.findall(file.read_text()) if ".." in name] == []
+
+
 def test_the_runtime_needs_nothing_else_of_csrc() -> None:
     graph = dependencies(RUNTIME)
     assert {name for name in needed_by(set(graph), graph) if not name.startswith("runtime/")} == set()
