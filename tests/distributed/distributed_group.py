@@ -17,7 +17,7 @@ from typing import Any
 import programs
 from environments import importing
 
-TIMEOUT = 60
+TIMEOUT = 300
 
 
 def free_port() -> int:
@@ -73,7 +73,7 @@ class Group:
                 self.processes.append(programs.start(command, env=os.environ | variables | (environment or {})))
                 self.pipes.append(listener.accept())
         for rank in range(size):
-            self._receive(rank, 120)
+            self._receive(rank, 600)
 
     def _receive(self, rank: int, seconds: float) -> Any:
         assert self.pipes[rank].poll(seconds), f"rank {rank} gave no answer in {seconds} s"
@@ -83,14 +83,14 @@ class Group:
         for rank in ranks or range(self.size):
             self.pipes[rank].send((module, name, arguments, mode))
 
-    def results(self, *, seconds: float = 120, ranks: Sequence[int] = ()) -> list[Any]:
+    def results(self, *, seconds: float = 600, ranks: Sequence[int] = ()) -> list[Any]:
         """What the ranks returned; fails with the traceback of every rank that raised."""
         answers = {rank: self._receive(rank, seconds) for rank in ranks or range(self.size)}
         failures = [f"rank {rank}:\n{text}" for rank, (succeeded, text) in answers.items() if not succeeded]
         assert not failures, "\n".join(failures)
         return [result for _, result in answers.values()]
 
-    def run(self, module: str, name: str, *arguments: Any, mode: str = "inline", seconds: float = 120) -> list[Any]:
+    def run(self, module: str, name: str, *arguments: Any, mode: str = "inline", seconds: float = 600) -> list[Any]:
         self.start(module, name, *arguments, mode=mode)
         return self.results(seconds=seconds)
 

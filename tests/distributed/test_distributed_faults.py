@@ -348,7 +348,7 @@ def test_failures_that_nobody_has_heard_end_with_their_group(end: str, mode: str
     assert after == [NO_ERROR, NO_ERROR, "[1.0, 1.0]"]
     sentence = (
         "Warning: A process group has ended, and the program never waited for a collective that failed: [Rank 0] "
-        "collective operation failed: WorkOCCL(SeqNum=2, OpType=ALLREDUCE, TensorShape=[2], Timeout(ms)=60000). "
+        "collective operation failed: WorkOCCL(SeqNum=2, OpType=ALLREDUCE, TensorShape=[2], Timeout(ms)=300000). "
     )
     assert printed.count("never waited") == printed.count(sentence) == (end == "destroy"), printed
     group.close()

@@ -37,7 +37,7 @@ def work(number):
         if not torch.equal(found, torch.full_like(found, value)):
             raise AssertionError(f"{found.unique().tolist()[:5]} instead of {value}")
 
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or min(actions) <= 10 or not any(refused):
         actions[number] += 1
         choice, stream = pick.random(), pick.choice(streams)
         try:
