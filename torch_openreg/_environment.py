@@ -76,7 +76,7 @@ VARIABLES: tuple[Variable, ...] = (
     # LEFT OUT OF A NEW BACKEND END
     _choice("OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued work runs", _DEVICE),
     Variable("OPENREG_CHAOS_SEED", "number", "0", "the seed of the delays in the mode chaos", _DEVICE),
-    _choice("OPENREG_POISON", ("0", "1"), "whether free memory holds NaN", "csrc/runtime/memory/OpenRegPoison.cpp"),
+    _choice("OPENREG_POISON", ("0", "1"), "whether free memory holds NaN", "csrc/simulator/Poison.cpp"),
     Variable("OPENREG_FAULTS", "program", "", "what goes wrong on purpose", "torch_openreg/openreg/faults.py"),
     Variable(
         "OPENREG_SANITIZER",

@@ -70,7 +70,7 @@ c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
     call->state->stream = joined != nullptr ? joined : comm;
     c10::openreg::order_after_current_stream(comm, device.index());
     auto chain = std::make_unique<RequestChain>(call, std::move(requests));
-    if (orIsObserved(orActivityUse)) { // for the sanitizer: the chain keeps the tensors, as record_stream() would
+    if (orIsObserved(orActivityUse)) { // the chain keeps the tensors, as record_stream() would
       RequestChain::visit(
           chain.get(),
           [](const orOperand* operand, void* stream) { orNoteUse(operand->data, static_cast<orStream_t>(stream)); },

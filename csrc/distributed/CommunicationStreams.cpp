@@ -21,7 +21,8 @@ orStream_t CommunicationStreams::get(const std::string& key, c10::Device device,
       return found->second;
     }
   }
-  // The lock is not held here: orStreamCreateWithPriority() tells the sanitizer, which waits for Python's interpreter.
+  // The lock is not held here: orStreamCreateWithPriority() notifies subscribers, and one may wait for Python's
+  // interpreter.
   orStream_t made = nullptr;
   {
     const c10::openreg::CurrentDevice current(device.index());

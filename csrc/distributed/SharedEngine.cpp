@@ -13,7 +13,7 @@
 
 #include "distributed/Threads.h"
 #include "runtime/OpenRegException.h"
-#include "runtime/OpenRegInternalUse.h"
+#include "runtime/OpenRegObserver.h"
 
 namespace c10d::openreg {
 namespace {
@@ -70,7 +70,8 @@ SharedEngine::Placement SharedEngine::make(Store& store, int rank, int size, std
   own.rank = rank;
   own.process = getpid();
   {
-    const c10::openreg::InternalUse internal; // no leak of the program: the group frees the memory
+    const c10::openreg::ObservedCalls calls(
+        c10::openreg::CallKind::Internal); // no leak of the program: the group frees the memory
     own.has_memory = size <= kMaxRanks &&
                      orMalloc(&memory, sizeof(Mailbox) + size * (sizeof(Pipe) + pipe_bytes)) == orSuccess &&
                      orIpcGetMemHandle(&own.memory, memory) == orSuccess;

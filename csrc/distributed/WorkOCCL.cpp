@@ -102,7 +102,7 @@ void WorkState::complete_futures() {
     outlast_interpreter();
   }
   if (waiting) {
-    orNoteWait(stream, nullptr); // for the sanitizer: the callbacks run after the collective
+    orNoteWait(stream, nullptr); // the callbacks run after the collective
     complete(*waiting, *this);
   }
   if (waiting_result) {
@@ -161,7 +161,7 @@ bool WorkOCCL::isCompleted() {
     done = state_->done;
   }
   if (done) {
-    orNoteWait(nullptr, event_); // for the sanitizer: the host now knows that the collective is done
+    orNoteWait(nullptr, event_); // the host now knows that the collective is done
   }
   return done;
 }
@@ -210,10 +210,13 @@ void WorkOCCL::wait_on_stream(bool raises) {
     state_->heard = true;
     has_succeeded = state_->done && !state_->failure;
   }
-  // The stream waits also if the collective is done: the sanitizer must learn the order from the program, and not from
-  // the timing of this run.
+  // The stream waits also if the collective is done: observers must learn the order from the program, and not from the
+  // timing of this run.
   if (c10::openreg::executes_inline()) { // operators run in the calling thread, so the host waits: here or in wait()
-    return raises ? wait_on_host() : void();
+    if (raises) {
+      wait_on_host();
+    }
+    return;
   }
   const orStream_t stream = c10::openreg::current_stream_handle(device_.index());
   OPENREG_CHECK(orStreamWaitEvent(stream, event_, 0));

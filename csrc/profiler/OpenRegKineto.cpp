@@ -256,12 +256,11 @@ class Session final : public libkineto::IActivityProfilerSession {
   }
 
   std::unordered_map<std::string, std::string> getMetadata() override {
-    static constexpr const char* kModes[] = {"inline", "async", "chaos"};
     orExecutionMode mode = orExecutionInline;
-    return orGetExecutionMode(&mode, nullptr) == orSuccess
-               ? std::
-                     unordered_map<std::string, std::string>{{"openreg_execution", fmt::format("\"{}\"", kModes[mode])}}
-               : std::unordered_map<std::string, std::string>();
+    if (orGetExecutionMode(&mode, nullptr) != orSuccess) {
+      return {};
+    }
+    return {{"openreg_execution", fmt::format("\"{}\"", orGetExecutionModeName(mode))}};
   }
 
  private:

@@ -8,7 +8,7 @@
 #include "runtime/OpenRegException.h"
 
 // A backend's own metadata of a tensor's memory, such as the format of its tiles. PyTorch keeps the metadata on the
-// tensor (c10::BackendMeta), and saves and loads it. The simulated device needs no such metadata. It has two flags as
+// tensor (c10::BackendMeta), and saves and loads it. This device needs no such metadata. It has two flags as
 // an example.
 //
 // Rule: the metadata describes bytes, so all tensors over the same bytes have the same metadata. The backend's own

@@ -1,21 +1,12 @@
 #include "runtime/OpenRegException.h"
 
-#include <atomic>
+#include "runtime/OpenRegObserver.h"
 
 namespace c10::openreg {
-namespace {
-
-std::atomic<void (*)()> stop_handler{nullptr};
-
-} // namespace
-
-void set_stop_handler(void (*handler)()) {
-  stop_handler = handler;
-}
 
 void throw_error(orError_t error, const char* call) {
-  if (const auto handler = stop_handler.load()) {
-    handler();
+  if (RuntimeObserver* const known = observer()) {
+    known->after_failed_call(); // it may have stopped the call (orActivityStop), and then throws an error of its own
   }
   if (error == orErrorLaunchFailure) {
     try {

@@ -12,10 +12,6 @@ namespace c10::openreg {
 // check is inlined in many places.
 [[noreturn]] OPENREG_API void throw_error(orError_t error, const char* call);
 
-// Sets the function that throw_error() calls first. If a subscriber has stopped the call (orActivityStop), the
-// function throws the subscriber's own exception instead of the call's error. Otherwise it returns.
-OPENREG_API void set_stop_handler(void (*handler)());
-
 } // namespace c10::openreg
 
 // Turns a failed call of the device's C API into the exception that PyTorch's users expect. Out of memory becomes

@@ -1,7 +1,5 @@
 #include "runtime/OpenRegFunctions.h"
 
-#include "runtime/OpenRegModel.h"
-
 #include <vector>
 
 #include "runtime/OpenRegMutex.h"
@@ -22,7 +20,7 @@ std::vector<void (*)()>& start_functions() {
 
 DeviceIndex device_count() noexcept {
   // The devices are counted once: as with CUDA_VISIBLE_DEVICES, later changes of the environment have no effect. Only
-  // set_device_model(), which must be called before the device starts, makes this function count again.
+  // forget_device_count() makes this function count again.
   const int known = counted_devices.load(std::memory_order_relaxed);
   if (C10_LIKELY(known >= 0)) {
     return static_cast<DeviceIndex>(known);
@@ -38,8 +36,7 @@ DeviceIndex device_count() noexcept {
   return static_cast<DeviceIndex>(count);
 }
 
-void set_device_model(const orDeviceModel* model) {
-  OPENREG_CHECK(orSetDeviceModel(model));
+void forget_device_count() {
   counted_devices = -1;
 }
 

@@ -16,6 +16,9 @@ namespace c10::openreg {
 // PyTorch asks from places that cannot handle an exception.
 OPENREG_API DeviceIndex device_count() noexcept;
 
+// Lets device_count() count again. To be called after the number of devices was changed, before the device starts.
+OPENREG_API void forget_device_count();
+
 OPENREG_API DeviceIndex current_device();
 
 // The largest number of devices that a process may have: OPENREG_DEVICE_COUNT's limit.
@@ -25,7 +28,7 @@ constexpr int kMaxDevices = 64;
 OPENREG_API void set_device(DeviceIndex device);
 
 // Both functions make `device` current, and return the device that was current before. A negative `device` changes
-// nothing; the result is then -1. CUDA's "maybe" form does not create a context on the device. A simulated device has
+// nothing; the result is then -1. CUDA's "maybe" form does not create a context on the device. This device has
 // no context, so here both functions do the same. torch.accelerator calls maybe_exchange_device().
 OPENREG_API DeviceIndex exchange_device(DeviceIndex device);
 OPENREG_API DeviceIndex maybe_exchange_device(DeviceIndex device);

@@ -1,13 +1,10 @@
 #include "runtime/OpenRegGenerator.h"
 
-#include <openreg_activity.h>
-
 #include <cstring>
 #include <mutex>
 #include <vector>
 
-#include "runtime/OpenRegFixedLine.h"
-#include "runtime/OpenRegInternalUse.h"
+#include "runtime/OpenRegObserver.h"
 
 namespace c10::openreg {
 namespace {
@@ -51,11 +48,9 @@ const at::Generator& OpenRegGeneratorImpl::cpu_generator() const {
 
 void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>& launch) {
   const orStream_t queue = stream_handle(stream);
-  const auto take_line = orIsObserved(orActivityLaunch) ? line_source.load(std::memory_order_relaxed) : nullptr;
-  const uint32_t line = take_line ? take_line() : 0;
+  const ObservedCalls calls(CallKind::UnderLock);
   for (;;) {
     {
-      const FixLine fixed(line);
       const std::lock_guard lock(engine_->mutex);
       if (engine_->last_use && engine_->stream != stream) {
         OPENREG_CHECK(orStreamWaitEvent(queue, engine_->last_use, 0));
@@ -63,7 +58,7 @@ void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>&
       if (launch()) {
         orEvent_t& event = engine_->events[stream.device_index()];
         if (!event) {
-          const InternalUse internal;
+          const ObservedCalls calls_for_itself(CallKind::Internal);
           event = create_event(stream);
         }
         OPENREG_CHECK(orEventRecord(event, queue));

@@ -3,7 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <openreg_activity.h>
 
-#include "runtime/OpenRegLateError.h"
+#include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStream.h"
 #include "runtime/OpenRegTrace.h"
 
@@ -52,12 +52,12 @@ DeviceIndex OpenRegGuardImpl::deviceCount() const noexcept {
 }
 
 DeviceCapability OpenRegGuardImpl::getDeviceCapability(Device) const {
-  return DeviceCapability(); // as constructed, with all dtypes: the kernels are the CPU's. Device models are not asked.
+  return DeviceCapability(); // as constructed, with all dtypes
 }
 
 void OpenRegGuardImpl::synchronizeDevice(const DeviceIndex device) const {
   device_synchronize(device);
-  throw_late_error();
+  notify_host_wait();
 }
 
 Stream OpenRegGuardImpl::getStream(Device device) const {
@@ -88,7 +88,7 @@ bool OpenRegGuardImpl::queryStream(const Stream& stream) const {
   const orStream_t native_stream = stream_handle(stream);
   const bool done = finished(orStreamQuery(native_stream));
   if (done) {
-    orNoteWait(native_stream, nullptr); // for the sanitizer: the host now knows that the work is done
+    orNoteWait(native_stream, nullptr); // the host now knows that the work is done
   }
   return done;
 }
@@ -100,7 +100,7 @@ void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {
     tracer.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, trace_id(stream, native_stream));
   });
   OPENREG_CHECK(orStreamSynchronize(native_stream));
-  throw_late_error();
+  notify_host_wait();
 }
 
 bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
@@ -166,7 +166,7 @@ bool OpenRegGuardImpl::queryEvent(void* event) const {
   const auto handle = static_cast<orEvent_t>(event);
   const bool done = finished(orEventQuery(handle));
   if (done) {
-    orNoteWait(nullptr, handle); // for the sanitizer: the host now knows that the work is done
+    orNoteWait(nullptr, handle); // the host now knows that the work is done
   }
   return done;
 }
@@ -176,7 +176,7 @@ void OpenRegGuardImpl::synchronizeEvent(void* event) const {
     trace(
         [&](const auto& tracer) { tracer.trace_gpu_event_synchronization(DeviceType::PrivateUse1, trace_id(event)); });
     OPENREG_CHECK(orEventSynchronize(static_cast<orEvent_t>(event)));
-    throw_late_error();
+    notify_host_wait();
   }
 }
 

@@ -16,7 +16,7 @@ bool OpenRegHooks::isAvailable() const {
   return device_count() > 0;
 }
 
-// A simulated device has no context that could be missing, so the result is true for each device that exists.
+// This device has no context that could be missing, so the result is true for each device that exists.
 bool OpenRegHooks::hasPrimaryContext(DeviceIndex device) const {
   return 0 <= device && device < device_count();
 }

@@ -18,7 +18,7 @@ struct TensorImpl;
 // library passes the same door when the stream runs the kernel.
 //
 // Rule: device memory is read and written only while a Kernel lives, by a launched kernel, or by the device's own
-// copies and fills (orMemcpy(), orMemset() and their asynchronous forms). Profilers and sanitizers do not see any other
+// copies and fills (orMemcpy(), orMemset() and their asynchronous forms). Profilers do not see any other
 // access, and no other access is ordered with the work of other threads.
 // LITERALINCLUDE END: KERNEL RULES
 namespace c10::openreg {

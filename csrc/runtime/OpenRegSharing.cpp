@@ -15,10 +15,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "runtime/OpenRegInternalUse.h"
+#include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStorage.h"
 #include "runtime/OpenRegStream.h"
-#include "runtime/memory/OpenRegFreeMemoryCallback.h"
+#include "runtime/memory/OpenRegCachingAllocator.h"
 
 namespace c10::openreg {
 namespace {
@@ -123,7 +123,7 @@ struct SlotTable {
 
   explicit SlotTable(DeviceIndex device) {
     const CurrentDevice current(device);
-    const InternalUse internal;
+    const ObservedCalls calls(CallKind::Internal);
     OPENREG_CHECK(orMalloc(&address, kTableBytes));
     handle = memory_handle(address);
   }

@@ -7,9 +7,8 @@
 
 // The storage of a device tensor: PyTorch's own class, c10::StorageImpl, over memory of the device's allocator.
 //
-// Rule: code outside of csrc/simulator/borrowed makes a storage with memory by make_storage() or storage_over() only. A backend
-// that must keep something beside the memory passes set_storage_factory() a function that makes storages of a subclass
-// of StorageImpl.
+// Rule: a storage with memory is made by make_storage() or storage_over() only. A backend that must keep something
+// beside the memory passes set_storage_factory() a function that makes storages of a subclass of StorageImpl.
 namespace c10::openreg {
 
 // Makes a storage of `size` bytes over `data`. `allocator` gives a resizable storage its new memory.

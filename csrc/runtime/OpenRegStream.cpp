@@ -1,8 +1,8 @@
 #include "runtime/OpenRegStream.h"
 
 #include <c10/util/ScopeExit.h>
-#include <openreg_faults.h>
 
+#include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegTrace.h"
 
 #include <algorithm>
@@ -106,11 +106,10 @@ Stream stream_from_pool(DeviceIndex device, int priority) {
   DeviceStreams& streams = streams_of(device);
   const uint32_t turn = streams.next[pool].fetch_add(1, std::memory_order_relaxed);
   const StreamId id = 1 + pool * kStreamsPerPool + turn % kStreamsPerPool;
-  // Every call can meet an injected fault, as if the device made a stream each time.
-  if (streams.handles[id].load(std::memory_order_acquire)) {
-    OPENREG_CHECK(orRequestStream(device));
-  } else {
+  if (!streams.handles[id].load(std::memory_order_acquire)) {
     create(streams, device, id);
+  } else if (RuntimeObserver* const known = observer()) {
+    known->before_stream_from_pool(device);
   }
   return make_stream(device, id);
 }

@@ -34,6 +34,7 @@ from openreg_work import (
     is_pending,
     launch,
     launch_host,
+    lib,
     name_of_thread,
     record,
     synchronize,
@@ -255,6 +256,10 @@ def test_the_mode_comes_from_the_environment() -> None:
     assert output_of(code) == "0 0"
     assert output_of(code, OPENREG_EXECUTION="async") == "1 0"
     assert output_of(code, OPENREG_EXECUTION="chaos", OPENREG_CHAOS_SEED=str(2**64 - 1)) == f"2 {2**64 - 1}"
+
+
+def test_each_mode_has_the_name_that_the_environment_gives_it() -> None:
+    assert [lib.orGetExecutionModeName(mode) for mode in (0, 1, 2, 3)] == [b"inline", b"async", b"chaos", None]
 
 
 def test_orExecutesInline_does_not_start_the_simulator() -> None:

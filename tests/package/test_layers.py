@@ -2,18 +2,28 @@
 
 A header and its source are one module. A module depends on what either of them includes. If two modules need each
 other, nobody can read, replace or build one without the other.
+
+The *core* is what a vendor keeps. It neither names nor needs the simulator, which a vendor deletes.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
+from environments import build_tool, run_tool
 
 ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "csrc"
 RUNTIME = CSRC / "runtime"
 OPERATORS = CSRC / "aten"
+CORE = ("runtime", "aten", "amp", "profiler", "distributed")
+BUILD = ROOT / os.environ.get("SKBUILD_BUILD_DIR", f"build/{Path(sys.prefix).name}")
 
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
@@ -85,3 +95,53 @@ def test_the_memory_of_a_device_needs_neither_storages_nor_the_sharing_of_them()
 
 def test_the_check_finds_a_loop_of_three_modules() -> None:
     assert loop({"allocator": {"sharing"}, "sharing": {"storage"}, "storage": {"allocator"}})
+
+
+# ---- the core and the simulator
+
+# Words of the simulator: poisoned memory, red zones, injected faults, the sanitizer, schedules, borrowed kernels.
+WORDS = {
+    *("poison", "poisoned", "fault", "faults", "faulty", "sanitize", "sanitizer", "sanitizers", "chaos"),
+    *("borrow", "borrowed", "twin", "twins", "simulate", "simulated", "simulation", "simulator"),
+}
+PHRASES = re.compile(r"red[ _]?zone|device[ _]?model", re.I)
+
+
+def named(text: str) -> set[str]:
+    """The simulator's words in a text: in its comments, its strings, and the parts of its identifiers."""
+    return {part.lower() for part in re.findall(r"[A-Za-z][a-z]*", text)} & WORDS | set(PHRASES.findall(text))
+
+
+def test_the_core_names_nothing_that_only_a_simulation_has() -> None:
+    files = [path for name in CORE for path in sorted((CSRC / name).rglob("*")) if path.is_file()]
+    assert len(files) > 80
+    found = {path.relative_to(ROOT).as_posix(): named(path.read_text()) for path in files}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_the_search_for_names_finds_parts_of_identifiers_and_no_other_words() -> None:
+    assert named("bool meets_fault(); // a RedZone") == {"fault", "RedZone"}
+    assert named("orMemcpyDefault, PYTORCH_DEFAULT, build_borrowing_binary_op, device_models.h") == {"device_model"}
+
+
+def test_the_core_includes_nothing_of_the_simulator() -> None:
+    graph = dependencies(CSRC)
+    core = {name for name in graph if name.startswith(CORE)}
+    assert {name for name in needed_by(core, graph) if not name.startswith(CORE)} == set()
+
+
+def symbols(files: Iterable[Path], defined: bool) -> set[str]:
+    """The functions and variables that object files define, without inline functions, or that they need."""
+    lines = run_tool("nm", "--defined-only" if defined else "--undefined-only", "--no-sort", *files).splitlines()
+    return {line.split()[-1] for line in lines if re.search(r" [BDRT] _Z" if defined else r" U _Z", line)}
+
+
+def test_no_object_of_the_core_needs_a_symbol_of_the_simulator() -> None:
+    if not (BUILD / "CMakeCache.txt").exists():
+        pytest.skip("the project was not built in this folder")
+    run_tool(*build_tool("cmake"), "--build", BUILD, "--target", "torch_openreg")
+    objects = {path: path.as_posix().split(".dir/")[-1] for path in (BUILD / "csrc").rglob("*.cpp.o")}
+    core = [path for path, name in objects.items() if name.startswith(CORE)]
+    simulator = [path for path, name in objects.items() if name.startswith("simulator/")]
+    assert len(core) > 50 and len(simulator) > 40
+    assert symbols(core, False) & (symbols(simulator, True) - symbols(core, True)) == set()

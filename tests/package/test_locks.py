@@ -34,15 +34,15 @@ LOCKS = {
         "reads settings, and makes the allocators of the devices",
         "ForkSafeMutex",
     ),
-    ("csrc/runtime/memory/OpenRegDeviceBlockCache.h", "mutex_"): (
-        "below it only the device's own locks; waits and Python's observers come after unlock(); events are made under "
-        "FixLine, so that no subscriber asks Python",
+    ("csrc/runtime/memory/OpenRegCachingAllocator.h", "mutex_"): (
+        "below it only the device's own locks; waits and Python's observers come after unlock(); events are made in "
+        "internal calls, in which no subscriber asks Python",
         "mutex() refuses; freeing does nothing",
     ),
     ("csrc/runtime/memory/OpenRegHostAllocator.cpp", "mutex_"): ("a table of blocks", "ForkSafeMutex"),
     ("csrc/runtime/OpenRegFunctions.cpp", "start_mutex"): ("registrations", "ForkSafeMutex"),
     ("csrc/runtime/OpenRegGenerator.h", "mutex"): (
-        "launches with orLaunchNoWait, under FixLine",
+        "launches with orLaunchNoWait; observers take the line before",
         "cpu_generator() refuses",
     ),
     ("csrc/runtime/OpenRegMutex.h", "mutex_"): ("the member of ForkSafeMutex", "held across fork()"),

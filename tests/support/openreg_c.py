@@ -257,6 +257,7 @@ for _name, _arguments, _result in (
     ("orIsInBadFork", (), ctypes.c_bool),
     ("orIpcIsShared", (POINTER,), ctypes.c_bool),
     ("orExecutesInline", (), ctypes.c_bool),
+    ("orGetExecutionModeName", (ctypes.c_int,), ctypes.c_char_p),
     ("orRethrowLaunchFailure", (), None),
     ("orKernelEnd", (ctypes.POINTER(KernelScope), ctypes.c_bool), None),
     ("orNoteAllocation", (POINTER, SIZE, POINTER), None),

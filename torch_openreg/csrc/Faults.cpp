@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "runtime/OpenRegException.h"
+#include "simulator/RuntimeObserver.h"
 
 using torch::wrap_pybind_function;
 
@@ -35,6 +36,7 @@ uintptr_t inject_fault(
       .duration = static_cast<orFaultDuration>(duration),
       .amount = amount,
       .text = text.c_str()};
+  c10::openreg::observe_runtime();
   orInjectedFault_t fault = nullptr;
   OPENREG_CHECK(orFaultInject(&fault, &what));
   return reinterpret_cast<uintptr_t>(fault);

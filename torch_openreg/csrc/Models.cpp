@@ -1,13 +1,15 @@
 #include "Models.h"
 
+#include <openreg_model.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <cstring>
 
 #include "aten/native/Alerts.h"
-#include "runtime/OpenRegModel.h"
+#include "runtime/OpenRegFunctions.h"
 #include "runtime/memory/OpenRegAllocatorConfig.h"
+#include "simulator/RuntimeObserver.h"
 #include "simulator/restrictions/ModelRestrictions.h"
 
 namespace py = pybind11;
@@ -27,7 +29,8 @@ void take(const py::dict& numbers, const char* name, T& field) {
 // `numbers`: the properties that the model sets; all others stay those of openreg's own model. None: no model.
 void set_device_model(const std::optional<py::dict>& numbers) {
   if (!numbers) {
-    c10::openreg::set_device_model(nullptr);
+    OPENREG_CHECK(orSetDeviceModel(nullptr));
+    c10::openreg::forget_device_count();
     c10::openreg::set_block_alignment(c10::openreg::kMinBlockSize);
     return;
   }
@@ -64,7 +67,8 @@ void set_device_model(const std::optional<py::dict>& numbers) {
   take(*numbers, "peer_access", model.peerAccess);
   size_t alignment = c10::openreg::kMinBlockSize;
   take(*numbers, "allocation_alignment", alignment);
-  c10::openreg::set_device_model(&model);
+  OPENREG_CHECK(orSetDeviceModel(&model));
+  c10::openreg::forget_device_count();
   c10::openreg::set_block_alignment(alignment);
 }
 
@@ -84,7 +88,13 @@ void refuse(const std::string& op, const Rows& rows) {
 }
 
 void refuse_dtype(at::ScalarType dtype, int error, std::string message) {
+  c10::openreg::observe_runtime();
   at::openreg::refuse_dtype(dtype, static_cast<at::openreg::RefusalError>(error), std::move(message));
+}
+
+void keep_only(const std::vector<std::string>& operators, const std::string& message) {
+  c10::openreg::observe_runtime();
+  at::openreg::keep_only(operators, message);
 }
 
 } // namespace
@@ -93,7 +103,7 @@ void add_models(py::module_& module) {
   module.def("_set_device_model", wrap_pybind_function(&set_device_model));
   module.def("_refuse", wrap_pybind_function(&refuse));
   module.def("_refuse_dtype", wrap_pybind_function(&refuse_dtype));
-  module.def("_keep_only", wrap_pybind_function(&at::openreg::keep_only));
+  module.def("_keep_only", wrap_pybind_function(&keep_only));
   module.def("_set_alerts", wrap_pybind_function(&at::openreg::set_alerts));
   module.def("_round_to_tf32", wrap_pybind_function(&at::openreg::round_to_tf32));
 }

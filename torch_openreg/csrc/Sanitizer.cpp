@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/OpenRegFunctions.h"
+#include "simulator/RuntimeObserver.h"
 #include "simulator/sanitizer/HostAccess.h"
 #include "simulator/sanitizer/Session.h"
 #include "simulator/sanitizer/SessionState.h"
@@ -143,6 +144,7 @@ void start(unsigned checks, bool raises) {
   c10::openreg::check_not_forked();
   c10::openreg::sanitizer::set_site_source({&take_line, &describe_line});
   c10::openreg::sanitizer::set_raiser(&raise);
+  c10::openreg::observe_runtime();
   c10::openreg::sanitizer::start(checks, raises);
 }
 

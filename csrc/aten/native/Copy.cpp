@@ -6,7 +6,7 @@
 #include "aten/native/Layouts.h"
 #include "aten/native/Minimal.h"
 #include "runtime/OpenRegStorage.h"
-#include "runtime/OpenRegWait.h"
+#include "runtime/OpenRegTrace.h"
 
 // Copies between the host and a device, between devices, and on one device. A copy that is one block of bytes needs no
 // kernel. The copy kernel (Copy.h), if there is one, makes all other copies, and those on one device.
@@ -40,7 +40,7 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
     if (with_host && !non_blocking) {
       c10::openreg::note_synchronization();
       OPENREG_CHECK(orMemcpyWithStream(to, from, size, orMemcpyDefault, queue));
-      c10::openreg::tell_wait(queue);
+      c10::openreg::notify_wait(queue);
       return;
     }
     OPENREG_CHECK(orMemcpyAsync(to, from, size, orMemcpyDefault, queue));

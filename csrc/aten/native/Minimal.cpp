@@ -12,9 +12,9 @@
 
 #include "runtime/OpenRegBackendMeta.h"
 #include "runtime/OpenRegKernel.h"
+#include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStorage.h"
-#include "runtime/OpenRegWait.h"
-#include "simulator/restrictions/ModelRestrictions.h"
+#include "runtime/OpenRegTrace.h"
 
 namespace at::openreg {
 namespace {
@@ -50,7 +50,7 @@ C10_NOINLINE void warn_of_complex_half() {
 }
 
 Tensor make_tensor(size_t bytes, caffe2::TypeMeta dtype, c10::DeviceIndex device) {
-  check_dtype(dtype);
+  c10::openreg::notify_new_tensor(dtype);
   if (C10_UNLIKELY(dtype == caffe2::TypeMeta::Make<c10::complex<c10::Half>>())) {
     warn_of_complex_half();
   }
@@ -141,7 +141,7 @@ Tensor _efficientzerotensor(
     std::optional<Layout> layout,
     std::optional<Device> device,
     std::optional<bool> pin_memory) {
-  check_dtype(c10::scalarTypeToTypeMeta(dtype_or_default(dtype)));
+  c10::openreg::notify_new_tensor(c10::scalarTypeToTypeMeta(dtype_or_default(dtype)));
   at::native::ZeroTensorAllocator allocator(
       Device(DeviceType::PrivateUse1, checked_device(layout, device, pin_memory)));
   return at::detail::empty_generic(
@@ -227,7 +227,7 @@ Scalar _local_scalar_dense(const Tensor& self) {
       "aten::_local_scalar_dense",
       operands,
       self.unsafeGetTensorImpl());
-  c10::openreg::tell_wait(c10::openreg::current_stream_handle(self.device().index()));
+  c10::openreg::notify_wait(c10::openreg::current_stream_handle(self.device().index()));
   const void* address = orGetKernelPointer(self.const_data_ptr());
   Scalar value;
   AT_DISPATCH_V2(

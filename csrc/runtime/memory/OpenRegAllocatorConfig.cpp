@@ -11,11 +11,6 @@ namespace {
 
 using c10::CachingAllocator::AcceleratorAllocatorConfig;
 
-// Whether roundup_power2_divisions has any effect. Every allocation reads this flag instead of the divisions.
-std::atomic<bool> divides_powers_of_two{false};
-
-std::atomic<size_t> block_alignment{kMinBlockSize};
-
 std::atomic<double> first_memory_fraction{1};
 
 // Settings of CUDA's allocator. PyTorch reads PYTORCH_CUDA_ALLOC_CONF for every accelerator, so a program for CUDA may
@@ -91,19 +86,16 @@ void set_block_alignment(size_t bytes) {
       " to ",
       kSmallSize,
       ".");
-  block_alignment = bytes;
+  block_alignment_now = bytes;
 }
 
-size_t round_size(size_t size) {
-  if (C10_UNLIKELY(divides_powers_of_two.load(std::memory_order_relaxed))) {
-    const size_t divisions = AcceleratorAllocatorConfig::roundup_power2_divisions(size);
-    if (divisions > 1 && size > kMinBlockSize * divisions) {
-      const size_t step = std::bit_floor(size) / divisions;
-      size = (size + step - 1) / step * step;
-    }
+size_t round_up_to_division_slowly(size_t size) {
+  const size_t divisions = AcceleratorAllocatorConfig::roundup_power2_divisions(size);
+  if (divisions > 1 && size > kMinBlockSize * divisions) {
+    const size_t step = std::bit_floor(size) / divisions;
+    size = (size + step - 1) / step * step;
   }
-  const size_t alignment = block_alignment.load(std::memory_order_relaxed);
-  return std::max((size + alignment - 1) & ~(alignment - 1), alignment);
+  return size;
 }
 
 } // namespace c10::openreg

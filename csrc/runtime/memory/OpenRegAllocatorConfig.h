@@ -2,11 +2,11 @@
 
 #include <c10/core/AllocatorConfig.h>
 
-#include "runtime/OpenRegException.h"
-#include "runtime/memory/OpenRegRedZone.h"
+#include <atomic>
 
-// What PYTORCH_ALLOC_CONF, OPENREG_ALLOC_CONF and torch._C._accelerator_setAllocatorSettings() say about device memory,
-// and the sizes that follow from these settings.
+#include "runtime/OpenRegException.h"
+
+// What PYTORCH_ALLOC_CONF, OPENREG_ALLOC_CONF and torch._C._accelerator_setAllocatorSettings() say about device memory.
 //
 // PyTorch parses and keeps the settings that all accelerators share
 // (c10::CachingAllocator::AcceleratorAllocatorConfig); the allocator reads a setting there whenever it needs the value.
@@ -31,27 +31,18 @@ double memory_fraction_at_start();
 // be called before the device starts. Throws ValueError for any other number.
 OPENREG_API void set_block_alignment(size_t bytes);
 
-// The size of the block for a request of `size` bytes: a multiple of the alignment. If roundup_power2_divisions is n,
-// the range from one power of two to the next has n equal steps, and a size above 512 * n bytes is first rounded up
-// to a step.
-size_t round_size(size_t size);
-
-// The size of a new segment in which a block of `size` bytes fits. With red zones, a new large block fills its segment.
-// The device then leaves a guard, inaccessible addresses, behind every segment (orSetGuardSize), and so behind the
-// block. A cached block that is split for a smaller request has no guard behind it.
-inline size_t get_allocation_size(bool is_small, size_t size) {
-  using namespace c10::CachingAllocator;
-  if (C10_UNLIKELY(!is_small && red_zone.load(std::memory_order_relaxed) != 0)) {
-    return size;
-  }
-  return is_small                ? kSmallBuffer
-         : size < kMinLargeAlloc ? AcceleratorAllocatorConfig::large_segment_size()
-                                 : (size + kRoundLarge - 1) / kRoundLarge * kRoundLarge;
+// The alignment of blocks now, in bytes.
+inline std::atomic<size_t> block_alignment_now{kMinBlockSize};
+inline size_t block_alignment() {
+  return block_alignment_now.load(std::memory_order_relaxed);
 }
 
-// Whether max_split_size_mb forbids splitting a block of this size.
-inline bool is_oversize(size_t size) {
-  return size > kSmallSize && size >= c10::CachingAllocator::AcceleratorAllocatorConfig::max_split_size();
+// If roundup_power2_divisions is n, the range from one power of two to the next has n equal steps. A size above 512 * n
+// bytes is rounded up to a step; any other size stays.
+inline std::atomic<bool> divides_powers_of_two{false}; // whether the setting has any effect
+size_t round_up_to_division_slowly(size_t size);
+inline size_t round_up_to_division(size_t size) {
+  return C10_UNLIKELY(divides_powers_of_two.load(std::memory_order_relaxed)) ? round_up_to_division_slowly(size) : size;
 }
 
 } // namespace c10::openreg

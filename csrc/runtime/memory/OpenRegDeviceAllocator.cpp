@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "runtime/memory/OpenRegAllocatorConfig.h"
-#include "runtime/memory/OpenRegDeviceCachingAllocator.h"
-#include "runtime/memory/OpenRegFreeMemoryCallback.h"
 
 namespace c10::openreg {
 namespace {
@@ -36,20 +34,9 @@ void free_block(void* address) {
   }
 }
 
-template <size_t device>
-void free_temporary(void* address) {
-  if (!orIsInBadFork()) {
-    device_allocators[device]->free_temporary(address);
-  }
-}
-
-struct Deleters {
-  DeleterFnPtr block, temporary;
-};
-
 template <size_t... devices>
-constexpr std::array<Deleters, sizeof...(devices)> make_deleters(std::index_sequence<devices...>) {
-  return {Deleters{&free_block<devices>, &free_temporary<devices>}...};
+constexpr std::array<DeleterFnPtr, sizeof...(devices)> make_deleters(std::index_sequence<devices...>) {
+  return {&free_block<devices>...};
 }
 
 constexpr auto deleters = make_deleters(std::make_index_sequence<kMaxDevices>());
@@ -65,9 +52,6 @@ ApproximateClockToUnixTimeConverter& trace_clock() {
 OpenRegDeviceAllocator* device_allocator() {
   return instance();
 }
-
-OpenRegDeviceAllocator::OpenRegDeviceAllocator() = default;
-OpenRegDeviceAllocator::~OpenRegDeviceAllocator() = default;
 
 // ---- devices
 
@@ -104,7 +88,7 @@ DeviceCachingAllocator* OpenRegDeviceAllocator::owner_of(const void* pointer) {
   check_not_forked();
   if (initialized()) {
     for (const auto& device : devices_) {
-      if (device->owns(pointer)) {
+      if (device->with_lock([&](const DeviceState& state) { return state.find_block(pointer) != nullptr; })) {
         return device.get();
       }
     }
@@ -114,7 +98,7 @@ DeviceCachingAllocator* OpenRegDeviceAllocator::owner_of(const void* pointer) {
 
 // ---- memory
 
-char* OpenRegDeviceAllocator::malloc(size_t size, DeviceIndex device, bool required, bool for_kernel) {
+char* OpenRegDeviceAllocator::malloc(size_t size, DeviceIndex device, bool required) {
   start();
   if (size == 0) {
     return nullptr;
@@ -122,7 +106,7 @@ char* OpenRegDeviceAllocator::malloc(size_t size, DeviceIndex device, bool requi
   check_not_forked();
   TORCH_CHECK_WITH(
       OutOfMemoryError, size < (size_t{1} << 60), "OpenReg out of memory. Tried to allocate more than 1EB memory.");
-  return at(device).malloc(size, required, for_kernel);
+  return at(device).malloc(size, required);
 }
 
 DataPtr OpenRegDeviceAllocator::allocate(size_t size) {
@@ -131,12 +115,12 @@ DataPtr OpenRegDeviceAllocator::allocate(size_t size) {
 
 DataPtr OpenRegDeviceAllocator::allocate_on(size_t size, DeviceIndex device) {
   void* address = malloc(size, device);
-  return {address, address, deleters[device].block, Device(DeviceType::PrivateUse1, device)};
+  return {address, address, deleters[device], Device(DeviceType::PrivateUse1, device)};
 }
 
 DataPtr OpenRegDeviceAllocator::allocate_for_kernel(size_t size, DeviceIndex device, bool required) {
-  void* address = orGetKernelPointer(malloc(size, device, required, /*for_kernel=*/true));
-  return {address, address, deleters[device].block, Device(DeviceType::CPU)};
+  void* address = orGetKernelPointer(malloc(size, device, required));
+  return {address, address, deleters[device], Device(DeviceType::CPU)};
 }
 
 DataPtr OpenRegDeviceAllocator::allocate_temporary(size_t size) {
@@ -149,7 +133,7 @@ DataPtr OpenRegDeviceAllocator::allocate_temporary(size_t size) {
     return {};
   }
   void* address = orGetKernelPointer(memory);
-  return {address, address, deleters[device].temporary, Device(DeviceType::CPU)};
+  return {address, address, deleters[device], Device(DeviceType::CPU)};
 }
 
 void OpenRegDeviceAllocator::free_raw(void* address) {
@@ -198,17 +182,17 @@ void OpenRegDeviceAllocator::recordStream(const DataPtr& data, c10::Stream strea
 // ---- statistics and limits
 
 CachingDeviceAllocator::DeviceStats OpenRegDeviceAllocator::getDeviceStats(DeviceIndex device) {
-  DeviceStats stats = checked(device).with_stats([](const DeviceStats& stats) { return stats; });
+  DeviceStats stats = checked(device).with_lock([](const DeviceState& state) { return state.stats; });
   stats.max_split_size = static_cast<int64_t>(CachingAllocator::AcceleratorAllocatorConfig::max_split_size());
   return stats;
 }
 
 void OpenRegDeviceAllocator::resetAccumulatedStats(DeviceIndex device) {
-  checked(device).with_stats([](DeviceStats& stats) { reset_accumulated(stats); });
+  checked(device).with_lock([](DeviceState& state) { reset_accumulated(state.stats); });
 }
 
 void OpenRegDeviceAllocator::resetPeakStats(DeviceIndex device) {
-  checked(device).with_stats([](DeviceStats& stats) { reset_peak(stats); });
+  checked(device).with_lock([](DeviceState& state) { reset_peak(state.stats); });
 }
 
 std::pair<size_t, size_t> OpenRegDeviceAllocator::getMemoryInfo(DeviceIndex device) {
@@ -216,20 +200,20 @@ std::pair<size_t, size_t> OpenRegDeviceAllocator::getMemoryInfo(DeviceIndex devi
 }
 
 double OpenRegDeviceAllocator::memory_fraction(DeviceIndex device) {
-  return checked(device).with_segments([](const auto& segments) { return segments.memory_fraction(); });
+  return checked(device).with_lock([](const DeviceState& state) { return state.segments.memory_fraction(); });
 }
 
 void OpenRegDeviceAllocator::set_memory_fraction(double fraction, DeviceIndex device) {
   check_device_index(device);
   TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
   const size_t total = memory_info(device).second;
-  at(device).with_segments([&](auto& segments) { segments.set_memory_fraction(fraction, total); });
+  at(device).with_lock([&](DeviceState& state) { state.segments.set_memory_fraction(fraction, total); });
 }
 
 // ---- memory pools
 
 void OpenRegDeviceAllocator::use_pool(DeviceIndex device, MempoolId_t id) {
-  checked(device).with_pools([&](auto& pools) { pools.create_or_incref_pool(id); });
+  checked(device).with_lock([&](DeviceState& state) { state.pools.create_or_incref_pool(id); });
 }
 
 void OpenRegDeviceAllocator::release_pool(DeviceIndex device, MempoolId_t id) {
@@ -239,12 +223,12 @@ void OpenRegDeviceAllocator::release_pool(DeviceIndex device, MempoolId_t id) {
 }
 
 int OpenRegDeviceAllocator::pool_use_count(DeviceIndex device, MempoolId_t id) {
-  return checked(device).with_pools([&](auto& pools) { return pools.private_pools(id).use_count; });
+  return checked(device).with_lock([&](DeviceState& state) { return state.pools.private_pools(id).use_count; });
 }
 
 void OpenRegDeviceAllocator::set_pool_policy(DeviceIndex device, MempoolId_t id, bool use_on_oom, bool no_split) {
-  checked(device).with_pools([&](auto& pools) {
-    PoolSet& set = pools.private_pools(id);
+  checked(device).with_lock([&](DeviceState& state) {
+    PoolSet& set = state.pools.private_pools(id);
     set.use_on_oom = use_on_oom;
     set.no_split = no_split;
   });
@@ -252,11 +236,11 @@ void OpenRegDeviceAllocator::set_pool_policy(DeviceIndex device, MempoolId_t id,
 
 void OpenRegDeviceAllocator::begin_allocate_to_pool(
     DeviceIndex device, MempoolId_t id, std::function<bool(Stream)> filter) {
-  checked(device).with_pools([&](auto& pools) { pools.begin_allocate_to_pool(id, std::move(filter)); });
+  checked(device).with_lock([&](DeviceState& state) { state.pools.begin_allocate_to_pool(id, std::move(filter)); });
 }
 
 void OpenRegDeviceAllocator::end_allocate_to_pool(DeviceIndex device, MempoolId_t id) {
-  checked(device).with_pools([&](auto& pools) { pools.end_allocate_to_pool(id); });
+  checked(device).with_lock([&](DeviceState& state) { state.pools.end_allocate_to_pool(id); });
 }
 
 // ---- history
@@ -265,7 +249,16 @@ void OpenRegDeviceAllocator::record_history(std::optional<HistoryOptions> option
   check_not_forked();
   trace_clock();
   for (DeviceIndex device = 0; device < device_count(); ++device) {
-    at(device).record_history(options, clear);
+    at(device).with_lock([&](DeviceState& state) {
+      if (clear) {
+        state.history.clear();
+      }
+      if (options) {
+        state.history.start(*options);
+      } else {
+        state.history.stop();
+      }
+    });
   }
 }
 
@@ -279,11 +272,13 @@ MemorySnapshot OpenRegDeviceAllocator::snapshot(MempoolId_t pool, bool traces) {
   if (initialized()) {
     const auto to_nanoseconds = trace_clock().makeConverter();
     for (const auto& device : devices_) {
-      if (traces) { // first, because snapshot() adds an entry
-        result.device_traces.push_back(device->trace(to_nanoseconds));
-      }
-      const auto segments = device->snapshot(pool);
-      result.segments.insert(result.segments.end(), segments.begin(), segments.end());
+      device->with_lock([&](DeviceState& state) {
+        if (traces) { // first, because take_snapshot() adds an entry
+          result.device_traces.push_back(state.history.entries(to_nanoseconds));
+        }
+        const auto segments = take_snapshot(state, pool);
+        result.segments.insert(result.segments.end(), segments.begin(), segments.end());
+      });
     }
   }
   std::sort(result.segments.begin(), result.segments.end(), [](const auto& a, const auto& b) {
@@ -295,13 +290,17 @@ MemorySnapshot OpenRegDeviceAllocator::snapshot(MempoolId_t pool, bool traces) {
 
 std::shared_ptr<GatheredContext> OpenRegDeviceAllocator::context_of(const void* address) {
   DeviceCachingAllocator* const owner = owner_of(address);
-  return owner ? owner->context_of(address) : nullptr;
+  return owner ? owner->with_lock([&](const DeviceState& state) {
+    const Block* block = state.find_block(address); // null if the block was freed meanwhile
+    return block && block->allocated ? block->context_when_allocated : nullptr;
+  })
+               : nullptr;
 }
 
 void OpenRegDeviceAllocator::attach_out_of_memory_observer(OutOfMemoryObserver observer) {
   check_not_forked();
   for (DeviceIndex device = 0; device < device_count(); ++device) {
-    at(device).attach_out_of_memory_observer(observer);
+    at(device).with_lock([&](DeviceState& state) { state.out_of_memory_observers.push_back(observer); });
   }
 }
 

@@ -3,9 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "runtime/OpenRegMutex.h"
-#include "runtime/memory/OpenRegMemoryHistory.h"
-#include "runtime/memory/OpenRegMemorySnapshot.h"
-#include "runtime/memory/OpenRegOutOfMemory.h"
+#include "runtime/memory/OpenRegCachingAllocator.h"
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR RULES
 // The caching allocator of device memory, as c10::cuda::CUDACachingAllocator. PyTorch calls this class, which passes
@@ -26,8 +24,6 @@
 //     No thread holds the locks of two devices.
 // LITERALINCLUDE END: DEVICE ALLOCATOR RULES
 namespace c10::openreg {
-
-class DeviceCachingAllocator;
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR CLASS
 class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
@@ -103,7 +99,7 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   DeviceCachingAllocator& at(DeviceIndex device);      // starts the allocator if necessary, and checks nothing
   DeviceCachingAllocator& checked(DeviceIndex device); // also throws for an index without a device
   DeviceCachingAllocator* owner_of(const void* pointer);
-  char* malloc(size_t size, DeviceIndex device, bool required = true, bool for_kernel = false);
+  char* malloc(size_t size, DeviceIndex device, bool required = true);
   static void free_raw(void* address);
 };
 // LITERALINCLUDE END: DEVICE ALLOCATOR CLASS

@@ -7,8 +7,8 @@
 
 #include <openreg_activity.h>
 
-#include "runtime/OpenRegInternalUse.h"
 #include "runtime/OpenRegMutex.h"
+#include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStream.h"
 
 // Pinned host memory, cached by PyTorch's own CachingHostAllocatorImpl. A block that is freed is reused when every
@@ -61,7 +61,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
  private:
   void allocate_host_memory(size_t size, void** pointer) override {
     const Timer timer(stats_.timing_mutex_, stats_.host_alloc_time);
-    const InternalUse internal;
+    const ObservedCalls calls(CallKind::Internal);
     OPENREG_CHECK(orMallocHost(pointer, size));
   }
 

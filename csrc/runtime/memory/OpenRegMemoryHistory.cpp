@@ -1,22 +1,22 @@
 #include "runtime/memory/OpenRegMemoryHistory.h"
 
 #include <algorithm>
-
-#include "runtime/OpenRegThreadOwned.h"
+#include <memory>
 
 namespace c10::openreg {
 namespace {
 
-thread_local constinit ThreadOwned<std::string> metadata;
+thread_local constinit std::unique_ptr<std::string> metadata; // a pointer, because thread-local storage is scarce
 
 } // namespace
 
 void set_memory_metadata(std::string value) {
-  *metadata = std::move(value);
+  metadata = std::make_unique<std::string>(std::move(value));
 }
 
 const std::string& memory_metadata() {
-  return *metadata;
+  static const auto* const none = new std::string; // leaked: threads may outlive static destructors
+  return metadata ? *metadata : *none;
 }
 
 void MemoryHistory::start(HistoryOptions options) {
@@ -54,7 +54,7 @@ void MemoryHistory::append(
       // With the context "state", only the memory in use has stacks, as in CUDACachingAllocator.cpp, record_trace().
       when_.load(std::memory_order_relaxed) >= RecordContext::ALLOC ? context : nullptr,
       /*compile_context=*/"",
-      *metadata);
+      memory_metadata());
   while (entries_.size() > max_entries_) {
     entries_.pop_front();
   }

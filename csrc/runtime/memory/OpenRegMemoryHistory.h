@@ -19,6 +19,7 @@ namespace c10::openreg {
 
 using c10::CachingDeviceAllocator::CreateContextFn;
 using c10::CachingDeviceAllocator::RecordContext;
+using c10::CachingDeviceAllocator::SegmentInfo;
 using c10::CachingDeviceAllocator::TraceEntry;
 
 struct HistoryOptions {
@@ -84,6 +85,12 @@ class MemoryHistory {
       StreamId stream,
       MempoolId_t pool,
       const std::shared_ptr<GatheredContext>& context);
+};
+
+// What the allocator holds, and its history if that was asked for: torch.openreg.memory._snapshot().
+struct MemorySnapshot {
+  std::vector<SegmentInfo> segments;                  // of all devices, by address
+  std::vector<std::vector<TraceEntry>> device_traces; // by device, oldest entry first
 };
 
 // A string that the entries of the calling thread carry from now on: torch.openreg.memory._set_memory_metadata().

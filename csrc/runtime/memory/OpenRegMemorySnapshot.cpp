@@ -1,9 +1,10 @@
-#include "runtime/memory/OpenRegMemorySnapshot.h"
+#include "runtime/memory/OpenRegCachingAllocator.h"
 
-#include "runtime/memory/OpenRegPoolSet.h"
-
+// What torch.openreg.memory._snapshot() shows: the segments of a device, and its history.
 namespace c10::openreg {
+namespace {
 
+// The segment whose first block is `first`.
 SegmentInfo segment_info(const Block* first) {
   SegmentInfo info;
   info.device = first->device;
@@ -26,6 +27,19 @@ SegmentInfo segment_info(const Block* first) {
     info.active_size += part.active ? block->size : 0;
   }
   return info;
+}
+
+} // namespace
+
+std::vector<SegmentInfo> take_snapshot(DeviceState& state, MempoolId_t id) {
+  std::vector<SegmentInfo> segments;
+  for (const auto& [address, block] : state.blocks) {
+    if (!block->previous && (id == MempoolId_t{0, 0} || block->pool->owner->id == id)) {
+      segments.push_back(segment_info(block));
+    }
+  }
+  state.history.record(TraceEntry::SNAPSHOT, nullptr, current(state.stats.active_bytes), 0, {0, 0}, nullptr);
+  return segments;
 }
 
 } // namespace c10::openreg

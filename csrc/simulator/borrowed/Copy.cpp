@@ -7,7 +7,7 @@
 
 #include <tuple>
 
-#include "runtime/OpenRegWait.h"
+#include "runtime/OpenRegTrace.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Queue.h"
@@ -83,8 +83,9 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::Device
   const orStream_t stream = c10::openreg::current_stream_handle(device);
   const c10::openreg::Kernel kernel(
       stream, kAnywhere.name.c_str(), visit_operands, const_cast<void*>(static_cast<const void*>(&operands)));
-  if (!non_blocking && self.device().type() != source.device().type() && C10_UNLIKELY(c10::openreg::wait_is_told())) {
-    c10::openreg::tell_wait(stream);
+  if (!non_blocking && self.device().type() != source.device().type() &&
+      C10_UNLIKELY(c10::openreg::wait_is_observed())) {
+    c10::openreg::notify_wait(stream);
   }
   KernelScope scope(kAnywhere);
   scope.enter();

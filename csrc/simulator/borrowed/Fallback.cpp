@@ -4,10 +4,10 @@
 
 #include "aten/native/Arguments.h"
 #include "aten/native/FallbackPolicy.h"
-#include "runtime/OpenRegWait.h"
+#include "runtime/OpenRegObserver.h"
+#include "runtime/OpenRegTrace.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Queue.h"
-#include "simulator/restrictions/ModelRestrictions.h"
 
 namespace at::openreg {
 namespace {
@@ -58,7 +58,9 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
       op.operator_name(),
       "' with arguments from the 'openreg' backend: the operator has no CPU kernel that the device could run, and the "
       "device has no kernel of its own.");
-  check_kept(op);
+  if (auto* const observer = c10::openreg::observer(); C10_UNLIKELY(observer)) {
+    observer->before_fallback(op);
+  }
   note_fallback(traits_of(op.schema()));
   run_boxed(op, keys, stack);
 }
@@ -80,7 +82,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
       scope.add_flag(value.toBool(), arguments[i]);
     } else if (
         (value.isInt() || value.isDouble()) &&
-        C10_UNLIKELY(traits.sometimes_reads_data || c10::openreg::wait_is_told())) {
+        C10_UNLIKELY(traits.sometimes_reads_data || c10::openreg::wait_is_observed())) {
       const bool is_optional = arguments[i].type()->kind() == c10::TypeKind::OptionalType;
       scope.add_flag(is_optional || value.toScalar().toDouble() != 0, arguments[i]);
     }

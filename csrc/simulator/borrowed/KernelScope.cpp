@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/OpenRegWait.h"
+#include "runtime/OpenRegObserver.h"
+#include "runtime/OpenRegTrace.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/OneTeam.h"
-#include "simulator/restrictions/ModelRestrictions.h"
 
 namespace at::openreg {
 namespace {
@@ -200,7 +200,7 @@ bool KernelScope::waits_for_data() const {
 
 void KernelScope::enter() {
   check_devices();
-  const bool waits = C10_UNLIKELY(c10::openreg::wait_is_told()) && waits_for_data();
+  const bool waits = C10_UNLIKELY(c10::openreg::wait_is_observed()) && waits_for_data();
   if (C10_UNLIKELY(waits) && is_told_of_wait()) {
     c10::openreg::note_synchronization();
   }
@@ -211,7 +211,7 @@ void KernelScope::enter() {
     };
     kernel_.emplace(c10::openreg::current_stream_handle(device_), traits_.name.c_str(), operands, this);
     if (C10_UNLIKELY(waits)) {
-      c10::openreg::tell_wait(c10::openreg::current_stream_handle(device_));
+      c10::openreg::notify_wait(c10::openreg::current_stream_handle(device_));
     }
   }
   // A kernel that is not PyTorch's may keep a CPU tensor that it made. The memory of that tensor must be host memory.
@@ -403,7 +403,7 @@ Tensor KernelScope::result(Tensor&& tensor) {
       return result(Tensor(component));
     });
   }
-  check_dtype(tensor.dtype());
+  c10::openreg::notify_new_tensor(tensor.dtype());
   TORCH_CHECK_NOT_IMPLEMENTED(
       tensor.layout() == kStrided,
       traits_.name,

@@ -3,11 +3,13 @@
 #include <ATen/Context.h>
 #include <ATen/Operators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <optional>
 
@@ -216,14 +218,12 @@ void refuse(const std::string& op, std::vector<Refusal> refusals) {
   put_in_front<Refusing>(find(op), std::move(refusals));
 }
 
-std::atomic<bool> lacks_dtypes{false};
-
 void refuse_dtype(ScalarType dtype, RefusalError error, std::string message) {
   absent_dtypes().push_back({.dtypes = {dtype}, .error = error, .message = std::move(message)});
-  lacks_dtypes = true;
 }
 
-void check_dtype_slowly(ScalarType dtype) {
+void check_dtype(caffe2::TypeMeta type) {
+  const ScalarType dtype = c10::typeMetaToScalarType(type);
   for (const Refusal& refusal : absent_dtypes()) {
     if (refusal.dtypes.front() == dtype) {
       raise(refusal, dtype);
@@ -231,9 +231,9 @@ void check_dtype_slowly(ScalarType dtype) {
   }
 }
 
-std::atomic<bool> keeps_only{false};
-
 namespace {
+
+std::atomic<bool> keeps_only{false};
 
 std::string& message_of_keep_only() {
   static auto* message = new std::string; // a thread of autograd may outlive static destruction
@@ -249,9 +249,9 @@ std::string with_operator(std::string message, const std::string& name) {
 
 // An operator of aten passes, because keep_only() has put a refusal in front of each kernel of aten that is left out.
 // An operator of another namespace is refused here, because it may be registered after the call of keep_only().
-void check_kept_slowly(const c10::OperatorHandle& op) {
+void check_kept(const c10::OperatorHandle& op) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op.operator_name().getNamespace() == "aten",
+      !keeps_only || op.operator_name().getNamespace() == "aten",
       with_operator(message_of_keep_only(), c10::toString(op.operator_name())));
 }
 

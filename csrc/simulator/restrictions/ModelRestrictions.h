@@ -1,9 +1,8 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
-#include <c10/core/ScalarTypeToTypeMeta.h>
+#include <c10/util/typeid.h>
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -49,31 +48,17 @@ OPENREG_API void refuse(const std::string& op, std::vector<Refusal> refusals);
 // another tensor (view.dtype) is not checked.
 OPENREG_API void refuse_dtype(ScalarType dtype, RefusalError error, std::string message);
 
-extern std::atomic<bool> lacks_dtypes;
-void check_dtype_slowly(ScalarType dtype);
-
-// Called where a new tensor of the device gets its dtype: where its memory is allocated, and for the results of
-// kernels.
-inline void check_dtype(caffe2::TypeMeta dtype) {
-  if (C10_UNLIKELY(lacks_dtypes.load(std::memory_order_relaxed))) {
-    check_dtype_slowly(c10::typeMetaToScalarType(dtype));
-  }
-}
+// Throws after a call of refuse_dtype() for this dtype. The observer of the runtime calls it for each new tensor.
+void check_dtype(caffe2::TypeMeta dtype);
 
 // After this call, the device has only these operators, those that PyTorch composes of other operators, and those of
 // other namespaces than aten that have a kernel for the device. A call of another operator raises NotImplementedError
 // with `message`, in which "{operator}" stands for the operator's name.
 OPENREG_API void keep_only(const std::vector<std::string>& operators, const std::string& message);
 
-// Called by the fallback before it runs an operator. After a call of keep_only(), throws unless the operator is of
-// aten: the operators of aten that keep_only() leaves out have a kernel that refuses them.
-extern std::atomic<bool> keeps_only;
-void check_kept_slowly(const c10::OperatorHandle& op);
-inline void check_kept(const c10::OperatorHandle& op) {
-  if (C10_UNLIKELY(keeps_only.load(std::memory_order_relaxed))) {
-    check_kept_slowly(op);
-  }
-}
+// After a call of keep_only(), throws unless the operator is of aten: the operators of aten that keep_only() leaves out
+// have a kernel that refuses them. The observer of the runtime calls it before the fallback runs an operator.
+void check_kept(const c10::OperatorHandle& op);
 
 // After this call, `op` first rounds the float32 tensors among `arguments` to TensorFloat-32, if PyTorch's setting
 // allows TensorFloat-32 when `op` is called. If `convolution` is true, the setting is

@@ -1,6 +1,6 @@
 #include "simulator/sanitizer/Accesses.h"
 
-#include "runtime/OpenRegThreadOwned.h"
+#include "simulator/ThreadOwned.h"
 
 namespace c10::openreg::sanitizer {
 namespace {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "runtime/memory/OpenRegRedZone.h"
-
 namespace c10::openreg::sanitizer {
 namespace {
 
@@ -18,6 +16,8 @@ unsigned char* bytes_of(const Extent& zone) {
 }
 
 } // namespace
+
+std::atomic<size_t> red_zone{0};
 
 void watch_ends_of_blocks(bool watch) {
   red_zone = watch ? kRedZone : 0;

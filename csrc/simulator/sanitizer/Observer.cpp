@@ -6,9 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/OpenRegInternalUse.h"
 #include "runtime/OpenRegKernel.h"
-#include "runtime/memory/OpenRegRedZone.h"
 #include "simulator/sanitizer/Accesses.h"
 #include "simulator/sanitizer/InitCheck.h"
 #include "simulator/sanitizer/MemoryCheck.h"
@@ -276,14 +274,14 @@ void allocate(const orActivity& activity) {
     return;
   }
   const Extent& extent = memory.front().extent;
-  // Memory of orMalloc() is a segment of the allocator (is_internal_use), or memory of the program. The allocator
+  // Memory of orMalloc() is a segment of the allocator (is_internal_call()), or memory of the program. The allocator
   // itself reports the blocks of a segment.
   if (std::strcmp(activity.name, "orMalloc") == 0) {
-    const Site site = is_internal_use ? 0 : current_site();
+    const Site site = is_internal_call() ? 0 : current_site();
     const std::lock_guard lock(session_mutex);
     if (session) {
       session->shadow.forget_freed(extent.begin, extent.run);
-      if (!is_internal_use) {
+      if (!is_internal_call()) {
         session->handles[reinterpret_cast<const void*>(extent.begin)] = {activity.name, site};
         add_memory(extent, activity.device, site, true);
       }
@@ -425,7 +423,7 @@ void synchronize(const orActivity& activity) {
 }
 
 void note_handle(const orActivity& activity) {
-  const bool is_new = activity.phase == orActivityBegin && !is_internal_use;
+  const bool is_new = activity.phase == orActivityBegin && !is_internal_call();
   const Site site = is_new ? current_site() : 0;
   const std::vector<Access>& memory = collect(activity);
   const std::lock_guard lock(session_mutex);
@@ -481,7 +479,10 @@ bool orders(const orActivity& activity) {
 void observe(const orActivity* activity, void*) {
   switch (activity->kind) {
     case orActivityLaunch:
-      return is_internal_use ? void() : begin_work(*activity, true);
+      if (!is_internal_call()) {
+        begin_work(*activity, true);
+      }
+      return;
     case orActivityKernel:
       if (activity->phase == orActivityBegin) {
         untold_kernels = untold_kernels << 1 | (activity->operands == nullptr);

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/OpenRegThreadOwned.h"
+#include "simulator/ThreadOwned.h"
 #include "simulator/sanitizer/Accesses.h"
 #include "simulator/sanitizer/MemoryCheck.h"
 #include "simulator/sanitizer/SessionState.h"

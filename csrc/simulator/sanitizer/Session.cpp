@@ -17,7 +17,6 @@
 
 #include "runtime/OpenRegException.h"
 #include "runtime/OpenRegKernel.h"
-#include "runtime/OpenRegLateError.h"
 #include "runtime/OpenRegStream.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 #include "simulator/sanitizer/HostAccess.h"
@@ -96,8 +95,6 @@ void start(unsigned checks, bool raises) {
   forget_pending();
   running = true;
   watch_ends_of_blocks(checks & kMemory);
-  set_stop_handler(&raise_pending);
-  late_error_source = &raise_late;
   OPENREG_CHECK(orActivitySubscribe(&subscriber, observe, nullptr, kObserved));
   if (checks & (kRace | kInit)) {
     watch_host_accesses(true);
@@ -128,8 +125,6 @@ void stop() {
   if (running.exchange(false)) {
     watch_host_accesses(false);
     OPENREG_CHECK(orActivityUnsubscribe(subscriber));
-    set_stop_handler(nullptr);
-    late_error_source = nullptr;
     watch_ends_of_blocks(false);
     const std::lock_guard lock(session_mutex);
     std::vector<Report> found;

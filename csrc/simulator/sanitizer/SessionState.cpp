@@ -3,7 +3,7 @@
 #include <atomic>
 #include <utility>
 
-#include "runtime/OpenRegThreadOwned.h"
+#include "simulator/ThreadOwned.h"
 #include "simulator/sanitizer/RaceCheck.h"
 
 namespace c10::openreg::sanitizer {

@@ -1,27 +1,55 @@
 #include "simulator/sanitizer/Site.h"
 
-#include <atomic>
+#include <openreg_activity.h>
 
-#include "runtime/OpenRegFixedLine.h"
+#include <atomic>
 
 namespace c10::openreg::sanitizer {
 namespace {
 
+std::atomic<Site (*)()> take_site{nullptr};
 std::atomic<std::string (*)(Site)> describe_site{nullptr};
+
+// How many begin_calls() of each kind have not ended yet.
+thread_local unsigned internal_calls = 0;
+thread_local unsigned calls_under_lock = 0;
+thread_local Site fixed_site = 0; // the answer of current_site() while calls_under_lock is not 0
 
 } // namespace
 
 void set_site_source(SiteSource source) {
-  line_source = source.take;
+  take_site = source.take;
   describe_site = source.describe;
 }
 
 Site current_site() {
-  if (fixed_line.is_fixed) {
-    return fixed_line.line;
+  if (internal_calls != 0) {
+    return 0;
   }
-  const auto fn = line_source.load(std::memory_order_relaxed);
+  if (calls_under_lock != 0) {
+    return fixed_site;
+  }
+  const auto fn = take_site.load(std::memory_order_relaxed);
   return fn ? fn() : 0;
+}
+
+void begin_calls(CallKind kind) {
+  if (kind == CallKind::Internal) {
+    ++internal_calls;
+    return;
+  }
+  if (calls_under_lock == 0) {
+    fixed_site = orIsObserved(orActivityLaunch) ? current_site() : 0;
+  }
+  ++calls_under_lock;
+}
+
+void end_calls(CallKind kind) {
+  --(kind == CallKind::Internal ? internal_calls : calls_under_lock);
+}
+
+bool is_internal_call() {
+  return internal_calls != 0;
 }
 
 std::string describe(Site site) {

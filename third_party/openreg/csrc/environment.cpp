@@ -201,8 +201,9 @@ std::vector<int> readCudaVisibleDevices(std::string_view text, int deviceCount) 
 }
 // LEFT OUT OF A NEW BACKEND END
 
+constexpr std::string_view kModes[] = {"inline", "async", "chaos"}; // by orExecutionMode
+
 void readExecutionMode(std::string_view text, Environment& environment) {
-  constexpr std::string_view kModes[] = {"inline", "async", "chaos"};
   const auto mode = std::find(std::begin(kModes), std::end(kModes), text);
   if (mode == std::end(kModes)) {
     environment.error = describe("OPENREG_EXECUTION", text, "inline, async or chaos");
@@ -316,3 +317,7 @@ Environment readEnvironment(const orDeviceModel& model) {
 }
 
 } // namespace openreg
+
+const char* orGetExecutionModeName(orExecutionMode mode) {
+  return static_cast<size_t>(mode) < std::size(openreg::kModes) ? openreg::kModes[mode].data() : nullptr;
+}

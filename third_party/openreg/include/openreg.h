@@ -347,6 +347,8 @@ OPENREG_EXPORT extern bool orInlineFlag;
 
 /* The mode and the seed. Either pointer may be NULL. */
 OPENREG_EXPORT orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed);
+/* The name of the mode in OPENREG_EXECUTION, a string that is never freed; NULL if the mode does not exist. */
+OPENREG_EXPORT const char* orGetExecutionModeName(orExecutionMode mode);
 
 /* (optional) Sets the functions that a thread calls before and after it sleeps in a function of this header. Other
  * threads may need a lock that the sleeping thread holds, such as Python's interpreter lock: `before` releases the

@@ -7,7 +7,7 @@
 
 #include "aten/native/Arguments.h"
 #include "aten/native/OperatorTraits.h"
-#include "runtime/OpenRegThreadOwned.h"
+#include "simulator/ThreadOwned.h"
 #include "simulator/borrowed/queue/MetaKernels.h"
 
 namespace at::openreg {

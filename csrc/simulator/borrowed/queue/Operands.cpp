@@ -7,7 +7,7 @@
 #include <array>
 
 #include "aten/native/Minimal.h"
-#include "runtime/OpenRegThreadOwned.h"
+#include "simulator/ThreadOwned.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/KernelScope.h"
 

@@ -5,11 +5,11 @@
 
 #include "aten/native/Alerts.h"
 #include "aten/native/InlineOrQueued.h"
+#include "runtime/OpenRegObserver.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Eligibility.h"
 #include "simulator/borrowed/queue/Operands.h"
 #include "simulator/borrowed/queue/QueuedKernel.h"
-#include "simulator/restrictions/ModelRestrictions.h"
 
 namespace at::openreg {
 namespace {
@@ -98,7 +98,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
     if (!meta.is_meta() || meta.is_conj() || meta.is_neg() || !meta.is_non_overlapping_and_dense()) {
       return false;
     }
-    check_dtype(meta.dtype());
+    c10::openreg::notify_new_tensor(meta.dtype());
     auto memory = c10::openreg::make_storage(
         at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.element_size()), device);
     Reserved& reserved = kernel->add_result();

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "aten/native/Arguments.h"
-#include "runtime/OpenRegThreadOwned.h"
+#include "simulator/ThreadOwned.h"
 #include "simulator/borrowed/KernelScope.h"
 
 namespace at::openreg {

@@ -1,11 +1,10 @@
-#include "runtime/OpenRegWait.h"
+#include "runtime/OpenRegTrace.h"
 
 #include "runtime/OpenRegStream.h"
-#include "runtime/OpenRegTrace.h"
 
 namespace c10::openreg {
 
-void tell_wait(orStream_t stream) {
+void notify_wait(orStream_t stream) {
   trace([&](const auto& tracer) {
     orStream_t main = nullptr;
     int device = -1;

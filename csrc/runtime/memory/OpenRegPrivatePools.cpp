@@ -1,10 +1,11 @@
-#include "runtime/memory/OpenRegDevicePools.h"
+#include "runtime/memory/OpenRegCachingAllocator.h"
 
 #include <algorithm>
 
+// Memory pools of the program (torch.openreg.MemPool), and which pools serve a request.
 namespace c10::openreg {
 
-Block* DevicePools::find_in_lending_pools(size_t size, StreamId stream) {
+Block* DevicePools::find_in_use_on_oom_pools(size_t size, StreamId stream) {
   for (auto& [id, set] : private_pools_) {
     if (set->use_on_oom) {
       if (Block* block = pool_of(*set, stream, size).find(size)) {
@@ -86,6 +87,18 @@ void DevicePools::add_pools(PoolSet& set, StreamId stream) {
   }
   DeviceStats* const stats = set.of_temporaries ? &stats_of_temporaries_ : stats_;
   set.streams[stream] = std::make_unique<StreamPools>(stream, &set, stats, blocks_);
+}
+
+void DeviceCachingAllocator::release_pool(MempoolId_t id) {
+  std::unique_lock lock(mutex());
+  PoolSet& set = pools.private_pools(id);
+  TORCH_INTERNAL_ASSERT(set.use_count > 0);
+  if (--set.use_count == 0) {
+    std::vector<BlockPool*> its_pools;
+    set.append_to(its_pools);
+    release_blocks(lock, segments.take_all(its_pools, nullptr));
+    pools.forget_empty_pools();
+  }
 }
 
 } // namespace c10::openreg

@@ -1,0 +1,434 @@
+#include "runtime/memory/OpenRegCachingAllocator.h"
+
+#include <c10/core/impl/GPUTrace.h>
+#include <openreg_activity.h>
+
+#include <algorithm>
+#include <utility>
+
+// The life of a block: sizes, the pools with splitting and merging, malloc(), free(), and the events of other streams.
+namespace c10::openreg {
+
+using c10::CachingAllocator::AcceleratorAllocatorConfig;
+
+// ---- sizes
+
+namespace {
+
+// The size of the block for a request of `size` bytes: a multiple of the alignment. If roundup_power2_divisions is n,
+// the range from one power of two to the next has n equal steps, and a size above 512 * n bytes is first rounded up
+// to a step.
+size_t round_size(size_t size) {
+  const size_t alignment = block_alignment();
+  return std::max((round_up_to_division(size) + alignment - 1) & ~(alignment - 1), alignment);
+}
+
+bool should_split(const BlockPool& pool, size_t size, size_t remaining) {
+  if (pool.owner->no_split) {
+    return false;
+  }
+  return pool.is_small ? remaining >= kMinBlockSize
+                       : remaining > kSmallSize && size < AcceleratorAllocatorConfig::max_split_size();
+}
+
+} // namespace
+
+// ---- pools
+
+C10_ALWAYS_INLINE void BlockPool::add_to_inactive_stats(const Block* block) {
+  if (block->is_split()) {
+    increase(stats_->inactive_split, stat_type(), 1);
+    increase(stats_->inactive_split_bytes, stat_type(), block->size);
+  }
+}
+
+C10_ALWAYS_INLINE void BlockPool::remove_from_inactive_stats(const Block* block) {
+  if (block->is_split()) {
+    decrease(stats_->inactive_split, stat_type(), 1);
+    decrease(stats_->inactive_split_bytes, stat_type(), block->size);
+  }
+}
+
+Block* BlockPool::find(size_t size) {
+  ++searches_;
+  if (C10_LIKELY(is_small)) {
+    Block*& bin = bins_[size / kMinBlockSize];
+    if (C10_LIKELY(bin != nullptr)) {
+      Block* block = bin;
+      bin = block->next_in_bin;
+      block->binned = false;
+      --binned_;
+      remove_from_inactive_stats(block);
+      return block;
+    }
+  }
+  return find_merged(size);
+}
+
+void BlockPool::put(Block* block) {
+  block->freed_at = searches_;
+  if (C10_UNLIKELY(!is_small || block->size > kSmallSize)) {
+    merge(block);
+    return;
+  }
+  Block*& bin = bins_[block->size / kMinBlockSize];
+  block->next_in_bin = bin;
+  block->binned = true;
+  bin = block;
+  ++binned_;
+  add_to_inactive_stats(block);
+}
+
+C10_NOINLINE Block* BlockPool::find_merged(size_t size) {
+  // max_split_size_mb works as in CUDA's allocator: a free block of at least this size is not split. So only a request
+  // of at least this size gets such a block, and only if little of the block is wasted.
+  const size_t limit = AcceleratorAllocatorConfig::max_split_size();
+  for (;;) {
+    Block key(nullptr, size, 0, this);
+    const auto fit = merged_.lower_bound(&key);
+    if (fit != merged_.end()) {
+      Block* block = *fit;
+      const bool wasteful = size < limit
+                                ? block->size >= limit
+                                : block->size >= size + AcceleratorAllocatorConfig::max_non_split_rounding_size();
+      if (C10_UNLIKELY(wasteful)) {
+        return nullptr;
+      }
+      merged_.erase(fit);
+      remove_from_inactive_stats(block);
+      return block;
+    }
+    if (binned_ == 0) {
+      return nullptr;
+    }
+    merge_bins();
+  }
+}
+
+void BlockPool::merge_bins() {
+  if (binned_ == 0) {
+    return;
+  }
+  for (Block*& bin : bins_) {
+    while (Block* block = bin) {
+      bin = block->next_in_bin;
+      block->binned = false;
+      remove_from_inactive_stats(block);
+      merge(block);
+    }
+  }
+  binned_ = 0;
+}
+
+void BlockPool::merge(Block* block) {
+  const auto absorb = [&](Block* left, Block* right) {
+    left->size += right->size;
+    left->freed_at = std::max(left->freed_at, right->freed_at);
+    left->next = right->next;
+    if (right->next) {
+      right->next->previous = left;
+    }
+    blocks_->erase(right->address);
+    delete right;
+    return left;
+  };
+  const auto take_out = [&](Block* other) {
+    if (!other || other->allocated || other->binned || other->event_count > 0) {
+      return false;
+    }
+    remove_from_inactive_stats(other);
+    merged_.erase(other);
+    return true;
+  };
+  if (take_out(block->next)) {
+    absorb(block, block->next);
+  }
+  if (take_out(block->previous)) {
+    block = absorb(block->previous, block);
+  }
+  merged_.insert(block);
+  add_to_inactive_stats(block);
+}
+
+void BlockPool::split(Block* block, size_t size) {
+  auto* rest = new Block(block->address + size, block->size - size, block->device, this);
+  rest->freed_at = block->freed_at;
+  rest->previous = block;
+  rest->next = block->next;
+  if (rest->next) {
+    rest->next->previous = rest;
+  }
+  block->next = rest;
+  block->size = size;
+  blocks_->emplace(rest->address, rest);
+  merged_.insert(rest);
+  add_to_inactive_stats(rest);
+}
+
+std::vector<Block*> BlockPool::free_segments() {
+  merge_bins();
+  std::vector<Block*> found;
+  std::copy_if(
+      merged_.begin(), merged_.end(), std::back_inserter(found), [](Block* block) { return !block->is_split(); });
+  return found;
+}
+
+void BlockPool::remove(Block* segment) {
+  merged_.erase(segment);
+  blocks_->erase(segment->address);
+}
+
+// ---- the blocks of the device
+
+// Returns the lock. A function that a forked child may call gets the lock here, because this function throws in such a
+// child. There are two reasons. Another thread of the parent may have held the lock at the fork; then the lock is never
+// free in the child. And the tables behind the lock describe device memory that the child does not have.
+Mutex& DeviceCachingAllocator::mutex() {
+  check_not_forked();
+  return mutex_;
+}
+
+// The same as find_block(), inline. For free() only: each place that inlines the search makes free() slower.
+static C10_ALWAYS_INLINE Block* block_at(const BlockTable& blocks, const void* pointer) {
+  const auto found = blocks.find(static_cast<char*>(orGetDevicePointer(pointer)));
+  return found == blocks.end() ? nullptr : found->second;
+}
+
+C10_NOINLINE Block* DeviceState::find_block(const void* pointer) const {
+  return block_at(blocks, pointer);
+}
+
+// The stream from which a block was allocated.
+static Stream stream_of(const Block* block) {
+  return Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, block->device), block->pool->stream);
+}
+
+// ---- allocating
+
+char* DeviceCachingAllocator::malloc(size_t size, bool required) {
+  AllocParams params{current_stream(device_), size, required, history.gather(RecordContext::STATE)};
+  params.size = round_size(size);
+  if (C10_UNLIKELY(observer() != nullptr)) {
+    ask_before_alloc(params);
+  }
+  std::unique_lock lock(mutex_);
+  if (C10_UNLIKELY(!events.empty())) {
+    process_events(lock, params.context);
+  }
+  params.pool = &pools.get_pool(params.size, params.stream);
+  if (C10_UNLIKELY(!get_free_block(params)) && !get_new_block(lock, params)) {
+    return nullptr;
+  }
+  char* const address = alloc_found_block(params);
+  lock.unlock();
+  if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
+    orNoteAllocation(address, size, stream_handle(params.stream));
+  }
+  if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
+    (*trace)->trace_gpu_memory_allocation(DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(address));
+  }
+  return address;
+}
+
+C10_NOINLINE void DeviceCachingAllocator::ask_before_alloc(AllocParams& params) {
+  const std::optional<size_t> padding = observer()->before_alloc(device_, params.requested_size);
+  if (!padding) {
+    std::unique_lock lock(mutex_);
+    throw_out_of_memory(lock, params);
+  }
+  const size_t size = round_size(params.requested_size + *padding);
+  params.padding = size - std::exchange(params.size, size);
+  params.has_padding = *padding != 0;
+}
+
+C10_ALWAYS_INLINE char* DeviceCachingAllocator::alloc_found_block(const AllocParams& params) {
+  Block* const block = params.block;
+  if (const size_t remaining = block->size - params.size;
+      remaining > 0 && should_split(*block->pool, params.size, remaining)) {
+    block->pool->split(block, params.size);
+  }
+  block->allocated = true;
+  block->requested_size = params.requested_size;
+  block->padding = params.padding;
+  if (C10_UNLIKELY(block->pool->owner->of_temporaries)) {
+    return block->address;
+  }
+  block->context_when_allocated = params.context;
+  const StatType type = block->pool->stat_type();
+  increase(stats.allocation, type, 1);
+  increase(stats.allocated_bytes, type, block->counted_size());
+  increase(stats.requested_bytes, type, params.requested_size);
+  increase(stats.active, type, 1);
+  increase(stats.active_bytes, type, block->counted_size());
+  if (C10_UNLIKELY(is_oversize(block->size))) {
+    stats.oversize_allocations.increase(1);
+  }
+  record_trace(TraceEntry::ALLOC, block, params.requested_size, params.context);
+  report(block, static_cast<int64_t>(block->counted_size()));
+  return block->address;
+}
+
+char* DeviceCachingAllocator::malloc_temporary(size_t size) {
+  std::unique_lock lock(mutex_);
+  AllocParams params{Stream(Stream::DEFAULT, Device(DeviceType::PrivateUse1, device_)), size, false, {}};
+  params.size = round_size(size);
+  params.pool = &pools.get_pool_of_temporaries(params.size);
+  if (!get_free_block(params) && !alloc_block(params)) {
+    return nullptr;
+  }
+  char* const address = alloc_found_block(params);
+  const size_t whole = params.block->size;
+  lock.unlock();
+  if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
+    orNoteAllocation(address, whole, nullptr);
+  }
+  if (RuntimeObserver* const known = observer(); C10_UNLIKELY(known)) {
+    known->after_segment_alloc(address, whole);
+  }
+  return address;
+}
+
+// ---- freeing
+
+// Makes a block that nobody uses any more available to later requests.
+C10_ALWAYS_INLINE void DeviceCachingAllocator::free_block(Block* block, const Context& context) {
+  decrease(stats.active, block->pool->stat_type(), 1);
+  decrease(stats.active_bytes, block->pool->stat_type(), block->counted_size());
+  record_trace(
+      TraceEntry::FREE_COMPLETED, block, block->requested_size, context ? context : block->context_when_allocated);
+  block->context_when_allocated.reset();
+  block->pool->put(block);
+}
+
+void DeviceCachingAllocator::free(const void* pointer) {
+  const auto context = history.gather(RecordContext::ALL);
+  if (C10_UNLIKELY(orIsObserved(orActivityFree))) {
+    note_free(pointer);
+  }
+  {
+    std::unique_lock lock(mutex_);
+    Block* block = block_at(blocks, pointer);
+    TORCH_CHECK(block && block->allocated, "invalid device pointer: ", pointer);
+    block->allocated = false;
+    if (C10_UNLIKELY(block->pool->owner->of_temporaries)) { // made by malloc_temporary()
+      return block->pool->put(block);
+    }
+    const StatType type = block->pool->stat_type();
+    decrease(stats.allocation, type, 1);
+    decrease(stats.allocated_bytes, type, block->counted_size());
+    decrease(stats.requested_bytes, type, block->requested_size);
+    if (C10_UNLIKELY(is_oversize(block->size))) {
+      stats.oversize_allocations.decrease(1);
+    }
+    record_trace(
+        TraceEntry::FREE_REQUESTED, block, block->requested_size, context ? context : block->context_when_allocated);
+    report(block, -static_cast<int64_t>(block->counted_size()));
+    if (C10_UNLIKELY(!block->stream_uses.empty())) {
+      events.insert_events(block);
+    } else if (C10_LIKELY(observer() == nullptr) || may_reuse(lock, block)) {
+      free_block(block, context);
+    }
+  }
+  if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
+    (*trace)->trace_gpu_memory_deallocation(
+        DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(orGetDevicePointer(pointer)));
+  }
+}
+
+// Notifies the subscribers of openreg_activity.h that the block is freed, before another thread can get it. They look
+// only at the address, so the size is that of the whole block.
+C10_NOINLINE void DeviceCachingAllocator::note_free(const void* pointer) {
+  size_t size = 0;
+  orStream_t stream = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Block* block = find_block(pointer)) {
+      size = block->size;
+      stream = block->pool->owner->of_temporaries ? nullptr : stream_handle(stream_of(block));
+    }
+  }
+  orNoteFree(orGetDevicePointer(pointer), size, stream);
+}
+
+void DeviceCachingAllocator::report(const Block* block, int64_t bytes) const {
+  c10::reportMemoryUsageToProfiler(
+      block->address,
+      bytes,
+      current(stats.allocated_bytes),
+      current(stats.reserved_bytes),
+      Device(DeviceType::PrivateUse1, device_));
+}
+
+// ---- the events of other streams
+
+void DeviceCachingAllocator::recordStream(const void* pointer, Stream stream) {
+  const std::lock_guard lock(mutex());
+  Block* block = find_block(pointer);
+  if (!block) {
+    return;
+  }
+  auto& streams = block->stream_uses;
+  if (stream != stream_of(block) && std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+    streams.push_back(stream);
+  }
+}
+
+void BlockEvents::insert_events(Block* block) {
+  const ObservedCalls calls(CallKind::Internal);
+  for (const Stream& stream : block->stream_uses) {
+    const orEvent_t event = create_event(stream);
+    OPENREG_CHECK(orEventRecord(event, stream_handle(stream)));
+    insert(event, block);
+    ++block->event_count;
+  }
+  block->stream_uses.clear();
+}
+
+std::vector<Block*> BlockEvents::take_finished() {
+  std::vector<Block*> finished;
+  std::erase_if(events_, [&](const auto& entry) {
+    const auto [event, block] = entry;
+    if (orEventQuery(event) == orErrorNotReady) {
+      return false;
+    }
+    orEventDestroy(event);
+    if (block->event_count == 1) {
+      finished.push_back(block);
+    } else {
+      --block->event_count;
+    }
+    return true;
+  });
+  return finished;
+}
+
+// Frees the blocks whose events have passed.
+void DeviceCachingAllocator::process_events(std::unique_lock<Mutex>& lock, const Context& context) {
+  for (Block* block : events.take_finished()) {
+    if (observer() == nullptr || may_reuse(lock, block)) {
+      block->event_count = 0;
+      free_block(block, context);
+    }
+  }
+}
+
+// Whether the block may be reused now, as far as the observer knows. If it may not, the block waits for the observer's
+// event, as it would wait for another stream.
+C10_NOINLINE bool DeviceCachingAllocator::may_reuse(std::unique_lock<Mutex>& lock, Block* block) {
+  if (std::exchange(block->held, false)) {
+    return true; // the observer's event has passed
+  }
+  block->event_count = 1; // so that no neighbour merges with the block
+  lock.unlock();
+  const orEvent_t event = observer()->before_reuse(block->address, block->size, stream_of(block));
+  lock.lock();
+  if (event) {
+    block->held = true;
+    events.insert(event, block);
+  } else {
+    block->event_count = 0;
+  }
+  return !event;
+}
+
+} // namespace c10::openreg
