@@ -117,15 +117,15 @@ VARIABLES: tuple[Variable, ...] = (
         "OCCL_TRANSPORT",
         ("auto", "gloo", "shm"),
         "what collectives use",
-        "csrc/distributed/Engines.cpp",
+        "csrc/distributed/Engine.cpp",
     ),
-    _choice("OCCL_CHECK", ("1", "0"), "whether ranks compare what they call", "csrc/distributed/Header.cpp"),
+    _choice("OCCL_CHECK", ("1", "0"), "whether ranks compare what they call", "third_party/openreg/csrc/occl/plan.cpp"),
     Variable(
         "OCCL_HOSTID",
         "text",
         "",
         "ranks with different values count as ranks of different hosts",
-        "csrc/distributed/SharedEngine.cpp",
+        "third_party/openreg/csrc/occl/communicator.cpp",
     ),
     Variable("TORCH_DEVICE_BACKEND_AUTOLOAD", "switch", "1", "whether PyTorch loads any backend at import", ""),
 )

@@ -8,7 +8,6 @@ options, such as
 
 from __future__ import annotations
 
-import datetime
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,16 +39,6 @@ def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
     pg_options.group_name = options.group_id
     return ProcessGroupOCCL(options.store, options.group_rank, options.group_size, pg_options)
 
-
-def _make_gloo(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
-    # PyTorch does not ship gloo's headers, so C++ code outside of PyTorch cannot make this object.
-    gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
-    if torch.__version__ < "2.14":  # later versions begin at 0 on every rank, and warn that the call does nothing
-        gloo._set_sequence_number_for_group()
-    return gloo
-
-
-ProcessGroupOCCL._set_make_gloo(_make_gloo)
 
 _register_backend = dist.ProcessGroup._register_backend
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <openreg.h>
 
-#include "distributed/Reduce.h"
+#include "distributed/OcclRequest.h"
 
 namespace c10d::openreg {
 
@@ -80,7 +80,9 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
   const bool is_bool = result.dtype == at::kBool;
   result.dtype = is_bool ? at::kByte : result.dtype;
   TORCH_CHECK_TYPE(
-      can_reduce(result.dtype), "Input tensor data type is not supported for OCCL process group: ", result.dtype);
+      to_occl(result.dtype).has_value(),
+      "Input tensor data type is not supported for OCCL process group: ",
+      result.dtype);
   switch (op.op_) {
     case ReduceOp::AVG:
       TORCH_CHECK_TYPE(!is_bool, "Cannot use ReduceOp.AVG with Boolean inputs");

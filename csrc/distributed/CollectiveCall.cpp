@@ -1,16 +1,25 @@
 #include "distributed/CollectiveCall.h"
 
-#include <openreg_faults.h>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
-#include <string_view>
+#include <string>
 #include <utility>
 
-#include "distributed/Header.h"
-#include "distributed/Threads.h"
+#include "distributed/InterpreterUse.h"
 #include "runtime/OpenRegKernel.h"
 
 namespace c10d::openreg {
+namespace {
+
+std::exception_ptr backend_error(const std::string& text) {
+  try {
+    C10_THROW_ERROR(DistBackendError, text);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+} // namespace
 
 const char* name_of(OpType type) {
   switch (type) {
@@ -85,26 +94,12 @@ void RequestChain::next(const std::shared_ptr<RequestChain>& chain, size_t index
     next(chain, index + 1);
   };
   try {
-    if (meets_fault(chain->call->device, *request)) {
-      done(nullptr);
-    } else {
-      chain->call->group->engines.engine().start(request, done);
-    }
+    chain->call->group->engine->start(request, done);
   } catch (...) {
     done(std::current_exception());
   }
   release(request);
   release(done);
-}
-
-bool RequestChain::meets_fault(c10::DeviceIndex device, const Request& request) {
-  size_t size = 0;
-  for (const at::Tensor& tensor : request.inputs.empty() ? request.outputs : request.inputs) {
-    size += tensor.nbytes();
-  }
-  bool is_dropped = false;
-  OPENREG_CHECK(orRequestMessage(device, size, &is_dropped));
-  return is_dropped;
 }
 
 void CollectiveCall::note(const Request& request, const std::exception_ptr& exception) {
@@ -125,37 +120,37 @@ std::exception_ptr CollectiveCall::explain(const Request& request, const std::ex
     std::rethrow_exception(exception);
   } catch (const c10::OutOfMemoryError&) {
     return exception;
-  } catch (const Refusal&) {
-    return exception;
-  } catch (const std::exception& error) {
-    const auto* const inner = dynamic_cast<const c10::Error*>(&error);
-    const std::string_view text(inner != nullptr ? inner->what_without_backtrace() : error.what());
-    const bool timed_out =
-        text.find("imed out") != std::string_view::npos || text.find("timeout") != std::string_view::npos;
-    group->error = timed_out ? ErrorType::TIMEOUT : ErrorType::COMM_ERROR;
-    try {
-      C10_THROW_ERROR(
-          DistBackendError,
-          c10::str(
-              "[Rank ",
-              group->rank,
-              timed_out ? "] collective operation timeout: WorkOCCL(SeqNum="
-                        : "] collective operation failed: WorkOCCL(SeqNum=",
-              request.sequence,
-              ", OpType=",
-              opTypeToString(request.type),
-              ", TensorShape=",
-              c10::IntArrayRef(request.shape),
-              ", Timeout(ms)=",
-              request.timeout.count(),
-              "). ",
-              timed_out ? "Another rank has not called this collective, has called a different one, or has exited. "
-                        : "Another rank has exited, or its part of the collective has timed out or was aborted. ",
-              text));
-    } catch (...) {
-      return std::current_exception();
+  } catch (const occl::Error& error) {
+    if (error.keepsStep()) {
+      return backend_error(error.what());
     }
+    return describe(request, error.what(), error.code == occl::Error::Code::timeout);
+  } catch (const c10::Error& error) {
+    return describe(request, error.what_without_backtrace(), /*timed_out=*/false);
+  } catch (const std::exception& error) {
+    return describe(request, error.what(), /*timed_out=*/false);
   }
+}
+
+std::exception_ptr CollectiveCall::describe(const Request& request, const char* error, bool timed_out) const {
+  group->error = timed_out ? ErrorType::TIMEOUT : ErrorType::COMM_ERROR;
+  return backend_error(
+      c10::str(
+          "[Rank ",
+          group->rank,
+          timed_out ? "] collective operation timeout: WorkOCCL(SeqNum="
+                    : "] collective operation failed: WorkOCCL(SeqNum=",
+          request.sequence,
+          ", OpType=",
+          opTypeToString(request.type),
+          ", TensorShape=",
+          c10::IntArrayRef(request.shape),
+          ", Timeout(ms)=",
+          request.timeout.count(),
+          "). ",
+          timed_out ? "Another rank has not called this collective, has called a different one, or has exited. "
+                    : "Another rank has exited, or its part of the collective has timed out or was aborted. ",
+          error));
 }
 
 void CollectiveCall::finish(orCompletion_t completion) {

@@ -19,7 +19,6 @@ const char* name_of(OpType type);
 // One call of torch.distributed. Only a coalesced call can have several chains.
 struct CollectiveCall {
   std::shared_ptr<GroupState> group;
-  c10::DeviceIndex device;
   OpType type;
   uint64_t sequence;
   std::shared_ptr<WorkState> state;
@@ -32,6 +31,7 @@ struct CollectiveCall {
 
   // The exception that the user gets for the failure of an engine.
   std::exception_ptr explain(const Request& request, const std::exception_ptr& exception) const;
+  std::exception_ptr describe(const Request& request, const char* error, bool timed_out) const;
 
   // Called when a chain is done. `completion` is the deferred item of the chain's stream. After the last chain of the
   // call, completes the work and the futures.
@@ -53,10 +53,6 @@ struct RequestChain {
  private:
   // Starts request number `index`. When that request is done, the next one is started.
   static void next(const std::shared_ptr<RequestChain>& chain, size_t index);
-
-  // Whether an injected fault drops this message (openreg_faults.h). If a fault makes the message fail, throws that
-  // failure.
-  static bool meets_fault(c10::DeviceIndex device, const Request& request);
 };
 
 } // namespace c10d::openreg

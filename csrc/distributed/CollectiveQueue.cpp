@@ -28,9 +28,10 @@ std::shared_ptr<Request> CollectiveQueue::make_request(
 }
 
 c10::intrusive_ptr<Work> CollectiveQueue::submit(
-    const std::string& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs) {
+    const StreamKey& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs) {
   c10::openreg::check_not_forked();
-  request->sequence = key == kCollectives ? ++sequence_ : ++peer_sequences_[key];
+  request->sequence = key == StreamKey{} ? ++sequence_ : ++peer_sequences_[key];
+  request->device = device.index();
   if (coalescing_) {
     TORCH_CHECK(
         !coalesced_device_ || *coalesced_device_ == device, "All tensors of a coalesced call must be on one device");
@@ -56,7 +57,7 @@ c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
     const std::lock_guard lock(mutex_);
     state->raised = raised_;
   }
-  const auto call = std::make_shared<CollectiveCall>(group_, device.index(), type, sequence, state, chains.size());
+  const auto call = std::make_shared<CollectiveCall>(group_, type, sequence, state, chains.size());
   const c10::openreg::CurrentDevice current(device.index());
   orEvent_t event = nullptr;
   OPENREG_CHECK(orEventCreate(&event));
@@ -64,7 +65,7 @@ c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
       group_->rank, type, device, sequence, std::move(outputs), std::move(state), event, type == OpType::BARRIER);
   // Each chain has the stream of its key. So messages to one rank, or from one rank, keep the order of the calls,
   // whether they are coalesced or not.
-  const orStream_t joined = chains.size() == 1 ? nullptr : stream("coalesced", device);
+  const orStream_t joined = chains.size() == 1 ? nullptr : stream({StreamKey::Kind::coalesced}, device);
   for (auto& [key, requests] : chains) {
     const orStream_t comm = stream(key, device);
     call->state->stream = joined != nullptr ? joined : comm;
@@ -122,7 +123,7 @@ std::vector<std::exception_ptr> CollectiveQueue::end_raising() {
   return before->end();
 }
 
-orStream_t CollectiveQueue::stream(const std::string& key, c10::Device device) {
+orStream_t CollectiveQueue::stream(const StreamKey& key, c10::Device device) {
   return group_->streams.get(key, device, options_->is_high_priority_stream);
 }
 

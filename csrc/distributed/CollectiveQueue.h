@@ -4,7 +4,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "distributed/Engine.h"
@@ -13,8 +12,6 @@
 #include "distributed/WorkOCCL.h"
 
 namespace c10d::openreg {
-
-constexpr const char* kCollectives = ""; // the key of the stream and the chain of collectives
 
 // Brings the requests of a group to its communication streams, in the order of the calls.
 class CollectiveQueue final {
@@ -26,10 +23,10 @@ class CollectiveQueue final {
   std::shared_ptr<Request> make_request(
       Verb verb, OpType type, const at::Tensor& example, std::chrono::milliseconds timeout);
 
-  // Queues the request on the stream of the key. Between start_coalescing() and end_coalescing(), keeps it and returns
+  // Queues the request on the stream of the key, which is {} for a collective. Between start_coalescing() and end_coalescing(), keeps it and returns
   // null. `outputs`: the user's tensors, which are the results of the Work.
   c10::intrusive_ptr<Work> submit(
-      const std::string& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs);
+      const StreamKey& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs);
 
   void start_coalescing() {
     coalescing_ = true;
@@ -55,15 +52,15 @@ class CollectiveQueue final {
  private:
   // A chain is a list of requests that run one after the other. Each chain has a key, which is the key of its stream.
   // The chains of one call run at the same time.
-  using Chains = std::map<std::string, std::vector<std::shared_ptr<Request>>>;
+  using Chains = std::map<StreamKey, std::vector<std::shared_ptr<Request>>>;
 
   c10::intrusive_ptr<Work> enqueue(
       OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs);
-  orStream_t stream(const std::string& key, c10::Device device);
+  orStream_t stream(const StreamKey& key, c10::Device device);
 
   const c10::intrusive_ptr<GroupOptions> options_;
   const std::shared_ptr<GroupState> group_;
-  std::map<std::string, uint64_t> peer_sequences_;
+  std::map<StreamKey, uint64_t> peer_sequences_;
   std::mutex mutex_; // guards `raised_`
   std::shared_ptr<RaisedFailures> raised_ = std::make_shared<RaisedFailures>();
   uint64_t sequence_ = 0;

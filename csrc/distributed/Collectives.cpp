@@ -19,7 +19,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce(
   auto request = queue_.make_request(Verb::allreduce, OpType::ALLREDUCE, tensor, options.timeout);
   set_reduction(*request, options.reduceOp, how);
   request->inputs = request->outputs = {flat_view(tensor, how.dtype)};
-  return queue_.submit(kCollectives, tensor.device(), std::move(request), tensors);
+  return queue_.submit({}, tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce_coalesced(
@@ -41,7 +41,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce(std::vector<at::Tensor>& tenso
   set_reduction(*request, options.reduceOp, how);
   request->root = static_cast<int>(options.rootRank);
   request->inputs = request->outputs = {flat_view(tensor, how.dtype)};
-  return queue_.submit(kCollectives, tensor.device(), std::move(request), tensors);
+  return queue_.submit({}, tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::_reduce_scatter_base(
@@ -56,7 +56,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::_reduce_scatter_base(
   set_reduction(*request, options.reduceOp, how);
   request->inputs = pieces(flat_view(input, how.dtype), {}, size_, size_);
   request->outputs = {flat_view(output, how.dtype)};
-  return queue_.submit(kCollectives, output.device(), std::move(request), {output});
+  return queue_.submit({}, output.device(), std::move(request), {output});
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce_scatter(
@@ -81,7 +81,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce_scatter(
     request->inputs.push_back(flat_view(input, how.dtype));
   }
   request->outputs = {flat_view(output, how.dtype)};
-  return queue_.submit(kCollectives, output.device(), std::move(request), outputs);
+  return queue_.submit({}, output.device(), std::move(request), outputs);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::reduce_scatter_tensor_coalesced(
@@ -102,7 +102,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::broadcast(
   auto request = queue_.make_request(Verb::broadcast, OpType::BROADCAST, tensor, options.timeout);
   request->root = static_cast<int>(options.rootRank);
   request->inputs = request->outputs = {bytes_of(tensor)};
-  return queue_.submit(kCollectives, tensor.device(), std::move(request), tensors);
+  return queue_.submit({}, tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::_allgather_base(
@@ -116,7 +116,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::_allgather_base(
   auto request = queue_.make_request(Verb::allgather, OpType::_ALLGATHER_BASE, input, options.timeout);
   request->inputs = {bytes_of(input)};
   request->outputs = pieces(bytes_of(output), {}, size_, size_);
-  return queue_.submit(kCollectives, output.device(), std::move(request), {output});
+  return queue_.submit({}, output.device(), std::move(request), {output});
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::allgather_into_tensor_coalesced(
@@ -136,7 +136,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::allgather(
   auto request = queue_.make_request(Verb::allgather, OpType::ALLGATHER, input, options.timeout);
   request->inputs = {bytes_of(input)};
   request->outputs = bytes_of(outputs[0]);
-  return queue_.submit(kCollectives, input.device(), std::move(request), outputs[0]);
+  return queue_.submit({}, input.device(), std::move(request), outputs[0]);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::gather(
@@ -156,7 +156,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::gather(
   } else {
     TORCH_CHECK_VALUE(outputs.empty(), "requires empty output on non-root");
   }
-  return queue_.submit(kCollectives, input.device(), std::move(request), std::move(results));
+  return queue_.submit({}, input.device(), std::move(request), std::move(results));
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::scatter(
@@ -176,7 +176,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::scatter(
     TORCH_CHECK_VALUE(inputs.empty(), "requires empty input on non-root");
   }
   request->outputs = {bytes_of(output)};
-  return queue_.submit(kCollectives, output.device(), std::move(request), outputs);
+  return queue_.submit({}, output.device(), std::move(request), outputs);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::alltoall_base(
@@ -193,7 +193,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::alltoall_base(
   auto request = queue_.make_request(Verb::alltoall, OpType::ALLTOALL_BASE, input, options.timeout);
   request->inputs = pieces(bytes_of(input), input_splits, input.size(0), size_);
   request->outputs = pieces(bytes_of(output), output_splits, output.size(0), size_);
-  return queue_.submit(kCollectives, output.device(), std::move(request), {output});
+  return queue_.submit({}, output.device(), std::move(request), {output});
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::alltoall(
@@ -206,7 +206,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::alltoall(
   auto request = queue_.make_request(Verb::alltoall, OpType::ALLTOALL, inputs[0], options.timeout);
   request->inputs = bytes_of(inputs);
   request->outputs = bytes_of(outputs);
-  return queue_.submit(kCollectives, outputs[0].device(), std::move(request), outputs);
+  return queue_.submit({}, outputs[0].device(), std::move(request), outputs);
 }
 
 // As in NCCL, tags are ignored: the messages between two ranks match in their order.
@@ -216,7 +216,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::send(std::vector<at::Tensor>& tensors
   auto request = queue_.make_request(Verb::send, OpType::SEND, tensor, kUnsetTimeout);
   request->root = to;
   request->inputs = {bytes_of(tensor)};
-  return queue_.submit(c10::str("send to ", to), tensor.device(), std::move(request), tensors);
+  return queue_.submit({StreamKey::Kind::send, to}, tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::recv(std::vector<at::Tensor>& tensors, int from, int /*tag*/) {
@@ -225,14 +225,14 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::recv(std::vector<at::Tensor>& tensors
   auto request = queue_.make_request(Verb::recv, OpType::RECV, tensor, kUnsetTimeout);
   request->root = from;
   request->outputs = {bytes_of(tensor)};
-  return queue_.submit(c10::str("recv from ", from), tensor.device(), std::move(request), tensors);
+  return queue_.submit({StreamKey::Kind::recv, from}, tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::recvAnysource(std::vector<at::Tensor>& tensors, int /*tag*/) {
   const at::Tensor& tensor = check_single(tensors);
   auto request = queue_.make_request(Verb::recv, OpType::RECVANYSOURCE, tensor, kUnsetTimeout);
   request->outputs = {bytes_of(tensor)};
-  return queue_.submit("recv from any", tensor.device(), std::move(request), tensors);
+  return queue_.submit({StreamKey::Kind::recv, -1}, tensor.device(), std::move(request), tensors);
 }
 
 c10::intrusive_ptr<Work> ProcessGroupOCCL::barrier(const BarrierOptions& options) {
@@ -247,7 +247,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::barrier(const BarrierOptions& options
   const c10::Device device(c10::DeviceType::PrivateUse1, index);
   c10::openreg::check_device_index(index);
   auto request = queue_.make_request(Verb::barrier, OpType::BARRIER, at::Tensor(), options.timeout);
-  return queue_.submit(kCollectives, device, std::move(request), {});
+  return queue_.submit({}, device, std::move(request), {});
 }
 
 } // namespace c10d::openreg

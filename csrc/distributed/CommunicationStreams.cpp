@@ -1,7 +1,5 @@
 #include "distributed/CommunicationStreams.h"
 
-#include <c10/util/StringUtil.h>
-
 #include "runtime/OpenRegException.h"
 #include "runtime/OpenRegFunctions.h"
 
@@ -13,16 +11,16 @@ CommunicationStreams::~CommunicationStreams() {
   }
 }
 
-orStream_t CommunicationStreams::get(const std::string& key, c10::Device device, bool is_high_priority) {
-  const std::string name = c10::str(key, "@", static_cast<int>(device.index()));
+orStream_t CommunicationStreams::get(const StreamKey& key, c10::Device device, bool is_high_priority) {
+  const std::pair place(key, device.index());
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = streams_.find(name); found != streams_.end()) {
+    if (const auto found = streams_.find(place); found != streams_.end()) {
       return found->second;
     }
   }
-  // The lock is not held here: orStreamCreateWithPriority() notifies subscribers, and one may wait for Python's
-  // interpreter.
+  // The lock is not held here: orStreamCreateWithPriority() calls the observers of the device, and one of them may wait
+  // for Python's interpreter.
   orStream_t made = nullptr;
   {
     const c10::openreg::CurrentDevice current(device.index());
@@ -31,7 +29,7 @@ orStream_t CommunicationStreams::get(const std::string& key, c10::Device device,
   orStream_t kept;
   {
     const std::lock_guard lock(mutex_);
-    kept = streams_.emplace(name, made).first->second;
+    kept = streams_.emplace(place, made).first->second;
   }
   if (kept != made) { // another thread was faster
     orStreamDestroy(made);
@@ -40,11 +38,10 @@ orStream_t CommunicationStreams::get(const std::string& key, c10::Device device,
 }
 
 void CommunicationStreams::synchronize() {
-  std::map<std::string, orStream_t> streams;
-  {
+  const auto streams = [&] {
     const std::lock_guard lock(mutex_);
-    streams = streams_;
-  }
+    return streams_;
+  }();
   for (const auto& [key, stream] : streams) {
     OPENREG_CHECK(orStreamSynchronize(stream));
   }

@@ -3,13 +3,14 @@
 #include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 
-#include "distributed/Threads.h"
+#include "distributed/InterpreterUse.h"
 
 // The function that a user registered with _register_on_completion_hook(). ProcessGroupNCCL calls it from a thread of
 // its own; here the threads that complete the collectives call it. Two collectives may complete at the same time; then
@@ -48,7 +49,7 @@ class CompletionHook final {
       ended_.pop_front();
       lock.unlock(); // the hook takes Python's interpreter lock
       try {
-        if (const InterpreterUse use; use) { // else the program ends, and nobody hears of the collective
+        if (const InterpreterUse use; use) { // else the program ends, and the hook does not learn of the collective
           hook_(info);
         }
       } catch (const std::exception& error) {
@@ -65,7 +66,9 @@ class CompletionHook final {
   void wait() {
     std::unique_lock lock(mutex_);
     while (!ended_.empty() || calling_) {
-      idle_.wait_for(lock, kLong);
+      // Not wait(): with GCC 12 this function needs a symbol that older systems do not have. wait_for() is compiled into
+      // its caller.
+      idle_.wait_for(lock, std::chrono::hours(24));
     }
   }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <occl.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -8,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 // LITERALINCLUDE START: ENGINE
@@ -20,6 +23,8 @@
 // other streams. Two ranks would hang if the first transfer of each rank waited for the second transfer of the other.
 namespace c10d::openreg {
 
+using occl::Verb;
+
 struct Reduction {
   ReduceOp::RedOpType op = ReduceOp::UNUSED; // SUM, PRODUCT, MIN or MAX
   int64_t divisor = 1;                       // the result is divided by this number (AVG of integers)
@@ -27,51 +32,8 @@ struct Reduction {
   at::Tensor factor_tensor;                  // ... or by this tensor of one element, if it is defined
 };
 
-// The tensors are flat CPU tensors over the device's bytes. n: a vector with one tensor for each rank.
-//
-//              inputs            outputs
-//   broadcast  {tensor}          {tensor}          input and output are the same bytes; from `root`
-//   allreduce  {tensor}          {tensor}          input and output are the same bytes
-//   reduce     {tensor}          {tensor}          input and output are the same bytes; written at `root` only
-//   allgather  {tensor}          n                 their sizes may differ
-//   reduce_scatter  n            {tensor}          their sizes may differ
-//   alltoall   n                 n                 their sizes may differ
-//   gather     {tensor}          n at `root`
-//   scatter    n at `root`       {tensor}
-//   send       {tensor}                            to the rank `root`
-//   recv                         {tensor}          from the rank `root`; -1: from any
-//   barrier
-//
-// If the reduction has a factor, ThreadedEngine replaces the inputs by multiplied copies before the engine runs.
-enum class Verb : uint8_t {
-  broadcast,
-  allreduce,
-  reduce,
-  allgather,
-  reduce_scatter,
-  alltoall,
-  gather,
-  scatter,
-  send,
-  recv,
-  barrier
-};
-
-// Whether a rank that gets data computes it from the data of all ranks.
-constexpr bool reduces(Verb verb) {
-  return verb == Verb::allreduce || verb == Verb::reduce_scatter || verb == Verb::reduce;
-}
-
-// Whether only the root sends data.
-constexpr bool is_from_root(Verb verb) {
-  return verb == Verb::broadcast || verb == Verb::scatter;
-}
-
-// Whether only the root gets data.
-constexpr bool is_to_root(Verb verb) {
-  return verb == Verb::reduce || verb == Verb::gather;
-}
-
+// The tensors are flat CPU tensors over the device's bytes. occl.h says which tensors each verb has. The input and the
+// output of an allreduce, a reduce and a broadcast are the same bytes.
 struct Request {
   Verb verb;
   OpType type;           // the function that was called; the ranks compare it
@@ -81,6 +43,7 @@ struct Request {
   std::vector<at::Tensor> outputs;
   Reduction reduction{};
   std::chrono::milliseconds timeout{};
+  c10::DeviceIndex device = 0;
   std::vector<int64_t> shape; // the shape of the user's tensor, for messages
   at::ScalarType dtype = at::ScalarType::Undefined;
   ReduceOp::RedOpType op = ReduceOp::UNUSED;
@@ -89,6 +52,8 @@ struct Request {
 
 class Engine {
  public:
+  // The failure is an occl::Error, which tells a timeout and a mismatch of two ranks' calls from other failures, or any
+  // other exception.
   using Done = std::function<void(std::exception_ptr)>;
 
   virtual ~Engine() = default;
@@ -96,6 +61,30 @@ class Engine {
   // Makes all pending requests fail, and all requests that are started later.
   virtual void abort() = 0;
 };
+
+// The ranks of a new group. The constructor of a group fills this in, and waits for the other ranks.
+struct Ranks {
+  c10::intrusive_ptr<Store> store; // for keys of this group only
+  int rank;
+  int size;
+  std::chrono::milliseconds timeout; // of the waits for other ranks while the group is made
+  occl::Placement placement;         // the communicator is null if some ranks of one host cannot share memory
+};
+
+// Makes the engine of a new group. OCCL_TRANSPORT and the hosts of the ranks decide which engine it is. Waits for the
+// other ranks.
+std::shared_ptr<Engine> make_engine(
+    const c10::intrusive_ptr<Store>& store, int rank, int size, std::chrono::milliseconds timeout);
+
+// Adds a transport for ranks that share no memory, under its name in OCCL_TRANSPORT. To be called while the library is
+// loaded.
+using MakeEngine = std::shared_ptr<Engine> (*)(const Ranks& ranks);
+void register_transport(const char* name, MakeEngine make);
+
+// Sets a function that gets each new engine, and returns the engine that the group uses in its place. To be called while
+// the library is loaded.
+using WrapEngine = std::shared_ptr<Engine> (*)(std::shared_ptr<Engine> engine);
+void set_engine_wrapper(WrapEngine wrap);
 
 } // namespace c10d::openreg
 // LITERALINCLUDE END: ENGINE

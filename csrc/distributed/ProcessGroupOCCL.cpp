@@ -24,29 +24,26 @@ std::string store_prefix(Store& store, int rank, int size) {
 
 } // namespace
 
-MakeGloo ProcessGroupOCCL::make_gloo;
-
 ProcessGroupOCCL::ProcessGroupOCCL(
     const c10::intrusive_ptr<Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       options_(std::move(options)),
-      store_(c10::make_intrusive<PrefixStore>(store_prefix(*store, rank, size), store)),
-      gloo_(make_gloo(store_, rank, size, options_->timeout)),
-      group_(std::make_shared<GroupState>(rank, Engines(store_, gloo_, make_gloo, rank, size, options_->timeout))),
+      group_(
+          std::make_shared<GroupState>(
+              rank,
+              make_engine(
+                  c10::make_intrusive<PrefixStore>(store_prefix(*store, rank, size), store),
+                  rank,
+                  size,
+                  options_->timeout))),
       queue_(options_, group_) {
   init();
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
-  if (orIsInBadFork()) { // the memory is the parent's, and gloo would wait for threads that a child does not have
-    new std::shared_ptr<GroupState>(group_);      // NOLINT: a leak
-    new c10::intrusive_ptr<c10d::Backend>(gloo_); // NOLINT: a leak
+  if (orIsInBadFork()) { // the memory is the parent's, and an engine may wait for threads that a child does not have
+    new std::shared_ptr<GroupState>(group_); // NOLINT: a leak
   }
-}
-
-void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
-  options_->timeout = timeout;
-  gloo_->setTimeout(timeout);
 }
 
 void ProcessGroupOCCL::registerOnCompletionHook(std::function<void(std::shared_ptr<WorkInfo>)>&& hook) {
@@ -62,7 +59,7 @@ void ProcessGroupOCCL::waitForPendingWorks() {
 void ProcessGroupOCCL::abort() {
   c10::openreg::check_not_forked();
   queue_.end_raising();
-  group_->engines.abort();
+  group_->engine->abort();
 }
 
 void ProcessGroupOCCL::shutdown() {

@@ -4,7 +4,6 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "distributed/CollectiveQueue.h"
-#include "distributed/Engines.h"
 #include "distributed/GroupOptions.h"
 #include "distributed/GroupState.h"
 
@@ -35,9 +34,6 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   ProcessGroupOCCL(const c10::intrusive_ptr<Store>& store, int rank, int size, c10::intrusive_ptr<Options> options);
   ~ProcessGroupOCCL() override;
 
-  // Python sets this function, because only Python can make a gloo group.
-  static MakeGloo make_gloo;
-
   const std::string getBackendName() const override {
     return "occl";
   }
@@ -57,7 +53,9 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   bool supportsCoalescing() const override {
     return true;
   }
-  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    options_->timeout = timeout;
+  }
   // Adds this time to the timeout of the next collective only.
   void add_ephemeral_timeout(std::chrono::milliseconds timeout) {
     queue_.add_ephemeral_timeout(timeout);
@@ -127,8 +125,6 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
 
  private:
   const c10::intrusive_ptr<Options> options_;
-  const c10::intrusive_ptr<Store> store_;
-  const c10::intrusive_ptr<Backend> gloo_;
   const std::shared_ptr<GroupState> group_;
   CollectiveQueue queue_;
   uint64_t split_count_ = 0;

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "distributed/Threads.h"
+#include "distributed/InterpreterUse.h"
 #include "runtime/OpenRegFunctions.h"
 
 namespace c10d::openreg {
@@ -60,31 +60,31 @@ bool RaisedFailures::may_raise(const std::exception_ptr& failure) {
 }
 
 std::vector<std::exception_ptr> RaisedFailures::end() {
-  std::vector<std::exception_ptr> unheard;
+  std::vector<std::exception_ptr> unreported;
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
-    unheard.swap(failures_);
+    unreported.swap(failures_);
   }
-  std::erase_if(unheard, [](const std::exception_ptr& failure) {
+  std::erase_if(unreported, [](const std::exception_ptr& failure) {
     int dropped = 0;
     OPENREG_CHECK(orDropFailure(failure, &dropped));
     return dropped == 0;
   });
-  return unheard;
+  return unreported;
 }
 
 void WorkState::finish(std::exception_ptr exception) {
-  bool unheard;
+  bool unreported;
   {
     const std::lock_guard lock(mutex);
     failure = std::move(exception);
     finished = Clock::now();
     done = true;
-    unheard = failure && dropped && !heard;
+    unreported = failure && dropped && !reported;
   }
   changed.notify_all();
-  if (unheard) {
+  if (unreported) {
     raise_on_stream(caller, shared_from_this());
   }
 }
@@ -102,7 +102,7 @@ void WorkState::complete_futures() {
     outlast_interpreter();
   }
   if (waiting) {
-    orNoteWait(stream, nullptr); // the callbacks run after the collective
+    orNoteWait(stream, nullptr); // tells the observers of the device that the callbacks run after the collective
     complete(*waiting, *this);
   }
   if (waiting_result) {
@@ -143,13 +143,13 @@ WorkOCCL::WorkOCCL(
 
 WorkOCCL::~WorkOCCL() {
   orEventDestroy(event_);
-  bool unheard;
+  bool unreported;
   {
     const std::lock_guard lock(state_->mutex);
     state_->dropped = true;
-    unheard = state_->failure && !state_->heard;
+    unreported = state_->failure && !state_->reported;
   }
-  if (unheard) {
+  if (unreported) {
     raise_on_stream(state_->caller, state_);
   }
 }
@@ -161,7 +161,7 @@ bool WorkOCCL::isCompleted() {
     done = state_->done;
   }
   if (done) {
-    orNoteWait(nullptr, event_); // the host now knows that the collective is done
+    orNoteWait(nullptr, event_); // tells the observers of the device that the host knows: the collective is done
   }
   return done;
 }
@@ -173,7 +173,7 @@ bool WorkOCCL::isSuccess() const {
 
 std::exception_ptr WorkOCCL::exception() const {
   const std::lock_guard lock(state_->mutex);
-  state_->heard = state_->heard || state_->failure;
+  state_->reported = state_->reported || state_->failure;
   return state_->failure;
 }
 
@@ -207,11 +207,11 @@ void WorkOCCL::wait_on_stream(bool raises) {
   bool has_succeeded;
   {
     const std::lock_guard lock(state_->mutex);
-    state_->heard = true;
+    state_->reported = true;
     has_succeeded = state_->done && !state_->failure;
   }
-  // The stream waits also if the collective is done: observers must learn the order from the program, and not from the
-  // timing of this run.
+  // The stream waits also if the collective is done: observers of the device must learn the order from the program, and
+  // not from the timing of this run.
   if (c10::openreg::executes_inline()) { // operators run in the calling thread, so the host waits: here or in wait()
     if (raises) {
       wait_on_host();
@@ -282,7 +282,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
     }
     future_ = opType_ == OpType::ALLGATHER && have_one_size(outputs_) ? stacked(*completed) : completed;
     state_->outputs = outputs_;
-    state_->heard = state_->heard || is_inline; // in inline execution the future reports the failure
+    state_->reported = state_->reported || is_inline; // in inline execution the future reports the failure
     if (is_inline && !state_->done) {
       state_->future = completed;
       return future_;

@@ -47,7 +47,7 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   bool done = false;
   // Whether something reports the failure: a wait, the stream that waits, exception(), or, in inline execution, the
   // future of getFuture().
-  bool heard = false;
+  bool reported = false;
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   orStream_t stream = nullptr; // the collective's own stream

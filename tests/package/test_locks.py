@@ -52,33 +52,34 @@ LOCKS = {
         "a list of calls; the hook runs outside",
         "taken by the engine's threads; a child has none",
     ),
-    ("csrc/distributed/GlooConnection.h", "mutex_"): (
+    ("csrc/simulator/transport/GlooConnection.h", "mutex_"): (
         "a set of works",
         "taken by the engine's threads; a child has none",
     ),
-    ("csrc/distributed/GlooEngine.h", "mutex_"): (
+    ("csrc/simulator/transport/GlooEngine.h", "mutex_"): (
         "a pointer",
         "taken by the engine's threads; a child has none",
     ),
     ("csrc/distributed/CollectiveCall.h", "mutex"): ("a failure", "taken by the engine's threads"),
     ("csrc/distributed/CollectiveQueue.h", "mutex_"): ("a pointer", "submit() refuses"),
     ("csrc/distributed/CommunicationStreams.h", "mutex_"): ("a table of streams", "submit() refuses"),
-    ("csrc/distributed/SharedEngine.h", "mutex_"): (
+    ("third_party/openreg/csrc/occl/communicator.h", "mutex_"): (
         "held while other ranks are waited for: it is the turn of the group's threads, and nobody else's",
         "taken by the engine's threads",
     ),
-    ("csrc/distributed/SharedEngine.h", "sending"): (
+    ("third_party/openreg/csrc/occl/communicator.h", "sending"): (
         "held while the receiver is waited for: one message follows the other",
         "taken by the engine's threads",
     ),
-    ("csrc/distributed/SharedEngine.h", "receiving"): (
+    ("third_party/openreg/csrc/occl/communicator.h", "receiving"): (
         "held while the sender is waited for: one message follows the other",
         "taken by the engine's threads",
     ),
-    ("csrc/distributed/Threads.cpp", "mutex"): (
-        "a queue; tasks run outside",
-        "submit() refuses; end_interpreter_uses() asks orIsInBadFork()",
+    ("csrc/distributed/InterpreterUse.cpp", "mutex"): (
+        "a number",
+        "taken by the engine's threads; end_interpreter_uses() asks orIsInBadFork()",
     ),
+    ("third_party/openreg/csrc/occl/threads.cpp", "mutex"): ("a queue; tasks run outside", "submit() refuses"),
     ("csrc/distributed/WorkOCCL.h", "mutex_"): (
         "a list; below it nothing",
         "taken by the device's threads, and by the end of a group: a child's has never begun",

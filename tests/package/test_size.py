@@ -2,7 +2,7 @@
 
 lizard measures the functions; it knows no classes of C++. A class has the lines of its body, from ``class`` to the
 closing brace, and the lines of its members that are defined outside its body. A class that another class only declares
-(``class SharedEngine::Collective``) counts for itself.
+(``class SharedCommunicator::Collective``) counts for itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-#include "Distributed.h"
-
 #include <pybind11/chrono.h>
 
+#include "Bindings.h"
+#include "distributed/InterpreterUse.h"
 #include "distributed/ProcessGroupOCCL.h"
-#include "distributed/Threads.h"
 
 namespace py = pybind11;
 using c10d::openreg::ProcessGroupOCCL;
@@ -57,17 +56,6 @@ void init_distributed() {
           py::arg("size"),
           py::arg("options"),
           py::call_guard<py::gil_scoped_release>())
-      .def_static(
-          "_set_make_gloo",
-          [](py::function make) {
-            // Never destroyed: a group may outlive the interpreter.
-            auto* const kept = new py::function(std::move(make));
-            ProcessGroupOCCL::make_gloo =
-                [kept](c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout) {
-                  const py::gil_scoped_acquire gil;
-                  return (*kept)(std::move(store), rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
-                };
-          })
       .def_property_readonly("options", &ProcessGroupOCCL::options)
       // Ranks outside of the new group call this function, as with ProcessGroupNCCL. Here it does nothing.
       .def("perform_nocolor_split", [](ProcessGroupOCCL&, c10::Device) {})
@@ -93,8 +81,8 @@ void init_distributed() {
       .def("_shutdown", &ProcessGroupOCCL::shutdown, py::call_guard<py::gil_scoped_release>());
 }
 
-} // namespace
-
+// _init_distributed() adds ProcessGroupOCCL. That is a second step, because the base class exists in Python only after
+// torch.distributed was imported.
 void add_distributed(py::module_& module) {
   module.def("_init_distributed", &init_distributed);
   // At the import, and not with the first group: handlers that a program registers later run earlier, and may use
@@ -102,3 +90,7 @@ void add_distributed(py::module_& module) {
   py::module_::import("atexit").attr("register")(
       py::cpp_function(&c10d::openreg::end_interpreter_uses, py::call_guard<py::gil_scoped_release>()));
 }
+
+const Bindings distributed_bindings(&add_distributed);
+
+} // namespace

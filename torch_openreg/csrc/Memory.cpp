@@ -1,5 +1,3 @@
-#include "Memory.h"
-
 #include <ATen/Context.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/AllocatorConfig.h>
@@ -8,6 +6,7 @@
 
 #include <thread>
 
+#include "Bindings.h"
 #include "profiler/OpenRegUtilization.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
@@ -337,32 +336,46 @@ void attach_out_of_memory_observer(py::function observer) {
   });
 }
 
-} // namespace
-
+// Functions of the allocators that torch.openreg.memory needs and torch.accelerator does not have.
 void add_memory(py::module_& module) {
   // These functions check nothing: the allocator and torch.openreg.memory check sizes and devices. Addresses are device
   // addresses, which the host cannot access.
-  module.def("_caching_allocator_alloc", wrap_pybind_function([](size_t size) {
-               return reinterpret_cast<uintptr_t>(device_allocator()->raw_allocate(size));
-             }));
-  module.def("_caching_allocator_delete", wrap_pybind_function([](uintptr_t address) {
-               device_allocator()->raw_deallocate(reinterpret_cast<void*>(address));
-             }));
-  module.def("_get_memory_fraction", wrap_pybind_function([](int device) {
-               return device_allocator()->memory_fraction(static_cast<c10::DeviceIndex>(device));
-             }));
-  module.def("_set_memory_fraction", wrap_pybind_function([](double fraction, int device) {
-               device_allocator()->set_memory_fraction(fraction, static_cast<c10::DeviceIndex>(device));
-             }));
-  module.def("_measure_utilization", wrap_pybind_function_no_gil([](int device, double seconds) {
-               const auto [compute, memory] = c10::openreg::measure_utilization(
-                   static_cast<c10::DeviceIndex>(device),
-                   std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
-               return std::make_pair(compute, memory);
-             }));
-  module.def("_more_memory_stats", wrap_pybind_function([](int device) {
-               return more_memory_stats(static_cast<c10::DeviceIndex>(device));
-             }));
+  module.def(
+      "_caching_allocator_alloc",
+      wrap_pybind_function(
+          [](size_t size) { return reinterpret_cast<uintptr_t>(device_allocator()->raw_allocate(size)); }),
+      py::arg("size"));
+  module.def(
+      "_caching_allocator_delete",
+      wrap_pybind_function(
+          [](uintptr_t address) { device_allocator()->raw_deallocate(reinterpret_cast<void*>(address)); }),
+      py::arg("address"));
+  module.def(
+      "_get_memory_fraction",
+      wrap_pybind_function(
+          [](int device) { return device_allocator()->memory_fraction(static_cast<c10::DeviceIndex>(device)); }),
+      py::arg("device"));
+  module.def(
+      "_set_memory_fraction",
+      wrap_pybind_function([](double fraction, int device) {
+        device_allocator()->set_memory_fraction(fraction, static_cast<c10::DeviceIndex>(device));
+      }),
+      py::arg("fraction"),
+      py::arg("device"));
+  module.def(
+      "_measure_utilization",
+      wrap_pybind_function_no_gil([](int device, double seconds) {
+        const auto [compute, memory] = c10::openreg::measure_utilization(
+            static_cast<c10::DeviceIndex>(device),
+            std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
+        return std::make_pair(compute, memory);
+      }),
+      py::arg("device"),
+      py::arg("seconds"));
+  module.def(
+      "_more_memory_stats",
+      wrap_pybind_function([](int device) { return more_memory_stats(static_cast<c10::DeviceIndex>(device)); }),
+      py::arg("device"));
   module.def("_host_memory_stats", wrap_pybind_function(&host_memory_stats));
   module.def("_reset_accumulated_host_memory_stats", wrap_pybind_function([] {
                host_allocator()->reset_accumulated_stats();
@@ -370,25 +383,50 @@ void add_memory(py::module_& module) {
   module.def("_reset_peak_host_memory_stats", wrap_pybind_function([] { host_allocator()->reset_peak_stats(); }));
 
   py::class_<MemPool>(module, "_MemPool")
-      .def(py::init<bool, bool>())
+      .def(py::init<bool, bool>(), py::arg("use_on_oom"), py::arg("no_split"))
       .def_property_readonly("id", &MemPool::id)
       .def("use_count", wrap_pybind_function(&MemPool::use_count));
-  module.def("_begin_allocate_current_thread_to_pool", wrap_pybind_function([](int device, MempoolId_t id) {
-               device_allocator()->begin_allocate_to_pool(static_cast<c10::DeviceIndex>(device), id, on_this_thread());
-             }));
-  module.def("_end_allocate_to_pool", wrap_pybind_function([](int device, MempoolId_t id) {
-               device_allocator()->end_allocate_to_pool(static_cast<c10::DeviceIndex>(device), id);
-             }));
-  module.def("_release_pool", wrap_pybind_function([](int device, MempoolId_t id) {
-               device_allocator()->release_pool(static_cast<c10::DeviceIndex>(device), id);
-             }));
+  module.def(
+      "_begin_allocate_current_thread_to_pool",
+      wrap_pybind_function([](int device, MempoolId_t id) {
+        device_allocator()->begin_allocate_to_pool(static_cast<c10::DeviceIndex>(device), id, on_this_thread());
+      }),
+      py::arg("device"),
+      py::arg("pool"));
+  module.def(
+      "_end_allocate_to_pool",
+      wrap_pybind_function([](int device, MempoolId_t id) {
+        device_allocator()->end_allocate_to_pool(static_cast<c10::DeviceIndex>(device), id);
+      }),
+      py::arg("device"),
+      py::arg("pool"));
+  module.def(
+      "_release_pool",
+      wrap_pybind_function([](int device, MempoolId_t id) {
+        device_allocator()->release_pool(static_cast<c10::DeviceIndex>(device), id);
+      }),
+      py::arg("device"),
+      py::arg("pool"));
 
-  module.def("_record_memory_history", wrap_pybind_function(&record_memory_history));
+  module.def(
+      "_record_memory_history",
+      wrap_pybind_function(&record_memory_history),
+      py::arg("enabled"),
+      py::arg("context"),
+      py::arg("stacks"),
+      py::arg("max_entries"),
+      py::arg("clear_history"),
+      py::arg("skip_actions"));
   module.def("_recorded_pinned_memory", wrap_pybind_function(&recorded_pinned_memory));
   module.def("_is_memory_history_enabled", [] { return device_allocator()->history_enabled(); });
-  module.def("_memory_snapshot", wrap_pybind_function(&memory_snapshot));
-  module.def("_allocation_traceback", wrap_pybind_function(&allocation_traceback));
-  module.def("_set_memory_metadata", &c10::openreg::set_memory_metadata);
+  module.def("_memory_snapshot", wrap_pybind_function(&memory_snapshot), py::arg("pool"), py::arg("include_traces"));
+  module.def("_allocation_traceback", wrap_pybind_function(&allocation_traceback), py::arg("address"));
+  module.def("_set_memory_metadata", &c10::openreg::set_memory_metadata, py::arg("metadata"));
   module.def("_get_memory_metadata", &c10::openreg::memory_metadata);
-  module.def("_attach_out_of_memory_observer", wrap_pybind_function(&attach_out_of_memory_observer));
+  module.def(
+      "_attach_out_of_memory_observer", wrap_pybind_function(&attach_out_of_memory_observer), py::arg("observer"));
 }
+
+const Bindings memory_bindings(&add_memory);
+
+} // namespace

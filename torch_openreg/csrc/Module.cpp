@@ -1,19 +1,11 @@
-// torch_openreg._C: the functions in C++ that the Python package calls.
-//
-// Rule: glue only. A function converts its arguments, calls csrc or the device's C API, and converts the result.
-// wrap_pybind_function wraps a function that may throw. It turns a c10::Error into a RuntimeError, and a subclass such
-// as c10::IndexError into the Python exception of the same name.
+// torch_openreg._C: the functions in C++ that the Python package calls. This file has those of devices, streams and
+// operators. Bindings.h says how the other files of this folder add theirs.
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "Distributed.h"
-#include "Faults.h"
-#include "Inductor.h"
-#include "Memory.h"
-#include "Models.h"
-#include "Sanitizer.h"
+#include "Bindings.h"
 #include "aten/native/FallbackPolicy.h"
 #include "aten/native/InlineOrQueued.h"
 #include "runtime/OpenRegFunctions.h"
@@ -223,27 +215,41 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
 
   module.def("_init", wrap_pybind_function(&init));
   module.def("_isInBadFork", &orIsInBadFork);
-  module.def("_check_device_index", wrap_pybind_function(&openreg::check_device_index));
+  module.def("_check_device_index", wrap_pybind_function(&openreg::check_device_index), py::arg("device"));
   module.def("_get_device_count", wrap_pybind_function([] { return int(openreg::device_count()); }));
   module.def("_get_device", wrap_pybind_function([] { return int(openreg::current_device()); }));
-  module.def("_set_device", wrap_pybind_function([](int64_t device) { openreg::set_device(checked_index(device)); }));
-  module.def("_exchangeDevice", wrap_pybind_function(&exchange_device));
-  module.def("_get_default_generator", wrap_pybind_function(&default_generator));
-  module.def("_get_default_stream", wrap_pybind_function(&default_stream));
-  module.def("_order_after_current_stream", wrap_pybind_function(&order_after_current_stream));
-  module.def("_get_device_properties", wrap_pybind_function(&device_properties));
-  module.def("_can_device_access_peer", wrap_pybind_function(&can_access_peer));
+  module.def(
+      "_set_device",
+      wrap_pybind_function([](int64_t device) { openreg::set_device(checked_index(device)); }),
+      py::arg("device"));
+  module.def("_exchangeDevice", wrap_pybind_function(&exchange_device), py::arg("device"));
+  module.def("_get_default_generator", wrap_pybind_function(&default_generator), py::arg("device"));
+  module.def("_get_default_stream", wrap_pybind_function(&default_stream), py::arg("device"));
+  module.def(
+      "_order_after_current_stream",
+      wrap_pybind_function(&order_after_current_stream),
+      py::arg("stream"),
+      py::arg("device"));
+  module.def("_get_device_properties", wrap_pybind_function(&device_properties), py::arg("device"));
+  module.def("_can_device_access_peer", wrap_pybind_function(&can_access_peer), py::arg("device"), py::arg("peer"));
   module.def("_fallback_policy", wrap_pybind_function(&fallback_policy));
-  module.def("_set_fallback_policy", wrap_pybind_function(&set_fallback_policy));
+  module.def("_set_fallback_policy", wrap_pybind_function(&set_fallback_policy), py::arg("mode"), py::arg("allowed"));
   module.def("_fallback_counts", wrap_pybind_function(&at::openreg::fallback_counts));
   module.def("_reset_fallback_counts", wrap_pybind_function(&at::openreg::reset_fallback_counts));
-  module.def("_is_queueable", [](const char* name, const char* overload) {
-    const auto op = c10::Dispatcher::singleton().findOp({name, overload});
-    return op && at::openreg::is_queueable(*op);
-  });
-  module.def("_set_execution_mode", wrap_pybind_function_no_gil([](int mode, uint64_t seed) {
-               OPENREG_CHECK(orSetExecutionMode(static_cast<orExecutionMode>(mode), seed));
-             }));
+  module.def(
+      "_is_queueable",
+      [](const char* name, const char* overload) {
+        const auto op = c10::Dispatcher::singleton().findOp({name, overload});
+        return op && at::openreg::is_queueable(*op);
+      },
+      py::arg("name"),
+      py::arg("overload"));
+  module.def(
+      "_set_execution_mode",
+      wrap_pybind_function_no_gil(
+          [](int mode, uint64_t seed) { OPENREG_CHECK(orSetExecutionMode(static_cast<orExecutionMode>(mode), seed)); }),
+      py::arg("mode"),
+      py::arg("seed"));
   module.def("_get_execution_mode", wrap_pybind_function([] {
                orExecutionMode mode{};
                uint64_t seed = 0;
@@ -251,29 +257,31 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
                return std::make_tuple(int(mode), seed);
              }));
   OPENREG_CHECK(orSetWaitCallbacks(&release_interpreter, &acquire_interpreter));
-  module.def("_record_launch_sites", wrap_pybind_function(&record_launch_sites));
+  module.def("_record_launch_sites", wrap_pybind_function(&record_launch_sites), py::arg("enabled"));
   if (const char* value = std::getenv("TORCH_OPENREG_LAUNCH_TRACEBACK")) {
     record_launch_sites(std::string_view(value) == "1");
   }
-  module.def("_set_sync_debug_mode", wrap_pybind_function([](int mode) {
-               openreg::check_not_forked();
-               openreg::sync_debug_mode = openreg::SyncDebugMode(mode);
-             }));
+  module.def(
+      "_set_sync_debug_mode",
+      wrap_pybind_function([](int mode) {
+        openreg::check_not_forked();
+        openreg::sync_debug_mode = openreg::SyncDebugMode(mode);
+      }),
+      py::arg("mode"));
   module.def("_get_sync_debug_mode", [] { return int(openreg::sync_debug_mode.load()); });
-  module.def("_share_storage", wrap_pybind_function(&share_storage));
-  module.def("_open_storage", wrap_pybind_function([](const py::tuple& shared) {
-               return openreg::open_storage(unpack_shared(shared));
-             }));
-  module.def("_release_storage", wrap_pybind_function([](const py::tuple& shared) {
-               openreg::release_storage(unpack_shared(shared));
-             }));
-  module.def("_collect_shared", wrap_pybind_function(&openreg::collect_shared));
+  module.def("_share_storage", wrap_pybind_function(&share_storage), py::arg("storage"), py::arg("receivers"));
+  module.def(
+      "_open_storage",
+      wrap_pybind_function([](const py::tuple& shared) { return openreg::open_storage(unpack_shared(shared)); }),
+      py::arg("shared"));
+  module.def(
+      "_release_storage",
+      wrap_pybind_function([](const py::tuple& shared) { openreg::release_storage(unpack_shared(shared)); }),
+      py::arg("shared"));
+  module.def("_collect_shared", wrap_pybind_function(&openreg::collect_shared), py::arg("possible_receivers"));
   add_device_properties(module);
-  add_faults(module);
-  add_sanitizer(module);
-  add_models(module);
-  add_inductor(module);
-  add_memory(module);
-  add_distributed(module);
+  for (const AddBindings add : all_bindings()) {
+    add(module);
+  }
   return module.release().ptr();
 }

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <occl_transport.h>
+
+#include <optional>
+
+#include "distributed/Engine.h"
+
+// Converts PyTorch's words to those of the device's library of collectives.
+namespace c10d::openreg {
+
+// nullopt: the library cannot reduce elements of this type.
+std::optional<occl::DataType> to_occl(at::ScalarType dtype);
+
+occl::Reduction to_occl(const Reduction& reduction, at::ScalarType dtype);
+
+// The buffers are those of the request's tensors.
+occl::Request to_occl(const Request& request);
+
+} // namespace c10d::openreg

@@ -1,0 +1,51 @@
+#include <openreg_faults.h>
+
+#include <utility>
+
+#include "distributed/Engine.h"
+#include "runtime/OpenRegException.h"
+
+// The faults of messages (openreg_faults.h): each request passes them before the group's engine starts it.
+namespace c10d::openreg {
+namespace {
+
+// Whether a fault drops the message. If a fault makes the message fail, throws that failure.
+bool is_dropped(const Request& request) {
+  size_t size = 0;
+  for (const at::Tensor& tensor : request.inputs.empty() ? request.outputs : request.inputs) {
+    size += tensor.nbytes();
+  }
+  bool dropped = false;
+  OPENREG_CHECK(orRequestMessage(request.device, size, &dropped));
+  return dropped;
+}
+
+class FaultyEngine final : public Engine {
+ public:
+  explicit FaultyEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  void start(std::shared_ptr<Request> request, Done done) override {
+    if (is_dropped(*request)) {
+      done(nullptr); // its sender is not told
+    } else {
+      engine_->start(std::move(request), std::move(done));
+    }
+  }
+
+  void abort() override {
+    engine_->abort();
+  }
+
+ private:
+  const std::shared_ptr<Engine> engine_;
+};
+
+const bool faults_are_registered = [] {
+  set_engine_wrapper([](std::shared_ptr<Engine> engine) -> std::shared_ptr<Engine> {
+    return std::make_shared<FaultyEngine>(std::move(engine));
+  });
+  return true;
+}();
+
+} // namespace
+} // namespace c10d::openreg

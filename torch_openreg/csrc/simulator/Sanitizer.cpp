@@ -1,0 +1,180 @@
+#include <torch/csrc/Exceptions.h>
+
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "Bindings.h"
+#include "runtime/OpenRegFunctions.h"
+#include "simulator/RuntimeObserver.h"
+#include "simulator/sanitizer/HostAccess.h"
+#include "simulator/sanitizer/Session.h"
+#include "simulator/sanitizer/SessionState.h"
+#include "simulator/sanitizer/Site.h"
+
+namespace py = pybind11;
+using c10::openreg::sanitizer::Site;
+using torch::wrap_pybind_function_no_gil;
+
+namespace {
+
+// ---- lines of Python
+
+struct Line {
+  PyCodeObject* code; // Lines holds a reference, so the object lives
+  int number;
+
+  bool operator==(const Line&) const = default;
+};
+
+struct HashLine {
+  size_t operator()(const Line& line) const {
+    return std::hash<const void*>()(line.code) * 31 + line.number;
+  }
+};
+
+// Guarded by Python's interpreter lock. Lines keeps every code object that it has seen, so the address identifies the
+// object.
+struct Lines {
+  std::unordered_map<PyCodeObject*, bool> is_library;
+  std::unordered_map<Line, Site, HashLine> known;
+  std::vector<Line> all{{nullptr, 0}};
+  std::vector<std::string> library_folders;
+};
+
+Lines& lines() {
+  static auto* const instance = new Lines();
+  return *instance;
+}
+
+// The folders of the packages torch and torch_openreg. A program's own folder may have one of these names.
+const std::vector<std::string>& library_folders() {
+  std::vector<std::string>& folders = lines().library_folders;
+  if (folders.empty()) {
+    std::vector<std::string> found;
+    for (const char* name : {"torch", "torch_openreg"}) {
+      const auto file = py::module_::import(name).attr("__file__").cast<std::string>();
+      found.push_back(file.substr(0, file.rfind('/') + 1));
+    }
+    folders = std::move(found);
+  }
+  return folders;
+}
+
+bool is_library(PyCodeObject* code) {
+  const std::vector<std::string>& folders = library_folders();
+  const auto [found, is_new] = lines().is_library.try_emplace(code, false);
+  if (is_new) {
+    Py_INCREF(code);
+    const std::string file = py::handle(code->co_filename).cast<std::string>();
+    for (const std::string& folder : folders) {
+      found->second |= file.starts_with(folder);
+    }
+    for (const std::string_view part : {"<frozen", "/contextlib.py", "/threading.py"}) {
+      found->second |= file.find(part) != std::string::npos;
+    }
+  }
+  return found->second;
+}
+
+// The innermost line outside of the libraries (is_library()). If there is none, the innermost line. 0: no line.
+Site take_line() {
+  if (!Py_IsInitialized()) {
+    return 0;
+  }
+  const py::gil_scoped_acquire gil;
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  Line innermost{nullptr, 0};
+  while (frame) {
+    PyCodeObject* const code = PyFrame_GetCode(frame);
+    const bool skipped = is_library(code); // also keeps the code object
+    Py_DECREF(code);
+    if (!skipped || !innermost.code) {
+      innermost = {code, PyFrame_GetLineNumber(frame)};
+    }
+    PyFrameObject* const outer = skipped ? PyFrame_GetBack(frame) : nullptr;
+    Py_DECREF(frame);
+    frame = outer;
+  }
+  if (!innermost.code) {
+    return 0;
+  }
+  const auto [found, is_new] = lines().known.try_emplace(innermost, static_cast<Site>(lines().all.size()));
+  if (is_new) {
+    lines().all.push_back(innermost);
+  }
+  return found->second;
+}
+
+std::string describe_line(Site site) {
+  if (!Py_IsInitialized()) {
+    return "an unknown line";
+  }
+  const py::gil_scoped_acquire gil;
+  const Line& line = lines().all.at(site);
+  const auto text = [](PyObject* string) { return py::handle(string).cast<std::string>(); };
+  return c10::str(text(line.code->co_filename), ":", line.number, " in ", text(line.code->co_name));
+}
+
+// ---- findings
+
+// Throws torch.openreg.sanitizer.Error.
+void raise(size_t finding) {
+  const py::gil_scoped_acquire gil;
+  const py::object error = py::module_::import("torch_openreg.openreg.sanitizer").attr("_make_error")(finding);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  python_error thrown;
+  thrown.persist();
+  throw thrown;
+}
+
+// The host is about to read the tensor in a way that is no operator. `name`: the name of the method. `exposes`: the
+// method gives the memory to code that may write it.
+void note_host_read(const at::Tensor& tensor, const std::string& name, bool exposes) {
+  static auto* const names = new std::set<std::string>(); // guarded by Python's interpreter lock
+  const char* const kept = names->insert(name).first->c_str();
+  const py::gil_scoped_release no_gil;
+  using c10::openreg::sanitizer::HostUse;
+  c10::openreg::sanitizer::note_host_access(kept, tensor, exposes ? HostUse::Exposes : HostUse::Computes);
+}
+
+void start(unsigned checks, bool raises) {
+  c10::openreg::check_not_forked();
+  c10::openreg::sanitizer::set_site_source({&take_line, &describe_line});
+  c10::openreg::sanitizer::set_raiser(&raise);
+  c10::openreg::observe_runtime();
+  c10::openreg::sanitizer::start(checks, raises);
+}
+
+py::list findings(size_t first, bool settles) {
+  std::vector<c10::openreg::sanitizer::Finding> found;
+  {
+    const py::gil_scoped_release no_gil;
+    found = c10::openreg::sanitizer::findings(first, settles);
+  }
+  py::list result;
+  for (const auto& each : found) {
+    py::list parts;
+    for (const auto& part : each.parts) {
+      parts.append(
+          py::make_tuple(part.name, part.action, part.stream, part.site, py::tuple(py::cast(part.shape)), part.bytes));
+    }
+    result.append(py::make_tuple(each.kind, each.text, parts));
+  }
+  return result;
+}
+
+void add_sanitizer(py::module_& module) {
+  module.def("_sanitizer_start", wrap_pybind_function_no_gil(&start));
+  module.def("_sanitizer_stop", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::stop));
+  module.def("_sanitizer_stop_raising", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::stop_raising));
+  module.def("_sanitizer_fail_at_exit", &c10::openreg::sanitizer::fail_at_exit);
+  module.def("_sanitizer_look_for_leaks", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::look_for_leaks));
+  module.def("_sanitizer_findings", &findings);
+  module.def("_sanitizer_note_host_read", &note_host_read);
+}
+
+const Bindings sanitizer_bindings(&add_sanitizer);
+
+} // namespace
