@@ -8,11 +8,16 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
+SOURCES = ["csrc/backend.cpp", "csrc/device.cpp", "csrc/operators.cpp"]
+# The second step. Each file works without the other, and registers what it contains.
+if os.environ.get("ABACUS_STEP") == "2":
+    SOURCES += ["csrc/step2/caching_allocator.cpp", "csrc/step2/fallback.cpp"]
+
 setup(
     ext_modules=[
         CppExtension(
             "torch_abacus._C",
-            ["csrc/backend.cpp", "csrc/device.cpp", "csrc/operators.cpp"],
+            SOURCES,
             # hidden: a process may load two backends made from these sources; they must not see each other's symbols.
             extra_compile_args=["-std=c++20", "-O2", "-fvisibility=hidden", "-DAT_PER_OPERATOR_HEADERS"],
         )

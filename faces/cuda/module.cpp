@@ -27,6 +27,7 @@ using torch::wrap_pybind_function;
 using torch::wrap_pybind_function_no_gil;
 
 extern "C" PyObject* openreg_init_module();
+extern const orDeviceIdentity cuda_device_identity; // DeviceLibrary.cpp
 
 namespace {
 
@@ -136,7 +137,7 @@ void begin_allocate_current_stream_to_pool(c10::DeviceIndex device, MempoolId_t 
 } // namespace
 
 PyMODINIT_FUNC PyInit__C() {
-  orReadCudaVariables();
+  orSetDeviceIdentity(&cuda_device_identity);
   PyObject* const made = openreg_init_module();
   auto module = py::reinterpret_borrow<py::module_>(made);
   module.attr("_cuda_hooks_failure") = openreg::cuda_hooks_failure;

@@ -42,6 +42,34 @@ def test_visible_devices_follows_cuda(visible: str, count: int) -> None:
     assert output_of(COUNT, OPENREG_VISIBLE_DEVICES=visible, OPENREG_DEVICE_COUNT="3") == str(count)
 
 
+def test_a_client_adds_a_variable_that_selects_devices_and_gives_texts_of_errors() -> None:
+    code = """
+    class Identity(ctypes.Structure):
+        Select = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, POINTER, ctypes.c_int, ctypes.POINTER(ctypes.c_int))
+        Text = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)
+        _fields_ = (("variable", ctypes.c_char_p), ("select", Select), ("text", Text))
+
+    def last_one(value, uuids, count, selected):
+        print(value, count, ctypes.string_at(uuids + 16 * (count - 1), 7))
+        selected[0] = count - 1
+        return 1
+
+    identity = Identity(
+        b"ACME_DEVICES", Identity.Select(last_one), Identity.Text(lambda code: b"no ACME" if code == 100 else None)
+    )
+    lib.orSetDeviceIdentity(ctypes.byref(identity))
+    try:
+        print(get_int("orGetDeviceCount"))
+    except OpenRegError as error:
+        print(error.message)
+    print(lib.orGetErrorString(100), lib.orGetErrorString(2))
+    """
+    lines = output_of(code, OPENREG_DEVICE_COUNT="3", ACME_DEVICES="last").splitlines()
+    assert lines == ["b'last' 3 b'OpenReg'", "1", "b'no ACME' b'out of memory'"]
+    lines = output_of(code, OPENREG_DEVICE_COUNT="3", ACME_DEVICES="last", OPENREG_VISIBLE_DEVICES="0").splitlines()
+    assert lines[1] == 'ACME_DEVICES="last" and OPENREG_VISIBLE_DEVICES="0" select different devices: unset one of them'
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "allowed"),
     [

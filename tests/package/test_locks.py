@@ -88,10 +88,13 @@ LOCKS = {
     ("csrc/aten/native/OperatorTraits.cpp", "mutex"): ("a table of traits", "ForkSafeMutex"),
     ("csrc/aten/native/FallbackPolicy.cpp", "mutex"): ("a setting", "ForkSafeMutex"),
     ("third_party/openreg/csrc/activity.cpp", "subscriptions"): ("a list; subscribers run outside", "refused"),
-    ("third_party/openreg/csrc/chaos.cpp", "mutex"): ("numbers, and ranges of bytes", "deviceCall() refuses"),
+    ("third_party/openreg/csrc/simulator/chaos.cpp", "mutex"): ("numbers, and ranges of bytes", "deviceCall() refuses"),
     ("third_party/openreg/csrc/device_memory.h", "mutex_"): ("maps and memory mappings", "deviceCall() refuses"),
     ("third_party/openreg/csrc/segfault.h", "mutex_"): ("swaps a signal handler", "deviceCall() refuses"),
-    ("third_party/openreg/csrc/injection.cpp", "mutex"): ("a list; delays come after it", "isInBadFork() is asked"),
+    ("third_party/openreg/csrc/simulator/faults.cpp", "mutex"): (
+        "a list; delays come after it",
+        "isInBadFork() is asked",
+    ),
     ("third_party/openreg/csrc/ipc_event.cpp", "mutex_"): (
         "a list; streams are completed outside",
         "deviceCall() refuses; the thread of the list is not in a child",

@@ -67,7 +67,7 @@ def backend(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
 def kernels(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library of a vendor's first kernels. The reduced library must define all functions that it calls."""
     built = tmp_path_factory.mktemp("kernels") / "kernels.so"
-    folders = [*include_paths(), str(ROOT / "csrc"), str(ROOT / "third_party" / "openreg" / "include")]
+    folders = [*include_paths(), str(ROOT / "csrc"), *ROOT.glob("third_party/openreg/**/include")]
     torch_libraries = Path(torch.__file__).parent / "lib"
     run_tool(
         os.environ.get("CXX", "c++"),

@@ -238,12 +238,17 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orCompletionSignal": (POINTER, POINTER),
     "orActivitySubscribe": (_POINTER_P, ActivityFn, POINTER, ctypes.c_uint),
     "orActivityUnsubscribe": (POINTER,),
-    "orFaultInject": (_POINTER_P, ctypes.POINTER(Fault)),
-    "orFaultCount": (POINTER, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64)),
-    "orFaultRemove": (POINTER,),
-    "orRequestAllocation": (ctypes.c_int, SIZE),
-    "orRequestStream": (ctypes.c_int,),
 }
+# A library without the folder csrc/simulator has neither faults nor the mode chaos.
+HAS_SIMULATOR = hasattr(lib, "orFaultInject")
+if HAS_SIMULATOR:
+    SIGNATURES |= {
+        "orFaultInject": (_POINTER_P, ctypes.POINTER(Fault)),
+        "orFaultCount": (POINTER, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64)),
+        "orFaultRemove": (POINTER,),
+        "orRequestAllocation": (ctypes.c_int, SIZE),
+        "orRequestStream": (ctypes.c_int,),
+    }
 for _name, _arguments in SIGNATURES.items():
     getattr(lib, _name).argtypes = _arguments
 for _name, _arguments, _result in (

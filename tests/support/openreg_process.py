@@ -13,7 +13,8 @@ import pytest
 from environments import SUPPORT, environment_without_switches
 from openreg_c import OpenRegError, library_path
 
-INCLUDE = Path(__file__).parents[2] / "third_party" / "openreg" / "include"
+LIBRARY_SOURCES = Path(__file__).parents[2] / "third_party" / "openreg"
+INCLUDE = LIBRARY_SOURCES / "include"
 
 
 def run_python(code: str, *python_options: str, **variables: str) -> subprocess.CompletedProcess[str]:

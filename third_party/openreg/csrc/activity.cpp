@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "error.h"
-#include "injection.h"
+#include "hooks.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
@@ -82,7 +82,7 @@ void visitRange(void* operand, orOperandFn_t visit, void* context) {
 
 // To be called with the lock held.
 void publishObservedKinds() {
-  unsigned int kinds = faultKinds();
+  unsigned int kinds = interceptor ? interceptor->activityKinds() : 0;
   for (const orSubscriber* each = first; each != nullptr; each = each->next) {
     kinds |= each->subscribed ? each->kinds.load() : 0;
   }

@@ -93,7 +93,7 @@ class ObservedCall {
   void end();
 };
 
-// Computes orObservedKinds anew. To be called when faults (openreg_faults.h) were added or removed.
+// Computes orObservedKinds anew. To be called when Interceptor::activityKinds() has changed.
 void updateObservedKinds();
 
 } // namespace openreg

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "activity.h"
-#include "chaos.h"
+#include "hooks.h"
 #include "pointer.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -90,8 +90,7 @@ struct Copy {
     const void* const from = staged ? staged.get() : orGetKernelPointer(src);
     const auto distance = reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from);
     if (isChaos() && distance + size - 1 >= 2 * size - 1) { // the ranges do not overlap
-      std::memset(to, 0xFF, size);
-      chaosPause();
+      randomSchedule->beforeCopy(to, size);
     }
     // In CUDA the result of overlapping ranges is undefined. Here it is right, at no cost.
     std::memmove(to, from, size);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "error.h"
-#include "injection.h"
+#include "hooks.h"
 #include "runtime.h"
 
 namespace openreg {
@@ -65,7 +65,7 @@ orError_t orGetDeviceCount(int* count) {
     return fail(orErrorInvalidConfiguration, "%s", environment().error.c_str());
   }
   if (!isStarted()) { // if a driver cannot start, it cannot count its devices either
-    if (orError_t error = checkFaults(orFaultAtStart, -1); error != orSuccess) {
+    if (orError_t error = checkCall(kAtStart, -1); error != orSuccess) {
       return error;
     }
   }
@@ -105,7 +105,7 @@ orError_t orGetDeviceProperties(orDeviceProp* prop, int device) {
     if (orError_t error = requireDevice("device", device); error != orSuccess) {
       return error;
     }
-    *prop = environment().model.properties;
+    *prop = environment().description.properties;
     prop->totalGlobalMem = environment().deviceMemory;
     const int index = environment().visible[device];
     std::ranges::copy(deviceUuid(index), prop->uuid.bytes);
@@ -125,7 +125,7 @@ orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peer) {
     if (orError_t error = requireDevice("peer", peer); error != orSuccess) {
       return error;
     }
-    *canAccess = device != peer && environment().model.peerAccess;
+    *canAccess = device != peer && environment().description.peerAccess;
     return orSuccess;
   });
 }

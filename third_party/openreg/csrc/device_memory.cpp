@@ -12,8 +12,8 @@
 #include "activity.h"
 #include "device.h"
 #include "error.h"
+#include "hooks.h"
 #include "host_limits.h"
-#include "injection.h"
 #include "memfd.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -378,7 +378,7 @@ orError_t orMalloc(void** devPtr, size_t size) {
       return orSuccess;
     }
     const ObservedCall call(orActivityCall, "orMalloc", currentDevice());
-    if (orError_t error = checkFaults(orFaultAtSegment, currentDevice(), size); error != orSuccess) {
+    if (orError_t error = checkCall(kAtSegment, currentDevice(), size); error != orSuccess) {
       return error;
     }
     const orError_t error = deviceMemory(currentDevice()).allocate(size, devPtr);
@@ -423,7 +423,7 @@ orError_t orMemGetInfo(size_t* free, size_t* total) {
     if (free == nullptr || total == nullptr) {
       return fail(orErrorInvalidValue, "%s is NULL; pass the address of a size_t", free == nullptr ? "free" : "total");
     }
-    if (const orError_t error = checkLost(currentDevice()); error != orSuccess) {
+    if (const orError_t error = checkDevice(currentDevice()); error != orSuccess) {
       return error;
     }
     DeviceMemory& memory = deviceMemory(currentDevice());

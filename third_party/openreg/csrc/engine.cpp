@@ -8,9 +8,8 @@
 #include <utility>
 
 #include "activity.h"
-#include "chaos.h"
 #include "device.h"
-#include "injection.h"
+#include "hooks.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
@@ -32,7 +31,7 @@ constexpr std::array<const char*, kEngines> kThreadNames = {"openreg compute", "
 StreamPtr takeReady(EngineState& engine) {
   auto next = engine.ready.begin();
   if (isChaos()) {
-    next += static_cast<std::ptrdiff_t>(chaosChoice(engine.ready.size()));
+    next += static_cast<std::ptrdiff_t>(randomSchedule->choose(engine.ready.size()));
   } else {
     next = std::min_element(
         engine.ready.begin(), engine.ready.end(), [](auto& a, auto& b) { return a->priority < b->priority; });
@@ -133,7 +132,7 @@ void runEngine(EngineState& engine) {
       waitForWork(engine, lock, hasWorked);
       if (isChaos()) { // before takeReady(): meanwhile more streams become ready to choose from
         lock.unlock();
-        chaosPause();
+        randomSchedule->pause();
         lock.lock();
         waitForWork(engine, lock, hasWorked); // returns at once, unless the process exits or forks
       }
@@ -172,7 +171,7 @@ struct Deferred {
   uint64_t count; // the number of the work in its stream
   orKernel what;
   ActivityId id;
-  uint64_t hostMemory;
+  uint64_t scheduled;
 };
 
 HandleTable<Deferred, orCompletion_t>& deferredWork() {
@@ -224,10 +223,10 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
     id = tellBegin(kind, stream->device, stream->handle, work.what, work.call);
   }
   try {
-    const std::optional<FaultyWork> faulty = isTold ? FaultyWork::meet(kind, stream->device, work.what) : std::nullopt;
-    work.fn(work.data); // runs even if a fault makes the work fail, because `fn` deletes its data
-    if (faulty) {
-      faulty->finish();
+    const auto intercepted = isTold ? intercept(kind, stream->device, work.what) : nullptr;
+    work.fn(work.data); // runs even if the work is to fail, because `fn` deletes its data
+    if (intercepted) {
+      intercepted->finish();
     }
   } catch (const abi::__forced_unwind&) {
     throw; // pthread_exit or pthread_cancel: must not be stopped. CPython before 3.14 ends threads in this way at exit
@@ -239,7 +238,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
     tellEnd(kind, stream->device, stream->handle, told, id, running.exception != nullptr);
   }
   if (isChaos()) {
-    chaosPause();
+    randomSchedule->pause();
   }
 }
 
@@ -261,8 +260,7 @@ void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
     if (work.kind != 0 && orIsObserved(orActivityKernel)) {
       id = tellBegin(orActivityKernel, stream->device, stream->handle, work.what, work.call);
     }
-    completion =
-        deferredWork().add(std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.hostMemory}));
+    completion = deferredWork().add(std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.scheduled}));
     stream->holder = nullptr; // whoever waits for the stream does not wait for this thread
     work.deferred(work.data, completion);
   } catch (const abi::__forced_unwind&) {
@@ -284,10 +282,10 @@ bool complete(orCompletion_t completion, std::exception_ptr exception) {
     tellEnd(orActivityKernel, work->stream->device, work->stream->handle, told, work->id, exception != nullptr);
   }
   if (isChaos()) {
-    chaosPause();
+    randomSchedule->pause();
   }
   Locked locked;
-  forgetHostMemory(work->hostMemory);
+  forget(work->scheduled);
   keepFirstFailure(work->stream, std::move(exception));
   if (work->stream->completed < work->count) { // otherwise the work was abandoned, because the process exits
     completeAndMoveOn(locked, work->stream);
@@ -300,7 +298,7 @@ void run(const StreamPtr& stream, const Work& work, uint64_t count) {
     return begin(stream, work, count);
   }
   execute(stream, work, [&](Locked& locked) {
-    forgetHostMemory(work.hostMemory);
+    forget(work.scheduled);
     if (stream->completed < count) { // otherwise the work was abandoned, because the process exits
       stream->holder = nullptr;
       completeAndMoveOn(locked, stream);

@@ -5,15 +5,12 @@
 #include <charconv>
 #include <cstdlib>
 #include <iterator>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-// LEFT OUT OF A NEW BACKEND START: the face cuda
-#include "runtime.h" // isCalledCuda()
-// LEFT OUT OF A NEW BACKEND END
+#include "hooks.h"
 
 namespace openreg {
 namespace {
@@ -34,23 +31,6 @@ std::optional<Integer> parseInteger(std::string_view text) {
 std::string describe(const char* variable, std::string_view value, const char* allowed) {
   return std::string(variable) + "=\"" + std::string(value) + "\" is not valid: expected " + allowed;
 }
-
-// LEFT OUT OF A NEW BACKEND START: the face cuda
-// A UUID in the form of NVML: "GPU-" and five groups of hexadecimal digits.
-std::string uuidText(int index) {
-  std::string text = "GPU";
-  int position = 0;
-  for (const unsigned char byte : deviceUuid(index)) {
-    constexpr const char* kDigits = "0123456789abcdef";
-    if (position == 0 || position == 4 || position == 6 || position == 8 || position == 10) {
-      text += '-';
-    }
-    text += {kDigits[byte >> 4], kDigits[byte & 15]};
-    ++position;
-  }
-  return text;
-}
-// LEFT OUT OF A NEW BACKEND END
 
 void readDeviceCount(std::string_view text, Environment& environment) {
   const auto count = parseInteger(text);
@@ -130,76 +110,26 @@ void readVisibleDevices(std::string_view text, Environment& environment) {
   }
 }
 
-// LEFT OUT OF A NEW BACKEND START: the face cuda
-bool isUuid(std::string_view text) {
-  return text.substr(0, 4) == "GPU-";
-}
-
-// The integer at the start of an item of CUDA_VISIBLE_DEVICES, as strtoul reads it: "1gpu" is 1. Negative: there is
-// none.
-long long leadingIndex(std::string_view item) {
-  item = trimmed(item);
-  if (item.substr(0, 1) == "+") {
-    item.remove_prefix(1);
+// The variable of orDeviceIdentity. `own` is the value of OPENREG_VISIBLE_DEVICES, or null.
+void readIdentityVariable(const orDeviceIdentity& identity, const char* own, Environment& environment) {
+  const char* const variable = identity.visibleDevicesVariable;
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) {
+    return;
   }
-  long long index = -1;
-  const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
-  return error == std::errc::result_out_of_range ? std::numeric_limits<long long>::max() : index;
-}
-
-// The device whose UUID begins with `item`; -1 if there is none, or more than one.
-int indexOfUuid(std::string_view item, int deviceCount) {
-  int found = -1;
-  for (int index = 0; index < deviceCount; ++index) {
-    if (uuidText(index).compare(0, item.size(), item) == 0) {
-      if (found != -1) {
-        return -1;
-      }
-      found = index;
-    }
+  std::vector<orUuid> uuids(environment.deviceCount);
+  for (int index = 0; index < environment.deviceCount; ++index) {
+    std::ranges::copy(deviceUuid(index), uuids[index].bytes);
   }
-  return found;
-}
-
-// Returns read(item) for each item, up to the first value for which `exists` is false. Returns no values if one is
-// repeated.
-template <class Items, class Read, class Exists>
-auto readUntil(const Items& items, Read read, Exists exists) {
-  std::vector<decltype(read(*items.begin()))> values;
-  for (const auto& item : items) {
-    const auto value = read(item);
-    if (contains(values, value)) {
-      values.clear();
-      break;
-    }
-    if (!exists(value)) {
-      break;
-    }
-    values.push_back(value);
+  std::vector<int> visible(environment.deviceCount);
+  visible.resize(identity.selectDevices(text, uuids.data(), environment.deviceCount, visible.data()));
+  if (own && visible != environment.visible) {
+    environment.error = std::string(variable) + "=\"" + text + "\" and OPENREG_VISIBLE_DEVICES=\"" + own +
+                        "\" select different devices: unset one of them";
   }
-  return values;
+  environment.visible = std::move(visible);
+  environment.visibleVariable = variable;
 }
-
-std::vector<int> readIndices(std::string_view text, int deviceCount) {
-  const auto indices = readUntil(split(text), leadingIndex, [](long long index) { return index >= 0; });
-  const auto end = std::find_if(indices.begin(), indices.end(), [&](long long index) { return index >= deviceCount; });
-  return {indices.begin(), end};
-}
-
-std::vector<int> readUuids(std::string_view text, int deviceCount) {
-  return readUntil(
-      readUntil(
-          split(text), [](std::string_view item) { return item; }, isUuid),
-      [&](std::string_view uuid) { return indexOfUuid(uuid, deviceCount); },
-      [](int index) { return index >= 0; });
-}
-
-// CUDA's rules, as in PyTorch's _parse_visible_devices and _transform_uuid_to_ordinals (torch/cuda/__init__.py). Every
-// value is valid. A repeated item hides every device. The first item that is no device ends the list.
-std::vector<int> readCudaVisibleDevices(std::string_view text, int deviceCount) {
-  return isUuid(text) ? readUuids(text, deviceCount) : readIndices(text, deviceCount);
-}
-// LEFT OUT OF A NEW BACKEND END
 
 constexpr std::string_view kModes[] = {"inline", "async", "chaos"}; // by orExecutionMode
 
@@ -210,6 +140,9 @@ void readExecutionMode(std::string_view text, Environment& environment) {
     return;
   }
   environment.executionMode = static_cast<orExecutionMode>(mode - std::begin(kModes));
+  if (environment.executionMode == orExecutionChaos && randomSchedule == nullptr) {
+    environment.error = "OPENREG_EXECUTION=\"chaos\": " + std::string(kNoChaos);
+  }
 }
 
 void readChaosSeed(std::string_view text, Environment& environment) {
@@ -241,8 +174,8 @@ bool isDeviceMemory(size_t bytes) {
 }
 
 // The numbers are those of an NVIDIA A100, except totalGlobalMem and asyncEngineCount.
-const orDeviceModel& ownModel() {
-  static constexpr orDeviceModel kOwn{
+const DeviceDescription& ownDevices() {
+  static constexpr DeviceDescription kOwn{
       .properties =
           {
               .name = "OpenReg simulated accelerator",
@@ -278,11 +211,11 @@ const orDeviceModel& ownModel() {
   return kOwn;
 }
 
-Environment readEnvironment(const orDeviceModel& model) {
+Environment readEnvironment(const DeviceDescription& description, const orDeviceIdentity& identity) {
   Environment environment;
-  environment.model = model;
-  environment.deviceCount = model.deviceCount;
-  environment.deviceMemory = model.properties.totalGlobalMem;
+  environment.description = description;
+  environment.deviceCount = description.deviceCount;
+  environment.deviceMemory = description.properties.totalGlobalMem;
   if (const char* text = given(std::getenv("OPENREG_DEVICE_COUNT"))) {
     readDeviceCount(text, environment);
   }
@@ -295,18 +228,9 @@ Environment readEnvironment(const orDeviceModel& model) {
   if (own && environment.error.empty()) {
     readVisibleDevices(own, environment);
   }
-  // LEFT OUT OF A NEW BACKEND START: the face cuda
-  const char* const cudas = isCalledCuda() ? std::getenv("CUDA_VISIBLE_DEVICES") : nullptr;
-  if (cudas && environment.error.empty()) {
-    std::vector<int> visible = readCudaVisibleDevices(cudas, environment.deviceCount);
-    if (own && visible != environment.visible) {
-      environment.error = std::string("CUDA_VISIBLE_DEVICES=\"") + cudas + "\" and OPENREG_VISIBLE_DEVICES=\"" + own +
-                          "\" select different devices: unset one of them";
-    }
-    environment.visible = std::move(visible);
-    environment.visibleVariable = "CUDA_VISIBLE_DEVICES";
+  if (identity.visibleDevicesVariable && environment.error.empty()) {
+    readIdentityVariable(identity, own, environment);
   }
-  // LEFT OUT OF A NEW BACKEND END
   if (const char* text = given(std::getenv("OPENREG_EXECUTION")); text && environment.error.empty()) {
     readExecutionMode(text, environment);
   }

@@ -7,24 +7,25 @@
 #include <vector>
 
 #include "openreg.h"
-#include "openreg_model.h"
 
 // The environment variables OPENREG_DEVICE_COUNT, OPENREG_DEVICE_MEMORY, OPENREG_VISIBLE_DEVICES, OPENREG_EXECUTION and
-// OPENREG_CHAOS_SEED: their values, checked.
-// LEFT OUT OF A NEW BACKEND START: the face cuda
-// After orReadCudaVariables() also CUDA_VISIBLE_DEVICES.
-// LEFT OUT OF A NEW BACKEND END
+// OPENREG_CHAOS_SEED: their values, checked. An orDeviceIdentity may add a variable that selects devices.
 namespace openreg {
 
 constexpr int kMaxDevices = 64;
 
-// The model of the devices if the program chose none.
-const orDeviceModel& ownModel();
+// What the devices are like, if no environment variable says otherwise.
+struct DeviceDescription {
+  orDeviceProp properties; // `uuid` and `pciBusID` are ignored: each device has its own
+  int deviceCount;
+  bool peerAccess; // the result of orDeviceCanAccessPeer for two devices
+};
+const DeviceDescription& ownDevices();
 
-// The settings of the environment. They are read once, and again after orSetDeviceModel(). As with
+// The settings of the environment. They are read once, and again after describeDevices(). As with
 // CUDA_VISIBLE_DEVICES, it has no effect if a program changes the variables after that.
 struct Environment {
-  orDeviceModel model{};
+  DeviceDescription description{};
   int deviceCount = 0;                                     // how many devices exist
   std::vector<int> visible;                                // the indices of the devices that this process may use
   const char* visibleVariable = "OPENREG_VISIBLE_DEVICES"; // the variable that chose `visible`
@@ -34,8 +35,8 @@ struct Environment {
   std::string error; // not empty: a variable has a bad value. Names the variable and the values that are allowed
 };
 
-// The variables take precedence over the numbers of `model`.
-Environment readEnvironment(const orDeviceModel& model);
+// The variables take precedence over the numbers of `description`.
+Environment readEnvironment(const DeviceDescription& description, const orDeviceIdentity& identity);
 
 // Whether a device may have so many bytes of memory.
 bool isDeviceMemory(size_t bytes);

@@ -78,15 +78,6 @@ constexpr ErrorText kErrorTexts[] = {
     {orErrorNotSupported, "orErrorNotSupported", "operation not supported"},
 };
 
-// LEFT OUT OF A NEW BACKEND START: the face cuda
-// After orReadCudaVariables(): CUDA's texts that name the product.
-constexpr std::pair<orError_t, const char*> kCudaTexts[] = {
-    {orErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"},
-    {orErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"},
-    {orErrorNoDevice, "no CUDA-capable device is detected"},
-};
-// LEFT OUT OF A NEW BACKEND END
-
 constexpr ErrorText kUnknown{orSuccess, "unrecognized error code", "unrecognized error code"};
 
 const ErrorText& lookUp(orError_t code) {
@@ -168,14 +159,9 @@ const char* orGetErrorName(orError_t error) {
 }
 
 const char* orGetErrorString(orError_t error) {
-  // LEFT OUT OF A NEW BACKEND START: the face cuda
-  for (const auto& [code, text] : kCudaTexts) {
-    if (code == error && isCalledCuda()) {
-      return text;
-    }
-  }
-  // LEFT OUT OF A NEW BACKEND END
-  return lookUp(error).text;
+  const auto own = identity().errorString;
+  const char* const text = own ? own(error) : nullptr;
+  return text ? text : lookUp(error).text;
 }
 
 orError_t orGetLastError(void) {

@@ -5,7 +5,7 @@
 
 #include "activity.h"
 #include "device.h"
-#include "injection.h"
+#include "hooks.h"
 #include "ipc.h"
 #include "ipc_event.h"
 #include "memfd.h"
@@ -56,7 +56,7 @@ orError_t create(orEvent_t* event, unsigned int flags) {
   if ((flags & ~orEventEnableTiming) != 0) {
     return fail(orErrorInvalidValue, "flags is %u; pass orEventDisableTiming (0) or orEventEnableTiming (1)", flags);
   }
-  if (orError_t error = checkFaults(orFaultAtEvent, currentDevice()); error != orSuccess) {
+  if (orError_t error = checkCall(kAtEvent, currentDevice()); error != orSuccess) {
     return error;
   }
   *event = events().add(std::make_shared<Event>(currentDevice(), flags == orEventEnableTiming));
@@ -103,7 +103,7 @@ orError_t orIpcEventCreate(orEvent_t* event, unsigned int flags) {
           "flags is %u; an event for other processes has no timing, pass orEventDisableTiming (0)",
           flags);
     }
-    if (orError_t error = checkFaults(orFaultAtEvent, currentDevice()); error != orSuccess) {
+    if (orError_t error = checkCall(kAtEvent, currentDevice()); error != orSuccess) {
       return error;
     }
     return createShared(event, createMemfd(kPageSize), "orIpcEventCreate");
@@ -134,7 +134,7 @@ orError_t orIpcOpenEventHandle(orEvent_t* event, orIpcEventHandle_t handle) {
     if (event == nullptr) {
       return fail(orErrorInvalidValue, "event is NULL; pass the address of an orEvent_t");
     }
-    if (orError_t error = checkFaults(orFaultAtIpc, currentDevice()); error != orSuccess) {
+    if (orError_t error = checkCall(kAtIpc, currentDevice()); error != orSuccess) {
       return error;
     }
     IpcHandle content;

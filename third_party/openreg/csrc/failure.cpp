@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "error.h"
-#include "injection.h"
+#include "hooks.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
 
@@ -66,8 +66,8 @@ orError_t report(std::optional<Failure> failure) {
   }
   try {
     std::rethrow_exception(failure->exception);
-  } catch (const InjectedFailure& injected) {
-    return failVerbatim(injected.code, injected.what());
+  } catch (const WorkError& error) {
+    return failVerbatim(error.code, error.what());
   } catch (...) {
   }
   const std::string reason = reasonOf(failure->exception);
@@ -81,7 +81,7 @@ orError_t report(std::optional<Failure> failure) {
 }
 
 orError_t reportOrLost(std::optional<Failure> failure, int device) {
-  const orError_t lost = checkLost(device);
+  const orError_t lost = checkDevice(device);
   return lost != orSuccess ? lost : report(std::move(failure));
 }
 

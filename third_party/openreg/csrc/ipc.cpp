@@ -12,7 +12,7 @@
 #include "device.h"
 #include "device_memory.h"
 #include "error.h"
-#include "injection.h"
+#include "hooks.h"
 #include "ipc.h"
 #include "memfd.h"
 #include "runtime.h"
@@ -150,7 +150,7 @@ orError_t orIpcGetMemHandle(orIpcMemHandle_t* handle, void* devPtr) {
 
 orError_t orIpcOpenMemHandle(void** devPtr, orIpcMemHandle_t handle, unsigned int flags) {
   return deviceCall(__func__, [&]() -> orError_t {
-    const orError_t error = checkFaults(orFaultAtIpc, currentDevice());
+    const orError_t error = checkCall(kAtIpc, currentDevice());
     const orError_t opened = error == orSuccess ? openHandle(devPtr, handle, flags) : error;
     if (opened == orSuccess) {
       noteHandle(orActivityBegin, "orIpcOpenMemHandle", *devPtr);

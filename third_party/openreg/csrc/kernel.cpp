@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "activity.h"
-#include "injection.h"
+#include "hooks.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
@@ -87,34 +87,31 @@ void end(orKernelScope* scope) {
   }
 }
 
-// This list has one element if faults apply to the outermost kernel of this thread. If the last fault was removed while
-// that kernel ran, its element stays until the thread's next observed kernel begins.
-using FaultyKernels = std::vector<std::pair<const orKernelScope*, FaultyWork>>;
-thread_local constinit std::unique_ptr<FaultyKernels> faultyKernels;
-FaultyKernels& faulty() {
-  if (!faultyKernels) {
-    faultyKernels = std::make_unique<FaultyKernels>();
-  }
-  return *faultyKernels;
-}
+// The outermost kernel of this thread, if the interceptor has something to do at its end. If the kernel is no longer
+// observed when it ends, the object stays until the thread's next observed kernel begins.
+struct InterceptedKernel {
+  const orKernelScope* scope;
+  std::unique_ptr<InterceptedWork> work;
+};
+thread_local constinit std::unique_ptr<InterceptedKernel> interceptedKernel;
 
-// Fills in the members that only subscribers need, meets the faults (injection.h), and tells the subscribers. The
+// Fills in the members that only subscribers need, calls the interceptor (hooks.h), and tells the subscribers. The
 // functions with `noinline` are not inlined: otherwise every kernel would save and restore the registers that they use.
 [[gnu::noinline]] orError_t tellKernelBegin(orKernelScope* scope, const Stream& stream, const orKernel* kernel) {
   scope->stream = stream.handle;
   scope->device = stream.device;
-  if (scope->outer == nullptr && !isRunningHere()) { // otherwise it is part of a kernel that has passed its fault point
-    faulty().clear();
-    if (const orError_t error = checkFaults(orFaultAtLaunch, stream.device); error != orSuccess) {
+  if (scope->outer == nullptr && !isRunningHere()) { // otherwise it is part of a kernel that has passed its point
+    interceptedKernel.reset();
+    if (const orError_t error = checkCall(kAtLaunch, stream.device); error != orSuccess) {
       end(scope);
       return error;
     }
-    if (const auto work = FaultyWork::meet(orActivityKernel, stream.device, *kernel)) {
-      if (work->error() != orSuccess) { // fail() has recorded it
+    if (auto work = intercept(orActivityKernel, stream.device, *kernel)) {
+      if (const orError_t error = work->error(); error != orSuccess) {
         end(scope);
-        return work->error();
+        return error;
       }
-      faulty().emplace_back(scope, *work);
+      interceptedKernel = std::make_unique<InterceptedKernel>(InterceptedKernel{scope, std::move(work)});
     }
   }
   scope->id = tellBegin(orActivityKernel, scope->device, scope->stream, *kernel, currentCall()).id;
@@ -223,10 +220,9 @@ using namespace openreg;
 namespace {
 
 [[gnu::noinline]] void tellAndEnd(orKernelScope* scope, bool failed) {
-  auto& kernels = faulty();
-  if (scope->id != 0 && !kernels.empty() && kernels.back().first == scope) {
-    kernels.back().second.finish();
-    kernels.pop_back();
+  if (scope->id != 0 && interceptedKernel && interceptedKernel->scope == scope) {
+    interceptedKernel->work->finish();
+    interceptedKernel.reset();
   }
   if (scope->id != 0) {
     const ActivityId id{scope->id, currentCall()};

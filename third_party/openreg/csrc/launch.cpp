@@ -1,7 +1,7 @@
 #include <system_error>
 
-#include "chaos.h"
 #include "error.h"
+#include "hooks.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
@@ -56,7 +56,7 @@ orError_t enqueue(Locked& locked, const StreamPtr& stream, const Work& work) {
   try {
     startThread(scheduler->engines[static_cast<size_t>(work.engine)]);
   } catch (const std::system_error& error) {
-    forgetHostMemory(work.hostMemory);
+    forget(work.scheduled);
     if (isIdle(*stream)) {
       giveUp(locked, stream);
     }
@@ -106,13 +106,13 @@ orError_t launch(const StreamPtr& stream, Work work, unsigned int flags) {
     work.kind = 0; // a subscriber starts the work, so no subscriber is told of it, even if it runs later
   }
   if (isChaos()) {
-    work.hostMemory = noteHostMemory(work);
+    work.scheduled = randomSchedule->queued(work.what);
   }
   uint64_t count;
   {
     Locked locked;
     if (!claimForLaunch(locked, stream, (flags & orLaunchNoWait) != 0)) {
-      forgetHostMemory(work.hostMemory);
+      forget(work.scheduled);
       return orErrorNotReady;
     }
     count = beginInline(stream, (flags & orLaunchMayRunInline) != 0);

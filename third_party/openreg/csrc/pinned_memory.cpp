@@ -12,8 +12,8 @@
 #include "allocation_map.h"
 #include "device.h"
 #include "error.h"
+#include "hooks.h"
 #include "host_limits.h"
-#include "injection.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "windows.h"
@@ -94,7 +94,7 @@ orError_t orMallocHost(void** ptr, size_t size) {
       return fail(orErrorInvalidValue, "ptr is NULL; pass the address of a pointer");
     }
     *ptr = nullptr;
-    if (orError_t error = checkFaults(orFaultAtHostAllocation, currentDevice(), size); error != orSuccess) {
+    if (orError_t error = checkCall(kAtHostAllocation, currentDevice(), size); error != orSuccess) {
       return error;
     }
     if (size == 0) {

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "device_memory.h"
-#include "injection.h"
+#include "hooks.h"
 #include "scheduler.h"
 #include "segfault.h"
 #include "stream.h"
@@ -19,11 +19,9 @@ enum class State { notStarted, started, badFork };
 
 std::atomic<State> state{State::notStarted};
 std::atomic<const Environment*> theEnvironment{nullptr};
-// LEFT OUT OF A NEW BACKEND START: the face cuda
-std::atomic<bool> cudaVariables{false}; // whether orReadCudaVariables() was called
-// LEFT OUT OF A NEW BACKEND END
-orDeviceModel theModel = ownModel(); // guarded by startMutex
-std::mutex startMutex;               // guards the start, and the first read of the environment
+DeviceDescription theDescription = ownDevices();           // guarded by startMutex
+std::atomic<const orDeviceIdentity*> theIdentity{nullptr}; // null: openreg's own
+std::mutex startMutex;                                     // guards the start, and the first read of the environment
 
 // If another thread is starting the simulator, fork() waits for it. So a child finds the simulator either started or
 // not started, and startMutex free. If the simulator was started before the fork, the child never takes any other lock.
@@ -44,6 +42,12 @@ std::mutex startMutex;               // guards the start, and the first read of 
 
 } // namespace
 
+const orDeviceIdentity& identity() {
+  static constexpr orDeviceIdentity kOwn{};
+  const orDeviceIdentity* const chosen = theIdentity.load(std::memory_order_acquire);
+  return chosen ? *chosen : kOwn;
+}
+
 const Environment& environment() {
   const Environment* known = theEnvironment.load(std::memory_order_acquire);
   if (known == nullptr) {
@@ -51,7 +55,7 @@ const Environment& environment() {
     known = theEnvironment.load(std::memory_order_relaxed);
     if (known == nullptr) {
       // Never deleted: atexit handlers and destructors may still use it.
-      known = new Environment(readEnvironment(theModel));
+      known = new Environment(readEnvironment(theDescription, identity()));
       theEnvironment.store(known, std::memory_order_release);
     }
   }
@@ -81,7 +85,7 @@ orError_t start() {
         asked.visibleVariable,
         asked.deviceCount);
   }
-  if (orError_t error = checkFaults(orFaultAtStart, -1); error != orSuccess) {
+  if (orError_t error = checkCall(kAtStart, -1); error != orSuccess) {
     return error;
   }
   const std::lock_guard lock(startMutex);
@@ -99,11 +103,15 @@ orError_t start() {
   return orSuccess;
 }
 
-// LEFT OUT OF A NEW BACKEND START: the face cuda
-bool isCalledCuda() {
-  return cudaVariables;
+bool describeDevices(const DeviceDescription& description) {
+  const std::lock_guard lock(startMutex);
+  if (state != State::notStarted) {
+    return false;
+  }
+  theDescription = description;
+  theEnvironment.store(nullptr, std::memory_order_release);
+  return true;
 }
-// LEFT OUT OF A NEW BACKEND END
 
 bool isStarted() {
   return state.load(std::memory_order_acquire) == State::started;
@@ -117,41 +125,9 @@ bool isInBadFork() {
 
 using namespace openreg;
 
-orError_t orGetOwnDeviceModel(orDeviceModel* model) {
-  enter(__func__);
-  if (model == nullptr) {
-    return fail(orErrorInvalidValue, "model is NULL; pass the address of an orDeviceModel");
-  }
-  *model = ownModel();
-  return orSuccess;
+void orSetDeviceIdentity(const orDeviceIdentity* chosen) {
+  openreg::theIdentity.store(chosen, std::memory_order_release);
 }
-
-orError_t orSetDeviceModel(const orDeviceModel* model) {
-  enter(__func__);
-  const orDeviceModel& next = model ? *model : ownModel();
-  if (next.deviceCount < 1 || next.deviceCount > kMaxDevices || !isDeviceMemory(next.properties.totalGlobalMem)) {
-    return fail(
-        orErrorInvalidValue,
-        "the model has %d devices with %zu bytes each, but must have 1 to %d devices with 1M to 16384G",
-        next.deviceCount,
-        next.properties.totalGlobalMem,
-        kMaxDevices);
-  }
-  const std::lock_guard lock(startMutex);
-  if (state != State::notStarted) {
-    return fail(
-        orErrorNotPermitted, "the devices have started, and keep their model; choose it before their first use");
-  }
-  theModel = next;
-  theEnvironment.store(nullptr, std::memory_order_release);
-  return orSuccess;
-}
-
-// LEFT OUT OF A NEW BACKEND START: the face cuda
-void orReadCudaVariables(void) {
-  openreg::cudaVariables = true;
-}
-// LEFT OUT OF A NEW BACKEND END
 
 bool orIsInBadFork(void) {
   return openreg::isInBadFork();

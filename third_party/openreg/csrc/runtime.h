@@ -10,19 +10,20 @@
 // after the start.
 namespace openreg {
 
+// What the client set with orSetDeviceIdentity. No member is set if there was no call.
+const orDeviceIdentity& identity();
+
 // The settings of the environment, which the first call reads. Maps no memory, and works in a forked child.
 const Environment& environment();
 
 // Starts the simulator, unless it has started: reserves the windows and installs the SIGSEGV handler. Returns
 // orErrorInvalidConfiguration, orErrorNoDevice, orErrorMemoryAllocation (no address space; the next call tries again),
-// orErrorInitializationError in a child that was forked after the start, or the error of an injected fault. Once it has
+// orErrorInitializationError in a child that was forked after the start, or an error of the interceptor (hooks.h). Once it has
 // succeeded, a call takes a few nanoseconds.
 orError_t start();
 
-// LEFT OUT OF A NEW BACKEND START: the face cuda
-// Whether orReadCudaVariables was called.
-bool isCalledCuda();
-// LEFT OUT OF A NEW BACKEND END
+// Sets what the devices are like. Returns false, and changes nothing, if the simulator has started.
+bool describeDevices(const DeviceDescription& description);
 
 // Whether start() has succeeded in this process.
 bool isStarted();

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <optional>
 
-#include "chaos.h"
 #include "error.h"
+#include "hooks.h"
 #include "ipc_event.h"
 #include "runtime.h"
 #include "scheduler_state.h"
@@ -23,10 +23,17 @@ void setMode(orExecutionMode mode) {
   __atomic_store_n(&orInlineFlag, mode == orExecutionInline, __ATOMIC_RELEASE);
 }
 
+static void setSeed(uint64_t seed) {
+  scheduler->seed = seed;
+  if (randomSchedule != nullptr) {
+    randomSchedule->seed(seed);
+  }
+}
+
 void startScheduler(orExecutionMode mode, uint64_t seed) {
   scheduler = new Scheduler();
   setMode(mode);
-  seedChaos(seed);
+  setSeed(seed);
   // pauseEngines() waits for a running kernel. The handler that is registered last is called first at fork(). So no
   // handler that was registered earlier holds a lock yet that the kernel could wait for.
   pthread_atfork(&pauseEngines, &resumeEngines, nullptr);
@@ -67,6 +74,9 @@ orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed) {
     if (mode < orExecutionInline || mode > orExecutionChaos) {
       return fail(orErrorInvalidValue, "mode is %d, which is no orExecutionMode (0 to 2)", mode);
     }
+    if (mode == orExecutionChaos && randomSchedule == nullptr) {
+      return fail(orErrorNotSupported, "%s", kNoChaos);
+    }
     Locked locked;
     const auto isPending = [](const StreamPtr& stream) {
       return stream->submitted != stream->completed && !hasTurnHere(*stream);
@@ -78,7 +88,7 @@ orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed) {
     }
     if (!scheduler->stopped) {
       setMode(mode);
-      seedChaos(seed);
+      setSeed(seed);
     }
     return orSuccess;
   });
@@ -94,7 +104,7 @@ orError_t orGetExecutionMode(orExecutionMode* mode, uint64_t* seed) {
       *mode = scheduler->mode;
     }
     if (seed != nullptr) {
-      *seed = chaosSeed();
+      *seed = scheduler->seed;
     }
     return orSuccess;
   });

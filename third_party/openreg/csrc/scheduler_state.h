@@ -68,6 +68,7 @@ struct Failure {
 
 struct Scheduler {
   std::mutex mutex;                                     // guards everything here and the queues of all streams
+  std::atomic<uint64_t> seed{0};                        // of orExecutionChaos
   std::atomic<orExecutionMode> mode{orExecutionInline}; // changes only while nothing is pending, or at exit
   std::array<EngineState, kEngines> engines;
   std::vector<StreamPtr> active; // the busy streams; keeps destroyed ones alive until they are done
@@ -160,7 +161,7 @@ std::optional<Failure> takeFailureOfDevice(int device);
 // called without the lock: the destructor of an exception may run any code.
 orError_t report(std::optional<Failure> failure);
 
-// As report(). But if the device is lost (openreg_faults.h), records and returns the error of a lost device instead.
+// As report(). But if the interceptor says that the device is lost, records and returns that error instead.
 orError_t reportOrLost(std::optional<Failure> failure, int device);
 
 // ---- kernel.cpp: the turn of a stream -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 
 #include "activity.h"
 #include "device.h"
-#include "injection.h"
+#include "hooks.h"
 #include "openreg_launch.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -52,7 +52,7 @@ orError_t create(orStream_t* stream, unsigned int flags, int priority) {
   if ((flags & ~orStreamPersistent) != 0) {
     return fail(orErrorInvalidValue, "flags is %u; pass 0 or orStreamPersistent (1)", flags);
   }
-  if (orError_t error = checkFaults(orFaultAtStream, currentDevice()); error != orSuccess) {
+  if (orError_t error = checkCall(kAtStream, currentDevice()); error != orSuccess) {
     return error;
   }
   const int clamped = std::clamp(priority, kGreatestPriority, kLeastPriority);
@@ -122,7 +122,7 @@ orError_t launch(const char* name, orStream_t stream, Work work, unsigned int fl
       error != orSuccess) {
     return error;
   }
-  if (orError_t error = work.kind == orActivityKernel ? checkFaults(orFaultAtLaunch, found->device) : orSuccess;
+  if (orError_t error = work.kind == orActivityKernel ? checkCall(kAtLaunch, found->device) : orSuccess;
       error != orSuccess) {
     return error;
   }

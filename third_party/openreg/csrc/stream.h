@@ -34,7 +34,7 @@ struct Work {
   unsigned int kind = 0;             // an orActivityKind; 0: a host function, which is no activity
   orKernel what{};                   // the description for subscribers
   uint64_t call = 0;                 // the id of the call that started it; 0 if no subscriber is told of calls
-  uint64_t hostMemory = 0;           // in orExecutionChaos: the result of noteHostMemory()
+  uint64_t scheduled = 0;            // in orExecutionChaos: the number for RandomSchedule::done()
   orDeferredFn_t deferred = nullptr; // instead of `fn`
 };
 

@@ -8,9 +8,8 @@
  *
  * Rules for every function:
  *   - It returns an orError, unless its entry says otherwise. Only these end the process: a host access to device
- *     memory (see orMalloc), a kernel's access to device memory that is not allocated, and injected faults.
- *   - After a failure the device is usable (unless openreg_faults.h made it lost), and orGetLastErrorMessage() returns
- *     a sentence about the failure. If a pointer to a result is NULL, the function returns orErrorInvalidValue, unless
+ *     memory (see orMalloc), and a kernel's access to device memory that is not allocated.
+ *   - After a failure the device is usable, and orGetLastErrorMessage() returns a sentence about the failure. If a pointer to a result is NULL, the function returns orErrorInvalidValue, unless
  *     the entry allows NULL.
  *   - It may be called from any host thread. Each host thread has its own current device, which starts as 0.
  *   - It waits for nothing, unless its entry says so. Inside a function that a stream runs (see Launches), a call that
@@ -25,8 +24,7 @@
  *     fork() itself waits for the kernel and the copy that run in a queue, for at most a second: a child would inherit
  *     the locks that they hold. Then queued work goes on in the parent.
  *
- * The environment (an empty value counts as unset, except for OPENREG_VISIBLE_DEVICES; a model of openreg_model.h has
- * its own defaults for the count and the memory):
+ * The environment (an empty value counts as unset, except for OPENREG_VISIBLE_DEVICES):
  *   OPENREG_DEVICE_COUNT     1 to 64; default 2
  *   OPENREG_DEVICE_MEMORY    bytes per device, 1M to 16384G, with an optional suffix K, M or G; default 16G
  *   OPENREG_VISIBLE_DEVICES  device indices, separated by commas. As for CUDA_VISIBLE_DEVICES, an empty value hides all
@@ -64,7 +62,7 @@ typedef enum orError {
   orErrorInitializationError = 3,  /* used in a child forked after the simulator started */
   orErrorInvalidConfiguration = 9, /* an environment variable has a bad value */
   orErrorInvalidMemcpyDirection = 21,
-  orErrorInsufficientDriver = 35, /* "injected": only a fault of openreg_faults.h causes it */
+  orErrorInsufficientDriver = 35, /* "injected": this library never causes it by itself */
   orErrorDevicesUnavailable = 46, /* injected */
   orErrorNoDevice = 100,
   orErrorInvalidDevice = 101,
@@ -79,7 +77,7 @@ typedef enum orError {
   orErrorHostMemoryNotRegistered = 713,
   orErrorLaunchFailure = 719, /* queued work threw, or orCompletionSignal got an exception */
   orErrorNotPermitted = 800,  /* not allowed here or now, such as a wait inside a function that a stream runs */
-  orErrorNotSupported = 801,  /* injected */
+  orErrorNotSupported = 801,  /* this build does not have what the call asks for */
 } orError_t;
 
 /* The version of the library that is loaded. */
@@ -106,12 +104,11 @@ typedef struct orUuid {
 } orUuid_t;
 
 /* The capacity and the flags describe the simulated device. The other numbers are those of the GPU that it stands for:
- * an NVIDIA A100 with 40 GB. This library does not use them. A model of openreg_model.h may set the name, the numbers
- * and the flags. */
+ * an NVIDIA A100 with 40 GB. This library does not use them. */
 typedef struct orDeviceProp {
-  char name[64];         /* "OpenReg simulated accelerator", or the model's */
+  char name[64];         /* "OpenReg simulated accelerator" */
   orUuid_t uuid;         /* the same in every process */
-  size_t totalGlobalMem; /* bytes: the capacity (OPENREG_DEVICE_MEMORY, or the model's) */
+  size_t totalGlobalMem; /* bytes: the capacity (OPENREG_DEVICE_MEMORY) */
   int major, minor;      /* compute capability */
   int multiProcessorCount;
   int warpSize;
@@ -134,15 +131,21 @@ typedef struct orDeviceProp {
   bool streamPrioritiesSupported; /* true */
 } orDeviceProp;
 
-/* LEFT OUT OF A NEW BACKEND START: the face cuda */
-/* A program that presents the devices as CUDA's calls this function, before any call that reads the environment.
- *
- * From then on CUDA_VISIBLE_DEVICES selects devices as well, by CUDA's rules: it lists indices or beginnings of UUIDs
- * ("GPU-..."); a repeated entry hides every device, and an entry that is no device ends the list. If
- * OPENREG_VISIBLE_DEVICES is set too and selects different devices, every call that needs or counts devices
- * returns orErrorInvalidConfiguration. The texts of orGetErrorString() say CUDA in place of OpenReg. */
-OPENREG_EXPORT void orReadCudaVariables(void);
-/* LEFT OUT OF A NEW BACKEND END */
+/* How a client presents the devices to its users. Members that are NULL keep the library's own behaviour. */
+typedef struct orDeviceIdentity {
+  /* (optional) The name of an environment variable that selects devices, beside OPENREG_VISIBLE_DEVICES. If both are
+   * set and select different devices, every call that needs or counts devices returns orErrorInvalidConfiguration. */
+  const char* visibleDevicesVariable;
+  /* Required with visibleDevicesVariable. Reads the variable's value: writes the indices of the selected devices to
+   * `selected`, which has room for `count`, and returns how many there are. `uuids` are those of all devices. */
+  int (*selectDevices)(const char* value, const orUuid_t* uuids, int count, int* selected);
+  /* (optional) The client's text for an error, which orGetErrorString() returns. NULL: the library's own text. */
+  const char* (*errorString)(orError_t error);
+} orDeviceIdentity;
+
+/* Sets the identity, before any other call: the environment is read once. The struct and its strings must stay valid
+ * until the process ends. */
+OPENREG_EXPORT void orSetDeviceIdentity(const orDeviceIdentity* identity);
 
 /* The number of visible devices. If there are 0 devices, this function returns orSuccess, and every function that needs
  * a device returns orErrorNoDevice. */
@@ -168,9 +171,8 @@ OPENREG_EXPORT orError_t orDeviceGetStreamPriorityRange(int* leastPriority, int*
 OPENREG_EXPORT bool orIsInBadFork(void);
 
 /* Sets `canAccess` to 1 for two different devices: each device reads and writes the memory of every other, and nothing
- * needs to be enabled. Sets it to 0 for a device and itself, and for all devices of a model without peer access
- * (openreg_model.h). Copies between devices work in both cases, as CUDA's do. Returns orErrorInvalidDevice if one
- * of the devices does not exist. */
+ * needs to be enabled. Sets it to 0 for a device and itself, and for devices without peer access. Copies between devices
+ * work in both cases, as CUDA's do. Returns orErrorInvalidDevice if one of the devices does not exist. */
 OPENREG_EXPORT orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peer);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
@@ -321,20 +323,14 @@ typedef enum orExecutionMode {
   /* Work is queued. These may run in the launching call: kernels with orLaunchMayRunInline, copies from or to pageable
    * memory, and copies and fills for which the call waits anyway. */
   orExecutionAsync = 1,
-  /* All work is queued, and a program that misses a synchronisation gets wrong results:
-   *   - Each thread takes its next work from a random stream, whatever the priorities.
-   *   - Each piece of work is delayed before it starts and again before it counts as done. Half of the delays are 0,
-   *     the others are at most 0.5 ms.
-   *   - When a copy starts, its destination is filled with 0xFF bytes (NaN for floating point), and the copy is delayed
-   *     once more. Neither happens if the destination overlaps the source.
-   *   - Pinned memory that queued work will write and not read is filled earlier, in the call that queues the
-   *     work. This does not happen if other pending work may use the memory, or if the work has no operands. */
+  /* All work is queued, in a random order and with random delays, and memory that is not written yet is filled with 0xFF
+   * bytes. So a program that misses a synchronisation gets wrong results. Only in builds with csrc/simulator. */
   orExecutionChaos = 2,
 } orExecutionMode;
 
 /* Waits for the work of all devices, then switches. Failures of that work stay for the next call that waits. `seed`
  * starts the random sequence of orExecutionChaos; the other modes ignore it. Returns orErrorInvalidValue if the mode
- * does not exist. */
+ * does not exist, and orErrorNotSupported if this build does not have it. */
 OPENREG_EXPORT orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed);
 
 /* Returns whether the mode is orExecutionInline. Callers ask before every kernel, so this function cannot fail. It

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 
 # HARDWARE: ask the driver whether it finds a device, how many devices there are, and which device is current.
 def is_available() -> bool:
@@ -20,6 +22,13 @@ def device_count() -> int:
 def current_device() -> int:
     """The index of the current device. As ``torch.cuda.current_device``."""
     return 0
+
+
+class device(torch.accelerator.device_index):
+    """Makes a device current in a ``with`` block. As ``torch.cuda.device``. ``torch.load`` needs it."""
+
+    def __init__(self, device: torch.device | str | int) -> None:
+        super().__init__(device if isinstance(device, int) else torch.device(device).index)
 
 
 def synchronize(device: object = None) -> None:

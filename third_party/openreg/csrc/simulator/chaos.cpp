@@ -1,5 +1,3 @@
-#include "chaos.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -10,16 +8,18 @@
 #include <thread>
 #include <vector>
 
+#include "hooks.h"
 #include "pinned_memory.h"
 
+// orExecutionChaos. It acts through the random schedule of hooks.h.
 namespace openreg {
 namespace {
 
 constexpr size_t kLongestPause = 500; // microseconds
 
+// The random choices: one sequence for the whole process.
 struct Sequence {
   std::mutex mutex;
-  uint64_t seed = 0;
   std::mt19937_64 engine;
 };
 
@@ -77,12 +77,30 @@ HostMemory& hostMemory() {
   return *memory;
 }
 
-} // namespace
+// Fills all elements with 0xFF bytes.
+void poison(const orOperand& operand) {
+  if (operand.dims == 0) {
+    std::memset(const_cast<void*>(operand.data), 0xFF, operand.itemSize);
+    return;
+  }
+  orOperand slice = operand;
+  --slice.dims;
+  ++slice.sizes;
+  ++slice.strides;
+  for (int64_t i = 0; i < operand.sizes[0]; ++i) {
+    poison(slice);
+    slice.data = static_cast<const char*>(slice.data) + operand.strides[0];
+  }
+}
 
-uint64_t noteHostMemory(const Work& work) {
+// If the work will write pinned memory without reading it, this function fills that memory with 0xFF bytes at once. A
+// host that reads the memory too early then does not find the old contents, which may happen to be right. Pinned memory
+// that pending work may still use is left alone here. (A copy poisons its destination once more when it starts; a kernel
+// does not.) Returns the number of the work in HostMemory::pending; 0: it is not there.
+uint64_t noteHostMemory(const orKernel& what) {
   std::vector<HostRange> ranges;
   std::vector<Strided> written;
-  if (work.what.operands != nullptr) {
+  if (what.operands != nullptr) {
     const auto collect = [&](const orOperand& operand) {
       if (findPinned(reinterpret_cast<uintptr_t>(operand.data))) {
         ranges.push_back(rangeOf(operand));
@@ -94,7 +112,7 @@ uint64_t noteHostMemory(const Work& work) {
     const auto visit = [](const orOperand* operand, void* context) {
       (*static_cast<decltype(collect)*>(context))(*operand);
     };
-    work.what.operands(work.what.data, visit, const_cast<void*>(static_cast<const void*>(&collect)));
+    what.operands(what.data, visit, const_cast<void*>(static_cast<const void*>(&collect)));
     if (ranges.empty()) {
       return 0;
     }
@@ -115,53 +133,52 @@ uint64_t noteHostMemory(const Work& work) {
     }
   }
   const uint64_t number = ++memory.last;
-  memory.pending.emplace(number, work.what.operands != nullptr ? std::optional(std::move(ranges)) : std::nullopt);
+  memory.pending.emplace(number, what.operands != nullptr ? std::optional(std::move(ranges)) : std::nullopt);
   return number;
 }
 
-void forgetHostMemory(uint64_t number) {
-  if (number != 0) {
+// All work is queued, and a program that misses a synchronisation gets wrong results:
+//   - Each thread takes its next work from a random stream, whatever the priorities.
+//   - Each piece of work is delayed before it starts and again before it counts as done. Half of the delays are 0, the
+//     others are at most 0.5 ms.
+//   - When a copy starts, its destination is filled with 0xFF bytes (NaN for floating point), and the copy is delayed
+//     once more. Neither happens if the destination overlaps the source.
+//   - Pinned memory that queued work will write and not read is filled earlier: see noteHostMemory().
+class Chaos final : public RandomSchedule {
+ public:
+  void seed(uint64_t seed) override {
+    const std::lock_guard lock(sequence().mutex);
+    sequence().engine.seed(seed);
+  }
+
+  size_t choose(size_t count) override {
+    const std::lock_guard lock(sequence().mutex);
+    return sequence().engine() % count;
+  }
+
+  void pause() override {
+    const size_t choice = choose(2 * kLongestPause);
+    if (choice < kLongestPause) {
+      std::this_thread::sleep_for(std::chrono::microseconds(choice + 1));
+    }
+  }
+
+  void beforeCopy(void* to, size_t size) override {
+    std::memset(to, 0xFF, size);
+    pause();
+  }
+
+  uint64_t queued(const orKernel& what) override {
+    return noteHostMemory(what);
+  }
+
+  void done(uint64_t number) override {
     const std::lock_guard lock(hostMemory().mutex);
     hostMemory().pending.erase(number);
   }
-}
+};
 
-void poison(const orOperand& operand) {
-  if (operand.dims == 0) {
-    std::memset(const_cast<void*>(operand.data), 0xFF, operand.itemSize);
-    return;
-  }
-  orOperand slice = operand;
-  --slice.dims;
-  ++slice.sizes;
-  ++slice.strides;
-  for (int64_t i = 0; i < operand.sizes[0]; ++i) {
-    poison(slice);
-    slice.data = static_cast<const char*>(slice.data) + operand.strides[0];
-  }
-}
+const bool registered = (randomSchedule = new Chaos(), true); // lives until the process ends
 
-void seedChaos(uint64_t seed) {
-  const std::lock_guard lock(sequence().mutex);
-  sequence().seed = seed;
-  sequence().engine.seed(seed);
-}
-
-uint64_t chaosSeed() {
-  const std::lock_guard lock(sequence().mutex);
-  return sequence().seed;
-}
-
-size_t chaosChoice(size_t count) {
-  const std::lock_guard lock(sequence().mutex);
-  return sequence().engine() % count;
-}
-
-void chaosPause() {
-  const size_t choice = chaosChoice(2 * kLongestPause);
-  if (choice < kLongestPause) {
-    std::this_thread::sleep_for(std::chrono::microseconds(choice + 1));
-  }
-}
-
+} // namespace
 } // namespace openreg

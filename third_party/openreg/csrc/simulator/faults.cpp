@@ -1,14 +1,17 @@
-#include "injection.h"
+#include <openreg_faults.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "activity.h"
+#include "hooks.h"
 #include "runtime.h"
 #include "scheduler_state.h"
 
@@ -23,9 +26,16 @@ struct orInjectedFault {
 
 namespace openreg {
 
-std::atomic<unsigned int> faultPoints{0};
-
+// The faults that a test has injected (openreg_faults.h). They act through the interceptor of hooks.h.
 namespace {
+
+// The core knows the points of its own calls. The others are only in this file: allocators and libraries above call
+// orRequestAllocation() and orRequestMessage().
+static_assert(
+    kAtSegment == int{orFaultAtSegment} && kAtHostAllocation == int{orFaultAtHostAllocation} &&
+    kAtKernel == int{orFaultAtKernel} && kAtCopy == int{orFaultAtCopy} && kAtFill == int{orFaultAtFill} &&
+    kAtStream == int{orFaultAtStream} && kAtEvent == int{orFaultAtEvent} && kAtIpc == int{orFaultAtIpc} &&
+    kAtStart == int{orFaultAtStart} && kAtLaunch == int{orFaultAtLaunch} && kAtAnyPoint == orFaultAnywhere);
 
 // Guards the faults. A thread that holds it takes no other lock than that of the subscribers (activity.cpp). A forked
 // child never takes it, because the child has no device that could fail.
@@ -46,7 +56,7 @@ uint64_t randomOf(uint64_t seed, uint64_t number) {
   return value ^ (value >> 31);
 }
 
-bool matches(const orFault& fault, orFaultPoint point, int device, size_t size) {
+bool matches(const orFault& fault, unsigned int point, int device, size_t size) {
   return (fault.points & point) != 0 && (fault.device < 0 || fault.device == device) && size >= fault.minSize;
 }
 
@@ -69,8 +79,18 @@ void updatePoints() {
       points = orFaultAnywhere;
     }
   }
-  faultPoints = points;
+  interceptedPoints = points;
 }
+
+// What the faults do to a call that passes a point. `error` was recorded with fail(), and `message` is its sentence.
+struct Outcome {
+  orError_t error = orSuccess;
+  std::string message;
+  double slowdown = 1;
+  bool drops = false;
+  bool flips = false;
+  uint64_t seed = 0; // chooses the bit that is flipped
+};
 
 Outcome failed(const orInjectedFault& fault) {
   Outcome outcome;
@@ -87,23 +107,8 @@ orError_t recorded(const Outcome& outcome) {
   return outcome.error == orSuccess ? orSuccess : failVerbatim(outcome.error, outcome.message.c_str());
 }
 
-} // namespace
-
-unsigned int faultKinds() {
-  constexpr std::pair<orFaultPoint, orActivityKind> kKinds[] = {
-      {orFaultAtKernel, orActivityKernel},
-      {orFaultAtLaunch, orActivityKernel},
-      {orFaultAtCopy, orActivityCopy},
-      {orFaultAtFill, orActivityFill},
-      {orFaultAtAllocation, orActivityAllocation}};
-  unsigned int kinds = 0;
-  for (const auto& [point, kind] : kKinds) {
-    kinds |= (faultPoints & point) != 0 ? kind : 0;
-  }
-  return kinds;
-}
-
-Outcome meetFaults(orFaultPoint point, int device, size_t size) {
+// Applies the faults that are set at this point. Sleeps if one of them is a delay.
+Outcome meetFaults(unsigned int point, int device, size_t size) {
   if (thisThread.tells || isInBadFork()) {
     return {};
   }
@@ -148,54 +153,92 @@ Outcome meetFaults(orFaultPoint point, int device, size_t size) {
   return outcome;
 }
 
-orError_t checkLost(int device) {
-  if (faultPoints.load(std::memory_order_relaxed) == 0 || isInBadFork()) {
-    return orSuccess;
+// A kernel, copy or fill at whose point faults are set.
+class FaultyWork final : public InterceptedWork {
+ public:
+  FaultyWork(orActivityKind kind, int device, const orKernel& what) {
+    if (kind != orActivityKernel) {
+      const auto visit = [](const orOperand* operand, void* context) {
+        if ((operand->access & orAccessWrite) != 0) {
+          *static_cast<orOperand*>(context) = *operand;
+        }
+      };
+      what.operands(what.data, visit, &written_);
+    }
+    const auto point = kind == orActivityKernel ? orFaultAtKernel
+                       : kind == orActivityCopy ? orFaultAtCopy
+                                                : orFaultAtFill;
+    outcome_ = meetFaults(point, device, written_.itemSize);
+    begin_ = now();
   }
-  const std::lock_guard lock(mutex);
-  for (const auto& fault : faults) {
-    if (isLost(*fault, device)) {
-      return recorded(failed(*fault));
+
+  orError_t error() const override {
+    return outcome_.error;
+  }
+
+  // If the faults ask for it: throws WorkError, sleeps to make the work slow, flips a bit.
+  void finish() override {
+    if (outcome_.error != orSuccess) {
+      throw WorkError(outcome_.error, outcome_.message);
+    }
+    if (outcome_.slowdown > 1) {
+      const double more = static_cast<double>(now() - begin_) * (outcome_.slowdown - 1);
+      std::this_thread::sleep_for(std::chrono::duration<double, std::nano>(more));
+    }
+    if (outcome_.flips && written_.itemSize > 0) {
+      const uint64_t bit = outcome_.seed % (written_.itemSize * 8);
+      static_cast<unsigned char*>(orGetKernelPointer(written_.data))[bit / 8] ^= 1u << bit % 8;
     }
   }
-  return orSuccess;
-}
 
-std::optional<FaultyWork> FaultyWork::meet(orActivityKind kind, int device, const orKernel& what) {
-  const auto point = kind == orActivityKernel ? orFaultAtKernel
-                     : kind == orActivityCopy ? orFaultAtCopy
-                                              : orFaultAtFill;
-  if ((faultPoints.load(std::memory_order_relaxed) & point) == 0) {
-    return std::nullopt;
+ private:
+  Outcome outcome_;
+  int64_t begin_ = 0;
+  orOperand written_{}; // the operand that a copy or fill writes
+};
+
+class Faults final : public Interceptor {
+ public:
+  orError_t call(Point point, int device, size_t size) override {
+    return meetFaults(point, device, size).error;
   }
-  FaultyWork work;
-  if (kind != orActivityKernel) {
-    const auto visit = [](const orOperand* operand, void* context) {
-      if ((operand->access & orAccessWrite) != 0) {
-        *static_cast<orOperand*>(context) = *operand;
+
+  std::unique_ptr<InterceptedWork> begin(orActivityKind kind, int device, const orKernel& what) override {
+    return std::make_unique<FaultyWork>(kind, device, what);
+  }
+
+  // Returns an error if a fault made all later calls fail, of this device or of the whole process (orFaultDuration).
+  orError_t checkDevice(int device) override {
+    if (isInBadFork()) {
+      return orSuccess;
+    }
+    const std::lock_guard lock(mutex);
+    for (const auto& fault : faults) {
+      if (isLost(*fault, device)) {
+        return recorded(failed(*fault));
       }
-    };
-    what.operands(what.data, visit, &work.written_);
+    }
+    return orSuccess;
   }
-  work.outcome_ = meetFaults(point, device, work.written_.itemSize);
-  work.begin_ = now();
-  return work;
-}
 
-void FaultyWork::finish() const {
-  if (outcome_.error != orSuccess) {
-    throw InjectedFailure(outcome_.error, outcome_.message);
+  unsigned int activityKinds() override {
+    constexpr std::pair<orFaultPoint, orActivityKind> kKinds[] = {
+        {orFaultAtKernel, orActivityKernel},
+        {orFaultAtLaunch, orActivityKernel},
+        {orFaultAtCopy, orActivityCopy},
+        {orFaultAtFill, orActivityFill},
+        {orFaultAtAllocation, orActivityAllocation}};
+    unsigned int kinds = 0;
+    for (const auto& [point, kind] : kKinds) {
+      kinds |= (interceptedPoints & point) != 0 ? kind : 0;
+    }
+    return kinds;
   }
-  if (outcome_.slowdown > 1) {
-    const double more = static_cast<double>(now() - begin_) * (outcome_.slowdown - 1);
-    std::this_thread::sleep_for(std::chrono::duration<double, std::nano>(more));
-  }
-  if (outcome_.flips && written_.itemSize > 0) {
-    const uint64_t bit = outcome_.seed % (written_.itemSize * 8);
-    static_cast<unsigned char*>(orGetKernelPointer(written_.data))[bit / 8] ^= 1u << bit % 8;
-  }
-}
+};
 
+const bool registered = (interceptor = new Faults(), true); // lives until the process ends
+
+} // namespace
 } // namespace openreg
 
 using namespace openreg;
@@ -299,17 +342,19 @@ orError_t orFaultRemove(orInjectedFault_t fault) {
 
 orError_t orRequestAllocation(int device, size_t size) {
   enter(__func__);
-  return checkFaults(orFaultAtAllocation, device, size);
+  return (interceptedPoints.load(std::memory_order_relaxed) & orFaultAtAllocation) != 0
+             ? meetFaults(orFaultAtAllocation, device, size).error
+             : orSuccess;
 }
 
 orError_t orRequestStream(int device) {
   enter(__func__);
-  return checkFaults(orFaultAtStream, device);
+  return checkCall(kAtStream, device);
 }
 
 orError_t orRequestMessage(int device, size_t size, bool* dropped) {
   enter(__func__);
-  if ((faultPoints.load(std::memory_order_relaxed) & orFaultAtMessage) == 0) {
+  if ((interceptedPoints.load(std::memory_order_relaxed) & orFaultAtMessage) == 0) {
     return orSuccess;
   }
   const Outcome outcome = meetFaults(orFaultAtMessage, device, size);

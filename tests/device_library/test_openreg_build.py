@@ -1,0 +1,111 @@
+"""The device library builds on its own, with csrc/simulator and without it, and works without it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from openreg_process import LIBRARY_SOURCES, cpp_compiler
+
+CORE = LIBRARY_SOURCES / "csrc"
+SIMULATOR = CORE / "simulator"
+
+# Prints what each part of the library did: memory and copies, kernels on two streams in order, activities, IPC, modes.
+PROGRAM = r"""
+#include <openreg.h>
+#include <openreg_activity.h>
+#include <openreg_launch.h>
+
+#include <cstdio>
+
+#define CHECK(call) \
+  if (call != orSuccess) { std::printf("%s\n", orGetLastErrorMessage()); return 1; }
+
+static int told = 0;
+
+int main() {
+  orSubscriber_t subscriber;
+  CHECK(orActivitySubscribe(&subscriber, [](const orActivity*, void*) { ++told; }, nullptr, orActivityKernel));
+  for (const orExecutionMode mode : {orExecutionInline, orExecutionAsync}) {
+    CHECK(orSetExecutionMode(mode, 7));
+    float host[4] = {1, 2, 3, 4};
+    void* memory;
+    orStream_t first, second;
+    orEvent_t event;
+    CHECK(orMalloc(&memory, sizeof(host)));
+    CHECK(orStreamCreate(&first));
+    CHECK(orStreamCreate(&second));
+    CHECK(orEventCreate(&event));
+    CHECK(orMemcpyAsync(memory, host, sizeof(host), orMemcpyHostToDevice, first));
+    auto* const data = static_cast<float*>(orGetKernelPointer(memory));
+    const orKernelInfo info{"double", {}};
+    CHECK(orLaunchKernel(first, info, [data] { for (int i = 0; i < 4; ++i) { data[i] *= 2; } }));
+    CHECK(orEventRecord(event, first));
+    CHECK(orStreamWaitEvent(second, event, 0));
+    CHECK(orLaunchKernel(second, info, [data] { for (int i = 0; i < 4; ++i) { data[i] += 1; } }));
+    CHECK(orMemcpyAsync(host, memory, sizeof(host), orMemcpyDeviceToHost, second));
+    CHECK(orStreamSynchronize(second));
+    orIpcMemHandle_t handle;
+    CHECK(orIpcGetMemHandle(&handle, memory));
+    std::printf("%g %g %g %g\n", host[0], host[1], host[2], host[3]);
+    CHECK(orEventDestroy(event));
+    CHECK(orFree(memory));
+  }
+  CHECK(orActivityUnsubscribe(subscriber));
+  std::printf("%d\n", told);
+  std::printf("%d %s\n", orSetExecutionMode(orExecutionChaos, 0), orGetLastErrorMessage());
+}
+"""
+
+
+def cmake(*arguments: object) -> None:
+    subprocess.run(["cmake", *map(str, arguments)], check=True, capture_output=True)
+
+
+def build(sources: Path, folder: Path) -> Path:
+    launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    cmake("-S", sources, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", *launcher)
+    cmake("--build", folder, "--parallel", "2")
+    return folder / "libopenreg.so"
+
+
+def run(program: Path, **variables: str) -> list[str]:
+    return subprocess.run([program], env=variables, capture_output=True, text=True).stdout.splitlines()
+
+
+def test_nothing_outside_of_the_simulator_includes_its_files() -> None:
+    files = [path for path in LIBRARY_SOURCES.rglob("*.[hc]*") if SIMULATOR not in path.parents]
+    own = {path.name for path in SIMULATOR.rglob("*.h")}
+    assert len(files) > 40 and len(own) > 1
+    for path in files:
+        included = re.findall(r'#include ["<](.+)[">]', path.read_text())
+        assert [name for name in included if "simulator" in name or Path(name).name in own] == [], path
+
+
+def test_the_library_builds_and_works_without_the_simulator(tmp_path: Path) -> None:
+    if shutil.which("cmake") is None or shutil.which("nm") is None:
+        pytest.skip("needs cmake and nm")
+    sources = tmp_path / "openreg"
+    shutil.copytree(LIBRARY_SOURCES, sources)
+    shutil.rmtree(sources / "csrc" / "simulator")
+    library = build(sources, tmp_path / "build")  # -z defs: a symbol that is missing fails the build
+    exported = subprocess.run([shutil.which("nm"), "-D", "--defined-only", library], capture_output=True, text=True)
+    assert "orMalloc" in exported.stdout and not re.search("orFault|orRequest|DeviceModel", exported.stdout)
+
+    (tmp_path / "program.cpp").write_text(PROGRAM)
+    program = tmp_path / "program"
+    flags = ["-std=c++20", f"-I{sources / 'include'}", f"-Wl,-rpath,{library.parent}"]
+    subprocess.run([cpp_compiler(), *flags, tmp_path / "program.cpp", "-o", program, library], check=True)
+    no_chaos = (
+        "this build has no mode chaos: the folder third_party/openreg/csrc/simulator, which contains it, was absent"
+    )
+    *results, told, chaos = run(program)
+    assert results == ["3 5 7 9"] * 2
+    assert told == "8"  # the begin and the end of four kernels
+    assert chaos == f"801 orSetExecutionMode: {no_chaos}. Use the mode async or inline"
+    assert run(program, OPENREG_EXECUTION="chaos")[0].endswith(
+        f'OPENREG_EXECUTION="chaos": {no_chaos}. Use the mode async or inline'
+    )

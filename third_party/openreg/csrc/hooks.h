@@ -1,0 +1,117 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "openreg_activity.h"
+
+// What a part outside of this folder may add to calls and to queued work. The folder csrc/simulator is such a part, and
+// may be absent. It registers its objects when the library is loaded. Otherwise the pointers here stay null, and a hook
+// costs one predictable branch.
+namespace openreg {
+
+// ---- Calls and work that are made to fail, or are changed ----
+
+// The places that call the interceptor. The values are bits of interceptedPoints.
+enum Point : unsigned int {
+  kAtSegment = 2,        // orMalloc
+  kAtHostAllocation = 4, // orMallocHost
+  kAtKernel = 8,         // a kernel begins
+  kAtCopy = 16,          // a copy begins to run
+  kAtFill = 32,          // a fill begins to run
+  kAtStream = 64,        // a stream is made
+  kAtEvent = 128,        // an event is made
+  kAtIpc = 256,          // memory or an event of another process is opened
+  kAtStart = 512,        // the devices start, or are counted before they start
+  kAtLaunch = 2048,      // a kernel is launched or begins
+  kAtAnyPoint = 0xFFFu,
+};
+
+// A kernel, copy or fill, from its begin to its end.
+class InterceptedWork {
+ public:
+  virtual ~InterceptedWork() = default;
+  // An error, recorded with fail(), with which a kernel must not begin. A copy or fill runs in any case.
+  virtual orError_t error() const = 0;
+  // To be called when the work is done. May change what the work wrote, and may throw WorkError.
+  virtual void finish() = 0;
+};
+
+class Interceptor {
+ public:
+  virtual ~Interceptor() = default;
+  // A call passes a point. An error, recorded with fail(), is the result of the call.
+  virtual orError_t call(Point point, int device, size_t size) = 0;
+  // Work begins. Returns null if nothing is to be done at its end.
+  virtual std::unique_ptr<InterceptedWork> begin(orActivityKind kind, int device, const orKernel& what) = 0;
+  // For calls without a point of their own: those that wait, and orMemGetInfo.
+  virtual orError_t checkDevice(int device) = 0;
+  // The kinds of activities (orActivityKind) whose begin must be looked at, even without a subscriber.
+  virtual unsigned int activityKinds() = 0;
+};
+inline Interceptor* interceptor = nullptr;
+
+// The Point values at which the interceptor must be called, joined by |.
+inline std::atomic<unsigned int> interceptedPoints{0};
+
+inline orError_t checkCall(Point point, int device, size_t size = 0) {
+  return (interceptedPoints.load(std::memory_order_relaxed) & point) != 0 ? interceptor->call(point, device, size)
+                                                                          : orSuccess;
+}
+
+inline std::unique_ptr<InterceptedWork> intercept(orActivityKind kind, int device, const orKernel& what) {
+  const Point point = kind == orActivityKernel ? kAtKernel : kind == orActivityCopy ? kAtCopy : kAtFill;
+  return (interceptedPoints.load(std::memory_order_relaxed) & point) != 0 ? interceptor->begin(kind, device, what)
+                                                                          : nullptr;
+}
+
+inline orError_t checkDevice(int device) {
+  return interceptedPoints.load(std::memory_order_relaxed) != 0 ? interceptor->checkDevice(device) : orSuccess;
+}
+
+// A failure of a kernel, copy or fill with an error code of its own, until a call reports it.
+struct WorkError : std::exception {
+  WorkError(orError_t code, std::string message) : code(code), message(std::move(message)) {}
+  const char* what() const noexcept override {
+    return message.c_str();
+  }
+  orError_t code;
+  std::string message;
+};
+
+// ---- The order and the time of queued work in orExecutionChaos ----
+
+class RandomSchedule {
+ public:
+  virtual ~RandomSchedule() = default;
+  virtual void seed(uint64_t seed) = 0;
+  // Which of `count` streams comes next.
+  virtual size_t choose(size_t count) = 0;
+  // Sleeps for a random time.
+  virtual void pause() = 0;
+  // A copy to this memory begins.
+  virtual void beforeCopy(void* to, size_t size) = 0;
+  // Work is queued. Returns a number for done(), which is called when the work is done; 0: done() need not be called.
+  virtual uint64_t queued(const orKernel& what) = 0;
+  virtual void done(uint64_t number) = 0;
+};
+// Not null if the mode is orExecutionChaos.
+inline RandomSchedule* randomSchedule = nullptr;
+
+inline constexpr const char* kNoChaos =
+    "this build has no mode chaos: the folder third_party/openreg/csrc/simulator, which contains it, was absent. Use "
+    "the "
+    "mode async or inline";
+
+inline void forget(uint64_t scheduled) {
+  if (scheduled != 0) {
+    randomSchedule->done(scheduled);
+  }
+}
+
+} // namespace openreg
