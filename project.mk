@@ -1,7 +1,7 @@
 # The part of the Makefile that a new backend does not get: the name cuda, benchmarks, the conformance kit, the book,
 # wheels, and other people's programs.
-SOURCE_FOLDERS += faces
-CXX_FOLDERS += faces conformance
+SOURCE_FOLDERS += torch_openreg/_cuda/csrc
+CXX_FOLDERS += torch_openreg/_cuda/csrc conformance
 DEVICES += "--device cuda --openreg-as=cuda"
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 

@@ -231,7 +231,7 @@ def storage() -> Picture:
     picture.arrow(490, 40, 548, 40)
     picture.box(150, 120, 260, 78, "OpenRegStorageImpl", "device address, size,", "and the deleter", kind="accent")
     picture.arrow(410, 159, 468, 159, "keeps")
-    picture.box(470, 120, 280, 78, "twin", "a CPU storage over the same bytes;", "owns nothing")
+    picture.box(470, 120, 280, 78, "CPU view", "a CPU storage over the same bytes;", "owns nothing")
     picture.arrow(280, 198, 280, 238)
     picture.box(150, 240, 260, 60, "block", "of the caching allocator")
     picture.arrow(610, 198, 412, 262)

@@ -71,7 +71,6 @@ TAGLINE = "A complete PyTorch accelerator that needs no hardware"
 
 # File -> pairs: the text in this project, and the text in a new backend.
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
-    "csrc/CMakeLists.txt": (("# Sets how the library of each face is compiled and linked.\n", ""),),
     "csrc/runtime/TorchVersion.h": ((" docs/wheels.md lists these differences.", ""),),
     "csrc/simulator/borrowed/Stub.h": (("// docs/stub-operators.md lists all stubs by this rule.\n", ""),),
     "pyproject.toml": (

@@ -282,9 +282,7 @@ def check_cuda() -> None:
 
     if "_C_cuda.so" not in _build_info.library_sizes:
         raise ImportError(
-            "this torch_openreg was built without the device type cuda (OPENREG_CUDA_FACE=OFF). Install a build that "
-            "has it, or "
-            f"{OWN_NAME}"
+            f"this torch_openreg was built without the device type cuda. Install a build that has it, or {OWN_NAME}"
         )
     if torch._C._has_cuda:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
@@ -339,7 +337,7 @@ def _open_cuda_libraries() -> None:
 
 
 def check_hooks() -> None:
-    """Checks that the opened library could give PyTorch the device's hooks (faces/cuda/CudaHooks.h)."""
+    """Checks that the opened library could give PyTorch the device's hooks (torch_openreg/_cuda/csrc/CudaHooks.cpp)."""
     from torch_openreg import _C
 
     if _C._cuda_hooks_failure is not None:

@@ -4,14 +4,15 @@
 #include <openreg.h>
 
 #include "distributed/OcclRequest.h"
+#include "runtime/OpenRegIdentity.h"
 
 namespace c10d::openreg {
 
 void check_tensor(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(
-      tensor.is_privateuseone() && !tensor.is_sparse(),
+      c10::openreg::is_device_tensor(tensor) && !tensor.is_sparse(),
       "Tensors must be ",
-      c10::DeviceTypeName(c10::DeviceType::PrivateUse1, /*lower_case=*/false),
+      c10::DeviceTypeName(c10::openreg::identity.type, /*lower_case=*/false),
       " and dense");
   TORCH_CHECK_VALUE(tensor.is_contiguous(tensor.suggest_memory_format()), "Tensors must be contiguous");
 }

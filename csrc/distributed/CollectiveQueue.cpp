@@ -52,7 +52,7 @@ c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
     OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs) {
   RECORD_FUNCTION(name_of(type), c10::ArrayRef<const c10::IValue>{});
   auto state = std::make_shared<WorkState>();
-  state->caller = c10::openreg::current_stream_handle(device.index());
+  state->caller = c10::openreg::getCurrentOpenRegStream(device.index()).stream();
   {
     const std::lock_guard lock(mutex_);
     state->raised = raised_;

@@ -6,6 +6,7 @@
 #include "distributed/Arguments.h"
 #include "distributed/ProcessGroupOCCL.h"
 #include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegIdentity.h"
 
 // The collectives of ProcessGroupOCCL. Each function checks its arguments, and submits a request for an engine.
 namespace c10d::openreg {
@@ -244,7 +245,7 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::barrier(const BarrierOptions& options
   } else if (bound_device_id_) {
     index = bound_device_id_->index();
   }
-  const c10::Device device(c10::DeviceType::PrivateUse1, index);
+  const c10::Device device(c10::openreg::identity.type, index);
   c10::openreg::check_device_index(index);
   auto request = queue_.make_request(Verb::barrier, OpType::BARRIER, at::Tensor(), options.timeout);
   return queue_.submit({}, device, std::move(request), {});

@@ -14,7 +14,7 @@ class ReducerTimer final : public c10d::Timer {
  public:
   explicit ReducerTimer(c10::Device device) : device_(device) {
     for (orEvent_t& event : events_) {
-      event = c10::openreg::create_event(c10::openreg::current_stream(device.index()), orEventEnableTiming);
+      event = c10::openreg::create_event(c10::openreg::getCurrentOpenRegStream(device.index()), orEventEnableTiming);
     }
   }
 
@@ -26,8 +26,8 @@ class ReducerTimer final : public c10d::Timer {
 
   void record(Event event) override {
     Timer::record(event); // stores the time of the host
-    OPENREG_CHECK(
-        orEventRecord(events_[static_cast<size_t>(event)], c10::openreg::current_stream_handle(device_.index())));
+    OPENREG_CHECK(orEventRecord(
+        events_[static_cast<size_t>(event)], c10::openreg::getCurrentOpenRegStream(device_.index()).stream()));
   }
 
   std::optional<int64_t> measureDifference(Event start, Event end) override {

@@ -218,7 +218,7 @@ void WorkOCCL::wait_on_stream(bool raises) {
     }
     return;
   }
-  const orStream_t stream = c10::openreg::current_stream_handle(device_.index());
+  const orStream_t stream = c10::openreg::getCurrentOpenRegStream(device_.index()).stream();
   OPENREG_CHECK(orStreamWaitEvent(stream, event_, 0));
   if (raises && !has_succeeded) {
     raise_on_stream(stream, state_);
@@ -272,8 +272,8 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
   // Before `future_` is set: if this fails, the next call must not return a future that never completes.
   std::optional<c10::Stream> stream;
   if (!is_inline) {
-    stream = c10::openreg::stream_from_pool(device_.index());
-    OPENREG_CHECK(orStreamWaitEvent(c10::openreg::stream_handle(*stream), event_, 0));
+    stream = c10::openreg::getStreamFromPool(/*priority=*/0, device_.index());
+    OPENREG_CHECK(orStreamWaitEvent(c10::openreg::OpenRegStream(*stream).stream(), event_, 0));
   }
   {
     const std::lock_guard lock(state_->mutex);
@@ -293,9 +293,10 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
     complete(*completed, *state_);
     return future_;
   }
-  const c10::Stream before = c10::openreg::exchange_stream(*stream);
+  const auto before = c10::openreg::getCurrentOpenRegStream(device_.index());
+  c10::openreg::setCurrentOpenRegStream(c10::openreg::OpenRegStream(*stream));
   completed->markCompleted(c10::IValue(outputs_));
-  c10::openreg::exchange_stream(before);
+  c10::openreg::setCurrentOpenRegStream(before);
   return future_;
 }
 

@@ -1,11 +1,11 @@
-// Kineto's headers need both macros. PyTorch's header declares REGISTER_PRIVATEUSE1_PROFILER only with USE_KINETO.
+// Kineto's headers need both macros.
 #define USE_KINETO
 #define FMT_HEADER_ONLY
 
+#include "profiler/OpenRegKineto.h"
+
 #include <fmt/format.h>
-#include <libkineto.h>
 #include <output_base.h>
-#include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 
 #include "profiler/OpenRegActivityRecorder.h"
 #include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
 
 // LITERALINCLUDE START: KINETO RULES
@@ -48,7 +49,7 @@ using libkineto::ActivityType;
 using libkineto::GenericTraceActivity;
 
 // LITERALINCLUDE START: ACTIVITY TYPES
-// PyTorch counts events of these types as events of the PrivateUse1 device, except for calls, which it counts as events
+// PyTorch counts events of these types as events of the device, except for calls, which it counts as events
 // of the host.
 ActivityType type_of(orActivityKind kind) {
   switch (kind) {
@@ -280,7 +281,7 @@ class Session final : public libkineto::IActivityProfilerSession {
         .id = device,
         .sortIndex = device + libkineto::kExceedMaxPid,
         .name = "python",
-        .label = fmt::format("openreg:{}", device)};
+        .label = Device(identity.type, static_cast<DeviceIndex>(device)).str()};
   }
 
   GenericTraceActivity& add(ActivityType type, const std::string& name, Span span) {
@@ -414,7 +415,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     const auto [it, is_new] = ids_.try_emplace(record.stream, 0);
     if (is_new) {
       try {
-        it->second = stream_of_handle(record.stream, static_cast<DeviceIndex>(record.device)).id();
+        it->second = getStreamFromExternal(record.stream, static_cast<DeviceIndex>(record.device)).id();
       } catch (const c10::Error&) {
         it->second = kForeignStreams + static_cast<int64_t>(ids_.size());
       }
@@ -427,43 +428,27 @@ class Session final : public libkineto::IActivityProfilerSession {
   std::unordered_map<orStream_t, int64_t> ids_;
 };
 
-class OpenRegProfiler final : public libkineto::IActivityProfiler {
- public:
-  const std::string& name() const override {
-    return name_;
-  }
+} // namespace
 
-  const std::set<ActivityType>& availableActivities() const override {
-    return types_;
-  }
+std::unique_ptr<libkineto::IActivityProfilerSession> OpenRegProfiler::configure(
+    const std::set<ActivityType>& types, const libkineto::Config&) {
+  // A profile of the host alone asks for calls too, but for no type of the device.
+  const bool has_device = std::any_of(types.begin(), types.end(), [](ActivityType type) {
+    return type == ActivityType::CONCURRENT_KERNEL || type == ActivityType::GPU_MEMCPY ||
+           type == ActivityType::GPU_MEMSET || type == ActivityType::GPU_USER_ANNOTATION;
+  });
+  return has_device ? std::make_unique<Session>(types) : nullptr;
+}
 
-  std::unique_ptr<libkineto::IActivityProfilerSession> configure(
-      const std::set<ActivityType>& types, const libkineto::Config&) override {
-    // A profile of the host alone asks for calls too, but for no type of the device.
-    const bool has_device = std::any_of(types.begin(), types.end(), [](ActivityType type) {
-      return type == ActivityType::CONCURRENT_KERNEL || type == ActivityType::GPU_MEMCPY ||
-             type == ActivityType::GPU_MEMSET || type == ActivityType::GPU_USER_ANNOTATION;
-    });
-    return has_device ? std::make_unique<Session>(types) : nullptr;
-  }
-
-  std::unique_ptr<libkineto::IActivityProfilerSession> configure(
-      int64_t, int64_t, const std::set<ActivityType>& types, const libkineto::Config& config) override {
-    return configure(types, config);
-  }
-
- private:
-  const std::string name_ = "openreg";
-  const std::set<ActivityType> types_ = {
+const std::set<ActivityType>& OpenRegProfiler::availableActivities() const {
+  static const std::set<ActivityType> types = {
       ActivityType::CONCURRENT_KERNEL,
       ActivityType::GPU_MEMCPY,
       ActivityType::GPU_MEMSET,
       ActivityType::GPU_USER_ANNOTATION,
       ActivityType::PRIVATEUSE1_RUNTIME,
       ActivityType::PRIVATEUSE1_DRIVER};
-};
+  return types;
+}
 
-REGISTER_PRIVATEUSE1_PROFILER(OpenRegProfiler);
-
-} // namespace
 } // namespace c10::openreg

@@ -1,5 +1,6 @@
+#include "profiler/OpenRegProfilerStubs.h"
+
 #include <c10/util/ApproximateClock.h>
-#include <torch/csrc/profiler/stubs/base.h>
 
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegStream.h"
@@ -22,14 +23,14 @@ class ProfilerStubs final : public torch::profiler::impl::ProfilerStubs {
     if (device) {
       *device = current;
     }
-    const Stream stream = current_stream(current);
+    const Stream stream = getCurrentOpenRegStream(current);
     event->reset(create_event(stream, orEventEnableTiming), [](void* handle) {
       orEventDestroy(static_cast<orEvent_t>(handle));
     });
     if (cpu_ns) {
       *cpu_ns = getTime();
     }
-    OPENREG_CHECK(orEventRecord(handle_of(event), stream_handle(stream)));
+    OPENREG_CHECK(orEventRecord(handle_of(event), OpenRegStream(stream).stream()));
   }
 
   // The time between the events in microseconds. Waits for both.
@@ -63,11 +64,11 @@ class ProfilerStubs final : public torch::profiler::impl::ProfilerStubs {
   }
 };
 
-const bool registered = [] {
-  static ProfilerStubs stubs;
-  torch::profiler::impl::registerPrivateUse1Methods(&stubs);
-  return true;
-}();
-
 } // namespace
+
+torch::profiler::impl::ProfilerStubs* profiler_stubs() {
+  static ProfilerStubs stubs;
+  return &stubs;
+}
+
 } // namespace c10::openreg

@@ -2,6 +2,8 @@
 
 #include "runtime/OpenRegObserver.h"
 
+#include "runtime/OpenRegIdentity.h"
+
 namespace c10::openreg {
 
 void throw_error(orError_t error, const char* call) {
@@ -25,21 +27,24 @@ void throw_error(orError_t error, const char* call) {
     case orErrorMemoryAllocation:
       TORCH_CHECK_WITH(OutOfMemoryError, false, message);
     case orErrorInsufficientDriver:
-      TORCH_CHECK(false, "The driver on your system is too old: ", message);
+      TORCH_CHECK(false, identity.old_driver, message);
     case orErrorNotSupported:
       TORCH_CHECK_NOT_IMPLEMENTED(false, message);
     case orErrorInitializationError:
       TORCH_CHECK(
           false,
-          "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, you must use the "
-          "'spawn' start method");
+          "Cannot re-initialize ",
+          identity.name,
+          " in forked subprocess. To use ",
+          identity.name,
+          " with multiprocessing, you must use the 'spawn' start method");
     case orErrorInvalidConfiguration:
       TORCH_CHECK(false, message);
     default:
       throw c10::AcceleratorError(
           {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
           static_cast<int32_t>(error),
-          c10::str("OpenReg error: ", message, " (", orGetErrorName(error), " from ", call, ")"));
+          c10::str(identity.name, " error: ", message, " (", orGetErrorName(error), " from ", call, ")"));
   }
 }
 

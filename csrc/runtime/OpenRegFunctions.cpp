@@ -1,6 +1,7 @@
 #include "runtime/OpenRegFunctions.h"
 
 #include <vector>
+#include "runtime/OpenRegIdentity.h"
 
 #include "runtime/OpenRegMutex.h"
 #include "runtime/OpenRegTrace.h"
@@ -29,7 +30,7 @@ DeviceIndex device_count() noexcept {
   try {
     OPENREG_CHECK(orGetDeviceCount(&count));
   } catch (const c10::Error& error) {
-    TORCH_WARN("torch_openreg finds no device: ", error.msg());
+    TORCH_WARN(identity.no_device, error.msg());
     count = 0;
   }
   counted_devices.store(count, std::memory_order_relaxed);
@@ -55,7 +56,7 @@ C10_NOINLINE static void throw_index_error(int64_t device) {
   throw c10::AcceleratorError(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       orErrorInvalidDevice,
-      c10::str("The device index is out of range. It must be in [0, ", count, "), but got ", device, "."));
+      c10::str(identity.invalid_index, "It must be in [0, ", count, "), but got ", device, "."));
 }
 
 void check_device_index(int64_t device) {
@@ -87,7 +88,7 @@ DeviceIndex maybe_exchange_device(DeviceIndex device) {
 
 void device_synchronize(DeviceIndex device) {
   const CurrentDevice current(device);
-  trace([](const auto& tracer) { tracer.trace_gpu_device_synchronization(DeviceType::PrivateUse1); });
+  trace([](const auto& tracer) { tracer.trace_gpu_device_synchronization(identity.type); });
   OPENREG_CHECK(orDeviceSynchronize());
 }
 
@@ -112,8 +113,10 @@ std::atomic<SyncDebugMode> sync_debug_mode{SyncDebugMode::Default};
 void warn_or_error_on_sync() {
   TORCH_CHECK(
       sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::Error,
-      "called a synchronizing OpenReg operation");
-  TORCH_WARN("called a synchronizing OpenReg operation");
+      "called a synchronizing ",
+      identity.name,
+      " operation");
+  TORCH_WARN("called a synchronizing ", identity.name, " operation");
 }
 
 Device with_index(Device device) {

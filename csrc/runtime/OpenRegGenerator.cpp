@@ -4,13 +4,19 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 
 namespace c10::openreg {
 namespace {
 
-constexpr const char* kNoOffset =
-    "A generator of the openreg device has no offset: it is a Mersenne twister, which has a seed only.";
+[[noreturn]] void throw_no_offset() {
+  TORCH_CHECK(
+      false,
+      "A generator of the ",
+      identity.device,
+      " device has no offset: it is a Mersenne twister, which has a seed only.");
+}
 
 // The state of a generator of CUDA: aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state().
 struct GpuState {
@@ -24,8 +30,7 @@ OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device)
     : OpenRegGeneratorImpl(device, std::make_shared<Engine>(at::detail::createCPUGenerator())) {}
 
 OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<Engine> engine)
-    : GeneratorImpl(Device(DeviceType::PrivateUse1, device), DispatchKeySet(DispatchKey::PrivateUse1)),
-      engine_(std::move(engine)) {}
+    : GeneratorImpl(Device(identity.type, device), identity.keys), engine_(std::move(engine)) {}
 
 OpenRegGeneratorImpl::Engine::~Engine() {
   for (const auto& [device, event] : events) {
@@ -47,7 +52,7 @@ const at::Generator& OpenRegGeneratorImpl::cpu_generator() const {
 }
 
 void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>& launch) {
-  const orStream_t queue = stream_handle(stream);
+  const orStream_t queue = OpenRegStream(stream).stream();
   const ObservedCalls calls(CallKind::UnderLock);
   for (;;) {
     {
@@ -91,11 +96,11 @@ uint64_t OpenRegGeneratorImpl::seed() {
 }
 
 void OpenRegGeneratorImpl::set_offset(uint64_t) {
-  TORCH_CHECK(false, kNoOffset);
+  throw_no_offset();
 }
 
 uint64_t OpenRegGeneratorImpl::get_offset() const {
-  TORCH_CHECK(false, kNoOffset);
+  throw_no_offset();
 }
 
 void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
@@ -110,7 +115,9 @@ void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
     engine_->cpu.set_current_seed(gpu.seed);
     if (gpu.offset != 0) {
       TORCH_WARN(
-          "The random state is a GPU's: the openreg device starts at the beginning of the sequence of the seed ",
+          "The random state is a GPU's: the ",
+          identity.device,
+          " device starts at the beginning of the sequence of the seed ",
           gpu.seed,
           " without the offset ",
           gpu.offset,
@@ -121,7 +128,9 @@ void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
   const int64_t expected = engine_->cpu.unsafeGetGeneratorImpl()->get_state()->numel();
   TORCH_CHECK(
       state.numel() == expected,
-      "RNG state is wrong size: a state of the openreg device has ",
+      "RNG state is wrong size: a state of the ",
+      identity.device,
+      " device has ",
       expected,
       " bytes, and a state of a GPU has ",
       sizeof(GpuState),
@@ -138,7 +147,7 @@ c10::intrusive_ptr<c10::TensorImpl> OpenRegGeneratorImpl::get_state() const {
 
 void OpenRegGeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
   const auto* impl = dynamic_cast<OpenRegGeneratorImpl*>(other.get());
-  TORCH_CHECK(impl, "Expected a generator of the openreg device, but got one of ", other->device(), ".");
+  TORCH_CHECK(impl, identity.wrong_generator(other->device()));
   engine_ = impl->engine_;
 }
 
@@ -151,7 +160,7 @@ OpenRegGeneratorImpl* OpenRegGeneratorImpl::clone_impl() const {
 }
 
 c10::DeviceType OpenRegGeneratorImpl::device_type() {
-  return DeviceType::PrivateUse1;
+  return identity.type;
 }
 
 const at::Generator& default_generator(DeviceIndex device) {
@@ -174,9 +183,9 @@ const at::Generator& default_generator(DeviceIndex device) {
 OpenRegGeneratorImpl& generator_of(const std::optional<at::Generator>& given, DeviceIndex device) {
   const at::Generator& generator = given.has_value() && given->defined() ? *given : default_generator(device);
   TORCH_CHECK(
-      generator.device().is_privateuseone(),
+      generator.device().type() == identity.type,
       "Expected a '",
-      DeviceType::PrivateUse1,
+      identity.type,
       "' device type for generator but found '",
       generator.device().type(),
       "'");

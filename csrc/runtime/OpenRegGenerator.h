@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
 
 // Random numbers of the device.
@@ -51,7 +52,7 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   struct Engine {
     at::Generator cpu;
     std::mutex mutex{}; // Guards the members below. A leaf lock. A forked child throws before it takes the lock.
-    Stream stream{Stream::DEFAULT, Device(DeviceType::PrivateUse1, 0)};
+    Stream stream{Stream::DEFAULT, Device(identity.type, 0)};
     orEvent_t last_use = nullptr;              // one of `events`
     std::map<DeviceIndex, orEvent_t> events{}; // One for each device: an event belongs to one device.
 

@@ -3,6 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <openreg_activity.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStream.h"
 #include "runtime/OpenRegTrace.h"
@@ -11,7 +12,11 @@ namespace c10::openreg {
 namespace {
 
 Device device_at(DeviceIndex index) {
-  return Device(DeviceType::PrivateUse1, index);
+  return Device(identity.type, index);
+}
+
+void check_type(Device device) {
+  TORCH_CHECK(device.type() == identity.type, "Expected ", identity.a_device, " device, but got ", device);
 }
 
 // Whether the work that a query asked about is done. orErrorNotReady means "not yet", and is no failure.
@@ -26,11 +31,11 @@ bool finished(orError_t result) {
 } // namespace
 
 DeviceType OpenRegGuardImpl::type() const {
-  return DeviceType::PrivateUse1;
+  return identity.type;
 }
 
 Device OpenRegGuardImpl::exchangeDevice(Device device) const {
-  TORCH_CHECK(device.is_privateuseone(), "Expected an openreg device, but got ", device);
+  check_type(device);
   return device_at(exchange_device(device.index()));
 }
 
@@ -39,7 +44,7 @@ Device OpenRegGuardImpl::getDevice() const {
 }
 
 void OpenRegGuardImpl::setDevice(Device device) const {
-  TORCH_CHECK(device.is_privateuseone(), "Expected an openreg device, but got ", device);
+  check_type(device);
   set_device(device.index());
 }
 
@@ -61,31 +66,33 @@ void OpenRegGuardImpl::synchronizeDevice(const DeviceIndex device) const {
 }
 
 Stream OpenRegGuardImpl::getStream(Device device) const {
-  return current_stream(device.index());
+  return getCurrentOpenRegStream(device.index());
 }
 
 Stream OpenRegGuardImpl::getDefaultStream(Device device) const {
-  return default_stream(device.index());
+  return getDefaultOpenRegStream(device.index());
 }
 
 Stream OpenRegGuardImpl::getStreamFromGlobalPool(Device device, bool isHighPriority) const {
-  return stream_from_pool(device.index(), isHighPriority ? -1 : 0);
+  return getStreamFromPool(isHighPriority ? -1 : 0, device.index());
 }
 
 Stream OpenRegGuardImpl::getNewStream(Device device, int priority) const {
-  return stream_from_pool(device.index(), priority);
+  return getStreamFromPool(priority, device.index());
 }
 
 Stream OpenRegGuardImpl::exchangeStream(Stream stream) const {
-  return exchange_stream(stream);
+  const OpenRegStream previous = getCurrentOpenRegStream(stream.device_index());
+  setCurrentOpenRegStream(OpenRegStream(stream));
+  return previous;
 }
 
 void* OpenRegGuardImpl::getStreamNativeHandle(const Stream stream) const {
-  return stream_handle(stream);
+  return OpenRegStream(stream).stream();
 }
 
 bool OpenRegGuardImpl::queryStream(const Stream& stream) const {
-  const orStream_t native_stream = stream_handle(stream);
+  const orStream_t native_stream = OpenRegStream(stream).stream();
   const bool done = finished(orStreamQuery(native_stream));
   if (done) {
     orNoteWait(native_stream, nullptr); // the host now knows that the work is done
@@ -95,9 +102,9 @@ bool OpenRegGuardImpl::queryStream(const Stream& stream) const {
 
 void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {
   note_synchronization(); // for set_sync_debug_mode(), which, as on CUDA, reports waits for a stream only
-  const orStream_t native_stream = stream_handle(stream);
+  const orStream_t native_stream = OpenRegStream(stream).stream();
   trace([&](const auto& tracer) {
-    tracer.trace_gpu_stream_synchronization(DeviceType::PrivateUse1, trace_id(stream, native_stream));
+    tracer.trace_gpu_stream_synchronization(identity.type, trace_id(stream, native_stream));
   });
   OPENREG_CHECK(orStreamSynchronize(native_stream));
   notify_host_wait();
@@ -107,18 +114,6 @@ bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
   return false;
 }
 
-// LEFT OUT OF A NEW BACKEND START: events of other processes, which PyTorch knows for the type cuda only
-namespace {
-thread_local orEvent_t handle_to_set = nullptr; // set during the call of record() in set_handle()
-} // namespace
-
-void set_handle(c10::Event& event, orEvent_t handle, DeviceIndex device) {
-  TORCH_INTERNAL_ASSERT(!event.eventId(), "The event already has a handle.");
-  handle_to_set = handle;
-  event.record(default_stream(device));
-}
-
-// LEFT OUT OF A NEW BACKEND END
 // LITERALINCLUDE START: GUARD EVENT
 void OpenRegGuardImpl::record(
     void** event, const Stream& stream, const DeviceIndex device, const EventFlag flag) const {
@@ -130,13 +125,7 @@ void OpenRegGuardImpl::record(
       static_cast<int>(stream.device_index()),
       ".");
   auto handle = static_cast<orEvent_t>(*event);
-  // LEFT OUT OF A NEW BACKEND START: events of other processes
-  if (handle_to_set) {
-    *event = std::exchange(handle_to_set, nullptr);
-    return;
-  }
-  // LEFT OUT OF A NEW BACKEND END
-  const orStream_t native_stream = stream_handle(stream);
+  const orStream_t native_stream = OpenRegStream(stream).stream();
   if (!handle) { // PyTorch passes a null event at the first record, and the backend makes the event
     // As in CUDAGuardImpl.h: only events of BACKEND_DEFAULT record times, and not those of PYTORCH_DEFAULT.
     const bool timing = flag == EventFlag::BACKEND_DEFAULT;
@@ -144,16 +133,16 @@ void OpenRegGuardImpl::record(
   }
   OPENREG_CHECK(orEventRecord(handle, native_stream));
   trace([&](const auto& tracer) {
-    tracer.trace_gpu_event_record(DeviceType::PrivateUse1, trace_id(handle), trace_id(stream, native_stream));
+    tracer.trace_gpu_event_record(identity.type, trace_id(handle), trace_id(stream, native_stream));
   });
 }
 
 void OpenRegGuardImpl::block(void* event, const Stream& stream) const {
   if (event) { // nothing waits for an event that was never recorded
-    const orStream_t native_stream = stream_handle(stream);
+    const orStream_t native_stream = OpenRegStream(stream).stream();
     OPENREG_CHECK(orStreamWaitEvent(native_stream, static_cast<orEvent_t>(event), 0));
     trace([&](const auto& tracer) {
-      tracer.trace_gpu_event_wait(DeviceType::PrivateUse1, trace_id(event), trace_id(stream, native_stream));
+      tracer.trace_gpu_event_wait(identity.type, trace_id(event), trace_id(stream, native_stream));
     });
   }
 }
@@ -173,8 +162,7 @@ bool OpenRegGuardImpl::queryEvent(void* event) const {
 
 void OpenRegGuardImpl::synchronizeEvent(void* event) const {
   if (event) {
-    trace(
-        [&](const auto& tracer) { tracer.trace_gpu_event_synchronization(DeviceType::PrivateUse1, trace_id(event)); });
+    trace([&](const auto& tracer) { tracer.trace_gpu_event_synchronization(identity.type, trace_id(event)); });
     OPENREG_CHECK(orEventSynchronize(static_cast<orEvent_t>(event)));
     notify_host_wait();
   }
@@ -189,17 +177,13 @@ double OpenRegGuardImpl::elapsedTime(void* start, void* end, const DeviceIndex) 
 
 void OpenRegGuardImpl::destroyEvent(void* event, const DeviceIndex) const noexcept {
   if (event) {
-    trace([&](const auto& tracer) { tracer.trace_gpu_event_deletion(DeviceType::PrivateUse1, trace_id(event)); });
+    trace([&](const auto& tracer) { tracer.trace_gpu_event_deletion(identity.type, trace_id(event)); });
     orEventDestroy(static_cast<orEvent_t>(event));
   }
 }
 
 void OpenRegGuardImpl::recordDataPtrOnStream(const DataPtr& data, const Stream& stream) const {
-  c10::getDeviceAllocator(DeviceType::PrivateUse1)->recordStream(data, stream);
+  c10::getDeviceAllocator(identity.type)->recordStream(data, stream);
 }
-
-// LITERALINCLUDE START: GUARD REGISTRATION
-C10_REGISTER_GUARD_IMPL(PrivateUse1, OpenRegGuardImpl);
-// LITERALINCLUDE END: GUARD REGISTRATION
 
 } // namespace c10::openreg

@@ -3,6 +3,7 @@
 #include <ATen/core/CachingHostAllocator.h>
 
 #include "runtime/OpenRegGenerator.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStorage.h"
 
 namespace c10::openreg {
@@ -65,8 +66,10 @@ Device OpenRegHooks::getDeviceFromPtr(void* data) const {
   OPENREG_CHECK(orPointerGetAttributes(&attributes, data));
   TORCH_CHECK(
       attributes.type == orMemoryTypeDevice,
-      "The specified pointer resides on host memory and is not registered with any openreg device.");
-  return Device(DeviceType::PrivateUse1, static_cast<DeviceIndex>(attributes.device));
+      "The specified pointer resides on host memory and is not registered with any ",
+      identity.device,
+      " device.");
+  return Device(identity.type, static_cast<DeviceIndex>(attributes.device));
 }
 
 bool OpenRegHooks::isPinnedPtr(const void* data) const {
@@ -75,18 +78,11 @@ bool OpenRegHooks::isPinnedPtr(const void* data) const {
 }
 
 at::Allocator* OpenRegHooks::getPinnedMemoryAllocator() const {
-  return at::getHostAllocator(DeviceType::PrivateUse1);
+  return at::getHostAllocator(identity.type);
 }
 
 void OpenRegHooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const {
   resize_storage(storage.unsafeGetStorageImpl(), size);
 }
-
-// LITERALINCLUDE START: HOOKS REGISTRATION
-static const bool registered = [] {
-  at::RegisterPrivateUse1HooksInterface(new OpenRegHooks);
-  return true;
-}();
-// LITERALINCLUDE END: HOOKS REGISTRATION
 
 } // namespace c10::openreg

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStorage.h"
 #include "runtime/OpenRegStream.h"
@@ -350,7 +351,9 @@ SharedStorage share_storage(const Storage& storage, std::optional<Processes> rec
   StorageImpl* impl = storage.unsafeGetStorageImpl();
   TORCH_CHECK(
       !impl->received_cuda(),
-      "Attempted to send openreg tensor received from another process; this is not currently supported. Consider "
+      "Attempted to send ",
+      identity.device,
+      " tensor received from another process; this is not currently supported. Consider "
       "cloning before sending.");
   collect_shared();
   SharedStorage shared;
@@ -360,7 +363,7 @@ SharedStorage share_storage(const Storage& storage, std::optional<Processes> rec
     return shared;
   }
   void* address = storage.mutable_data();
-  OPENREG_CHECK(orStreamSynchronize(stream_handle(current_stream(storage.device().index()))));
+  OPENREG_CHECK(orStreamSynchronize(getCurrentOpenRegStream(storage.device().index()).stream()));
   orPointerAttributes attributes{};
   OPENREG_CHECK(orPointerGetAttributes(&attributes, address));
   shared.memory = memory_handle(attributes.base);
@@ -376,7 +379,7 @@ SharedStorage share_storage(const Storage& storage, std::optional<Processes> rec
 
 Storage open_storage(const SharedStorage& shared) {
   check_device_index(shared.device);
-  const Device device(DeviceType::PrivateUse1, static_cast<DeviceIndex>(shared.device));
+  const Device device(identity.type, static_cast<DeviceIndex>(shared.device));
   if (shared.size == 0) {
     return Storage(make_storage(0, device.index()));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 
@@ -26,6 +27,15 @@ intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device) {
   return factory(size, allocator->allocate_on(size, device), allocator, /*resizable=*/true);
 }
 
+intrusive_ptr<StorageImpl> create_storage(
+    StorageImpl::use_byte_size_t, SymInt size, DataPtr data, Allocator* allocator, bool resizable) {
+  const auto bytes = size.as_int_unchecked();
+  if (!data) { // also for 0 bytes: the pointer carries the device
+    data = allocator->allocate(bytes);
+  }
+  return factory(bytes, std::move(data), allocator, resizable);
+}
+
 intrusive_ptr<StorageImpl> storage_over(size_t size, DataPtr data) {
   return factory(size, std::move(data), /*allocator=*/nullptr, /*resizable=*/false);
 }
@@ -44,15 +54,16 @@ void resize_storage(StorageImpl* storage, size_t size) {
   DataPtr data = device_allocator()->allocate_on(size, device);
   const size_t kept = std::min(size, storage->nbytes());
   if (kept > 0) {
-    const Stream stream = current_stream(device);
-    OPENREG_CHECK(orMemcpyAsync(data.get(), storage->data(), kept, orMemcpyDeviceToDevice, stream_handle(stream)));
+    const Stream stream = getCurrentOpenRegStream(device);
+    OPENREG_CHECK(
+        orMemcpyAsync(data.get(), storage->data(), kept, orMemcpyDeviceToDevice, OpenRegStream(stream).stream()));
   }
   replace_memory(storage, std::move(data), size);
 }
 
 void check_missing_memory(const TensorImpl& tensor, const char* kernel) {
   const bool never_had_any = // the storage inside a FakeTensor, or zeros that need no memory
-      !tensor.storage().device().is_privateuseone() || tensor.key_set().has(DispatchKey::ZeroTensor);
+      tensor.storage().device().type() != identity.type || tensor.key_set().has(DispatchKey::ZeroTensor);
   if (tensor.numel() > 0 && !never_had_any) {
     const std::string call =
         c10::str(kernel, ": the storage of an operand with ", tensor.numel(), " elements was resized to 0 bytes");

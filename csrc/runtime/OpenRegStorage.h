@@ -20,6 +20,11 @@ void set_storage_factory(StorageFactory factory);
 // A resizable storage of `size` bytes on `device`. The contents are undefined.
 OPENREG_API intrusive_ptr<StorageImpl> make_storage(size_t size, DeviceIndex device);
 
+// Makes the storages that Python asks for: torch.UntypedStorage(n, device="openreg"), torch.load. Registered with
+// PyTorch.
+intrusive_ptr<StorageImpl> create_storage(
+    StorageImpl::use_byte_size_t, SymInt size, DataPtr data, Allocator* allocator, bool resizable);
+
 // A storage over `size` bytes that exist already. It cannot be resized.
 OPENREG_API intrusive_ptr<StorageImpl> storage_over(size_t size, DataPtr data);
 

@@ -2,6 +2,7 @@
 
 #include <c10/util/ScopeExit.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegTrace.h"
 
@@ -37,8 +38,8 @@ DeviceStreams& streams_of(DeviceIndex device) {
 thread_local std::array<uint8_t, kMaxDevices> current_ids{};
 static_assert(kStreams - 1 <= std::numeric_limits<uint8_t>::max());
 
-Stream make_stream(DeviceIndex device, StreamId id) {
-  return Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, device), id);
+OpenRegStream make_stream(DeviceIndex device, StreamId id) {
+  return {OpenRegStream::UNCHECKED, Stream(Stream::UNSAFE, Device(identity.type, device), id)};
 }
 
 DeviceIndex checked(DeviceIndex device) {
@@ -68,7 +69,7 @@ orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
     streams.handles[id].store(handle, std::memory_order_release);
   }
   if (id != 0) { // without the lock, because a tracer in Python takes the GIL
-    trace([&](const auto& tracer) { tracer.trace_gpu_stream_creation(DeviceType::PrivateUse1, trace_id(handle)); });
+    trace([&](const auto& tracer) { tracer.trace_gpu_stream_creation(identity.type, trace_id(handle)); });
   }
   return handle;
 }
@@ -76,30 +77,52 @@ orStream_t create(DeviceStreams& streams, DeviceIndex device, StreamId id) {
 void wait_for(orStream_t waiting, Stream other) {
   const orEvent_t event = create_event(other);
   const auto destroy = c10::make_scope_exit([&] { orEventDestroy(event); });
-  OPENREG_CHECK(orEventRecord(event, stream_handle(other)));
+  OPENREG_CHECK(orEventRecord(event, OpenRegStream(other)));
   OPENREG_CHECK(orStreamWaitEvent(waiting, event, 0));
 }
 
 } // namespace
 
-Stream default_stream(DeviceIndex device) {
+OpenRegStream::OpenRegStream(Stream stream) : stream_(stream) {
+  TORCH_CHECK(
+      stream.device_type() == identity.type && 0 <= stream.id() && stream.id() < kStreams,
+      "Expected a stream of the ",
+      identity.device,
+      " device, but got ",
+      stream,
+      ".");
+  check_device_index(stream.device_index());
+}
+
+orStream_t OpenRegStream::stream() const {
+  DeviceStreams& streams = streams_of(device_index());
+  const orStream_t handle = streams.handles[id()].load(std::memory_order_acquire);
+  return C10_LIKELY(handle != nullptr) ? handle : create(streams, device_index(), id());
+}
+
+int OpenRegStream::priority() const {
+  int priority = 0;
+  OPENREG_CHECK(orStreamGetPriority(stream(), &priority));
+  return priority;
+}
+
+OpenRegStream getDefaultOpenRegStream(DeviceIndex device) {
   return make_stream(checked(device), 0);
 }
 
-Stream current_stream(DeviceIndex device) {
-  device = checked(device);
+OpenRegStream getCurrentOpenRegStream(DeviceIndex device) {
+  if (C10_UNLIKELY(device < 0 || device >= kMaxDevices || !streams_of(device).handles[current_ids[device]])) {
+    device = checked(device); // a device whose current stream has a handle exists
+  }
   return make_stream(device, current_ids[device]);
 }
 
-Stream exchange_stream(Stream stream) {
-  stream_handle(stream); // throws for an id that does not exist
-  const DeviceIndex device = stream.device_index();
-  const Stream previous = make_stream(device, current_ids[device]);
-  current_ids[device] = static_cast<uint8_t>(stream.id());
-  return previous;
+void setCurrentOpenRegStream(OpenRegStream stream) {
+  stream.stream(); // throws if the device cannot make the stream
+  current_ids[stream.device_index()] = static_cast<uint8_t>(stream.id());
 }
 
-Stream stream_from_pool(DeviceIndex device, int priority) {
+OpenRegStream getStreamFromPool(int priority, DeviceIndex device) {
   check_not_forked();
   device = checked(device);
   const int pool = -std::clamp(priority, 1 - kPriorities, 0);
@@ -114,24 +137,10 @@ Stream stream_from_pool(DeviceIndex device, int priority) {
   return make_stream(device, id);
 }
 
-orStream_t stream_handle(Stream stream) {
-  const StreamId id = stream.id();
-  const DeviceIndex device = stream.device_index();
-  TORCH_CHECK(
-      stream.device_type() == DeviceType::PrivateUse1 && 0 <= id && id < kStreams,
-      "Expected a stream of the openreg device, but got ",
-      stream,
-      ".");
-  check_device_index(device);
-  DeviceStreams& streams = streams_of(device);
-  const orStream_t handle = streams.handles[id].load(std::memory_order_acquire);
-  return C10_LIKELY(handle != nullptr) ? handle : create(streams, device, id);
-}
-
-Stream stream_of_handle(orStream_t handle, DeviceIndex device) {
+OpenRegStream getStreamFromExternal(orStream_t handle, DeviceIndex device) {
   check_device_index(device);
   if (!handle) {
-    return default_stream(device);
+    return getDefaultOpenRegStream(device);
   }
   const auto& handles = streams_of(device).handles;
   const auto found = std::find(handles.begin(), handles.end(), handle);
@@ -149,35 +158,28 @@ orEvent_t create_event(Stream stream, unsigned int flags) {
   orEvent_t event = nullptr;
   const CurrentDevice current(stream.device_index());
   OPENREG_CHECK(orEventCreateWithFlags(&event, flags));
-  trace([&](const auto& tracer) { tracer.trace_gpu_event_creation(DeviceType::PrivateUse1, trace_id(event)); });
+  trace([&](const auto& tracer) { tracer.trace_gpu_event_creation(identity.type, trace_id(event)); });
   return event;
 }
 
 void order_after_current_stream(orStream_t stream, DeviceIndex device) {
-  const Stream current = current_stream(device);
+  const OpenRegStream current = getCurrentOpenRegStream(device);
   if (!stream) {
-    stream = stream_handle(default_stream(device));
+    stream = getDefaultOpenRegStream(device);
   }
-  if (stream != stream_handle(current)) {
+  if (stream != current.stream()) {
     wait_for(stream, current);
   }
 }
 
 void wait_for_stream(Stream waiting, Stream other) {
-  wait_for(stream_handle(waiting), other);
+  wait_for(OpenRegStream(waiting), other);
 }
 
-bool starts_inline() {
+bool start_and_query_inline() {
   orExecutionMode mode = orExecutionInline;
   OPENREG_CHECK(orGetExecutionMode(&mode, nullptr));
   return mode == orExecutionInline;
-}
-
-orStream_t current_stream_handle(DeviceIndex device) {
-  const uint8_t id = current_ids[device];
-  DeviceStreams& streams = streams_of(device);
-  const orStream_t handle = streams.handles[id].load(std::memory_order_acquire);
-  return C10_LIKELY(handle != nullptr) ? handle : create(streams, device, id);
 }
 
 } // namespace c10::openreg

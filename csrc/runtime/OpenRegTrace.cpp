@@ -1,5 +1,6 @@
 #include "runtime/OpenRegTrace.h"
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
 
 namespace c10::openreg {
@@ -11,7 +12,7 @@ void notify_wait(orStream_t stream) {
     OPENREG_CHECK(orStreamGetDevice(stream, &device));
     OPENREG_CHECK(orDeviceGetDefaultStream(&main, device));
     tracer.trace_gpu_stream_synchronization(
-        DeviceType::PrivateUse1,
+        identity.type,
         stream == main ? 0 : trace_id(stream)); // tracers know the default stream as 0, as on CUDA
   });
   orNoteWait(stream, nullptr);

@@ -25,7 +25,7 @@ void poison(const void* address, size_t size) {
 
 orEvent_t queue_poison(void* address, size_t size, Stream stream) {
   const ObservedCalls calls(CallKind::Internal); // the program does not use the memory
-  const orStream_t queue = stream_handle(stream);
+  const orStream_t queue = OpenRegStream(stream).stream();
   OPENREG_CHECK(orMemsetAsync(address, kPoison, size, queue));
   const orEvent_t event = create_event(stream);
   OPENREG_CHECK(orEventRecord(event, queue));

@@ -20,7 +20,7 @@ at::Tensor cube(const at::Tensor& x) {
   const float* from = source.const_data_ptr<float>();
   float* to = result.mutable_data_ptr<float>();
   const int64_t size = source.numel();
-  const orStream_t stream = c10::openreg::stream_handle(c10::openreg::current_stream(x.device().index()));
+  const orStream_t stream = c10::openreg::getCurrentOpenRegStream(x.device().index()).stream();
   const orKernelInfo info{"tutorial::cube", {orReads(from, size), orWrites(to, size)}}; // for profilers and sanitizers
   const orError_t error = orLaunchKernel(stream, info, kernel, from, to, size);
   TORCH_CHECK(error == orSuccess, "tutorial::cube: ", orGetLastErrorMessage());

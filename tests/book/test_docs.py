@@ -224,8 +224,8 @@ def test_a_tutorial_is_in_the_book_with_every_line(program: Path, built: tuple[P
 def test_the_glossary_defines_the_words_in_sentences(built: tuple[Path, Any]) -> None:
     page = built[0] / "glossary.html"
     terms = (
-        "device window, kernel window, twin, alias, poison, kernel scope, borrowed kernel, fallback, stub, route, "
-        "structured kernel, meta kernel, stream, event, turn, execution mode, inline, async, chaos, PrivateUse1"
+        "device window, kernel window, CPU view, alias, poison, kernel scope, borrowed kernel, fallback, stub, route, "
+        "structured kernel, meta kernel, turn, execution mode, inline, async, chaos, device identity, PrivateUse1"
     )
     defined = Anchors(page).ids
     assert [term for term in terms.split(", ") if f"term-{term.replace(' ', '-')}" not in defined] == []

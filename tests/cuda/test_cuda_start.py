@@ -158,7 +158,7 @@ def test_strict_autoload_raises_for_an_unknown_face(shared_environment: Environm
 
 
 def remove_the_face_cuda(environment: Environment) -> None:
-    """Removes from the environment what a build with OPENREG_CUDA_FACE=OFF does not install."""
+    """Removes from the environment what a build without torch_openreg/_cuda/csrc does not install."""
     info = environment.package / "_build_info.py"
     for name in ("_C_cuda.so", "lib/libtorch_openreg_cuda.so", "lib/libtorch_openreg_cuda_bindings.so"):
         (environment.package / name).unlink()
@@ -172,7 +172,7 @@ def test_a_build_without_the_face_cuda_warns_and_the_device_openreg_works(enviro
     assert warning_of(environment, f"import torch; {ON_THE_CPU}") == (
         "2.0 False 0\n",
         'The simulated device "cuda" is not available: torch_openreg failed in check_cuda: ImportError: this '
-        "torch_openreg was built without the device type cuda (OPENREG_CUDA_FACE=OFF). Install a build that has it, or"
+        "torch_openreg was built without the device type cuda. Install a build that has it, or"
         f"{OWN_NAME}{DOCTOR}",
     )
     assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"

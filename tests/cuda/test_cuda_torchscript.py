@@ -1,4 +1,6 @@
-"""torch.cuda in TorchScript on the face cuda: faces/cuda/TorchScript.cpp. Each test runs in a process of its own.
+"""torch.cuda in TorchScript under the type cuda: torch_openreg/_cuda/csrc/TorchScript.cpp.
+
+Each test runs in a process of its own.
 
 The names and their meaning are those of register_cuda_ops.cpp and cuda.h in PyTorch's torch/csrc/jit.
 """

@@ -1,4 +1,4 @@
-"""cmake/rename.py and the table of names, which make the face "cuda" from the sources of the device openreg."""
+"""cmake/rename.py, and the table of names under which the registering files are compiled for the device type cuda."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FACE = ROOT / "faces" / "cuda" / "names.py"
+CUDA = ROOT / "torch_openreg" / "_cuda" / "csrc"
+NAMES_FILE = CUDA / "names.py"
 
 sys.path.insert(0, str(ROOT / "cmake"))
 from rename import Names, UnknownName, rename_files  # noqa: E402
 
-LEFT_OUT = re.findall(r"/(\w+\.cpp)", (FACE.parent / "CMakeLists.txt").read_text())
+TABLE = runpy.run_path(str(NAMES_FILE))
+FOLDERS = (ROOT / "csrc", ROOT / "torch_openreg" / "csrc")
+# Files that the library for cuda does not have, and the hooks, which it calls under their own name.
+OTHERS = re.findall(r"[\w/]+/(\w+\.cpp)", (CUDA / "CMakeLists.txt").read_text())
+SOURCES = [file for folder in FOLDERS for file in sorted(folder.rglob("*.cpp")) if file.name not in OTHERS]
 
 NAMES = Names(
     identifiers={"PrivateUse1": "Acme", "is_privateuseone": "is_acme"},
     phrases={"an openreg device": "an acme device", "at::PrivateUse1Hooks": "PrivateUse1Hooks"},
     covers="(?i)privateuse",
 )
-
-
-def headers_of(file: Path) -> list[Path]:
-    """The headers of csrc that a file includes, by their path from csrc or from the file's folder."""
-    included = re.findall(r'#include "(.+?)"', file.read_text())
-    return [next(path for path in (ROOT / "csrc" / name, file.parent / name) if path.exists()) for name in included]
 
 
 def test_identifiers_are_renamed_whole_wherever_they_stand() -> None:
@@ -72,43 +71,35 @@ def test_nothing_is_written_if_a_name_is_unknown(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_no_name_of_privateuse1_is_left_in_the_face_cuda() -> None:
-    names = runpy.run_path(str(FACE))["NAMES"]
-    files = [*ROOT.glob("csrc/**/*.cpp"), *ROOT.glob("csrc/**/*.h"), *ROOT.glob("torch_openreg/csrc/*.cpp")]
-    files = [file for file in files if file.name not in LEFT_OUT]
-    assert len(files) > 70
-    for file in files:
-        assert not re.search("(?i)privateuse(?!2)", names.rename(file.read_text(), file.name)), file
+def test_the_registering_files_are_few_and_no_name_of_privateuse1_is_left_in_their_copies() -> None:
+    registering = [file for file in SOURCES if TABLE["is_registering"](file.read_text())]
+    assert 5 < len(registering) < 12
+    for file in registering:
+        assert not re.search("(?i)privateuse", TABLE["NAMES"].rename(file.read_text(), file.name)), file
 
 
-def test_what_is_compiled_once_for_every_face_has_no_name_that_a_face_changes() -> None:
-    names = runpy.run_path(str(FACE))["NAMES"]
-    files = []
-    for folder in (ROOT / "csrc", ROOT / "torch_openreg" / "csrc"):
-        cmake = (folder / "CMakeLists.txt").read_text()
-        listed = re.findall(r"set\((?:BORROWED_)?ON_EVERY_FACE(.*?)\)", cmake, re.S)
-        files += [folder / file for file in re.findall(r"[\w/]+\.cpp", "".join(listed))]
-    assert len(files) > 50
-    for file in files:  # and the headers that they include: the loop also reads what it appends
+def test_what_is_compiled_once_has_no_name_of_a_device_type() -> None:
+    """Neither the shared files nor the headers of any file: a header has one meaning in both libraries."""
+    once = [file for file in SOURCES if not TABLE["is_registering"](file.read_text())]
+    headers = [file for folder in FOLDERS for file in folder.rglob("*.h") if file.name != "OpenRegHooks.h"]
+    assert len(once) > 60 and len(headers) > 60
+    for file in once + headers:
         code = re.sub(r'("(?:\\.|[^"\\\n])*")|//.*', lambda match: match[1] or "", file.read_text())
-        assert names.rename(code, file.name) == code
-        files += [header for header in headers_of(file) if header not in files]
+        found = re.findall(r"\w*(?i:privateuse(?!2))\w*|\bis_cuda\b|\bkCUDA\b|DeviceType::CUDA", code)
+        assert found == [], file
 
 
-def test_the_build_stops_at_a_name_that_the_face_cuda_lacks(tmp_path: Path) -> None:
+def test_the_build_stops_at_a_name_that_the_table_lacks(tmp_path: Path) -> None:
     (tmp_path / "new.cpp").write_text("\nauto key = DispatchKey::FuncTorchPrivateUse1;\n")
-    command = [sys.executable, FACE, tmp_path, tmp_path / "target", "new.cpp"]
+    command = [sys.executable, NAMES_FILE, "rename", tmp_path, tmp_path / "target", "new.cpp"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (
         1,
-        "faces/cuda/names.py has no name on CUDA for:\nnew.cpp:2: FuncTorchPrivateUse1\n",
+        "torch_openreg/_cuda/csrc/names.py has no name on CUDA for:\nnew.cpp:2: FuncTorchPrivateUse1\n",
     )
 
 
 def test_every_row_of_the_table_is_needed() -> None:
-    names = runpy.run_path(str(FACE))["NAMES"]
-    folders = [ROOT / "csrc", ROOT / "torch_openreg" / "csrc"]
-    text = "".join(file.read_text() for folder in folders for file in folder.rglob("*.*"))
+    text = "".join(file.read_text() for file in SOURCES)
     known = set(re.findall(r"[A-Za-z_]\w*", text))
-    assert [name for name in names.identifiers if name not in known] == []
-    assert [phrase for phrase in names.phrases if phrase not in text] == []
+    assert [name for name in TABLE["NAMES"].identifiers if name not in known] == []

@@ -52,7 +52,7 @@ void compute(const float* x, const float* y, float* to, int64_t size) {{
 Tensor hypot(const Tensor& x, const Tensor& y) {{
   TORCH_CHECK_NOT_IMPLEMENTED(x.scalar_type() == kFloat && x.sizes() == y.sizes(), "hypot of two float32 tensors only");
   const Tensor a = x.contiguous(), b = y.contiguous(), result = at::empty_like(a);
-  const auto stream = c10::{name}::stream_handle(c10::{name}::current_stream(x.device().index()));
+  const auto stream = c10::{name}::getCurrent{camel}Stream(x.device().index()).stream();
   const int64_t size = a.numel();
   const auto* from = a.const_data_ptr<float>();
   const auto* other = b.const_data_ptr<float>();

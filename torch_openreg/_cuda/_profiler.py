@@ -1,6 +1,6 @@
 """torch.profiler and torch.cuda.nvtx for devices of the type "cuda".
 
-faces/cuda/CudaKineto.h registers the device's profiler with Kineto, which gets the events as CUDA's events.
+csrc/Registration.cpp registers the device's profiler with Kineto, which gets the events as CUDA's events.
 """
 
 from __future__ import annotations

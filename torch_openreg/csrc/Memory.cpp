@@ -9,6 +9,7 @@
 #include "Bindings.h"
 #include "profiler/OpenRegUtilization.h"
 #include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 #include "runtime/memory/OpenRegHostAllocator.h"
 
@@ -29,7 +30,7 @@ using torch::wrap_pybind_function_no_gil;
 namespace {
 
 at::HostAllocator* host_allocator() {
-  return at::getHostAllocator(c10::DeviceType::PrivateUse1);
+  return at::getHostAllocator(c10::openreg::identity.type);
 }
 
 // ---- statistics, with the keys of torch.cuda.memory_stats()
@@ -151,7 +152,7 @@ void record_memory_history(
     const std::vector<std::string>& skip_actions) {
   TORCH_CHECK(!enabled || *enabled == "state" || *enabled == "all", "expected state to be 'state', 'all', or None");
   TORCH_CHECK(stacks == "python" || stacks == "all", "expected stacks to be 'python', or 'all'");
-  at::globalContext().lazyInitDevice(c10::DeviceType::PrivateUse1);
+  at::globalContext().lazyInitDevice(c10::openreg::identity.type);
   std::optional<c10::openreg::HistoryOptions> options;
   if (enabled) {
     options.emplace();

@@ -10,6 +10,7 @@
 #include "aten/native/InlineOrQueued.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegGenerator.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegKernel.h"
 #include "runtime/OpenRegSharing.h"
 #include "runtime/OpenRegStream.h"
@@ -24,7 +25,7 @@ namespace {
 
 // Starts the device. After that, a forked child cannot use it.
 void init() {
-  at::globalContext().lazyInitDevice(c10::DeviceType::PrivateUse1);
+  at::globalContext().lazyInitDevice(c10::openreg::identity.type);
   if (const orError_t state = orStreamQuery(nullptr); state != orErrorNotReady) { // starts the device without a wait
     OPENREG_CHECK(state);
   }
@@ -45,7 +46,7 @@ py::object default_generator(int64_t device) {
 }
 
 c10::Stream default_stream(int64_t device) {
-  return openreg::default_stream(checked_index(device));
+  return openreg::getDefaultOpenRegStream(checked_index(device));
 }
 
 void order_after_current_stream(uintptr_t stream, int64_t device) {
@@ -151,13 +152,13 @@ std::string to_string(const orUuid& uuid) {
 }
 
 void add_device_properties(py::module_& module) {
-  py::class_<orUuid>(module, "_OpenRegUuid")
+  py::class_<orUuid>(module, openreg::identity.uuid_class)
       .def_property_readonly(
           "bytes",
           [](const orUuid& uuid) { return std::vector<uint8_t>(std::begin(uuid.bytes), std::end(uuid.bytes)); })
       .def("__str__", &to_string);
   const auto name = [](const orDeviceProp& p) { return std::string(p.name); };
-  py::class_<orDeviceProp>(module, "_OpenRegDeviceProperties")
+  py::class_<orDeviceProp>(module, openreg::identity.properties_class)
       .def_property_readonly("name", name)
       .def_property_readonly("gcnArchName", name) // a property of ROCm; with CUDA, PyTorch stores the name there
       .def_readonly("uuid", &orDeviceProp::uuid)
@@ -183,7 +184,8 @@ void add_device_properties(py::module_& module) {
       .def_property_readonly("is_multi_gpu_board", [](const orDeviceProp& p) { return int(p.isMultiGpuBoard); })
       .def("__repr__", [](const orDeviceProp& p) {
         return c10::str(
-            "_OpenRegDeviceProperties(name='",
+            openreg::identity.properties_class,
+            "(name='",
             p.name,
             "', major=",
             p.major,
@@ -214,6 +216,8 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
   auto module = py::module_::create_extension_module("torch_openreg._C", nullptr, &definition);
 
   module.def("_init", wrap_pybind_function(&init));
+  // The device library's answer, and not torch::utils::is_device_in_bad_fork(): that knows only of a start through
+  // Python (register_fork_handler_for_device_init), and a C++ program or autograd may start the device without it.
   module.def("_isInBadFork", &orIsInBadFork);
   module.def("_check_device_index", wrap_pybind_function(&openreg::check_device_index), py::arg("device"));
   module.def("_get_device_count", wrap_pybind_function([] { return int(openreg::device_count()); }));

@@ -5,6 +5,7 @@
 
 #include "aten/native/Layouts.h"
 #include "aten/native/Minimal.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStorage.h"
 #include "runtime/OpenRegTrace.h"
 
@@ -19,7 +20,7 @@ constinit CopyKernel copy_kernel = nullptr;
 
 bool copyable(const Tensor& tensor) {
   return (tensor.layout() == kStrided || has_components(*tensor.unsafeGetTensorImpl())) &&
-         (tensor.is_privateuseone() || tensor.is_cpu());
+         (is_device_tensor(tensor) || tensor.is_cpu());
 }
 
 // Whether the copy is one block of bytes that copy_block() copies. A copy within one device goes to the copy kernel if
@@ -35,7 +36,7 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
   const void* from = source.const_data_ptr();
   const size_t size = self.nbytes();
   on_copy_stream(self, source, [&](c10::DeviceIndex device) {
-    const orStream_t queue = c10::openreg::current_stream_handle(device);
+    const orStream_t queue = c10::openreg::getCurrentOpenRegStream(device).stream();
     const bool with_host = self.is_cpu() || source.is_cpu();
     if (with_host && !non_blocking) {
       c10::openreg::note_synchronization();
@@ -47,8 +48,8 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
     for (const Tensor* tensor : std::initializer_list<const Tensor*>{&self, &source}) {
       if (tensor->is_cpu()) { // a pinned block must not be reused before the copy is done
         const auto& data = tensor->storage().data_ptr();
-        at::getHostAllocator(DeviceType::PrivateUse1)
-            ->record_event(data.get(), data.get_context(), c10::openreg::current_stream(device));
+        at::getHostAllocator(identity.type)
+            ->record_event(data.get(), data.get_context(), c10::openreg::getCurrentOpenRegStream(device));
       }
     }
   });
@@ -71,7 +72,9 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
       self.toString(),
       " on ",
       self.device(),
-      " is not supported by the openreg device.");
+      " is not supported by the ",
+      identity.device,
+      " device.");
   TORCH_CHECK(
       !self._is_zerotensor(),
       "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a mutable zero tensor.");
@@ -93,7 +96,9 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
       source.toString(),
       " to ",
       self.toString(),
-      " is not a copy of one block of bytes, and the openreg device has no kernel for it. Register one with "
+      " is not a copy of one block of bytes, and the ",
+      identity.device,
+      " device has no kernel for it. Register one with "
       "set_copy_kernel().");
   copy_kernel(self, source, non_blocking);
   return self;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
 
 // The copies that copy_ (Minimal.h) leaves to a kernel.
@@ -22,10 +23,11 @@ OPENREG_API void set_copy_kernel(CopyKernel kernel);
 // current stream of the other device, and the other stream then waits for the copy.
 template <class Copy>
 void on_copy_stream(const Tensor& self, const Tensor& source, const Copy& copy) {
-  const c10::DeviceIndex device = (source.is_privateuseone() ? source : self).device().index();
-  const c10::DeviceIndex peer = self.is_privateuseone() ? self.device().index() : device;
+  const c10::DeviceIndex device = (is_device_tensor(source) ? source : self).device().index();
+  const c10::DeviceIndex peer = is_device_tensor(self) ? self.device().index() : device;
   const auto wait = [](c10::DeviceIndex waiting, c10::DeviceIndex other) {
-    c10::openreg::wait_for_stream(c10::openreg::current_stream(waiting), c10::openreg::current_stream(other));
+    c10::openreg::wait_for_stream(
+        c10::openreg::getCurrentOpenRegStream(waiting), c10::openreg::getCurrentOpenRegStream(other));
   };
   if (C10_UNLIKELY(peer != device)) {
     wait(device, peer);

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
 
 namespace at::openreg {
@@ -19,7 +20,7 @@ namespace at::openreg {
 Tensor custom_abs(const Tensor& input) {
   const Tensor source = input.contiguous();
   const Tensor result = at::empty_like(source);
-  const orStream_t stream = c10::openreg::stream_handle(c10::openreg::current_stream(input.device().index()));
+  const orStream_t stream = c10::openreg::getCurrentOpenRegStream(input.device().index()).stream();
   AT_DISPATCH_ALL_TYPES_AND2(kHalf, kBFloat16, input.scalar_type(), "custom_abs", [&] {
     const auto kernel = [](const scalar_t* from, scalar_t* to, int64_t size) {
       from = static_cast<const scalar_t*>(orGetKernelPointer(from));
@@ -106,8 +107,9 @@ Tensor custom_abs_autograd(const Tensor& input) {
 
 // Casts the input to float32 first, as autocast does for the operators on its float32 list.
 Tensor custom_abs_autocast(const Tensor& input) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
-  return call_custom_abs(at::autocast::cached_cast(kFloat, input, DeviceType::PrivateUse1));
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      at::autocast::get_autocast_dispatch_key_from_device_type(identity.type));
+  return call_custom_abs(at::autocast::cached_cast(kFloat, input, identity.type));
 }
 
 // vmap adds a dimension, which an elementwise operator treats like any other. Without a batching rule, vmap would call

@@ -12,7 +12,7 @@ void DeviceCheck::check_mixed() const {
   // wait for it. So this thread waits for the current stream of that device.
   for (const Operand& each : operands_) {
     if (is_elsewhere(each)) {
-      OPENREG_CHECK(orStreamSynchronize(c10::openreg::current_stream_handle(each.tensor->device().index())));
+      OPENREG_CHECK(orStreamSynchronize(c10::openreg::getCurrentOpenRegStream(each.tensor->device().index()).stream()));
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "aten/native/OperatorTraits.h"
+#include "runtime/OpenRegIdentity.h"
 
 // The device check of one call: whether its tensors are on one device, or on several in a way that CUDA accepts.
 namespace at::openreg {
@@ -22,7 +23,7 @@ class DeviceCheck {
     }
     operands_.push_back({tensor.unsafeGetTensorImpl(), &argument}); // the caller's arguments keep the tensor alive
     const Device device = tensor.device();
-    if (C10_LIKELY(device.is_privateuseone() && (device_ < 0 || device_ == device.index()))) {
+    if (C10_LIKELY(device.type() == identity.type && (device_ < 0 || device_ == device.index()))) {
       device_ = device.index();
     } else {
       mixed_ = true;
@@ -50,7 +51,7 @@ class DeviceCheck {
   void check_mixed() const;
   bool is_elsewhere(const Operand& each) const {
     const Device device = each.tensor->device();
-    return device.is_privateuseone() && device.index() != device_;
+    return device.type() == identity.type && device.index() != device_;
   }
 };
 

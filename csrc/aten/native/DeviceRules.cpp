@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
 
 namespace at::openreg {
@@ -104,10 +105,14 @@ void scalar_tensor2(const DeviceRule&, ArrayRef<Operand> seen) {
     const std::string& name = each.argument->name();
     TORCH_CHECK(
         name != "self",
-        "CPU Scalar support for self argument is not supported when calling addcmul on openreg tensors.");
+        "CPU Scalar support for self argument is not supported when calling addcmul on ",
+        identity.device,
+        " tensors.");
     TORCH_CHECK(
         name != "tensor1",
-        "CPU Scalar support for tensor1 argument is not supported when calling addcmul on openreg tensors. However, "
+        "CPU Scalar support for tensor1 argument is not supported when calling addcmul on ",
+        identity.device,
+        " tensors. However, "
         "CPU "
         "Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms.");
   }
@@ -147,7 +152,7 @@ void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   rest.erase(std::remove_if(rest.begin(), rest.end(), moved), rest.end());
   check_iterator(rest, std::nullopt);
   if (copies) {
-    c10::openreg::current_stream(target->index()).synchronize();
+    c10::openreg::getCurrentOpenRegStream(target->index()).synchronize();
   }
 }
 
@@ -173,7 +178,7 @@ void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
   }
   check_iterator(rest, std::nullopt);
   if (copies) {
-    c10::openreg::current_stream(indexed.index()).synchronize();
+    c10::openreg::getCurrentOpenRegStream(indexed.index()).synchronize();
   }
 }
 
@@ -257,10 +262,11 @@ std::string method_name(const c10::FunctionSchema& schema, const std::string& na
   const std::string& overload = schema.overload_name();
   const bool has_out = !schema.arguments().empty() && schema.arguments().back().is_out();
   const std::string base = schema.name().substr(schema.name().find("::") + 2) + (has_out ? "_out" : "");
+  const std::string wrapper = c10::str("wrapper_", identity.key, "_");
   if (is_listed(kStructuredOperators, name)) {
-    return "wrapper_PrivateUse1_" + base + (overload.empty() ? "" : "_" + overload);
+    return wrapper + base + (overload.empty() ? "" : "_" + overload);
   }
-  return "wrapper_PrivateUse1_" + overload + "_" + base;
+  return wrapper + overload + "_" + base;
 }
 
 } // namespace

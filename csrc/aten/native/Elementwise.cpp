@@ -14,7 +14,7 @@ Tensor& zero_(Tensor& self) {
     return self.fill_(0);
   }
   c10::openreg::check_memory(*self.unsafeGetTensorImpl(), "aten::zero_");
-  const auto stream = c10::openreg::stream_handle(c10::openreg::current_stream(self.device().index()));
+  const auto stream = c10::openreg::getCurrentOpenRegStream(self.device().index()).stream();
   OPENREG_CHECK(orMemsetAsync(self.mutable_data_ptr(), 0, self.nbytes(), stream));
   return self;
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "aten/native/OperatorTraits.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegMutex.h"
 
 namespace at::openreg {
@@ -36,17 +37,27 @@ C10_NOINLINE void apply_policy(const OperatorTraits& op) {
       policy.mode == FallbackMode::Warn,
       "The operator '",
       op.name,
-      "' has no kernel of its own on the openreg device, and torch.openreg.fallback refuses to run the CPU's in its "
+      "' has no kernel of its own on the ",
+      identity.device,
+      " device, and ",
+      identity.module,
+      ".fallback refuses to run the CPU's in its "
       "place. "
       "To allow it, add '",
       op.name,
-      "' to the `allow` list of torch.openreg.fallback.set_policy, or to TORCH_OPENREG_FALLBACK.");
+      "' to the `allow` list of ",
+      identity.module,
+      ".fallback.set_policy, or to TORCH_OPENREG_FALLBACK.");
   if (!op.fallback.warned.exchange(true)) {
     TORCH_WARN(
         "The operator '",
         op.name,
-        "' has no kernel of its own on the openreg device and falls back to the CPU's. This warning comes once per "
-        "operator; torch.openreg.fallback counts the calls.");
+        "' has no kernel of its own on the ",
+        identity.device,
+        " device and falls back to the CPU's. This warning comes once per "
+        "operator; ",
+        identity.module,
+        ".fallback counts the calls.");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/boxing/KernelFunction.h>
 
 #include "aten/native/OperatorTraits.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegKernel.h"
 
 // Decides how a call runs. Inline: at once, on the calling thread. Queued: later, in the order of the current stream.
@@ -20,7 +21,7 @@ struct Boxed<Op, boxed, Result(Args...)> {
   static Result call(Args... args) {
     static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
     static const c10::KernelFunction kernel = c10::KernelFunction::makeFromBoxedFunction<boxed>();
-    return kernel.call<Result, Args...>(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), args...);
+    return kernel.call<Result, Args...>(op, identity.keys, args...);
   }
 };
 

@@ -11,6 +11,7 @@
 #include <c10/util/safe_numerics.h>
 
 #include "runtime/OpenRegBackendMeta.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegKernel.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStorage.h"
@@ -23,12 +24,15 @@ using c10::openreg::check_memory;
 using c10::openreg::make_storage;
 using c10::openreg::resize_storage;
 
-constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
-
 c10::DeviceIndex checked_device(
     std::optional<Layout> layout, std::optional<Device> device, std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      layout.value_or(kStrided) == kStrided, "Expected a strided layout on the openreg device, but got ", *layout, ".");
+      layout.value_or(kStrided) == kStrided,
+      "Expected a strided layout on the ",
+      identity.device,
+      " device, but got ",
+      *layout,
+      ".");
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   const c10::DeviceIndex index = device && device->has_index() ? device->index() : c10::openreg::current_device();
   c10::openreg::check_device_index(index);
@@ -54,7 +58,7 @@ Tensor make_tensor(size_t bytes, caffe2::TypeMeta dtype, c10::DeviceIndex device
   if (C10_UNLIKELY(dtype == caffe2::TypeMeta::Make<c10::complex<c10::Half>>())) {
     warn_of_complex_half();
   }
-  return at::detail::make_tensor<TensorImpl>(c10::Storage(make_storage(bytes, device)), kKeys, dtype);
+  return at::detail::make_tensor<TensorImpl>(c10::Storage(make_storage(bytes, device)), identity.keys, dtype);
 }
 
 Tensor make_contiguous(
@@ -129,7 +133,7 @@ Tensor empty_output(IntArrayRef size, IntArrayRef stride, const TensorOptions& o
 }
 
 Tensor empty_compiled(IntArrayRef size, IntArrayRef stride, ScalarType dtype) {
-  const Device device(DeviceType::PrivateUse1, c10::openreg::current_device());
+  const Device device(identity.type, c10::openreg::current_device());
   return empty_output(size, stride, TensorOptions(dtype).device(device));
 }
 
@@ -142,12 +146,11 @@ Tensor _efficientzerotensor(
     std::optional<Device> device,
     std::optional<bool> pin_memory) {
   c10::openreg::notify_new_tensor(c10::scalarTypeToTypeMeta(dtype_or_default(dtype)));
-  at::native::ZeroTensorAllocator allocator(
-      Device(DeviceType::PrivateUse1, checked_device(layout, device, pin_memory)));
+  at::native::ZeroTensorAllocator allocator(Device(identity.type, checked_device(layout, device, pin_memory)));
   return at::detail::empty_generic(
       size,
       &allocator,
-      kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+      identity.keys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
       dtype_or_default(dtype),
       std::nullopt);
 }
@@ -218,21 +221,21 @@ Scalar _local_scalar_dense(const Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   check_memory(*self.unsafeGetTensorImpl(), "aten::_local_scalar_dense");
   c10::openreg::note_synchronization();
-  OPENREG_CHECK(orStreamSynchronize(c10::openreg::stream_handle(c10::openreg::current_stream(self.device().index()))));
+  OPENREG_CHECK(orStreamSynchronize(c10::openreg::getCurrentOpenRegStream(self.device().index()).stream()));
   const auto operands = [](void* self, orOperandFn_t visit, void* context) {
     c10::openreg::visit_tensor(*static_cast<const TensorImpl*>(self), orAccessRead, visit, context);
   };
   const c10::openreg::Kernel kernel(
-      c10::openreg::current_stream_handle(self.device().index()),
+      c10::openreg::getCurrentOpenRegStream(self.device().index()).stream(),
       "aten::_local_scalar_dense",
       operands,
       self.unsafeGetTensorImpl());
-  c10::openreg::notify_wait(c10::openreg::current_stream_handle(self.device().index()));
+  c10::openreg::notify_wait(c10::openreg::getCurrentOpenRegStream(self.device().index()).stream());
   const void* address = orGetKernelPointer(self.const_data_ptr());
   Scalar value;
   AT_DISPATCH_V2(
       self.scalar_type(),
-      "_local_scalar_dense_openreg",
+      "_local_scalar_dense",
       AT_WRAP([&] { value = *static_cast<const scalar_t*>(address); }),
       AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX),
       AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
@@ -248,13 +251,13 @@ Scalar _local_scalar_dense(const Tensor& self) {
 // TensorImpls: strided tensors, each of them on the device or on the CPU.
 bool _has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
   const auto dense = [](const Tensor& tensor) {
-    return tensor.layout() == kStrided && (tensor.is_privateuseone() || tensor.is_cpu());
+    return tensor.layout() == kStrided && (is_device_tensor(tensor) || tensor.is_cpu());
   };
   return dense(self) && dense(from);
 }
 
 void record_stream(Tensor& self, Stream stream) {
-  c10::getDeviceAllocator(DeviceType::PrivateUse1)->recordStream(self.storage().data_ptr(), stream);
+  c10::getDeviceAllocator(identity.type)->recordStream(self.storage().data_ptr(), stream);
 }
 
 } // namespace at::openreg

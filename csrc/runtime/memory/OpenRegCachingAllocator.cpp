@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/OpenRegIdentity.h"
+
 // The life of a block: sizes, the pools with splitting and merging, malloc(), free(), and the events of other streams.
 namespace c10::openreg {
 
@@ -200,13 +202,13 @@ C10_NOINLINE Block* DeviceState::find_block(const void* pointer) const {
 
 // The stream from which a block was allocated.
 static Stream stream_of(const Block* block) {
-  return Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, block->device), block->pool->stream);
+  return Stream(Stream::UNSAFE, Device(identity.type, block->device), block->pool->stream);
 }
 
 // ---- allocating
 
 char* DeviceCachingAllocator::malloc(size_t size, bool required) {
-  AllocParams params{current_stream(device_), size, required, history.gather(RecordContext::STATE)};
+  AllocParams params{getCurrentOpenRegStream(device_), size, required, history.gather(RecordContext::STATE)};
   params.size = round_size(size);
   if (C10_UNLIKELY(observer() != nullptr)) {
     ask_before_alloc(params);
@@ -222,10 +224,10 @@ char* DeviceCachingAllocator::malloc(size_t size, bool required) {
   char* const address = alloc_found_block(params);
   lock.unlock();
   if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
-    orNoteAllocation(address, size, stream_handle(params.stream));
+    orNoteAllocation(address, size, OpenRegStream(params.stream).stream());
   }
   if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
-    (*trace)->trace_gpu_memory_allocation(DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(address));
+    (*trace)->trace_gpu_memory_allocation(identity.type, reinterpret_cast<uintptr_t>(address));
   }
   return address;
 }
@@ -270,7 +272,7 @@ C10_ALWAYS_INLINE char* DeviceCachingAllocator::alloc_found_block(const AllocPar
 
 char* DeviceCachingAllocator::malloc_temporary(size_t size) {
   std::unique_lock lock(mutex_);
-  AllocParams params{Stream(Stream::DEFAULT, Device(DeviceType::PrivateUse1, device_)), size, false, {}};
+  AllocParams params{Stream(Stream::DEFAULT, Device(identity.type, device_)), size, false, {}};
   params.size = round_size(size);
   params.pool = &pools.get_pool_of_temporaries(params.size);
   if (!get_free_block(params) && !alloc_block(params)) {
@@ -330,8 +332,7 @@ void DeviceCachingAllocator::free(const void* pointer) {
     }
   }
   if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
-    (*trace)->trace_gpu_memory_deallocation(
-        DeviceType::PrivateUse1, reinterpret_cast<uintptr_t>(orGetDevicePointer(pointer)));
+    (*trace)->trace_gpu_memory_deallocation(identity.type, reinterpret_cast<uintptr_t>(orGetDevicePointer(pointer)));
   }
 }
 
@@ -344,7 +345,7 @@ C10_NOINLINE void DeviceCachingAllocator::note_free(const void* pointer) {
     const std::lock_guard lock(mutex_);
     if (const Block* block = find_block(pointer)) {
       size = block->size;
-      stream = block->pool->owner->of_temporaries ? nullptr : stream_handle(stream_of(block));
+      stream = block->pool->owner->of_temporaries ? nullptr : OpenRegStream(stream_of(block)).stream();
     }
   }
   orNoteFree(orGetDevicePointer(pointer), size, stream);
@@ -356,7 +357,7 @@ void DeviceCachingAllocator::report(const Block* block, int64_t bytes) const {
       bytes,
       current(stats.allocated_bytes),
       current(stats.reserved_bytes),
-      Device(DeviceType::PrivateUse1, device_));
+      Device(identity.type, device_));
 }
 
 // ---- the events of other streams
@@ -377,7 +378,7 @@ void BlockEvents::insert_events(Block* block) {
   const ObservedCalls calls(CallKind::Internal);
   for (const Stream& stream : block->stream_uses) {
     const orEvent_t event = create_event(stream);
-    OPENREG_CHECK(orEventRecord(event, stream_handle(stream)));
+    OPENREG_CHECK(orEventRecord(event, OpenRegStream(stream).stream()));
     insert(event, block);
     ++block->event_count;
   }

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/memory/OpenRegAllocatorConfig.h"
 
 namespace c10::openreg {
@@ -16,10 +17,6 @@ OpenRegDeviceAllocator* instance() {
   static auto* allocator = new OpenRegDeviceAllocator; // leaked: tensors may outlive static destructors
   return allocator;
 }
-
-// LITERALINCLUDE START: DEVICE ALLOCATOR REGISTRATION
-REGISTER_ALLOCATOR(DeviceType::PrivateUse1, instance());
-// LITERALINCLUDE END: DEVICE ALLOCATOR REGISTRATION
 
 // ---- deleters
 
@@ -105,7 +102,10 @@ char* OpenRegDeviceAllocator::malloc(size_t size, DeviceIndex device, bool requi
   }
   check_not_forked();
   TORCH_CHECK_WITH(
-      OutOfMemoryError, size < (size_t{1} << 60), "OpenReg out of memory. Tried to allocate more than 1EB memory.");
+      OutOfMemoryError,
+      size < (size_t{1} << 60),
+      identity.name,
+      " out of memory. Tried to allocate more than 1EB memory.");
   return at(device).malloc(size, required);
 }
 
@@ -115,7 +115,7 @@ DataPtr OpenRegDeviceAllocator::allocate(size_t size) {
 
 DataPtr OpenRegDeviceAllocator::allocate_on(size_t size, DeviceIndex device) {
   void* address = malloc(size, device);
-  return {address, address, deleters[device], Device(DeviceType::PrivateUse1, device)};
+  return {address, address, deleters[device], Device(identity.type, device)};
 }
 
 DataPtr OpenRegDeviceAllocator::allocate_for_kernel(size_t size, DeviceIndex device, bool required) {
@@ -170,7 +170,7 @@ void OpenRegDeviceAllocator::recordStream(const DataPtr& data, c10::Stream strea
   if (!data.get()) {
     return;
   }
-  const orStream_t handle = stream_handle(stream); // refuses a stream of another device type
+  const orStream_t handle = OpenRegStream(stream).stream(); // refuses a stream of another device type
   if (C10_UNLIKELY(orIsObserved(orActivityUse))) {
     orNoteUse(data.get(), handle);
   }

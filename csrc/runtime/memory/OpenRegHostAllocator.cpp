@@ -7,6 +7,7 @@
 
 #include <openreg_activity.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegMutex.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStream.h"
@@ -22,7 +23,7 @@ struct HostEvent {
   orEvent_t handle;
 
   explicit HostEvent(const Stream& stream) : handle(create_event(stream)) {
-    OPENREG_CHECK(orEventRecord(handle, stream_handle(stream)));
+    OPENREG_CHECK(orEventRecord(handle, OpenRegStream(stream).stream()));
   }
   HostEvent(HostEvent&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
   HostEvent& operator=(HostEvent&& other) noexcept {
@@ -79,7 +80,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
   }
 
   Stream get_current_stream() const override {
-    return current_stream(-1);
+    return getCurrentOpenRegStream(-1);
   }
 };
 // LITERALINCLUDE END: HOST ALLOCATOR
@@ -147,7 +148,7 @@ struct OpenRegHostAllocator final : at::CachingHostAllocatorInterface<HostAlloca
   }
   bool record_event(void* pointer, void* context, Stream stream) override {
     check_not_forked();
-    orNoteUse(pointer, stream_handle(stream));
+    orNoteUse(pointer, OpenRegStream(stream).stream());
     return Base::record_event(pointer, context, stream);
   }
   void empty_cache() override {
@@ -184,9 +185,11 @@ void release(void* context) {
   }
 }
 
-REGISTER_HOST_ALLOCATOR(DeviceType::PrivateUse1, instance());
-
 } // namespace
+
+at::HostAllocator* host_allocator() {
+  return instance();
+}
 
 void record_pinned_memory(CachingDeviceAllocator::CreateContextFn gather) {
   recorded_blocks().record(gather);

@@ -1,13 +1,18 @@
 #pragma once
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <vector>
 
 #include "runtime/OpenRegException.h"
 
-// Records where pinned memory was allocated, because PyTorch's host allocator keeps no history of its own.
+// Pinned memory: PyTorch's own caching allocator, over the device library's functions.
 namespace c10::openreg {
+
+OPENREG_API at::HostAllocator* host_allocator();
+
+// ---- records where pinned memory was allocated, because PyTorch's host allocator keeps no history of its own
 
 struct PinnedBlock {
   const void* address;

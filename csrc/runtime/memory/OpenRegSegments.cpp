@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "runtime/OpenRegIdentity.h"
+
 // Segments: from the device, when no cached block fits a request, and back to it when the cache is emptied, when
 // garbage is collected, and when the device has no room. And what happens if it still has no room then:
 // torch.OutOfMemoryError.
@@ -252,8 +254,6 @@ bool DeviceCachingAllocator::release_available_cached_blocks(std::unique_lock<Mu
 
 namespace {
 
-constexpr const char* kAdvice = "Free tensors, use a smaller batch, or set OPENREG_DEVICE_MEMORY higher.";
-
 std::string format_size(size_t bytes) {
   std::ostringstream out;
   out.precision(2);
@@ -288,35 +288,41 @@ void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<Mutex>& lock, 
       {0, 0},
       params.context);
   c10::reportOutOfMemoryToProfiler(
-      static_cast<int64_t>(params.requested_size), allocated, reserved, Device(DeviceType::PrivateUse1, device_));
+      static_cast<int64_t>(params.requested_size), allocated, reserved, Device(identity.type, device_));
   const auto observers = out_of_memory_observers;
   lock.unlock(); // an observer may wait for the GIL
   for (const auto& observer : observers) {
     observer(device_, params.requested_size, allowed, device_free);
   }
+  const auto& words = identity.out_of_memory;
   TORCH_CHECK_WITH(
       OutOfMemoryError,
       false,
-      "OpenReg out of memory. Tried to allocate ",
+      identity.name,
+      " out of memory. Tried to allocate ",
       format_size(params.requested_size),
-      ". Device ",
+      ". ",
+      words.device,
+      " ",
       static_cast<int>(device_),
       " has a total capacity of ",
       format_size(device_total),
       " of which ",
       format_size(device_free),
-      " is free. This process has ",
+      " is free. ",
+      words.process,
+      " ",
       format_size(device_total - device_free),
       " memory in use. ",
       is_limited ? format_size(allowed) + " allowed; " : "",
       "Of the allocated memory ",
       format_size(allocated),
       " is allocated by PyTorch",
-      in_private_pools ? ", with " + format_size(in_private_pools) + " reserved in private pools" : "",
+      in_private_pools ? ", with " + format_size(in_private_pools) + " " + words.private_pools : "",
       ", and ",
       format_size(reserved - allocated),
       " is reserved by PyTorch but unallocated. ",
-      kAdvice);
+      words.advice);
 }
 
 } // namespace c10::openreg

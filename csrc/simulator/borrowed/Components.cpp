@@ -7,6 +7,7 @@
 #include <ATen/quantized/Quantizer.h>
 #include <c10/core/DeviceGuard.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "simulator/borrowed/KernelAllocations.h"
 
 namespace at::openreg {
@@ -60,8 +61,8 @@ QuantizerPtr map_quantizer(const QuantizerPtr& quantizer, ComponentFn fn) {
 
 // All bytes of the storage of `tensor`, as a dense uint8 tensor of one dimension.
 Tensor bytes_of(const Tensor& tensor) {
-  const c10::DispatchKeySet keys = key_set(
-      c10::DispatchKey::Dense, tensor.is_cpu() ? c10::BackendComponent::CPUBit : c10::BackendComponent::PrivateUse1Bit);
+  const c10::DispatchKeySet keys =
+      key_set(c10::DispatchKey::Dense, tensor.is_cpu() ? c10::BackendComponent::CPUBit : identity.backend);
   Tensor bytes = at::detail::make_tensor<TensorImpl>(
       c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), keys, caffe2::TypeMeta::Make<uint8_t>());
   bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(tensor.storage().nbytes())});

@@ -7,6 +7,7 @@
 
 #include <tuple>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegTrace.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/KernelScope.h"
@@ -24,12 +25,12 @@ namespace {
 Tensor queued_operand(const Tensor& tensor, bool is_source) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  if (tensor.is_privateuseone()) {
+  if (is_device_tensor(tensor)) {
     return c10::openreg::keeps_twin(storage) && !c10::openreg::is_cow(storage)
                ? make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, impl)
                : Tensor();
   }
-  if (at::getHostAllocator(DeviceType::PrivateUse1) && tensor.is_pinned()) {
+  if (at::getHostAllocator(identity.type) && tensor.is_pinned()) {
     return make_like(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), c10::DispatchKey::CPU, impl);
   }
   return is_source ? tensor.clone() : Tensor();
@@ -54,7 +55,7 @@ bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow(at::_ops::copy_::name, at::_ops::copy_::overload_name);
   on_copy_stream(self, source, [&](c10::DeviceIndex device) {
-    queue_cpu_kernel(c10::openreg::current_stream(device), op, {to, from, non_blocking});
+    queue_cpu_kernel(c10::openreg::getCurrentOpenRegStream(device), op, {to, from, non_blocking});
   });
   return true;
 }
@@ -72,7 +73,7 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::Device
       const bool is_pinned =
           non_blocking && tensor.is_cpu() && tensor.is_pinned(); // CUDA's copy may still use the memory after the call
       for_each_component(*tensor.unsafeGetTensorImpl(), [&](const TensorImpl& part) {
-        if (part.device().is_privateuseone() || is_pinned) {
+        if (part.device().type() == identity.type || is_pinned) {
           c10::openreg::visit_tensor(part, access, visit, context);
         }
       });
@@ -80,7 +81,7 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::Device
     visit_all(*self, orAccessWrite);
     visit_all(*source, orAccessRead);
   };
-  const orStream_t stream = c10::openreg::current_stream_handle(device);
+  const orStream_t stream = c10::openreg::getCurrentOpenRegStream(device).stream();
   const c10::openreg::Kernel kernel(
       stream, kAnywhere.name.c_str(), visit_operands, const_cast<void*>(static_cast<const void*>(&operands)));
   if (!non_blocking && self.device().type() != source.device().type() &&

@@ -4,6 +4,7 @@
 
 #include "aten/native/Arguments.h"
 #include "aten/native/FallbackPolicy.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegTrace.h"
 #include "simulator/borrowed/KernelScope.h"
@@ -36,7 +37,7 @@ c10::IValue map_tensors(c10::IValue&& value, const Fn& fn) {
   return std::move(value);
 }
 
-c10::DispatchKey cpu_key_of(c10::DispatchKeySet keys) { // SparsePrivateUse1 -> SparseCPU
+c10::DispatchKey cpu_key_of(c10::DispatchKeySet keys) { // the device's sparse key -> SparseCPU
   using c10::DispatchKey;
   // While Python chooses the kernels, as in torch.compile's fake tensors, the set also has keys of higher priority.
   constexpr c10::DispatchKeySet layouts{
@@ -56,7 +57,9 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
       op.hasComputedKernelForDispatchKey(cpu_key_of(keys)),
       "Could not run '",
       op.operator_name(),
-      "' with arguments from the 'openreg' backend: the operator has no CPU kernel that the device could run, and the "
+      "' with arguments from the '",
+      identity.device,
+      "' backend: the operator has no CPU kernel that the device could run, and the "
       "device has no kernel of its own.");
   if (auto* const observer = c10::openreg::observer(); C10_UNLIKELY(observer)) {
     observer->before_fallback(op);
@@ -96,7 +99,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   scope.enter();
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue& value = (*stack)[first + i];
-    if (value.isDevice() && value.toDevice().is_privateuseone()) {
+    if (value.isDevice() && value.toDevice().type() == identity.type) {
       value = Device(kCPU);
     } else if (is_generator(arguments[i])) {
       value = scope.generator(value.toOptional<Generator>());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegTrace.h"
 #include "simulator/borrowed/Components.h"
@@ -112,11 +113,11 @@ Tensor relabel(Tensor&& tensor, c10::intrusive_ptr<c10::StorageImpl> storage) {
     impl->_change_backend_component_keys(device);
     return std::move(tensor);
   }
-  return make_like(std::move(storage), c10::DispatchKey::PrivateUse1, *tensor.unsafeGetTensorImpl());
+  return make_like(std::move(storage), identity.key, *tensor.unsafeGetTensorImpl());
 }
 
 void KernelScope::add_device(Device device) {
-  if (device.is_privateuseone()) {
+  if (device.type() == identity.type) {
     device_ = c10::openreg::with_index(device).index();
     c10::openreg::check_device_index(device_);
   } else {
@@ -209,9 +210,9 @@ void KernelScope::enter() {
     const auto operands = [](void* scope, orOperandFn_t visit, void* context) {
       static_cast<const KernelScope*>(scope)->visit_operands(visit, context);
     };
-    kernel_.emplace(c10::openreg::current_stream_handle(device_), traits_.name.c_str(), operands, this);
+    kernel_.emplace(c10::openreg::getCurrentOpenRegStream(device_).stream(), traits_.name.c_str(), operands, this);
     if (C10_UNLIKELY(waits)) {
-      c10::openreg::notify_wait(c10::openreg::current_stream_handle(device_));
+      c10::openreg::notify_wait(c10::openreg::getCurrentOpenRegStream(device_).stream());
     }
   }
   // A kernel that is not PyTorch's may keep a CPU tensor that it made. The memory of that tensor must be host memory.
@@ -233,7 +234,7 @@ void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
                             : each.argument->is_out()                                    ? orAccessWrite
                                                                                          : orAccessRead | orAccessWrite;
     for_each_component(*each.tensor, [&](const TensorImpl& part) {
-      if (part.device().is_privateuseone() && (part.device().index() == device_ || !traits_.builtin)) {
+      if (part.device().type() == identity.type && (part.device().index() == device_ || !traits_.builtin)) {
         c10::openreg::visit_tensor(part, access, visit, context);
       }
     });
@@ -250,7 +251,7 @@ KernelScope::~KernelScope() {
       separate();
     }
     for (Alias& known : aliases_) {
-      if (C10_LIKELY(known.device->is_privateuseone() && !has_components(*known.device->unsafeGetTensorImpl()))) {
+      if (C10_LIKELY(is_device_tensor(*known.device) && !has_components(*known.device->unsafeGetTensorImpl()))) {
         drop_alias(std::move(known.cpu));
       }
     }
@@ -258,7 +259,7 @@ KernelScope::~KernelScope() {
   }
   c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 4> twins;
   for (Alias& known : aliases_) {
-    if (known.device->is_privateuseone() && known.cpu.has_storage()) {
+    if (is_device_tensor(*known.device) && known.cpu.has_storage()) {
       twins.push_back(new_reference(known.cpu.storage().unsafeGetStorageImpl()));
     }
     known.cpu.reset();
@@ -291,7 +292,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   }
   const auto& impl = *tensor->unsafeGetTensorImpl();
   Tensor cpu;
-  if (C10_UNLIKELY(!tensor->is_privateuseone())) {
+  if (C10_UNLIKELY(!is_device_tensor(*tensor))) {
     cpu = *tensor;
   } else if (C10_LIKELY(!has_components(impl))) {
     cpu = make_alias(twin(impl), impl);
@@ -302,7 +303,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   }
   // Integer tensors may carry requires_grad (after `counts.lt_(x)`), but it cannot be set on them.
   if (C10_UNLIKELY(
-          !tensor.unsafeIsBorrowed() && tensor->requires_grad() && tensor->is_privateuseone() &&
+          !tensor.unsafeIsBorrowed() && tensor->requires_grad() && is_device_tensor(*tensor) &&
           (tensor->is_floating_point() || tensor->is_complex()))) {
     cpu.unsafeGetTensorImpl()->set_requires_grad(true); // _sparse_mm_reduce_impl and other operators read it
   }
@@ -375,7 +376,7 @@ bool KernelScope::is_written(const c10::StorageImpl* storage) const {
 // storage.
 void KernelScope::separate() {
   for (const Alias& known : aliases_) {
-    if (known.device->is_privateuseone() && known.device->has_storage() && known.cpu.defined()) {
+    if (is_device_tensor(*known.device) && known.device->has_storage() && known.cpu.defined()) {
       c10::openreg::take_over(
           known.device->storage().unsafeGetStorageImpl(), known.cpu.storage().unsafeGetStorageImpl());
     }
@@ -399,9 +400,7 @@ Tensor KernelScope::result(Tensor&& tensor) {
         return *known.device;
       }
     }
-    return map_components(tensor, c10::BackendComponent::PrivateUse1Bit, [&](const Tensor& component) {
-      return result(Tensor(component));
-    });
+    return map_components(tensor, identity.backend, [&](const Tensor& component) { return result(Tensor(component)); });
   }
   c10::openreg::notify_new_tensor(tensor.dtype());
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -409,7 +408,9 @@ Tensor KernelScope::result(Tensor&& tensor) {
       traits_.name,
       " would give a tensor of layout ",
       tensor.layout(),
-      ", which the openreg device does not have. Call .cpu() first.");
+      ", which the ",
+      identity.device,
+      " device does not have. Call .cpu() first.");
   if (C10_UNLIKELY(has_cow_)) {
     separate(); // a copy that the kernel made of an operand belongs to that operand, and is no fresh memory
   }
@@ -436,7 +437,7 @@ Tensor KernelScope::result(Tensor&& tensor) {
 
 void KernelScope::write_back() {
   for (const Alias& known : aliases_) {
-    if (!known.device->is_privateuseone()) {
+    if (!is_device_tensor(*known.device)) {
       continue;
     }
     const auto& cpu = *known.cpu.unsafeGetTensorImpl();

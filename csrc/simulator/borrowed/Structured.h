@@ -4,6 +4,7 @@
 #include <ATen/native/Resize.h>
 
 #include "aten/native/Minimal.h"
+#include "runtime/OpenRegIdentity.h"
 #include "simulator/borrowed/CpuKernel.h"
 
 // Structured kernels. PyTorch splits an operator into meta(), which checks the arguments and asks for an output of a
@@ -52,7 +53,7 @@ class FloatingOperands {
  public:
   bool accepts(const Tensor& tensor) {
     const TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    if (C10_LIKELY(tensor.is_privateuseone())) {
+    if (C10_LIKELY(is_device_tensor(tensor))) {
       if (!first_) {
         first_ = impl;
         return isFloatingType(typeMetaToScalarType(impl->dtype()));
@@ -146,7 +147,7 @@ struct StructuredKernel<Kernel, Op, Tensor&(const Tensor&, Args...)> {
 class SameTypeOperands {
  public:
   bool accepts(const Tensor& tensor) {
-    if (C10_UNLIKELY(!tensor.is_privateuseone())) {
+    if (C10_UNLIKELY(!is_device_tensor(tensor))) {
       return false;
     }
     if (device_ != -1 && tensor.get_device() != device_) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStorage.h"
 #include "simulator/borrowed/OneTeam.h"
 
@@ -15,7 +16,7 @@ void visit_operands(void* data, orOperandFn_t visit, void* context) {
   auto& iterator = *static_cast<TensorIteratorBase*>(data);
   for (int i = 0; i < iterator.ntensors(); ++i) {
     const OperandInfo& operand = iterator.operand(i);
-    if (operand.device->is_privateuseone()) {
+    if (operand.device->type() == identity.type) {
       const unsigned read = operand.is_output && !operand.is_read_write ? 0 : orAccessRead;
       // The shape is the tensor's, because the iterator has coalesced and reordered dimensions.
       c10::openreg::visit_tensor(
@@ -35,14 +36,14 @@ C10_NOINLINE void cast_cpu_scalar(OperandInfo& operand, ScalarType dtype) {
 
 IteratorKernel::IteratorKernel(const char* name, TensorIteratorBase& iterator)
     : kernel_(
-          c10::openreg::current_stream_handle(iterator.device().index()),
+          c10::openreg::getCurrentOpenRegStream(iterator.device().index()).stream(),
           c10::openreg::OperatorName::current_or(name),
           &visit_operands,
           &iterator) {
   run_backward_on_this_thread();
   for (int i = 0; i < iterator.ntensors(); ++i) {
     OperandInfo& operand = iterator.operand(i);
-    if (operand.device->is_privateuseone()) {
+    if (operand.device->type() == identity.type) {
       void* const data = orGetKernelPointer(operand.data);
       if (C10_UNLIKELY(data == operand.data)) { // not device memory: the address is unchanged
         c10::openreg::check_memory(*operand.tensor_base().unsafeGetTensorImpl(), "an elementwise kernel");

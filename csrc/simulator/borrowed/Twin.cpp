@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 #include "simulator/borrowed/KernelAllocations.h"
 
@@ -37,19 +38,8 @@ intrusive_ptr<StorageImpl> make_with_twin(size_t size, DataPtr data, Allocator* 
       StorageImpl::use_byte_size_t(), static_cast<int64_t>(size), std::move(data), allocator, resizable);
 }
 
-// Makes the storages that Python asks for: torch.UntypedStorage(n, device="openreg"), torch.load.
-intrusive_ptr<StorageImpl> create(
-    StorageImpl::use_byte_size_t, SymInt size, DataPtr data, Allocator* allocator, bool resizable) {
-  const auto bytes = size.as_int_unchecked();
-  if (!data) { // also for 0 bytes: the pointer carries the device
-    data = allocator->allocate(bytes);
-  }
-  return make_with_twin(bytes, std::move(data), allocator, resizable);
-}
-
 const bool registered = [] {
   set_storage_factory(&make_with_twin);
-  c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create);
   return true;
 }();
 
@@ -129,7 +119,7 @@ intrusive_ptr<StorageImpl> adopt_storage(intrusive_ptr<StorageImpl> storage, Dev
     std::memcpy(orGetKernelPointer(copy->data()), address, size);
     return copy;
   }
-  DataPtr owned(address, address, data.get_deleter(), Device(DeviceType::PrivateUse1, device));
+  DataPtr owned(address, address, data.get_deleter(), Device(identity.type, device));
   data.release_context(); // from now on the CPU storage is a twin, which does not own the bytes
   return make_intrusive<OpenRegStorageImpl>(size, std::move(owned), std::move(storage));
 }

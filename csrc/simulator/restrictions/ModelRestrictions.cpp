@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "aten/native/Arguments.h"
+#include "runtime/OpenRegIdentity.h"
 
 namespace at::openreg {
 namespace {
@@ -29,7 +30,7 @@ c10::OperatorHandle find(const std::string& op) {
 // arguments before it passes them on.
 class InFront : public c10::OperatorKernel {
  public:
-  explicit InFront(const c10::OperatorHandle& op, c10::DispatchKey key = c10::DispatchKey::PrivateUse1)
+  explicit InFront(const c10::OperatorHandle& op, c10::DispatchKey key = identity.key)
       : next_(op.getComputedKernelForDispatchKey(key)) {}
 
  protected:
@@ -53,8 +54,7 @@ void put_in_front(const c10::OperatorHandle& op, Args&&... args) {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   const std::string name_space(*op.operator_name().getNamespace());
-  auto& library =
-      libraries->emplace_back(torch::Library::IMPL, name_space, c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  auto& library = libraries->emplace_back(torch::Library::IMPL, name_space, identity.key, __FILE__, __LINE__);
   library.impl(
       c10::toString(op.operator_name()).c_str(),
       torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op, std::forward<Args>(args)...)));
@@ -70,7 +70,7 @@ bool contains(const std::vector<T>& values, const T& value) {
 // The operator's own kernel refuses a CPU operand with dimensions because of its device. CUDA's kernels look at no dtype
 // if there are no elements.
 bool is_checked(const Tensor& tensor) {
-  return tensor.defined() && (tensor.is_privateuseone() || tensor.dim() == 0) && tensor.sym_numel() != 0;
+  return tensor.defined() && (is_device_tensor(tensor) || tensor.dim() == 0) && tensor.sym_numel() != 0;
 }
 
 bool holds(const Condition& condition, const c10::IValue& value) {
@@ -262,13 +262,13 @@ void keep_only(const std::vector<std::string>& operators, const std::string& mes
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::string text = c10::toString(name);
     const auto op = dispatcher.findSchema(name);
-    if (!op || name.getNamespace() != "aten" || !op->hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
+    if (!op || name.getNamespace() != "aten" || !op->hasComputedKernelForDispatchKey(identity.key) ||
         std::find(operators.begin(), operators.end(), text) != operators.end()) {
       continue;
     }
     if (!op->hasComputedKernelForDispatchKey(kBare)) {
       put_in_front<Refusing>(*op, std::vector<Refusal>{{.message = with_operator(message, text)}});
-    } else if (op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+    } else if (op->hasKernelForDispatchKey(identity.key)) {
       put_in_front<Composite>(*op);
     }
   }

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "aten/native/Arguments.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegKernel.h"
 #include "runtime/OpenRegMutex.h"
 #include "simulator/sanitizer/Accesses.h"
@@ -120,7 +121,7 @@ std::unique_ptr<at::ObserverContext> begin_operator(
   for (size_t i = 0; i < inputs.size() && i < arguments.size(); ++i) {
     const AliasInfo* const alias = arguments[i].alias_info();
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      if (is_strided(tensor) && (tensor.is_privateuseone() || tensor.is_cpu())) {
+      if (is_strided(tensor) && (is_device_tensor(tensor) || tensor.is_cpu())) {
         call->op.tensors.emplace_back(tensor, alias && alias->isWrite());
       }
     });
@@ -156,7 +157,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   bool has_host = false, has_device = false;
   for (const IValue& input : inputs) {
     for_each_tensor(input, [&](const at::Tensor& tensor) {
-      has_device |= tensor.defined() && tensor.device().is_privateuseone();
+      has_device |= tensor.defined() && tensor.device().type() == identity.type;
       has_host |= tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided;
     });
   }

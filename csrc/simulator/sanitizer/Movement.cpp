@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "aten/native/Arguments.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
 #include "simulator/sanitizer/InitCheck.h"
 #include "simulator/sanitizer/SessionState.h"
@@ -23,7 +24,7 @@ namespace c10::openreg::sanitizer {
 namespace {
 
 bool is_on_device(const at::Tensor& tensor) {
-  return is_strided(tensor) && tensor.is_privateuseone();
+  return is_strided(tensor) && is_device_tensor(tensor);
 }
 
 uintptr_t address_of(const at::Tensor& tensor) {
@@ -82,7 +83,7 @@ at::Tensor values_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu()) {
     return tensor;
   }
-  if (!is_on_device(tensor) || !has_run(current_stream_handle(tensor.device().index()))) {
+  if (!is_on_device(tensor) || !has_run(getCurrentOpenRegStream(tensor.device().index()).stream())) {
     return {};
   }
   void* const data = orGetKernelPointer(reinterpret_cast<void*>(address_of(tensor)));

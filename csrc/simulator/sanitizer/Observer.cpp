@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegKernel.h"
 #include "simulator/sanitizer/Accesses.h"
 #include "simulator/sanitizer/InitCheck.h"
@@ -46,7 +47,7 @@ void add_tensors(const orActivity& activity, std::vector<Access>& accesses) {
   for (const auto& [tensor, is_written] : running_operator->tensors) {
     const unsigned access = is_written ? orAccessRead | orAccessWrite : orAccessRead;
     if (!activity.operands) {
-      if (running_operator->is_custom && tensor.is_privateuseone()) {
+      if (running_operator->is_custom && is_device_tensor(tensor)) {
         visit_tensor(*tensor.unsafeGetTensorImpl(), access, collect_operand, &accesses);
       }
     } else if (is_copy_or_fill(activity)) {

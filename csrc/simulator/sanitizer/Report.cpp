@@ -2,13 +2,14 @@
 
 #include <c10/util/StringUtil.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
 
 namespace c10::openreg::sanitizer {
 namespace {
 
 std::string name_of_device(int device) {
-  return Device(DeviceType::PrivateUse1, static_cast<DeviceIndex>(device)).str();
+  return Device(identity.type, static_cast<DeviceIndex>(device)).str();
 }
 
 } // namespace
@@ -28,7 +29,7 @@ std::string name_of_stream(orStream_t stream, int device) {
     return "the host";
   }
   try {
-    const Stream known = stream_of_handle(stream, static_cast<DeviceIndex>(device));
+    const Stream known = getStreamFromExternal(stream, static_cast<DeviceIndex>(device));
     return known.id() == 0 ? "the default stream of " + name_of_device(device)
                            : c10::str("stream ", known.id(), " of ", name_of_device(device));
   } catch (const std::exception&) { // a library made the stream, such as a communication stream

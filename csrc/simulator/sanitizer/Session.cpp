@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/OpenRegException.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegKernel.h"
 #include "runtime/OpenRegStream.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
@@ -38,10 +39,11 @@ void take_stock(SessionState& fresh) {
       if (each.active) {
         Block& block = fresh.shadow.add(reinterpret_cast<const void*>(address), each.size);
         block.device = segment.device;
-        block.stream = stream_handle(Stream(
-            Stream::UNSAFE,
-            Device(DeviceType::PrivateUse1, segment.device),
-            reinterpret_cast<StreamId>(segment.stream)));
+        block.stream =
+            OpenRegStream(
+                Stream(
+                    Stream::UNSAFE, Device(identity.type, segment.device), reinterpret_cast<StreamId>(segment.stream)))
+                .stream();
       }
       address += each.size;
     }

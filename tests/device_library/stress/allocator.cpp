@@ -18,7 +18,7 @@ namespace {
 using namespace stress;
 using c10::Stream;
 using c10::openreg::device_allocator;
-using c10::openreg::stream_handle;
+using c10::openreg::OpenRegStream;
 
 constexpr size_t kMaxBuffers = 10;
 constexpr size_t kMaxWords = size_t{1} << 20; // 4 MiB of the 48 MiB of a device: 8 threads run out of memory
@@ -29,7 +29,7 @@ at::HostAllocator* host_allocator() {
 
 // Memory whose words all have the value `value` once the events `used` are done. Every use waits for the use before it.
 struct Buffer {
-  int device; // -1: pinned
+  int device;                 // -1: pinned
   std::optional<Stream> home; // the current stream at the allocation; none for pinned memory
   c10::DataPtr data;
   size_t words;
@@ -48,7 +48,7 @@ class Worker : Choices<Stream, Buffer> {
   // Every second worker has a memory pool of its own.
   Worker(uint64_t seed, bool switchesModes) : Choices(seed, switchesModes), pool_(0, seed % 2 == 0 ? seed + 1 : 0) {
     for (int i = 0; i < kStreamsPerThread; ++i) {
-      streams_.push_back(c10::openreg::stream_from_pool(i % kDevices, -static_cast<int>(below(4))));
+      streams_.push_back(c10::openreg::getStreamFromPool(-static_cast<int>(below(4)), i % kDevices));
     }
   }
 
@@ -89,12 +89,12 @@ class Worker : Choices<Stream, Buffer> {
 
   static void begin(const Buffer& buffer, Stream stream) {
     for (orEvent_t event : buffer.used) {
-      OPENREG_CHECK(orStreamWaitEvent(stream_handle(stream), event, 0));
+      OPENREG_CHECK(orStreamWaitEvent(OpenRegStream(stream).stream(), event, 0));
     }
   }
 
   static void end(const Buffer& buffer, Stream stream) {
-    OPENREG_CHECK(orEventRecord(buffer.used[stream.device_index()], stream_handle(stream)));
+    OPENREG_CHECK(orEventRecord(buffer.used[stream.device_index()], OpenRegStream(stream).stream()));
     if (!buffer.home) {
       host_allocator()->record_event(buffer.data.get(), buffer.data.get_context(), stream);
     } else if (*buffer.home != stream) {
@@ -119,15 +119,15 @@ class Worker : Choices<Stream, Buffer> {
     }
     for (int device = 0; device < kDevices; ++device) {
       buffer.used[device] =
-          c10::openreg::create_event(c10::openreg::default_stream(static_cast<c10::DeviceIndex>(device)));
+          c10::openreg::create_event(c10::openreg::getDefaultOpenRegStream(static_cast<c10::DeviceIndex>(device)));
     }
     const Stream stream = buffer.home && below(4) != 0 ? *buffer.home : anyStream();
     if (buffer.home && stream != *buffer.home) { // the earlier uses of the memory ran on its home stream
       const orEvent_t ready = buffer.used[buffer.device];
-      OPENREG_CHECK(orEventRecord(ready, stream_handle(*buffer.home)));
-      OPENREG_CHECK(orStreamWaitEvent(stream_handle(stream), ready, 0));
+      OPENREG_CHECK(orEventRecord(ready, OpenRegStream(*buffer.home).stream()));
+      OPENREG_CHECK(orStreamWaitEvent(OpenRegStream(stream).stream(), ready, 0));
     }
-    OPENREG_CHECK(orLaunchKernel(stream_handle(stream), fill, buffer.data.get(), buffer.words, buffer.value));
+    OPENREG_CHECK(orLaunchKernel(OpenRegStream(stream).stream(), fill, buffer.data.get(), buffer.words, buffer.value));
     end(buffer, stream);
     buffers_.push_back(std::move(buffer));
   }
@@ -138,7 +138,8 @@ class Worker : Choices<Stream, Buffer> {
       home = anyStream();
     }
     const c10::openreg::CurrentDevice current(home.device_index());
-    const Stream previous = c10::openreg::exchange_stream(home);
+    const auto previous = c10::openreg::getCurrentOpenRegStream(home.device_index());
+    c10::openreg::setCurrentOpenRegStream(OpenRegStream(home));
     const bool pooled = pool_.second != 0 && below(4) == 0;
     if (pooled) {
       const auto thread = std::this_thread::get_id();
@@ -155,7 +156,7 @@ class Worker : Choices<Stream, Buffer> {
       device_allocator()->end_allocate_to_pool(home.device_index(), pool_);
       device_allocator()->release_pool(home.device_index(), pool_);
     }
-    c10::openreg::exchange_stream(previous);
+    c10::openreg::setCurrentOpenRegStream(previous);
     if (buffer.home && bytes > (size_t{1} << 30)) {
       die("a device gave more memory than it has");
     }
@@ -186,7 +187,7 @@ class Worker : Choices<Stream, Buffer> {
     }
     begin(to, stream);
     begin(from, stream);
-    OPENREG_CHECK(orLaunchKernel(stream_handle(stream), stepAll, to.data.get(), from.data.get(), to.words));
+    OPENREG_CHECK(orLaunchKernel(OpenRegStream(stream).stream(), stepAll, to.data.get(), from.data.get(), to.words));
     end(from, stream);
     end(to, stream);
     to.value = step(from.value);
@@ -206,7 +207,8 @@ class Worker : Choices<Stream, Buffer> {
         expect(static_cast<uint32_t*>(one.get()), words, value, "in a temporary");
       }
     };
-    OPENREG_CHECK(orLaunchKernel(stream_handle(anyStream()), use, below(kMaxWords) + kMaxWords / 4, random32()));
+    OPENREG_CHECK(
+        orLaunchKernel(OpenRegStream(anyStream()).stream(), use, below(kMaxWords) + kMaxWords / 4, random32()));
   }
 
   // Copies between two buffers, each on one of the two devices or in pinned memory.
@@ -220,7 +222,7 @@ class Worker : Choices<Stream, Buffer> {
     begin(to, stream);
     begin(from, stream);
     OPENREG_CHECK(orMemcpyAsync(
-        to.data.get(), from.data.get(), to.words * sizeof(uint32_t), orMemcpyDefault, stream_handle(stream)));
+        to.data.get(), from.data.get(), to.words * sizeof(uint32_t), orMemcpyDefault, OpenRegStream(stream).stream()));
     end(from, stream);
     end(to, stream);
     to.value = from.value;
@@ -232,7 +234,7 @@ class Worker : Choices<Stream, Buffer> {
     begin(from, stream);
     std::vector<uint32_t> read(from.words);
     OPENREG_CHECK(orMemcpyWithStream(
-        read.data(), from.data.get(), from.words * sizeof(uint32_t), orMemcpyDefault, stream_handle(stream)));
+        read.data(), from.data.get(), from.words * sizeof(uint32_t), orMemcpyDefault, OpenRegStream(stream).stream()));
     expect(read.data(), read.size(), from.value, from.home ? "in device memory" : "in pinned memory");
   }
 
@@ -250,7 +252,7 @@ class Worker : Choices<Stream, Buffer> {
   void wait() {
     const Stream stream = anyStream();
     if (below(2) == 0) {
-      OPENREG_CHECK(orStreamSynchronize(stream_handle(stream)));
+      OPENREG_CHECK(orStreamSynchronize(OpenRegStream(stream).stream()));
     } else {
       c10::openreg::device_synchronize(stream.device_index());
     }

@@ -39,7 +39,7 @@ char* kernel_address(const Tensor& tensor) {
 // Runs `body` on the calling thread, after the work that is queued on the current stream.
 template <class Body>
 void compute(const char* name, Operands operands, const Body& body) {
-  const auto stream = c10::openreg::current_stream_handle(operands[0].device().index());
+  const auto stream = c10::openreg::getCurrentOpenRegStream(operands[0].device().index()).stream();
   const c10::openreg::Kernel kernel(stream, name, &visit_operands, &operands);
   body();
 }

@@ -36,7 +36,8 @@ PyObject* empty_strided(PyObject*, PyObject* const* arguments, Py_ssize_t count)
 
 uintptr_t current_stream_handle(int64_t device) {
   c10::openreg::check_device_index(device);
-  return reinterpret_cast<uintptr_t>(c10::openreg::current_stream_handle(static_cast<c10::DeviceIndex>(device)));
+  return reinterpret_cast<uintptr_t>(
+      c10::openreg::getCurrentOpenRegStream(static_cast<c10::DeviceIndex>(device)).stream());
 }
 
 PyMethodDef methods[] = {

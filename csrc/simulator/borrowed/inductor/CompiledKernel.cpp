@@ -136,12 +136,13 @@ void torch_openreg_launch_compiled(
   run_backward_on_this_thread();
   if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
     queue(
-        c10::openreg::current_stream(index),
+        c10::openreg::getCurrentOpenRegStream(index),
         std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize));
     return;
   }
   OperandList described{operands, count};
-  const c10::openreg::Kernel kernel(c10::openreg::current_stream_handle(index), name, &OperandList::visit, &described);
+  const c10::openreg::Kernel kernel(
+      c10::openreg::getCurrentOpenRegStream(index).stream(), name, &OperandList::visit, &described);
   c10::SmallVector<void*, 32> data;
   for (size_t i = 0; i < count; ++i) {
     check_memory(operands[i], name);

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "aten/native/Minimal.h"
+#include "runtime/OpenRegIdentity.h"
 #include "simulator/ThreadOwned.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/KernelScope.h"
@@ -75,7 +76,7 @@ bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Te
     }
   }
   if (!tensor.defined()) {
-  } else if (tensor.is_privateuseone()) {
+  } else if (is_device_tensor(tensor)) {
     if (has_components(*impl) || tensor.layout() != kStrided || tensor._is_zerotensor() || !tensor.has_storage()) {
       return false;
     }

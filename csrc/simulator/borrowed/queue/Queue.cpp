@@ -109,7 +109,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
     Tensor result = relabel(std::move(meta), std::move(memory));
     results[i] = std::move(result);
   }
-  const c10::Stream stream = c10::openreg::current_stream(device);
+  const c10::Stream stream = c10::openreg::getCurrentOpenRegStream(device);
   if (generator) {
     generator->launch_on(stream, [&] { return launch(stream, kernel, orLaunchNoWait); });
   } else {

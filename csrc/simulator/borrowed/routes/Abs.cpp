@@ -4,6 +4,7 @@
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/abs_ops.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "simulator/borrowed/CpuKernel.h"
 
 namespace at::openreg {
@@ -14,7 +15,7 @@ Tensor abs(const Tensor& self) {
   }
   Tensor result;
   auto iterator = TensorIterator::unary_op(result, self);
-  at::native::abs_stub(DeviceType::PrivateUse1, iterator);
+  at::native::abs_stub(identity.type, iterator);
   return iterator.output();
 }
 

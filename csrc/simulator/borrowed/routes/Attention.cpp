@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "runtime/OpenRegIdentity.h"
 #include "simulator/borrowed/CpuKernel.h"
 
 namespace at::openreg {
@@ -63,7 +64,7 @@ _scaled_dot_product_fused_attention_overrideable(
     bool return_debug_mask,
     std::optional<double> scale) {
   check_devices<at::_ops::_scaled_dot_product_fused_attention_overrideable>(query, key, value, attn_bias);
-  TORCH_CHECK(!return_debug_mask, "return_debug_mask is not supported by the openreg device.");
+  TORCH_CHECK(!return_debug_mask, "return_debug_mask is not supported by the ", identity.device, " device.");
   auto [out, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_bias, scale);
   // The results have the strides and devices that PyTorch's meta kernel gives, because compiled programs rely on both.
@@ -102,7 +103,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> _scaled_dot_product_fused_attention_o
     std::optional<double> scale) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !grad_input_mask[3],
-      "The fused attention of the openreg device has no gradient for the mask. Use "
+      "The fused attention of the ",
+      identity.device,
+      " device has no gradient for the mask. Use "
       "torch.nn.attention.sdpa_kernel(SDPBackend.MATH).");
   if (!grad_out.defined()) {
     return {};

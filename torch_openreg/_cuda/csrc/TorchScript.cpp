@@ -27,7 +27,7 @@ DeviceIndex index_of(std::optional<int64_t> index) {
 struct ScriptStream final : torch::CustomClassHolder {
   explicit ScriptStream(const Stream& stream) : stream(stream) {}
   ScriptStream(std::optional<Device> device, int64_t priority)
-      : stream(stream_from_pool(index_of(device), static_cast<int>(priority))) {}
+      : stream(getStreamFromPool(static_cast<int>(priority), index_of(device))) {}
 
   const Stream stream;
 };
@@ -87,19 +87,19 @@ TORCH_LIBRARY(cuda, m) {
   const auto stateful = [](const char* schema) { return torch::schema(schema, AliasAnalysisKind::CONSERVATIVE); };
   m.def(
       stateful("current_stream.device(Device? device) -> __torch__.torch.classes.cuda.Stream"),
-      [](std::optional<Device> device) { return script_stream(current_stream(index_of(device))); });
+      [](std::optional<Device> device) { return script_stream(getCurrentOpenRegStream(index_of(device))); });
   m.def(
       stateful("current_stream.int(int? val) -> __torch__.torch.classes.cuda.Stream"),
-      [](std::optional<int64_t> index) { return script_stream(current_stream(index_of(index))); });
+      [](std::optional<int64_t> index) { return script_stream(getCurrentOpenRegStream(index_of(index))); });
   m.def(
       stateful("default_stream.device(Device? device) -> __torch__.torch.classes.cuda.Stream"),
-      [](std::optional<Device> device) { return script_stream(default_stream(index_of(device))); });
+      [](std::optional<Device> device) { return script_stream(getDefaultOpenRegStream(index_of(device))); });
   m.def(
       stateful("default_stream.int(int? val) -> __torch__.torch.classes.cuda.Stream"),
-      [](std::optional<int64_t> index) { return script_stream(default_stream(index_of(index))); });
+      [](std::optional<int64_t> index) { return script_stream(getDefaultOpenRegStream(index_of(index))); });
   m.def(stateful("set_stream(__torch__.torch.classes.cuda.Stream stream) -> ()"), [](const StreamPtr& stream) {
     set_device(stream->stream.device_index());
-    exchange_stream(stream->stream);
+    setCurrentOpenRegStream(OpenRegStream(stream->stream));
   });
   m.def(stateful("_current_device() -> int"), [] { return int64_t(current_device()); });
   m.def(stateful("_set_device(int val) -> ()"), [](int64_t index) { set_device(checked_index(index)); });

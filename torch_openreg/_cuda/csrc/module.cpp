@@ -1,4 +1,4 @@
-// The bindings that only the face "cuda" (the device under the type cuda) has. PyTorch's own Python calls functions
+// The bindings that only devices of type cuda have. PyTorch's own Python calls functions
 // like these in a build with CUDA, and a CPU build does not compile them. Same rule as in
 // torch_openreg/csrc/Module.cpp: no logic here.
 #include <c10/core/DeviceGuard.h>
@@ -11,11 +11,11 @@
 #include <string>
 #include <thread>
 
+#include "CudaGuard.h"
 #include "CudaHooks.h"
 #include "Storage.h"
 #include "openreg_ipc.h"
 #include "openreg_launch.h"
-#include "runtime/OpenRegGuard.h"
 #include "runtime/OpenRegStream.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 
@@ -46,17 +46,15 @@ std::string error_string(int code) {
 
 // The number that programs for CUDA use as cudaStream_t. 0 is the default stream.
 uintptr_t stream_pointer(const c10::Stream& stream) {
-  return stream.id() == 0 ? 0 : reinterpret_cast<uintptr_t>(openreg::stream_handle(stream));
+  return stream.id() == 0 ? 0 : reinterpret_cast<uintptr_t>(openreg::OpenRegStream(stream).stream());
 }
 
 c10::Stream stream_of_pointer(uintptr_t pointer, c10::DeviceIndex device) {
-  return openreg::stream_of_handle(reinterpret_cast<orStream_t>(pointer), device);
+  return openreg::getStreamFromExternal(reinterpret_cast<orStream_t>(pointer), device);
 }
 
 int stream_priority(const c10::Stream& stream) {
-  int priority = 0;
-  OPENREG_CHECK(orStreamGetPriority(openreg::stream_handle(stream), &priority));
-  return priority;
+  return openreg::OpenRegStream(stream).priority();
 }
 
 std::pair<int, int> stream_priority_range() {
@@ -114,8 +112,8 @@ void sleep_cycles(int64_t cycles) {
   OPENREG_CHECK(orGetDeviceProperties(&properties, device));
   const std::chrono::duration<double, std::milli> time(static_cast<double>(cycles) / properties.clockRate);
   const orKernelInfo info{"sleep", {}};
-  OPENREG_CHECK(
-      orLaunchKernel(openreg::current_stream_handle(device), info, [time] { std::this_thread::sleep_for(time); }));
+  OPENREG_CHECK(orLaunchKernel(
+      openreg::getCurrentOpenRegStream(device).stream(), info, [time] { std::this_thread::sleep_for(time); }));
 }
 
 // ---- memory
@@ -131,7 +129,9 @@ void begin_allocate_to_pool(c10::DeviceIndex device, MempoolId_t id) {
 
 void begin_allocate_current_stream_to_pool(c10::DeviceIndex device, MempoolId_t id) {
   device_allocator()->begin_allocate_to_pool(
-      device, id, [current = openreg::current_stream(device)](const c10::Stream& stream) { return stream == current; });
+      device, id, [current = openreg::getCurrentOpenRegStream(device)](const c10::Stream& stream) {
+        return stream == current;
+      });
 }
 
 } // namespace
