@@ -7,14 +7,17 @@ set before torch is imported.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+
+# The device's own type, and those that torch_openreg._identity finds.
+_OTHERS = Path(__file__).parent.glob("torch_openreg/_*/_identity.py")
+_TYPES = (*sorted(path.parent.name[1:] for path in _OTHERS), "openreg")
 
 Allowed = tuple[str, ...] | range | str  # a str: any text is allowed, and the help shows the str in its place
 
 OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
     # (name, environment variable, allowed values, help)
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    ("as", "TORCH_OPENREG_AS", ("cuda", "openreg"), "the type of the simulated devices (default: openreg)"),
-    # LEFT OUT OF A NEW BACKEND END
+    ("as", "TORCH_OPENREG_AS", _TYPES, "the type of the simulated devices (default: openreg)"),
     ("model", "OPENREG_MODEL", "NAME|FILE", "the accelerator that the devices stand for, such as cuda-t4"),
     ("device-count", "OPENREG_DEVICE_COUNT", range(1, 65), "the number of simulated devices (default: 2)"),
     ("memory", "OPENREG_DEVICE_MEMORY", "SIZE", "the memory of each device, such as 512M (default: 16G)"),

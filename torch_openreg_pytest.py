@@ -135,12 +135,12 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         settings |= {"OPENREG_CHAOS_SEED": seed} if (seed := config.stash[_SEED]) else {}
     if not settings:
         return None
-    face = os.environ.get("TORCH_OPENREG_AS") or "openreg"
+    device_type = os.environ.get("TORCH_OPENREG_AS") or "openreg"
     variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
     runs = config.getoption("openreg_chaos_runs")
     first_seed = ", seed 0" if _is_chaotic(config) and "OPENREG_CHAOS_SEED" not in settings else ""
     times = f", each test with {runs} seeds" if runs else ""
-    return f'torch_openreg: the device "{face}" is simulated ({variables}){first_seed}{times}'
+    return f'torch_openreg: the device "{device_type}" is simulated ({variables}){first_seed}{times}'
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -158,7 +158,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _device_type() -> str:
-    from torch_openreg._environment import device_type
+    from torch_openreg._identity import device_type
 
     return device_type
 

@@ -1,4 +1,4 @@
-"""Writes the sizes of the package's shared libraries into _build_info.py, for torch_openreg._loader.check_libraries().
+"""Writes the sizes of the package's shared libraries into _build_info.py, for torch_openreg._build.check_libraries().
 
 CMake runs this program at the end of an install, when the libraries are stripped and have their final run paths. If the
 libraries of an installed package or of an unpacked wheel are changed later, run it again:

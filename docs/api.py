@@ -32,11 +32,11 @@ def _entry(name: str, value: object) -> str:
 
 def sections() -> dict[str, str]:
     """Section -> its text, in reStructuredText."""
-    package = importlib.import_module(HOME)
-    elsewhere = {name for names in package._SUBMODULES.values() for name in names} | set(package._SUBMODULES)
+    package, _names = importlib.import_module(HOME), importlib.import_module(f"{HOME}._names")
+    elsewhere = {name for names in _names.SUBMODULES.values() for name in names} | set(_names.SUBMODULES)
     written = {}
     for section, submodule in SECTIONS.items():
-        names = package._SUBMODULES[submodule] if submodule else [n for n in package.__all__ if n not in elsewhere]
+        names = _names.SUBMODULES[submodule] if submodule else [n for n in package.__all__ if n not in elsewhere]
         entries = [
             _entry(f"torch.openreg.{name}", getattr(package, name))
             for name in names
@@ -50,12 +50,12 @@ def sections() -> dict[str, str]:
         module = importlib.import_module(f"{HOME}.{submodule}")
         own = [name for name in module.__all__ if getattr(getattr(module, name), "__module__", "") == module.__name__]
         # Functions that torch.openreg itself has too, as torch.cuda has those of its submodules.
-        above = package._SUBMODULES[submodule]
+        above = _names.SUBMODULES[submodule]
         names = {
             name: f"torch.openreg.{name}" if name in above else f"torch.openreg.{submodule}.{name}" for name in own
         }
         written[submodule] = "\n".join(_entry(names[name], getattr(module, name)) for name in own)
-    types = package._SUBMODULES["_tensor_types"]
+    types = _names.SUBMODULES["_tensor_types"]
     written["types"] = "\n".join(
         f".. py:class:: torch.openreg.{n}\n\n   {getattr(package, n).__doc__}\n" for n in types
     )

@@ -7,9 +7,10 @@ from pathlib import Path
 from sphinx.errors import ConfigError
 
 import torch_openreg
+from torch_openreg import _failure
 
-if torch_openreg._loader.failure is not None:  # the pages show what the built package has
-    raise ConfigError(str(torch_openreg._loader.failure))
+if _failure.failure is not None:  # the pages show what the built package has
+    raise ConfigError(str(_failure.failure))
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))

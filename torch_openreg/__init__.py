@@ -11,13 +11,10 @@ not know the attribute ``torch.openreg``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torch_openreg import _loader
-
-__all__ = ["cmake_prefix_path", "include_paths", "library_paths", "openreg"]
-
-_autoload = _loader.load  # PyTorch's own backend torch_openreg gives its load function this name
+from torch_openreg._loader import load as _autoload  # the name in PyTorch's documentation
+from torch_openreg._loader import run_as_a_tool as _run_as_a_tool
 
 if TYPE_CHECKING:
     from torch_openreg import openreg as openreg
@@ -26,14 +23,8 @@ if TYPE_CHECKING:
     from torch_openreg._paths import include_paths as include_paths
     from torch_openreg._paths import library_paths as library_paths
 else:
+    from torch_openreg._loader import LAZY as __all__  # noqa: F401
+    from torch_openreg._loader import lazy_attribute as __getattr__  # noqa: F401
 
-    def __getattr__(name: str) -> Any:
-        if name in ("__version__", "cmake_prefix_path", "include_paths", "library_paths"):
-            from torch_openreg import _paths
-
-            return getattr(_paths, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-if not _loader.run_as_a_tool():
-    _loader.load()
+if not _run_as_a_tool():
+    _autoload()

@@ -13,9 +13,10 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch._prims.rng_prims import get_device
 
-from torch_openreg import openreg
-from torch_openreg._environment import device_type
+from torch_openreg import _upstream, openreg
+from torch_openreg._identity import device_type
 
 
 @contextlib.contextmanager
@@ -36,41 +37,32 @@ def _as_shard(start: int, given: torch.Generator | None = None) -> Iterator[None
         default.set_state(state)
 
 
-def register(random: ModuleType) -> None:
-    """Replaces the tracker in ``torch.distributed.tensor._random``."""
+@contextlib.contextmanager
+def distribute_region(original: Any, self: Any, spec: Any, generator: torch.Generator | None = None) -> Iterator[None]:
+    """Wraps OffsetBasedRNGTracker._distribute_region()."""
+    from torch.distributed._local_tensor import enabled_local_tensor_mode
 
-    class OffsetBasedRNGTracker(random.OffsetBasedRNGTracker):  # type: ignore[name-defined]
-        __doc__ = random.OffsetBasedRNGTracker.__doc__
+    is_ours = self._device.type == device_type and not enabled_local_tensor_mode()
+    if not (is_ours and self.distribute_region_enabled):
+        with original(self, spec, generator):
+            yield
+        return
+    with _as_shard(self._compute_rng_offsets(spec)[0], generator):
+        yield
 
-        @contextlib.contextmanager
-        def _distribute_region(self, spec: Any, generator: torch.Generator | None = None) -> Iterator[None]:
-            from torch.distributed._local_tensor import enabled_local_tensor_mode
 
-            if not self.distribute_region_enabled:
-                yield
-                return
-            is_ours = self._device.type == device_type and not enabled_local_tensor_mode()
-            region = super()._distribute_region
-            with _as_shard(self._compute_rng_offsets(spec)[0], generator) if is_ours else region(spec, generator):
-                yield
+def run_as_shard(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """The kernel of run_dtensor_rng_op for the device."""
+    with _as_shard(start):
+        return op(*args, **kwargs)
 
-    random.OffsetBasedRNGTracker = OffsetBasedRNGTracker  # type: ignore[attr-defined]
-    # If a program gives no generator, PyTorch calls the operator run_dtensor_rng_op in place of _distribute_region():
-    # up to 2.14 for CUDA only, since 2.15 for every accelerator.
-    from torch._C import DispatchKey
-    from torch._prims.rng_prims import get_device, run_dtensor_rng_op
 
-    kernels = run_dtensor_rng_op.py_kernels
-    of_other_devices = kernels[DispatchKey.BackendSelect]
+def select(original: Any, start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Wraps the function of run_dtensor_rng_op that chooses a device's kernel."""
+    run = run_as_shard if get_device(args, kwargs) == device_type else original
+    return run(start, end, op, *args, **kwargs)
 
-    def run_as_shard(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
-        with _as_shard(start):
-            return op(*args, **kwargs)
 
-    def select(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
-        run = run_as_shard if get_device(args, kwargs) == device_type else of_other_devices
-        return run(start, end, op, *args, **kwargs)
-
-    # A call from a program goes to BackendSelect. A call after the choice of the backend goes to the device's key.
-    kernels[DispatchKey.BackendSelect] = select
-    kernels[getattr(DispatchKey, torch._C._dispatch_key_for_device(device_type))] = run_as_shard
+def register(_: ModuleType) -> None:
+    """Replaces the decisions of ``torch.distributed.tensor._random``."""
+    _upstream.apply(_upstream.DTENSOR)

@@ -8,13 +8,18 @@ variable (``Variable.reader``).
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-asked_face = os.environ.get("TORCH_OPENREG_AS", "")
-device_type = "cuda" if asked_face == "cuda" else "openreg"
-"""The type of this process's devices, "openreg" or "cuda": the face, which TORCH_OPENREG_AS chooses at the start."""
+
+@functools.cache
+def parts_with(file: str) -> tuple[str, ...]:
+    """The names of the sub-packages that have this file: what can be deleted is found, and not named."""
+    folder = os.path.dirname(__file__)
+    names = os.listdir(folder) if os.path.isdir(folder) else ()  # a package in an archive has no folder
+    return tuple(sorted(name for name in names if os.path.exists(os.path.join(folder, name, file))))
 
 
 class Variable(NamedTuple):
@@ -42,7 +47,8 @@ class Variable(NamedTuple):
         if self.kind == "choice" and value not in self.choices:
             first, *others = self.choices
             *some, last = [f"{first} (the default)", *others]
-            raise ValueError(f"{self.name} is {value!r}. Set it to {', '.join(some)} or {last}, or unset it.")
+            allowed = " or ".join(filter(None, (", ".join(some), last)))
+            raise ValueError(f"{self.name} is {value!r}. Set it to {allowed}, or unset it.")
         if self.kind == "choices" and value.strip():
             chosen = {name.strip() for name in value.split(",")} - {""}
             if not chosen or not chosen <= {*self.choices}:
@@ -55,11 +61,9 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str, reader: str) -> V
     return Variable(name, "choice", choices[0], meaning, reader, choices)
 
 
-# LEFT OUT OF A NEW BACKEND START: the plugin for pytest
 # Internal: the file descriptors through which a fork server of the pytest plugin talks to its parent process.
 FORK_SERVER = "_TORCH_OPENREG_FORK_SERVER"
 
-# LEFT OUT OF A NEW BACKEND END
 _DEVICE = "third_party/openreg/csrc/environment.cpp"
 _ALLOCATOR = "csrc/runtime/memory/OpenRegAllocatorConfig.cpp"
 
@@ -71,9 +75,6 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("OPENREG_DEVICE_COUNT", "number", "2, or the model's", "the number of devices", _DEVICE),
     Variable("OPENREG_DEVICE_MEMORY", "size", "16G, or the model's", "the bytes of each device", _DEVICE),
     Variable("OPENREG_VISIBLE_DEVICES", "list", "all", "the devices that the process may use", _DEVICE),
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    Variable("CUDA_VISIBLE_DEVICES", "list", "all", "the same, for devices of the type cuda", _DEVICE),
-    # LEFT OUT OF A NEW BACKEND END
     _choice("OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued work runs", _DEVICE),
     Variable("OPENREG_CHAOS_SEED", "number", "0", "the seed of the delays in the mode chaos", _DEVICE),
     _choice("OPENREG_POISON", ("0", "1"), "whether free memory holds NaN", "csrc/simulator/Poison.cpp"),
@@ -89,9 +90,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("PYTORCH_ALLOC_CONF", "settings", "", "settings of all caching allocators", ""),
     Variable("OPENREG_ALLOC_CONF", "settings", "", "settings of this device's allocator", _ALLOCATOR),
     # The package.
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    _choice("TORCH_OPENREG_AS", ("openreg", "cuda"), "the type of the devices", "torch_openreg/_loader.py"),
-    # LEFT OUT OF A NEW BACKEND END
+    _choice(
+        "TORCH_OPENREG_AS",
+        ("openreg", *(name[1:] for name in parts_with("_identity.py"))),
+        "the type of the devices",
+        "torch_openreg/_identity.py",
+    ),
     _choice("TORCH_OPENREG_AUTOLOAD", ("1", "0", "strict"), "when the package is loaded", "torch_openreg/_loader.py"),
     Variable(
         "TORCH_OPENREG_FALLBACK",
@@ -129,6 +133,16 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("TORCH_DEVICE_BACKEND_AUTOLOAD", "switch", "1", "whether PyTorch loads any backend at import", ""),
 )
+
+
+def all_variables() -> tuple[Variable, ...]:
+    """VARIABLES, and the rows that sub-packages add in a file _variables.py, which is read and not imported."""
+    import runpy
+
+    folder = os.path.dirname(__file__)
+    files = [runpy.run_path(os.path.join(folder, name, "_variables.py")) for name in parts_with("_variables.py")]
+    return VARIABLES + tuple(Variable(*row) for file in files for row in file["VARIABLES"])
+
 
 # The variables that are checked at import. The device checks its own variables when it starts, and a process group
 # checks its own when it is made, because a program may set these variables until then.

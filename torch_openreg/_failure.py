@@ -1,16 +1,25 @@
-"""The stand-in for ``torch.openreg`` if the backend could not start."""
+"""What a user is told if the backend could not start, and the stand-in for ``torch.openreg``."""
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from importlib.metadata import entry_points, packages_distributions, version
 from types import ModuleType
 from typing import Any, NoReturn
 
 from torch_openreg import _which
-from torch_openreg._environment import device_type
+from torch_openreg._identity import asked_type, identity
+
+failure: Exception | None = None
+"""The failure of the start; None before the start and after a success. Its ``__cause__`` is the phase's exception.
+
+Only a start that fails imports this module. If torch itself cannot be imported, it is that import's exception.
+"""
 
 
 class BackendLoadError(RuntimeError, AttributeError):
@@ -25,11 +34,9 @@ def explain(phase: Callable[[], None], error: Exception) -> BackendLoadError:
     """Returns the exception whose message users see: which step of the start (phase) failed, why, and what to do."""
     # The message of a failed check says what to do, so it needs no remedy.
     remedy = "" if phase.__name__.startswith("check_") else ". Install torch_openreg again, built for this PyTorch"
-    # The word distinguishes this device from a real GPU, which also has the type "cuda".
-    simulated = "simulated " if device_type == "cuda" else ""
     other = f" {_which.told()}".rstrip()
     failure = BackendLoadError(
-        f'The {simulated}device "{device_type}" is not available: torch_openreg failed in {phase.__name__}: '
+        f'The {identity.kind} "{identity.type}" is not available: torch_openreg failed in {phase.__name__}: '
         f"{type(error).__name__}: {str(error).rstrip('.')}{remedy}.{other} `python -m torch_openreg doctor` says more."
     )
     failure.__cause__ = error
@@ -107,17 +114,14 @@ def stand_in(failure: BackendLoadError) -> ModuleType:
     Programs that do not use the device see no change. Returns the module that explains the failure. The module becomes
     ``torch.openreg``, unless another package has set ``torch.openreg``.
 
-    If the device type is "cuda", the function only returns the module.
+    If the device is not PrivateUse1, the function only returns the module.
     """
     import torch
 
     module = _FailedModule(failure)
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    # TORCH_OPENREG_AS=cuda: the simulated device has the type "cuda" and does not use PrivateUse1. So PrivateUse1 stays
-    # free for another backend. For device="cuda", PyTorch raises its own error, or uses a real GPU if it has one.
-    if device_type == "cuda":
+    # PrivateUse1 then stays free for another backend. For a device of its own types, PyTorch raises its own error.
+    if identity.dispatch_key != "PrivateUse1":
         return module
-    # LEFT OUT OF A NEW BACKEND END
     torch.serialization.register_package(0, lambda storage: None, module._deserialize)
     if getattr(torch, "openreg", None) is not sys.modules.get("torch_openreg.openreg"):
         return module  # torch.openreg is set, and not by this package: another package has set it
@@ -130,3 +134,36 @@ def stand_in(failure: BackendLoadError) -> ModuleType:
         # installed.
         torch._C._accelerator_getAccelerator = lambda: None  # type: ignore[assignment, return-value]
     return module
+
+
+def warn(message: str) -> None:
+    """Warns at the program's line: the innermost one outside of this package, its entry point, torch and importlib.
+
+    `python -W error` must not make `import torch` fail, so the warning is then printed.
+    """
+    torch = os.path.dirname(str(sys.modules["torch"].__file__))
+    skipped = (os.path.dirname(__file__), os.path.join(torch, ""), str(importlib.__file__), "<frozen importlib")
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(skipped):
+        level += not frame.f_code.co_filename.startswith("<")  # warn() does not count the frames of the import system
+        frame = frame.f_back
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=level)
+    except RuntimeWarning:
+        print(f"RuntimeWarning: {message}", file=sys.stderr)
+
+
+_was_told = False
+
+
+def warn_of_other_type() -> None:
+    """Warns, once, that TORCH_OPENREG_AS was changed after the start. For the first use of the device."""
+    global _was_told
+    if not _was_told:
+        _was_told = True
+        now = os.environ.get("TORCH_OPENREG_AS", "")
+        warn(
+            f"TORCH_OPENREG_AS was changed from {asked_type!r} to {now!r} after `import torch`, and this process keeps "
+            f'the device "{identity.type}". Set it before Python starts, or use '
+            "`python -m torch_openreg run --as ...`."
+        )

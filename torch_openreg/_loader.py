@@ -3,8 +3,8 @@
 Only with TORCH_OPENREG_AUTOLOAD=strict is the exception raised at once.
 
 Rules:
-  - At its top, this module imports only `_environment` and modules that torch has imported already: each further module
-    would make `import torch` slower for every program.
+  - At its top, this module imports only `_build`, `_environment`, `_identity` and modules that torch has imported
+    already: each further module would make `import torch` slower for every program.
   - All checks that need no library run before a library is opened. A library for another
     PyTorch version, or a second owner of PrivateUse1, ends in an abort that no Python code can catch.
   - load() may be called twice, from two threads, and within the `import torch` that it started itself.
@@ -12,32 +12,23 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
 import threading
-import warnings
-from collections.abc import Callable
-from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from collections.abc import Callable, Iterable
+from importlib.machinery import ModuleSpec
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
 from torch_openreg import _environment
-from torch_openreg._environment import asked_face, device_type
+from torch_openreg._build import check_build, check_libraries
+from torch_openreg._identity import asked_type, device_type, identity
 
 _lock = threading.RLock()
 _started = False
-REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <its sources>"
-DAMAGED = f": a full disk or an interrupted install may have cut it. Install torch_openreg again: {REBUILD}"
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-_told = False  # whether a change of TORCH_OPENREG_AS was reported
-OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg".'
-
-# LEFT OUT OF A NEW BACKEND END
-failure: Exception | None = None
-"""The failure of the start; None before the start and after a success. Its ``__cause__`` is the phase's exception."""
 
 
 def load() -> ModuleType | None:
@@ -45,7 +36,7 @@ def load() -> ModuleType | None:
 
     Returns None if torch cannot be imported. With TORCH_OPENREG_AUTOLOAD=strict, raises a failure instead.
     """
-    global _started, failure
+    global _started
     try:
         # Not under _lock: a thread within `import torch` holds Python's lock of torch, and then takes _lock. The
         # opposite order in another thread would be a deadlock.
@@ -53,28 +44,29 @@ def load() -> ModuleType | None:
     except Exception as error:
         if _strict():
             raise
-        failure = error
+        from torch_openreg import _failure
+
+        _failure.failure = error
         return None
     with _lock:
         # If this module is executed a second time (after a reload), the device is attached already.
         if not _started and not _is_ours(getattr(torch, "openreg", None)) and not hasattr(torch._C, "_openreg"):
             _started = True
-            for phase in PHASES[device_type]:
+            module, _, name = identity.phases.partition(":")
+            for phase in getattr(importlib.import_module(module), name):
                 try:
                     phase()
                 except Exception as error:
                     from torch_openreg import _failure
 
-                    failure = _failure.explain(phase, error)
+                    _failure.failure = failure = _failure.explain(phase, error)
                     # `from torch_openreg import openreg` then gives the stand-in, as torch.openreg does.
                     setattr(sys.modules["torch_openreg"], "openreg", _failure.stand_in(failure))  # noqa: B010
                     if _strict():
                         raise failure from error
-                    # LEFT OUT OF A NEW BACKEND START: the face cuda
-                    if asked_face:
-                        # A program that says "cuda" would otherwise learn only that PyTorch is not compiled with CUDA.
-                        _warn(str(failure))
-                    # LEFT OUT OF A NEW BACKEND END
+                    if asked_type:
+                        # A program that uses another type would otherwise learn only that PyTorch has no such device.
+                        _failure.warn(str(failure))
                     break
     return getattr(torch, "openreg", None) or sys.modules["torch_openreg"].openreg
 
@@ -89,65 +81,22 @@ def run_as_a_tool() -> bool:
     return module == ["torch_openreg"] or os.path.basename(sys.argv[0] if sys.argv else "") == "torch-openreg"
 
 
-def cpu_build(version: str | None) -> str:
-    """The command that installs a CPU build of this version of PyTorch, or of the newest version."""
-    # Without "+cpu", pip would keep an installed build of that release with CUDA.
-    wanted = f"torch=={version.partition('+')[0]}+cpu" if version else "torch"
-    return f"pip install {wanted} --index-url {CPU_INDEX}"
+LAZY = ("cmake_prefix_path", "include_paths", "library_paths", "openreg")
+
+
+def lazy_attribute(name: str) -> Any:
+    """``__getattr__`` of the package torch_openreg: what only programs need that compile something against it."""
+    if name == "__version__" or name in LAZY[:-1]:  # load() sets the attribute openreg
+        from torch_openreg import _paths
+
+        return getattr(_paths, name)
+    raise AttributeError(f"module 'torch_openreg' has no attribute {name!r}")
 
 
 def _strict() -> bool:
     return os.environ.get("TORCH_OPENREG_AUTOLOAD") == "strict"
 
 
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-class PackageOfOneFace(ModuleType):
-    """The class of the package torch_openreg. It warns at an import after TORCH_OPENREG_AS has changed.
-
-    ``import torch`` has imported the package, so `import torch_openreg` executes none of its code. But each import of a
-    module reads the module's ``__spec__``.
-    """
-
-    @property
-    def __spec__(self) -> ModuleSpec | None:
-        global _told
-        spec: ModuleSpec | None = self.__dict__["__spec__"]
-        now = os.environ.get("TORCH_OPENREG_AS", "")
-        if (now or "openreg") != (asked_face or "openreg") and _started and not _told:
-            _told = True
-            _warn(
-                f"TORCH_OPENREG_AS was changed from {asked_face!r} to {now!r} after `import torch`, and this process "
-                f'keeps the device "{device_type}". Set it before Python starts, or use '
-                "`python -m torch_openreg run --as ...`."
-            )
-        return spec
-
-    @__spec__.setter
-    def __spec__(self, spec: ModuleSpec | None) -> None:
-        self.__dict__["__spec__"] = spec
-
-
-sys.modules["torch_openreg"].__class__ = PackageOfOneFace
-
-
-def _warn(message: str) -> None:
-    """Warns at the program's line: the innermost one outside of this package, its entry point, torch and importlib.
-
-    `python -W error` must not make `import torch` fail, so the warning is then printed.
-    """
-    torch = os.path.dirname(str(sys.modules["torch"].__file__))
-    skipped = (os.path.dirname(__file__), os.path.join(torch, ""), str(importlib.__file__), "<frozen importlib")
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(skipped):
-        level += not frame.f_code.co_filename.startswith("<")  # warn() does not count the frames of the import system
-        frame = frame.f_back
-    try:
-        warnings.warn(message, RuntimeWarning, stacklevel=level)
-    except RuntimeWarning:
-        print(f"RuntimeWarning: {message}", file=sys.stderr)
-
-
-# LEFT OUT OF A NEW BACKEND END
 def _is_ours(module: object) -> bool:
     return isinstance(module, ModuleType) and module.__name__ in ("torch_openreg.openreg", "torch.openreg")
 
@@ -183,116 +132,6 @@ def check_environment() -> None:
             raise ValueError(f"OPENREG_MODEL cannot be obeyed. {error}") from None
 
 
-def builds() -> list[str]:
-    """The minor versions of PyTorch for which this wheel has builds, oldest first; empty for a build from the sources.
-
-    A wheel has a folder such as ``torch2.13`` with the libraries for each version (release/wheels.py), because pip
-    cannot choose a wheel by the installed PyTorch. A build from the sources has its libraries in the package itself.
-    """
-    names = os.listdir(os.path.dirname(__file__))
-    found = [name[5:] for name in names if name.startswith("torch") and name[5:6].isdigit()]
-    return sorted(found, key=lambda minor: [int(number) for number in minor.split(".")])
-
-
-def _minor_version(version: str) -> str:
-    return ".".join(version.split(".")[:2])
-
-
-def _choose_build(folder: str) -> None:
-    """Puts the build for this PyTorch in front of the package's path, if this is a wheel with such a build."""
-    import torch
-
-    path = sys.modules["torch_openreg"].__path__
-    chosen = os.path.join(folder, f"torch{_minor_version(torch.__version__)}")
-    if chosen not in path and os.path.isdir(chosen):
-        path.insert(0, chosen)
-
-
-def build_info() -> Any:
-    """The module that CMake wrote into the built package. Raises ImportError if there is none for this PyTorch."""
-    folder = os.path.dirname(__file__)
-    if not os.path.isdir(folder):
-        raise ImportError(
-            f"{folder} lies in an archive, from which no shared library can be loaded. Unpack it, or install it with "
-            "pip."
-        )
-    _choose_build(folder)
-    try:
-        from torch_openreg import _build_info
-
-        _ = _build_info.library_sizes  # the last line of the file: a file that was cut does not have it
-    except ImportError:
-        if minors := builds():
-            raise ImportError(_other_torch(minors)) from None
-        raise ImportError(
-            f"{folder} holds the sources of torch_openreg, not a built package. "
-            "Leave that folder, or build in it with: pip install --no-build-isolation -e ."
-        ) from None
-    except Exception as error:
-        raise ImportError(f"torch_openreg/_build_info.py is not what the build wrote{DAMAGED}") from error
-    return _build_info
-
-
-def _other_torch(minors: list[str], version: str = "") -> str:
-    """The sentence for a PyTorch for which this package has no build."""
-    import torch
-
-    if not version:
-        from importlib import metadata
-
-        version = metadata.version("torch_openreg")
-    built = " and ".join(filter(None, [", ".join(minors[:-1]), minors[-1]]))
-    newest = f"torch=={_minor_version(minors[-1])}.*"
-    return (
-        f"torch_openreg {version} was built for PyTorch {built}, and PyTorch {torch.__version__} is running: a binary "
-        f'works with one minor version. Install a PyTorch that it was built for (pip install "{newest}" --index-url '
-        f"{CPU_INDEX}), or the torch_openreg for this version, or rebuild it: {REBUILD}"
-    )
-
-
-def check_build() -> None:
-    """Checks that this package is built, and built for the minor version of PyTorch that runs."""
-    import torch
-
-    built = build_info()
-    if _minor_version(torch.__version__) != _minor_version(built.torch_version):
-        raise ImportError(_other_torch([built.torch_version], built.version))
-
-
-def check_libraries() -> None:
-    """Checks the sizes of the shared libraries. Opening a library that was cut ends the process with SIGBUS."""
-    from torch_openreg import _build_info
-
-    for name, size in _build_info.library_sizes.items():
-        path = os.path.join(os.path.dirname(_build_info.__file__), name)
-        found = f"has {os.path.getsize(path):,} bytes" if os.path.exists(path) else "is missing"
-        if found != f"has {size:,} bytes":
-            raise ImportError(f"{path} {found}, and the build recorded {size:,} bytes{DAMAGED}")
-
-
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-def check_cuda() -> None:
-    """Checks that this package was built with the device type cuda, and that the name "cuda" is free.
-
-    The name is free in a CPU build of PyTorch.
-    """
-    import torch
-
-    from torch_openreg import _build_info
-
-    if "_C_cuda.so" not in _build_info.library_sizes:
-        raise ImportError(
-            f"this torch_openreg was built without the device type cuda. Install a build that has it, or {OWN_NAME}"
-        )
-    if torch._C._has_cuda:
-        built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
-        raise RuntimeError(
-            f"PyTorch {torch.__version__} is a build with {built}, where the name cuda belongs to real GPUs. Install a "
-            f"CPU build with `{cpu_build(torch.__version__)}`, or {OWN_NAME}"
-        )
-
-
-# LEFT OUT OF A NEW BACKEND END
 def check_owner() -> None:
     """Checks that nobody has taken PrivateUse1 or the name torch.openreg. A process has one owner of PrivateUse1."""
     import torch
@@ -315,39 +154,9 @@ def check_owner() -> None:
 
 def open_libraries() -> None:
     """Opens the shared libraries; their static initialisers register the kernels, the allocators and the guard."""
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    if device_type == "cuda":
-        _open_cuda_libraries()
-    # LEFT OUT OF A NEW BACKEND END
     from torch_openreg import _C  # noqa: F401
 
 
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-def _open_cuda_libraries() -> None:
-    """Opens _C_cuda.so as the module torch_openreg._C, so that the Python code is the same for both types."""
-    import torch_openreg
-
-    path = os.path.join(os.path.dirname(build_info().__file__), "_C_cuda.so")
-    loader = ExtensionFileLoader("torch_openreg._C", path)
-    spec = importlib.util.spec_from_file_location("torch_openreg._C", path, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    sys.modules[spec.name] = torch_openreg._C = module
-
-
-def check_hooks() -> None:
-    """Checks that the opened library could give PyTorch the device's hooks (torch_openreg/_cuda/csrc/CudaHooks.cpp)."""
-    from torch_openreg import _C
-
-    if _C._cuda_hooks_failure is not None:
-        raise RuntimeError(
-            f"PyTorch cannot be given the device's hooks: {_C._cuda_hooks_failure}. Do not load that library, or "
-            f"{OWN_NAME}"
-        )
-
-
-# LEFT OUT OF A NEW BACKEND END
 def claim_name() -> None:
     """Renames PrivateUse1 to "openreg". After this call, autograd and torch.accelerator see an accelerator."""
     import torch
@@ -405,66 +214,36 @@ class _WhenImported:
         return spec
 
 
-# Dynamo does not trace the functions of these modules: it ends the graph before such a call, and the program calls the
-# function. On CUDA, C functions do their work, which dynamo does not trace either.
-NOT_TRACED = (
-    "torch_openreg.openreg.nvtx",
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    "torch_openreg._cuda",
-    # LEFT OUT OF A NEW BACKEND END
+def when_imported(rows: Iterable[tuple[str, str]]) -> None:
+    """For each row, calls the function on the right when PyTorch imports the module on the left, with that module."""
+
+    def call(path: str, module: ModuleType) -> None:
+        home, _, name = path.partition(":")
+        getattr(importlib.import_module(home), name)(module)
+
+    for name, path in rows:
+        _WhenImported(name, functools.partial(call, path))
+
+
+COMPILER = (
+    ("torch._dynamo.device_interface", "torch_openreg._inductor._device:register"),
+    ("torch._dynamo.device_interface", "torch_openreg._inductor._device:register_rng_state"),
+    ("torch._dynamo", "torch_openreg._inductor._device:make_traceable"),
+    ("torch._dynamo.trace_rules", "torch_openreg._inductor:leave_out"),
+    ("torch._dynamo.variables.optimizer", "torch_openreg._inductor._device:make_capturable"),
+    ("torch._inductor.codegen.common", "torch_openreg._inductor:register_with_inductor"),
+    ("torch._inductor.compile_fx", "torch_openreg._inductor._differences:patch_inductor"),
 )
 
 
 def attach_compiler() -> None:
     """Registers the device with dynamo and inductor, the parts of torch.compile, when their modules are imported."""
-
-    def tell_dynamo(_: ModuleType) -> None:
-        from torch_openreg._inductor import _device
-
-        _device.register()
-
-    def make_traceable(_: ModuleType) -> None:
-        from torch_openreg._inductor import _device
-
-        _device.make_traceable()
-
-    def tell_inductor(common: ModuleType) -> None:
-        from torch_openreg import _inductor
-
-        _inductor.register_with_inductor(common)
-
-    def patch_inductor(_: ModuleType) -> None:
-        from torch_openreg._inductor import _differences
-
-        _differences.patch_inductor()
-
-    def make_capturable(optimizer: ModuleType) -> None:
-        from torch_openreg._inductor import _device
-
-        _device.make_capturable(optimizer.OptimizerVariable)
-
-    def leave_out(trace_rules: ModuleType) -> None:
-        for name in NOT_TRACED:
-            trace_rules.add(name)
-
-    _WhenImported("torch._dynamo.device_interface", tell_dynamo)
-    if device_type != "cuda":  # dynamo knows torch.cuda
-        _WhenImported("torch._dynamo", make_traceable)
-    _WhenImported("torch._dynamo.trace_rules", leave_out)
-    _WhenImported("torch._dynamo.variables.optimizer", make_capturable)
-    _WhenImported("torch._inductor.codegen.common", tell_inductor)
-    _WhenImported("torch._inductor.compile_fx", patch_inductor)
+    when_imported(COMPILER)
 
 
 def attach_dtensor() -> None:
     """Registers how the device draws random numbers, when torch.distributed.tensor is imported."""
-
-    def register(random: ModuleType) -> None:
-        from torch_openreg import _dtensor
-
-        _dtensor.register(random)
-
-    _WhenImported("torch.distributed.tensor._random", register)
+    when_imported([("torch.distributed.tensor._random", "torch_openreg._dtensor:register")])
 
 
 def attach_module() -> None:
@@ -477,28 +256,36 @@ def attach_module() -> None:
     torch._register_device_module("openreg", openreg)
 
 
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-def attach_cuda() -> None:
-    """Gives torch._C the attributes that it has in a build with CUDA, and executes torch.cuda again."""
-    import torch
-
-    from torch_openreg import _cuda, openreg
-
-    _cuda.attach()
-    openreg.DeferredOpenRegCallError = torch.cuda.DeferredCudaCallError  # type: ignore[misc, assignment]
-
-
-# LEFT OUT OF A NEW BACKEND END
 def add_methods() -> None:
     """Adds methods such as Tensor.openreg() and is_openreg, and repairs PyTorch's own methods and pickling."""
     import torch
 
-    from torch_openreg.openreg import _profiler_names, _reductions, _tensor_methods
+    import torch_openreg.openreg._reductions as _reductions  # `from` would ask __getattr__ first
+    from torch_openreg import _upstream
 
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
-    _tensor_methods.install()
-    _profiler_names.install()
+    _upstream.apply(_upstream.AT_START)
     _reductions.install()
+    _reductions.install_storages()
+    add_profiler_names()
+
+
+def add_profiler_names() -> None:
+    """Adds the device's times and memory to PyTorch's tables under its name: ``sort_by="self_openreg_time_total"``.
+
+    PyTorch's own names contain ``device``. For CUDA and XPU, PyTorch also accepts ``cuda`` and ``xpu`` there.
+    """
+    from torch.autograd.profiler_util import FunctionEvent, FunctionEventAvg
+
+    for owner in (FunctionEvent, FunctionEventAvg):
+        for name in (
+            "device_memory_usage",
+            "device_time",
+            "device_time_total",
+            "self_device_memory_usage",
+            "self_device_time_total",
+        ):
+            setattr(owner, name.replace("device", "openreg"), property(attrgetter(name)))
 
 
 def register_distributed() -> None:
@@ -521,35 +308,18 @@ def register_distributed() -> None:
 
 
 # LITERALINCLUDE START: PHASES
-PHASES: dict[str, tuple[Callable[[], None], ...]] = {
-    "openreg": (
-        check_platform,
-        check_environment,
-        check_build,
-        check_libraries,
-        check_owner,
-        open_libraries,
-        claim_name,
-        attach_module,
-        attach_compiler,
-        attach_dtensor,
-        add_methods,
-        register_distributed,
-    ),
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    # A device of type cuda does not use PrivateUse1, so another backend may take it.
-    "cuda": (
-        check_platform,
-        check_environment,
-        check_build,
-        check_cuda,
-        check_libraries,
-        open_libraries,
-        check_hooks,
-        attach_cuda,
-        attach_compiler,
-        attach_dtensor,
-    ),
-    # LEFT OUT OF A NEW BACKEND END
-}
+PHASES: tuple[Callable[[], None], ...] = (
+    check_platform,
+    check_environment,
+    check_build,
+    check_libraries,
+    check_owner,
+    open_libraries,
+    claim_name,
+    attach_module,
+    attach_compiler,
+    attach_dtensor,
+    add_methods,
+    register_distributed,
+)
 # LITERALINCLUDE END: PHASES

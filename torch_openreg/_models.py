@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch_openreg._environment import device_type
 from torch_openreg._hints import did_you_mean
+from torch_openreg._identity import identity
 
 FOLDER = os.path.join(os.path.dirname(__file__), "models")
 ERRORS = ("NotImplementedError", "RuntimeError", "TypeError", "ValueError")  # in the order of C++'s RefusalError
@@ -180,9 +180,8 @@ def _is_composed(operator: str) -> bool:
     """Whether the device runs PyTorch's composition of other operators, and has no kernel for ``operator``."""
     import torch
 
-    own = "CUDA" if device_type == "cuda" else "PrivateUse1"
     has_kernel_for = torch._C._dispatch_has_kernel_for_dispatch_key
-    return has_kernel_for(operator, "CompositeImplicitAutograd") and not has_kernel_for(operator, own)
+    return has_kernel_for(operator, "CompositeImplicitAutograd") and not has_kernel_for(operator, identity.dispatch_key)
 
 
 def _read(path: str, name: str, readers: tuple[str, ...] = ()) -> Model:

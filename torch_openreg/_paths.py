@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from torch_openreg._loader import build_info
+from torch_openreg._build import build_info
 
 _build_info = build_info()
 

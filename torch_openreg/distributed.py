@@ -1,6 +1,6 @@
 """The backend ``occl`` of ``torch.distributed``. It is for this device what NCCL is for CUDA.
 
-With ``TORCH_OPENREG_AS=cuda`` the name of the backend is ``nccl``. Programs need not import this module: a process
+Programs need not import this module: a process
 group for the device finds the backend, as the default or as ``backend="occl"``. The module is for the backend's
 options, such as
 ``init_process_group(..., pg_options=ProcessGroupOCCL.Options(is_high_priority_stream=True))``.
@@ -8,13 +8,14 @@ options, such as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from torch_openreg import _C
-from torch_openreg._environment import device_type
+from torch_openreg import _C, _upstream
+from torch_openreg._identity import device_type
 
 if TYPE_CHECKING:
     from torch_openreg._C import ProcessGroupOCCL as ProcessGroupOCCL
@@ -40,20 +41,21 @@ def create(options: Any, pg_options: Any) -> ProcessGroupOCCL:
     return ProcessGroupOCCL(options.store, options.group_rank, options.group_size, pg_options)
 
 
-_register_backend = dist.ProcessGroup._register_backend
-
-
 def _register_backend_as_default(
-    group: dist.ProcessGroup, device: torch.device, backend_type: Any, backend: Any = None
+    original: Callable[..., None],
+    group: dist.ProcessGroup,
+    device: torch.device,
+    backend_type: Any,
+    backend: Any = None,
 ) -> None:
     """As PyTorch's method. Then makes this device's backend the default backend of a group that has no other device.
 
     If a program names neither a backend nor a device (``init_process_group()``), PyTorch 2.13 makes gloo the default,
     but the group has no gloo.
     """
-    _register_backend(group, device, backend_type, backend)
+    original(group, device, backend_type, backend)
     if backend_type == dist.ProcessGroup.BackendType.CUSTOM and group._device_types == [torch.device(device_type)]:
         group._set_default_backend(backend_type)
 
 
-dist.ProcessGroup._register_backend = _register_backend_as_default  # type: ignore[assignment,method-assign]
+_upstream.apply(_upstream.DISTRIBUTED)

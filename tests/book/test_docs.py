@@ -31,7 +31,7 @@ from sybil import Example, Sybil
 from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
 
 import torch_openreg
-from torch_openreg._environment import VARIABLES
+from torch_openreg._environment import all_variables
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -368,7 +368,7 @@ def test_what_a_page_names_in_code_exists(page: Path) -> None:
 def test_the_page_of_environment_variables_is_the_table_of_them() -> None:
     page = (DOCS / "test/environment.md").read_text().partition("## As options")[0]
     written = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\|", page, re.MULTILINE)
-    table = {variable.name: variable.default for variable in VARIABLES}
+    table = {variable.name: variable.default for variable in all_variables()}
     del table["OPENREG_ALLOC_CONF"]  # the page names it in the row of PYTORCH_ALLOC_CONF
     assert dict(written) == table
     assert len(written) == len(table)
@@ -376,7 +376,7 @@ def test_the_page_of_environment_variables_is_the_table_of_them() -> None:
 
 def test_the_page_of_environment_variables_names_each_value_of_a_choice() -> None:
     page = (DOCS / "test/environment.md").read_text().partition("## As options")[0]
-    for variable in VARIABLES:
+    for variable in all_variables():
         if variable.choices:
             (row,) = re.findall(rf"^\| `{variable.name}` \| ([^\n]*)", page, re.MULTILINE)
             default, _, meaning = row.partition("|")
@@ -391,8 +391,8 @@ def test_the_table_of_environment_variables_has_every_variable_that_a_file_reads
     files += [file for name in folders for file in (ROOT / name).rglob("*") if file.suffix in (".py", ".cpp", ".h")]
     read = {"".join(found) for file in files for found in re.findall(reads, file.read_text())}
     of_others = {"CUDA_LAUNCH_BLOCKING", "NO_COLOR", "RANK", "TORCHELASTIC_RESTART_COUNT"}
-    assert read - of_others == {variable.name for variable in VARIABLES if variable.reader}
-    for variable in VARIABLES:
+    assert read - of_others == {variable.name for variable in all_variables() if variable.reader}
+    for variable in all_variables():
         assert not variable.reader or f'"{variable.name}"' in (ROOT / variable.reader).read_text()
 
 

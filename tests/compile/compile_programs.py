@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
-from torch_openreg._environment import device_type as DEVICE
+from torch_openreg._identity import device_type as DEVICE
 
 Program = Callable[[str], tuple[Callable[..., Any], tuple[Any, ...]]]
 

@@ -58,7 +58,7 @@ def test_without_autoload_importing_torch_openreg_gives_the_face_cuda(shared_env
     assert shared_environment.run(code, TORCH_OPENREG_AUTOLOAD="0") == f"2.0 False 0\n{USED}"
 
 
-def test_autoload_warns_if_the_variable_was_set_after_import_torch(
+def test_the_first_use_of_the_device_warns_if_the_variable_was_set_after_import_torch(
     shared_environment: Environment,
 ) -> None:
     code = f"""
@@ -67,6 +67,7 @@ os.environ["TORCH_OPENREG_AS"] = "cuda"
 {ON_THE_CPU}
 import torch_openreg_autoload
 assert torch_openreg_autoload._autoload() is torch.openreg
+torch.ones(1, device="openreg")
 """
     output, message = warning_of(shared_environment, code, TORCH_OPENREG_AS="")
     assert output == "2.0 False 0\n"
@@ -76,9 +77,7 @@ assert torch_openreg_autoload._autoload() is torch.openreg
     )
 
 
-def test_importing_torch_openreg_warns_at_its_line_if_the_variable_was_set_after_import_torch(
-    shared_environment: Environment, tmp_path: Path
-) -> None:
+def test_the_first_use_warns_at_its_line_and_only_once(shared_environment: Environment, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("""
 import os, torch
@@ -86,22 +85,23 @@ os.environ["TORCH_OPENREG_AS"] = "openreg"  # the device's own name
 import torch_openreg
 os.environ["TORCH_OPENREG_AS"] = "cuda"
 from torch_openreg import openreg
-import torch_openreg
-import importlib; importlib.reload(torch_openreg)
+openreg.init()
+torch.ones(1, device="openreg")
+openreg.init()
 """)
     result = shared_environment.start(f"import runpy; runpy.run_path({str(program)!r})", TORCH_OPENREG_AS="")
     assert (result.returncode, result.stdout) == (0, "")
     assert result.stderr == (
-        f"{program}:6: RuntimeWarning: TORCH_OPENREG_AS was changed from '' to 'cuda' after `import torch`, and this "
+        f"{program}:7: RuntimeWarning: TORCH_OPENREG_AS was changed from '' to 'cuda' after `import torch`, and this "
         'process keeps the device "openreg". Set it before Python starts, or use `python -m torch_openreg run --as '
-        "...`.\n  from torch_openreg import openreg\n"
+        "...`.\n  openreg.init()\n"
     )
 
 
 @pytest.mark.slow
 @AS_CUDA
 @pytest.mark.parametrize("line", ["import torch_openreg.openreg", "from torch_openreg.openreg import memory"])
-def test_a_later_import_warns_at_its_line_and_torch_works_as_without_cuda(
+def test_after_a_later_import_the_first_use_warns_and_torch_works_as_without_cuda(
     shared_environment: Environment, tmp_path: Path, line: str
 ) -> None:
     program = tmp_path / "program.py"
@@ -119,9 +119,9 @@ print(torch.ones(2, device="openreg").sum().item())
     result = shared_environment.start(f"import runpy; runpy.run_path({str(program)!r})", TORCH_OPENREG_AS="")
     assert (result.returncode, result.stdout) == (0, "2.0 False 0\nTorch not compiled with CUDA enabled\n2.0\n")
     assert result.stderr == (
-        f"{program}:9: RuntimeWarning: TORCH_OPENREG_AS was changed from '' to 'cuda' after `import torch`, and this "
+        f"{program}:10: RuntimeWarning: TORCH_OPENREG_AS was changed from '' to 'cuda' after `import torch`, and this "
         'process keeps the device "openreg". Set it before Python starts, or use `python -m torch_openreg run --as '
-        f"...`.\n  {line}\n"
+        '...`.\n  print(torch.ones(2, device="openreg").sum().item())\n'
     )
 
 
@@ -165,6 +165,25 @@ def remove_the_face_cuda(environment: Environment) -> None:
         text, found = re.subn(rf'\s*"{name}": \d+,?|(?<=[{{ ])\'{name}\': \d+,? ?', "", info.read_text())
         assert found == 1
         info.write_text(text)
+
+
+def test_no_phase_is_without_a_test_of_its_failure() -> None:
+    from torch_openreg._cuda import _phases
+
+    assert [phase.__name__ for phase in _phases.PHASES] == [
+        *("check_platform", "check_environment", "check_build", "check_cuda", "check_libraries"),
+        *("open_libraries", "check_hooks", "attach_cuda", "attach_compiler", "attach_dtensor"),
+    ]
+
+
+def test_without_the_folder_of_the_type_cuda_it_is_an_unknown_type(environment: Environment) -> None:
+    shutil.rmtree(environment.package / "_cuda")
+    assert warning_of(environment, f"import torch; {ON_THE_CPU}") == (
+        "2.0 False 0\n",
+        'The device "openreg" is not available: torch_openreg failed in check_environment: ValueError: '
+        f"TORCH_OPENREG_AS is 'cuda'. Set it to openreg (the default), or unset it.{DOCTOR}",
+    )
+    assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"
 
 
 def test_a_build_without_the_face_cuda_warns_and_the_device_openreg_works(environment: Environment) -> None:
@@ -561,13 +580,3 @@ def test_the_process_ends_with_status_0_and_prints_no_error(
         partial(shared_environment.run, code, "-X", "dev", "-W", "ignore", **variables),
     )
     assert plain == development == output
-
-
-def test_no_phase_is_without_a_test_of_its_failure() -> None:
-    from torch_openreg import _loader
-
-    # package/test_autoload_contract.py tests the failures of the phases that both types have.
-    assert [phase.__name__ for phase in _loader.PHASES["cuda"]] == [
-        *("check_platform", "check_environment", "check_build", "check_cuda", "check_libraries"),
-        *("open_libraries", "check_hooks", "attach_cuda", "attach_compiler", "attach_dtensor"),
-    ]

@@ -197,15 +197,16 @@ module = torch.openreg
 for point in [*entry_points(group="torch.backends")] * 2:
     assert point.load()() is module
 import torch_openreg, torch_openreg_autoload
-from torch_openreg import _loader
+from torch_openreg import _failure, _loader
 for again in (torch_openreg, _loader, torch_openreg_autoload):
     importlib.reload(again)
-assert torch_openreg_autoload._autoload() is module and _loader.load() is module and _loader.failure is None
+assert torch_openreg_autoload._autoload() is module and _loader.load() is module and _failure.failure is None
 assert torch_openreg._autoload() is module  # the name in PyTorch's documentation
 for name in [name for name in sys.modules if name.split(".")[0].startswith("torch_openreg")]:
     del sys.modules[name]
 import torch_openreg
-assert torch.openreg is module and torch_openreg._loader.failure is None
+from torch_openreg import _failure
+assert torch.openreg is module and _failure.failure is None
 {USE}
 """
     assert shared_environment.run(code) == USED
@@ -381,15 +382,14 @@ def test_an_exception_in_a_later_phase_is_explained_at_first_use(environment: En
     with (environment.package / "_loader.py").open("a") as loader:
         loader.write(f"\n\ndef broken() -> None:\n    {phase}()\n    raise KeyError('injected')\n\n")
         loader.write(f"broken.__name__ = '{phase}'\n")
-        loader.write("phases = PHASES['openreg']\n")
-        loader.write(f"PHASES = {{'openreg': tuple(broken if phase is {phase} else phase for phase in phases)}}\n")
+        loader.write(f"PHASES = tuple(broken if phase is {phase} else phase for phase in PHASES)\n")
     assert first_use(environment) == (f"{UNAVAILABLE}{phase}: KeyError: 'injected'{AGAIN}", "KeyError('injected')")
 
 
 def test_no_phase_is_without_a_test_of_its_failure() -> None:
     from torch_openreg import _loader
 
-    assert [phase.__name__ for phase in _loader.PHASES["openreg"]] == [
+    assert [phase.__name__ for phase in _loader.PHASES] == [
         *("check_platform", "check_environment", "check_build", "check_libraries", "check_owner"),
         *("open_libraries", "claim_name", "attach_module", "attach_compiler", "attach_dtensor", "add_methods"),
         "register_distributed",
@@ -628,7 +628,7 @@ print(torch.openreg.is_available(), len(looks) - 1)
 
 
 def test_a_taken_attribute_is_not_replaced(shared_environment: Environment) -> None:
-    code = "import torch; torch.openreg = 1; from torch_openreg import _loader; print(torch.openreg, _loader.failure)"
+    code = "import torch; torch.openreg = 1; from torch_openreg import _failure; print(torch.openreg, _failure.failure)"
     assert shared_environment.run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == (
         f"1 {UNAVAILABLE}check_owner: RuntimeError: torch.openreg exists already: 1. Leave it to torch_openreg to set "
         f"it.{DOCTOR}\n"

@@ -11,9 +11,9 @@ from comparison import DEVICE
 from openreg_process import error_of, output_of
 
 from torch_openreg import _environment, openreg
-from torch_openreg._environment import VARIABLES, Variable
+from torch_openreg._environment import Variable, all_variables
 
-CHOICES = [variable for variable in VARIABLES if variable.kind == "choice"]
+CHOICES = [variable for variable in all_variables() if variable.kind == "choice"]
 
 
 @pytest.mark.parametrize("variable", CHOICES, ids=lambda variable: variable.name)
@@ -27,7 +27,7 @@ def test_a_bad_value_is_named_with_all_that_are_allowed(variable: Variable) -> N
 
 
 def test_a_list_of_checks_is_checked_without_torch() -> None:
-    (variable,) = [each for each in VARIABLES if each.kind == "choices"]
+    (variable,) = [each for each in all_variables() if each.kind == "choices"]
     assert (variable.name, variable.choices) == ("OPENREG_SANITIZER", tuple(openreg.sanitizer._CHECKS))
     for value in (*variable.choices, ",".join(variable.choices), " race , leak,", " "):
         variable.check(value)
@@ -40,7 +40,7 @@ def test_a_list_of_checks_is_checked_without_torch() -> None:
 
 
 def test_the_device_library_knows_the_execution_modes_of_the_table() -> None:
-    (variable,) = [each for each in VARIABLES if each.name == "OPENREG_EXECUTION"]
+    (variable,) = [each for each in all_variables() if each.name == "OPENREG_EXECUTION"]
     code = "print(get_int('orGetExecutionMode', None))"
     assert [output_of(code, OPENREG_EXECUTION=mode) for mode in variable.choices] == ["0", "1", "2"]
     *some, last = variable.choices
@@ -50,7 +50,7 @@ def test_the_device_library_knows_the_execution_modes_of_the_table() -> None:
 
 def test_the_default_is_the_first_choice_and_empty_means_unset() -> None:
     assert [variable.default for variable in CHOICES] == [variable.choices[0] for variable in CHOICES]
-    _environment.check({variable.name: "" for variable in VARIABLES})
+    _environment.check({variable.name: "" for variable in all_variables()})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ dist.destroy_process_group()
 def test_a_variable_with_an_empty_value_is_as_if_unset(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    names = [each.name for each in VARIABLES if each.reader and not each.name.endswith("_VISIBLE_DEVICES")]
+    names = [each.name for each in all_variables() if each.reader and not each.name.endswith("_VISIBLE_DEVICES")]
     result = run_python(EMPTY, **dict.fromkeys(names, ""))
     assert (result.stdout, result.stderr) == ("[1.0, 1.0] 2 inline\n", "")
 

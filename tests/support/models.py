@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def python(code: str, model: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs code in a new process. The code may use ``torch``, ``openreg`` and ``d``, the type of the device."""
     variables = environment_without_switches() | ({"OPENREG_MODEL": model} if model else {})
-    head = "import torch\nfrom torch_openreg import openreg, _environment\nd = _environment.device_type\n"
+    head = "import torch\nfrom torch_openreg import openreg, _identity\nd = _identity.device_type\n"
     return programs.run([sys.executable, "-c", head + code], cwd=ROOT, env=variables | environment)
 
 

@@ -16,7 +16,7 @@ import torch
 import yaml
 from comparison import DEVICE
 
-from torch_openreg._environment import VARIABLES
+from torch_openreg._environment import all_variables
 
 KIT = Path(__file__).resolve().parents[2] / "conformance"
 
@@ -93,4 +93,4 @@ def test_every_row_of_a_table_has_a_mutant() -> None:
     rules = yaml.safe_load((KIT.parent / "csrc/aten/device_rules.yaml").read_text())
     for row in rules:
         assert {f"rule_{name}".replace(".", "_") for name in row["operators"].split()} <= names, row
-    assert {f"environment_{variable.name}" for variable in VARIABLES} <= names
+    assert {f"environment_{variable.name}" for variable in all_variables()} <= names

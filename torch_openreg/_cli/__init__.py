@@ -15,19 +15,18 @@ from collections.abc import Sequence
 
 from torch_openreg import _loader
 
-# Command -> one line of help. The module torch_openreg._cli.<command> holds the command.
-COMMANDS = {
+# Command -> one line of help. The module torch_openreg._cli.<command> holds the command, and may be left out.
+_HELP = {
     "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
     "doctor": "which backends `import torch` loads in this environment, which fail, why, and what to do",
     "memory": "what a snapshot of device memory shows: the peak, what held the memory, and gaps; as text or as a page",
     "models": "the accelerators that the device can imitate: lists, compares, says where the values of one come from",
-    # LEFT OUT OF A NEW BACKEND START: the command `new`, and `run`, which chooses simulated devices
-    "new": "write a backend of another name from these sources: `new acme --output DIR`",
+    "new": "write a backend of another name from these sources: `new NAME --output DIR`",
     "run": "execute a program with other devices: `run --as cuda train.py` gives it simulated CUDA devices",
-    # LEFT OUT OF A NEW BACKEND END
     "ops": "the route that each operator takes on the device: its own kernel, the fallback, a composition",
     "trace": "what a trace of torch.profiler shows: busy and idle streams, gaps, waits, copies, kernels",
 }
+COMMANDS = {name: text for name, text in _HELP.items() if os.path.exists(f"{os.path.dirname(__file__)}/{name}.py")}
 # Commands for which main() does not import torch first. The doctor must report even if that import hangs or aborts,
 # and a command that sets environment variables must do so before the import.
 WITHOUT_TORCH = ("doctor", "memory", "models", "new", "run", "trace")
@@ -42,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; ``argv`` defaults to the process's arguments."""
     parser = argparse.ArgumentParser(
         prog="torch-openreg",
-        description="Tools of torch_openreg, the PyTorch accelerator that needs no hardware.",
+        description="Tools of torch_openreg.",
         epilog="commands:\n" + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -23,7 +23,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from torch_openreg import _loader, _which
+from torch_openreg import _build, _which
 
 LEAVE_OUT = "or leave all backends out with TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 # The environment variables that the report shows.
@@ -248,7 +248,7 @@ class Doctor:
                 groups = [demangle(group) for group in found.groups()]
                 return Failure(cause.format(*groups), remedy.format(*groups, **names), details)
         if kind == "ModuleNotFoundError" and name == "torch":
-            return Failure("PyTorch is not installed", f"Install a CPU build: {_loader.cpu_build(None)}", details)
+            return Failure("PyTorch is not installed", f"Install a CPU build: {_build.cpu_build(None)}", details)
         if kind == "ModuleNotFoundError" and name == re.split("[.:]", backend.value)[0]:
             return Failure(
                 f"stale entry point: {backend.value!r} names the module {name!r}, which is not installed",

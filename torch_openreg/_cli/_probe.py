@@ -109,6 +109,12 @@ class Watched:
         def call() -> Any:
             self.probe.tell("call", backend=self.point.name)
             result = function()
+            if (
+                self.probe.request["backends"] is not None
+                and torch._logging._init_logs.__module__ == function.__module__
+            ):
+                # This backend waits for the others, which are not in this process. Its load belongs to this step.
+                result = sys.modules[function.__module__]._load()
             self.probe.tell(
                 "loaded",
                 backend=self.point.name,
@@ -118,7 +124,7 @@ class Watched:
                 privateuse1=claimed(torch),
             )
             modules = [getattr(torch, name) for name in sorted(set(vars(torch)) - before[2])]
-            # With the device "cuda", torch_openreg's function adds no module to torch, but returns one.
+            # A backend may add no module to torch, but return one.
             for module in modules if result is None or result in modules else [*modules, result]:
                 self.probe.ask(module)
             return result
@@ -133,8 +139,8 @@ def claimed(torch: Any) -> str | None:
 
 def simulated() -> str | None:
     """The type of torch_openreg's devices in this process, or None if there are none."""
-    loader = sys.modules.get("torch_openreg._loader")
-    return loader.device_type if loader and loader.failure is None else None
+    identity, failed = (sys.modules.get(f"torch_openreg.{name}") for name in ("_identity", "_failure"))
+    return identity.device_type if identity and not (failed and failed.failure) else None
 
 
 def model() -> dict[str, Any] | None:

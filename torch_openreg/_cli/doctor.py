@@ -15,16 +15,16 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from torch_openreg import _loader
+from torch_openreg import _build
 from torch_openreg._cli._diagnosis import Doctor
+from torch_openreg._identity import other_identities
 
 
 def device_line(simulated: str | None) -> str:
     """The first line of the report: the device, which is called "simulated" because it is no GPU, or "none"."""
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    if simulated == "cuda":
-        return "Device: cuda, simulated by torch_openreg (TORCH_OPENREG_AS=cuda). This is not a GPU."
-    # LEFT OUT OF A NEW BACKEND END
+    for other in other_identities():
+        if simulated == other.type:
+            return f"Device: {simulated}, simulated by torch_openreg (TORCH_OPENREG_AS={simulated}). {other.note}"
     if simulated:
         return f"Device: {simulated}, simulated by torch_openreg."
     return "Device: none. `import torch` does not load torch_openreg here, or torch_openreg fails."
@@ -46,10 +46,10 @@ class Printer:
         torch, whole = report["torch"], report["import_torch"]
         build = f"{torch['version']} ({torch['build']})" if torch["version"] else "not installed"
         print(self.paint(device_line(whole["simulated"]), "bold"))
-        # LEFT OUT OF A NEW BACKEND START: the face cuda
-        if torch["version"] and torch["build"] != "CPU only":
-            print(f"TORCH_OPENREG_AS=cuda needs a CPU build of PyTorch: {_loader.cpu_build(torch['version'])}")
-        # LEFT OUT OF A NEW BACKEND END
+        for other in other_identities():
+            if other.needs_cpu_build and torch["version"] and torch["build"] != "CPU only":
+                command = _build.cpu_build(torch["version"])
+                print(f"TORCH_OPENREG_AS={other.type} needs a CPU build of PyTorch: {command}")
         print(f"{self.paint('Python', 'bold')}   {report['python']['version']}  {report['python']['executable']}")
         print(f"{self.paint('PyTorch', 'bold')}  {build}  {torch['folder'] or ''}".rstrip())
         print(f"{self.paint('Package', 'bold')}  torch_openreg  {report['package']['folder']}")

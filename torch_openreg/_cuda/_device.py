@@ -13,11 +13,15 @@ from typing import Any
 
 import torch
 
-from torch_openreg import _C
+from torch_openreg import _failure
+from torch_openreg._cuda import _bindings as _C
+from torch_openreg._identity import is_still_chosen
 
 
 def _init() -> None:
     """Starts the device. torch.cuda._lazy_init() calls this function before it makes the calls that were queued."""
+    if not is_still_chosen():
+        _failure.warn_of_other_type()
     if _C._count_devices() == 0:
         raise RuntimeError("No CUDA GPUs are available")
     _C._init()
@@ -25,7 +29,7 @@ def _init() -> None:
         _C._set_execution_mode(0, 0)  # inline: a kernel has run when its launch returns
     torch.cuda._get_device_properties = _C._get_device_properties  # type: ignore[attr-defined]
     generators = tuple(_C._get_default_generator(index) for index in range(_C._get_device_count()))
-    torch.cuda.default_generators = generators  # type: ignore[assignment]
+    torch.cuda.default_generators = generators
 
 
 def _set_device(device: int) -> None:
@@ -208,11 +212,3 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_get_sync_debug_mode": _C._get_sync_debug_mode,
     "_cuda_sleep": _sleep,
 }
-
-_NVML = "other libraries: PyTorch's function asks NVML, which knows only the GPUs of the machine"
-
-# Rows of _cuda.REPLACED. PyTorch's own _device_count_nvml() calls the two functions, and reads CUDA_VISIBLE_DEVICES.
-REPLACED: tuple[tuple[str, str, Any, str], ...] = (
-    ("torch.cuda", "_raw_device_count_nvml", _raw_device_count, _NVML),
-    ("torch.cuda", "_raw_device_uuid_nvml", _raw_device_uuids, _NVML),
-)

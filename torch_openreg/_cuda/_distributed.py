@@ -34,17 +34,22 @@ SUPPLIED: dict[str, Any] = {
     },
 }
 
-REPLACED: tuple[tuple[str, str, Any, str], ...] = ()
-
 if dist.is_available():
     from torch_openreg.distributed import ProcessGroupOCCL
 
-    _register = dist.ProcessGroup._register_backend
+    AVAILABLE = True
+    TIMEOUT = timedelta(
+        minutes=10
+    )  # kProcessGroupNCCLDefaultTimeout in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp
 
-    def _register_backend(
-        group: dist.ProcessGroup, device: torch.device, backend_type: Any, backend: Backend | None = None
+    def register_backend(
+        original: Callable[..., None],
+        group: dist.ProcessGroup,
+        device: torch.device,
+        backend_type: Any,
+        backend: Backend | None = None,
     ) -> None:
-        _register(group, device, backend_type, backend)
+        original(group, device, backend_type, backend)
         if device.type == "cuda" and backend_type == dist.ProcessGroup.BackendType.GLOO and backend is not None:
             options = ProcessGroupOCCL.Options()
             options._timeout = backend.options._timeout
@@ -52,11 +57,11 @@ if dist.is_available():
             options.group_name = backend.options.group_name
             store = dist.PrefixStore("cuda_of_gloo", group.get_group_store())
             beside = ProcessGroupOCCL(store, backend.rank(), backend.size(), options)
-            _register(group, device, dist.ProcessGroup.BackendType.CUSTOM, beside)
+            original(group, device, dist.ProcessGroup.BackendType.CUSTOM, beside)
 
-    _check_hook = torch.nn.parallel.DistributedDataParallel._check_comm_hook
-
-    def _check_comm_hook(model: torch.nn.parallel.DistributedDataParallel, hook: Any) -> None:
+    def check_comm_hook(
+        original: Callable[..., None], model: torch.nn.parallel.DistributedDataParallel, hook: Any
+    ) -> None:
         checked: Callable[..., Any] = hook
         if getattr(hook, "__name__", "").startswith("bf16_compress"):
 
@@ -65,26 +70,4 @@ if dist.is_available():
                 return hook(*arguments)
 
             checked.__name__ = "hook"
-        _check_hook(model, checked)
-
-    _NO_NCCL = "taken at import: torch.distributed looked for ProcessGroupNCCL, which is compiled out"
-    REPLACED = (
-        ("torch.distributed.distributed_c10d", "_NCCL_AVAILABLE", True, _NO_NCCL),
-        ("torch.distributed.distributed_c10d", "ProcessGroupNCCL", ProcessGroupOCCL, _NO_NCCL),
-        ("torch.distributed", "ProcessGroupNCCL", ProcessGroupOCCL, _NO_NCCL),
-        (
-            "torch.distributed:ProcessGroup",
-            "_register_backend",
-            _register_backend,
-            "compiled out: gloo's code for CUDA tensors. The rest of gloo would read device memory on the host, so a "
-            "group of gloo has this device's backend beside gloo",
-        ),
-        (
-            "torch.nn.parallel:DistributedDataParallel",
-            "_check_comm_hook",
-            _check_comm_hook,
-            "no version of CUDA: it refuses the hooks bf16_compress_* by their names",
-        ),
-        # kProcessGroupNCCLDefaultTimeout in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp
-        ("torch.distributed.distributed_c10d", "default_pg_nccl_timeout", timedelta(minutes=10), _NO_NCCL),
-    )
+        original(model, checked)

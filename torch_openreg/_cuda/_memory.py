@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torch_openreg import _C
+from torch_openreg._cuda import _bindings as _C
 from torch_openreg._cuda._missing import refusal
 
 

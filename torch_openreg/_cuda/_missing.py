@@ -102,58 +102,25 @@ def _get_pynvml_handler(device: Any = None) -> NoReturn:
 
 
 def _list_gpu_processes(device: Any = None) -> str:
-    # To name openreg.list_gpu_processes in REPLACED would import openreg.memory, which most programs do not need.
     return openreg.list_gpu_processes(device)
 
 
-def _device_hint(tensor: Any) -> str:
+def _device_memory_used(device: Any = None) -> int:
+    return openreg.device_memory_used(device)
+
+
+_memory_usage, _utilization = openreg.memory_usage, openreg.utilization
+
+
+def _device_hint(original: Callable[[Any], str], tensor: Any) -> str:
     device = tensor.fake_device if isinstance(tensor, torch._subclasses.FakeTensor) else tensor.device
-    return "cpu" if device.type == "cuda" else _DEVICE_HINT(tensor)
+    return "cpu" if device.type == "cuda" else original(tensor)
 
 
-_DEVICE_HINT = torch._meta_registrations.device_hint
-_NVML = "other libraries: NVML knows only the GPUs of the machine"
-
-# Rows of _cuda.REPLACED.
-REPLACED: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
-    (
-        "torch._meta_registrations",
-        "device_hint",
-        _device_hint,
-        "the CPU's kernels: PyTorch's meta functions ask it for the layout of a result, as of svd or rfftn. Compiled "
-        "code relies on that layout",
-    ),
-    (
-        "torch.cuda",
-        "_compile_kernel",
-        refusal(
-            "torch.cuda._compile_kernel is not available: it compiles CUDA's C++, "
-            "which the simulated device does not run."
-        ),
-        "no version of CUDA: PyTorch's function reads it to find NVRTC, and fails with an AttributeError",
-    ),
-    ("torch.cuda", "_get_pynvml_handler", _get_pynvml_handler, f"{_NVML}; as if NVML were not installed"),
-    *(
-        (owner, name, function, _NVML)
-        for owner, name, function in (
-            ("torch.cuda", "device_memory_used", openreg.device_memory_used),
-            ("torch.cuda", "list_gpu_processes", _list_gpu_processes),
-            ("torch.cuda.memory", "list_gpu_processes", _list_gpu_processes),
-            ("torch.cuda", "memory_usage", openreg.memory_usage),
-            ("torch.cuda", "utilization", openreg.utilization),
-        )
-    ),
-    (
-        "torch.cuda.nccl",
-        "is_available",
-        lambda tensors: False,
-        "compiled out: NCCL. Each backward of DataParallel would warn that it is missing, and then add the gradients "
-        "without it",
-    ),
-    (
-        "torch.backends.cudnn",
-        "is_acceptable",
-        lambda tensor: False,
-        "compiled out: cuDNN. Each recurrent network would be told to rebuild PyTorch with cuDNN, which would not help",
-    ),
+_compile_kernel = refusal(
+    "torch.cuda._compile_kernel is not available: it compiles CUDA's C++, which the simulated device does not run."
 )
+
+
+def _no(asked: Any) -> bool:
+    return False

@@ -69,19 +69,3 @@ class emit_nvtx:
     def __exit__(self, *exception: object) -> None:
         if self.enabled:
             torch.cuda.synchronize()
-
-
-_CUPTI = "without CUPTI, PyTorch's C++ does not list CUDA, but Kineto accepts CUDA's events"
-
-# Rows of _cuda.REPLACED.
-REPLACED: tuple[tuple[str, str, Any, str], ...] = (
-    ("torch.autograd", "_supported_activities", _supported_activities, f"compiled out: {_CUPTI}"),
-    ("torch.autograd.profiler", "_supported_activities", _supported_activities, f"taken at import: {_CUPTI}"),
-    (
-        "torch.autograd.profiler",
-        "emit_nvtx",
-        emit_nvtx,
-        "compiled out: the profiler's calls of NVTX (torch/csrc/profiler/stubs/cuda.cpp). Without them, PyTorch's "
-        "class would only end the recording of TORCH_OPENREG_TRACE, because it starts a second profiler",
-    ),
-)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import UntypedStorage
 
-from torch_openreg import _C
+from torch_openreg._cuda import _bindings as _C
 from torch_openreg.openreg import _reductions
 
 NOT_FOR_OTHERS = (
@@ -92,23 +92,21 @@ _to_dlpack_versioned = _closed(torch._C._to_dlpack_versioned)
 
 
 _torch_from_dlpack = torch._C._from_dlpack
-_torch_dlpack = torch.Tensor.__dlpack__
 
 
 def _from_dlpack(capsule: Any) -> torch.Tensor:
     return _torch_from_dlpack(_C._open_capsule(capsule))
 
 
-@functools.wraps(_torch_dlpack)
-def _dlpack(self: torch.Tensor, **options: Any) -> Any:
+def dlpack(original: Callable[..., Any], self: torch.Tensor, **options: Any) -> Any:
     # A caller that passes a stream is a library that uses a GPU, or torch.from_dlpack().
     if (
         options.get("stream", -1) not in (None, -1)
         and self.device.type == "cuda"
-        and not sys._getframe(1).f_globals.get("__name__", "").startswith("torch.")
+        and not sys._getframe(2).f_globals.get("__name__", "").startswith("torch.")
     ):
         raise BufferError(NOT_FOR_OTHERS)
-    return _torch_dlpack(self, **options)
+    return original(self, **options)
 
 
 class _CudaArrayInterface(property):
@@ -144,23 +142,8 @@ SUPPLIED: dict[str, Any] = {
     "_set_default_tensor_type": _C._set_default_tensor_type,
 }
 
-_COMPILED_OUT = "compiled out: the part for CUDA of a method of torch._C.StorageBase"
-_TAKEN = "taken at import: from torch._C"
-_ADDRESS = "other libraries: they would get an address of the simulated device, and expect an address of a GPU"
-
-REPLACED: tuple[tuple[str, str, Any, str], ...] = (
-    ("torch:UntypedStorage", "__new__", staticmethod(_new), _COMPILED_OUT),
-    ("torch:UntypedStorage", "resize_", _resize_, _COMPILED_OUT),
-    ("torch:UntypedStorage", "_share_cuda_", _share_cuda_, _COMPILED_OUT),
-    ("torch:UntypedStorage", "_new_shared_cuda", classmethod(_new_shared_cuda), _COMPILED_OUT),
-    ("torch:UntypedStorage", "_release_ipc_counter_cuda", classmethod(_release_ipc_counter_cuda), _COMPILED_OUT),
-    ("torch.utils.dlpack", "to_dlpack", _to_dlpack, _TAKEN),
-    ("torch", "to_dlpack", _to_dlpack, _TAKEN),
-    ("torch:Tensor", "__dlpack__", _dlpack, _ADDRESS),
-    (
-        "torch:Tensor",
-        "__cuda_array_interface__",
-        _CudaArrayInterface(torch.Tensor.__cuda_array_interface__.fget),  # type: ignore[attr-defined]
-        _ADDRESS,
-    ),
-)
+# Rows of _upstream.py.
+new = staticmethod(_new)
+new_shared_cuda = classmethod(_new_shared_cuda)
+release_ipc_counter_cuda = classmethod(_release_ipc_counter_cuda)
+cuda_array_interface = _CudaArrayInterface(torch.Tensor.__cuda_array_interface__.fget)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torch_openreg import _C
+from torch_openreg._cuda import _bindings as _C
 
 _CUDA = 1  # torch::kCUDA, the number of the device type
 

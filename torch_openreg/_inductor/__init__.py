@@ -11,27 +11,43 @@ of PyTorch is imported:
   - After ``torch._inductor.compile_fx``, the first module of inductor that gets a graph, ``_differences.py`` replaces
     the functions of inductor that decide by the name of a device.
 
-The type of the device is ``torch_openreg._environment.device_type``. This package does not repeat its name.
+The type of the device is ``torch_openreg._identity.device_type``. This package does not repeat its name.
 """
 
 import functools
+from collections.abc import Callable
 from types import ModuleType
 
+from torch_openreg._inductor._upstream import CODE_GENERATORS
+from torch_openreg._upstream import apply
 
-def register_with_inductor(common: ModuleType) -> None:
+
+def leave_out(trace_rules: ModuleType) -> None:
+    """Lets dynamo end the graph before it calls a function of these modules; the program then calls the function.
+
+    On CUDA, C functions do their work, which dynamo does not trace either.
+    """
+    trace_rules.add("torch_openreg.openreg.nvtx")
+
+
+def register_with_inductor(_: ModuleType) -> None:
     """Registers the code generator when inductor first asks for the code generators of all devices.
 
     Inductor would find a code generator without a registration if ``torch.openreg`` had ``Scheduling``,
     ``PythonWrapperCodegen``, ``CppWrapperCodegen`` and ``WrapperFxCodegen``. But only a registration takes a
     configuration: ``_config.py``, which puts the version of torch_openreg into the key of inductor's cache.
     """
-    register_others = common.init_backend_registration
+    apply(CODE_GENERATORS)
 
-    @functools.cache
-    def init_backend_registration() -> None:
-        from torch_openreg._inductor import _codegen
 
-        _codegen.register()
-        register_others()
+def register_before(register_others: Callable[[], None]) -> None:
+    """Wraps inductor's init_backend_registration()."""
+    _register()
+    register_others()
 
-    common.init_backend_registration = init_backend_registration  # type: ignore[attr-defined]
+
+@functools.cache
+def _register() -> None:
+    from torch_openreg._inductor import _codegen
+
+    _codegen.register()

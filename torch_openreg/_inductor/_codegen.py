@@ -16,10 +16,8 @@ from torch._inductor.codegen.cpp_utils import cexpr
 from torch._inductor.utils import Placeholder, unique
 from torch._inductor.virtualized import V
 
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type, identity
 from torch_openreg._inductor import _config
-
-LIBRARY = "libtorch_openreg_cuda.so" if device_type == "cuda" else "libtorch_openreg.so"
 
 
 # LITERALINCLUDE START: OP OVERRIDES
@@ -85,7 +83,7 @@ def _add_launch(source: str, kernel: str, device: torch.device, args: common.Ker
     passed = [*addresses[: len(operands)], *loops_arguments[len(operands) :]]
     return "\n".join(
         (
-            f'{head.rstrip()}\n#define TORCH_OPENREG_LIBRARY "{LIBRARY}"\n{_launch_header()}',
+            f'{head.rstrip()}\n#define TORCH_OPENREG_LIBRARY "{identity.library}"\n{_launch_header()}',
             f"static void loops({rest.rstrip()}\n",
             f'extern "C" {declaration.strip()}({", ".join(definitions)})',
             "{",
@@ -254,7 +252,7 @@ class OpenRegCppWrapper(cpp_wrapper_cpu.CppWrapperCpu):
 # LITERALINCLUDE START: REGISTER
 def register() -> None:
     """Makes inductor generate code for the device."""
-    # This call registers PyTorch's overrides, also for the type "cuda". Our registration afterwards replaces these.
+    # This call registers PyTorch's overrides, of which some may be for our type. Our registration replaces these.
     common.get_device_op_overrides("cpu")
     common.register_device_op_overrides(device_type, OpenRegDeviceOpOverrides())
     common.register_backend_for_device(

@@ -13,7 +13,8 @@ version: str = _paths.__version__
 
 sources: str = hashlib.sha256(
     b"".join(
-        pathlib.Path(__file__).with_name(name).read_bytes() for name in ("_codegen.py", "_differences.py", "launch.h")
+        pathlib.Path(__file__).with_name(name).read_bytes()
+        for name in ("_codegen.py", "_differences.py", "_upstream.py", "launch.h")
     )
 ).hexdigest()
 """A hash of the files that determine the generated code. If one of them changes, inductor does not use its cached code.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -12,11 +12,11 @@ from torch._dynamo import device_interface as interfaces
 from torch._functorch._aot_autograd.utils import register_graphsafe_rng_device_type
 from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._prims import rng_prims
-from torch._subclasses import fake_impls
 from torch.utils import _pytree as pytree
 
-from torch_openreg import _C, openreg
-from torch_openreg._environment import device_type
+from torch_openreg import _C, _upstream, openreg
+from torch_openreg._identity import device_type
+from torch_openreg._inductor._upstream import CONVOLUTIONS, OPTIMIZERS
 
 
 # LITERALINCLUDE START: DEVICE INTERFACE
@@ -54,8 +54,9 @@ class OpenRegInterface(interfaces.DeviceInterface):
     is_available = staticmethod(openreg.is_available)
     exchange_device = staticmethod(_C._exchangeDevice)
     maybe_exchange_device = staticmethod(_C._exchangeDevice)
-    stream = staticmethod(openreg.stream)
-    current_stream = staticmethod(openreg.current_stream)
+    # Dynamo traces `with stream(s)` only if the interface has the very function of the type's own module.
+    stream = staticmethod(torch.get_device_module(device_type).stream)
+    current_stream = staticmethod(torch.get_device_module(device_type).current_stream)
     set_stream = staticmethod(openreg.set_stream)
     get_raw_stream = staticmethod(_C._current_stream_handle)  # type: ignore[assignment]
     synchronize = staticmethod(openreg.synchronize)
@@ -76,15 +77,10 @@ class OpenRegInterface(interfaces.DeviceInterface):
 
 
 # LITERALINCLUDE END: DEVICE INTERFACE
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-if device_type == "cuda":  # dynamo traces `with torch.cuda.stream(s)` only if an interface has this very function
-    OpenRegInterface.stream = staticmethod(torch.cuda.stream)  # type: ignore[arg-type]
-    OpenRegInterface.current_stream = staticmethod(torch.cuda.current_stream)
-# LEFT OUT OF A NEW BACKEND END
 
 
 # LITERALINCLUDE START: TRACEABLE
-def make_traceable() -> None:
+def make_traceable(_: ModuleType) -> None:
     """Lets dynamo trace the functions of ``torch.openreg`` that it traces in ``torch.cuda``.
 
     These functions call C++ functions, which dynamo cannot trace. The substitutes below call functions that dynamo
@@ -137,34 +133,27 @@ def make_traceable() -> None:
 # LITERALINCLUDE END: TRACEABLE
 
 
-def make_capturable(variable: Any) -> None:
-    """Lets a compiled optimizer keep its state on the device, as on CUDA.
-
-    Before dynamo traces an optimizer without state, it sets ``capturable`` in each group of parameters that are all on
-    CUDA or XPU. It decides by ``is_cuda`` and ``is_xpu``. The replacement does the same for this device.
-    """
-    original = variable._set_capturable
-
-    @functools.wraps(original)
-    def _set_capturable(self: Any, tx: Any) -> None:
-        for group in self.value.param_groups:
-            if "capturable" in group and all(
-                each.device.type == device_type and each not in self.value.state for each in group["params"]
-            ):
-                group["capturable"] = True
-        original(self, tx)
-
-    variable._set_capturable = _set_capturable
+def make_capturable(_: ModuleType) -> None:
+    """Lets a compiled optimizer keep its state on the device, as on CUDA."""
+    _upstream.apply(OPTIMIZERS)
 
 
-def register() -> None:
+def set_capturable(original: Any, self: Any, tx: Any) -> None:
+    """Wraps OptimizerVariable._set_capturable(), and does the same for this device."""
+    for group in self.value.param_groups:
+        if "capturable" in group and all(
+            each.device.type == device_type and each not in self.value.state for each in group["params"]
+        ):
+            group["capturable"] = True
+    original(self, tx)
+
+
+def register(_: ModuleType) -> None:
     """Registers the device with dynamo, under its type and under the name of each device."""
-    interfaces.get_registered_device_interfaces()  # registers PyTorch's, of which one may have our type ("cuda")
+    interfaces.get_registered_device_interfaces()  # registers PyTorch's, of which one may have our type
     interfaces.register_interface_for_device(device_type, OpenRegInterface)
     for index in range(openreg.device_count()):
         interfaces.register_interface_for_device(f"{device_type}:{index}", OpenRegInterface)
-    if device_type != "cuda":  # PyTorch has registered "cuda"
-        register_rng_state()
     register_convolutions()
 
 
@@ -175,14 +164,10 @@ def register_convolutions() -> None:
     PyTorch does not know that this device runs the CPU's kernels. So the convolution of fake tensors is computed with
     fake tensors on the CPU.
     """
-    aten = torch.ops.aten
-    for operator in (aten.convolution.default, aten._convolution.default, aten.convolution_backward.default):
-        fake_impls.op_implementations_dict[operator] = functools.partial(
-            _fake_convolution, fake_impls.op_implementations_dict[operator]
-        )
+    _upstream.apply(CONVOLUTIONS)
 
 
-def _fake_convolution(original: Any, fake_mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+def fake_convolution(original: Any, fake_mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
     device = args[0].fake_device
     if device.type != device_type:
         return original(fake_mode, operator, *args, **kwargs)
@@ -199,7 +184,7 @@ def _fake_convolution(original: Any, fake_mode: Any, operator: Any, *args: Any, 
 
 
 # LITERALINCLUDE START: RNG STATE
-def register_rng_state() -> None:
+def register_rng_state(_: ModuleType) -> None:
     """Makes a checkpointed region draw the same random numbers again when the backward computes it again.
 
     PyTorch does this in two ways: with a generator whose state is exchanged, and, if ``fallback_random`` is set, with a

@@ -1,45 +1,29 @@
-"""Replaces the decisions of inductor that depend on the name of a device and that no registration can change.
+"""The wrappers of _upstream.py around inductor's decisions. Each is called with PyTorch's function, and its arguments.
 
 This source serves PyTorch 2.13 to 2.15.
-
-The loops are the CPU's, so the choices about loops must be the CPU's too. But the device is an accelerator, so the
-choices about devices must be as for a GPU: which operand decides the device of a result, device guards, streams. To
-append the name to inductor's GPU_TYPES is no solution: the scheduler would then order loops as SIMD backends (Triton)
-need them, and inductor would ask for Triton.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import types
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import torch
 from torch._inductor import (
     autotune_process,
-    codecache,
-    config,
-    cudagraph_utils,
-    decomposition,
     graph,
     ir,
     lowering,
     scheduler,
-    select_algorithm,
-    utils,
 )
-from torch._inductor.codegen import cpp
-from torch._inductor.fx_passes import b2b_gemm, fuse_attention, replace_random
 from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
-from torch_openreg._environment import device_type
-
-hops = torch.ops.higher_order
+from torch_openreg import _upstream
+from torch_openreg._identity import device_type
+from torch_openreg._inductor._upstream import DIFFERENCES
 
 
 class _OnCpu:
@@ -59,49 +43,15 @@ def _is_ours(node: Any) -> bool:
     return node.get_device() is not None and node.get_device().type == device_type
 
 
-def patch_inductor() -> None:
-    """Replaces the functions of inductor that decide by a device's name."""
-    for owner, name, replacement in REPLACED:
-        setattr(owner, name, _replaced(getattr(owner, name), replacement))
-    for operator in NEED_TRITON:
-        lowering.lowerings[operator] = _replaced(lowering.lowerings[operator], _refuse)
-    # LEFT OUT OF A NEW BACKEND START: the face cuda
-    if device_type == "cuda":
-        if device_type in utils.GPU_TYPES:  # since 2.15 the list has the devices whose interface says `is_gpu()`
-            utils.GPU_TYPES.remove(device_type)
-        config.cuda_backend = "cpp"  # type: ignore[assignment]
-        for function in NO_TRITON:
-            _forget_cuda(function)
-    # LEFT OUT OF A NEW BACKEND END
-    # As on the CPU, the activations of convolutions are channels-last.
-    graph.SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, device_type)  # type: ignore[assignment]
+# As on the CPU, the activations of convolutions are channels-last.
+SUPPORTED_MKLDNN_DEVICES = (*graph.SUPPORTED_MKLDNN_DEVICES, device_type)
 
 
-def _replaced(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def replaced(*args: Any, **kwargs: Any) -> Any:
-        return replacement(original, *args, **kwargs)
-
-    return replaced
+def patch_inductor(_: types.ModuleType) -> None:
+    """Replaces what inductor decides by a device's name."""
+    _upstream.apply(DIFFERENCES)
 
 
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-def _forget_cuda(function: Any) -> None:
-    """Replaces the constant "cuda" in a function, which then treats the device "cuda" as an unknown device.
-
-    The function is changed in place, because other modules hold references to it.
-    """
-
-    def replaced(constant: Any) -> Any:
-        if isinstance(constant, tuple):
-            return tuple(map(replaced, constant))
-        return "no device" if constant == "cuda" else constant
-
-    function = inspect.unwrap(function)
-    function.__code__ = function.__code__.replace(co_consts=replaced(function.__code__.co_consts))
-
-
-# LEFT OUT OF A NEW BACKEND END
 def _is_cpu(original: Any, self: Any) -> bool:
     return original(self) or _is_ours(self)
 
@@ -201,62 +151,3 @@ def _refuse(original: Any, *args: Any, **kwargs: Any) -> Any:
             "for it, and this device needs C++: call it outside of torch.compile, or with tensors on the CPU."
         )
     return original(*args, **kwargs)
-
-
-# LITERALINCLUDE START: DIFFERENCES
-REPLACED = (
-    # As on the CPU, the scheduler does not reorder loops. On a GPU it reorders loops so that more loops are fused.
-    (scheduler.BaseSchedulerNode, "is_cpu", _is_cpu),
-    # As on the CPU, inductor chooses the thresholds for computing a value twice, and the code of argmin and argmax.
-    (ir, "get_device_type", _device_type),
-    # As on the CPU, a variance is computed in two steps: then LayerNorm gives the same numbers.
-    (lowering, "use_two_step_variance", _as_on_cpu),
-    # As on the CPU, a division by a constant does not become a multiplication by its reciprocal.
-    (lowering, "div_prim", _div_prim),
-    # As on the CPU, a scatter with several threads runs ATen's kernel: atomic additions are slower, and their order
-    # varies.
-    (lowering, "use_scatter_fallback", _scatter_as_on_cpu),
-    (decomposition, "use_scatter_fallback", _scatter_as_on_cpu),
-    # A result of a CPU scalar and a device tensor is on the device.
-    (lowering, "is_gpu", _or_ours),
-    # An operator such as _foreach_add_ may write the result of device tensors into a CPU tensor. Inductor would make a
-    # kernel on the CPU, which cannot access the memory of the device. So the compilation raises RuntimeError.
-    (cpp.CppScheduling, "define_kernel", _without_device_memory),
-    # The generated code gets device guards. Inductor writes the lines that set a stream only inside a device guard.
-    (scheduler, "device_need_guard", _or_ours),
-    # As on the CPU, independent loops are not combined in one kernel, and two matrix products are not fused: these
-    # kernels are Triton's.
-    (scheduler.Scheduler, "speedup_by_combo_kernel", _no_combination),
-    (b2b_gemm, "is_b2b_gemm_good_on", _no_two_products),
-    # As on the CPU, loops are fused without a measurement: inductor would measure Triton's kernels.
-    (scheduler.Scheduler, "speedup_by_fusion", _fused_as_on_cpu),
-    # As on the CPU, max-autotune measures templates in C++ for matrix products. The templates and ATen's kernels are
-    # measured with tensors on the CPU, because the measurement calls a template directly. Only a launch translates the
-    # addresses of the device.
-    (utils, "_use_template_for_cpu", _templates_as_on_cpu),
-    (select_algorithm.AlgorithmSelectorCache, "__call__", _chosen_at_once),
-    (select_algorithm.AlgorithmSelectorCache, "generate_example_value", _example_on_cpu),
-    (autotune_process.GPUDeviceBenchmarkMixin, "do_bench", _timed_on_cpu),
-    # As on the CPU, the key of inductor's cache contains the number of threads, because the loops are generated for
-    # this number. Without the number, a process with many threads could get loops that use only one thread.
-    (codecache.FxGraphHashDetails, "_may_generate_cpu_cpp_code", _is_cpp),
-    # Since 2.14, inductor accepts the generator of a checkpointed region only if its type is CUDA's or XPU's, and then
-    # takes the generator of the accelerator, whatever its type is. So inductor is told that our generator is CUDA's.
-    (ir.FallbackKernel, "process_kernel", _any_generator),
-    # With mode="reduce-overhead", a program runs without a CUDA graph. If the type is "cuda", inductor logs why.
-    (cudagraph_utils, "check_caching_allocator_for_cudagraphs", _no_capture),
-)
-
-# For these operators inductor generates Triton on each device but the CPU.
-NEED_TRITON = (hops.flex_attention, hops.flex_attention_backward, hops.associative_scan)
-# LITERALINCLUDE END: DIFFERENCES
-
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-# For the name "cuda", these functions choose what is fast or exact in Triton. Without this choice they do as on the
-# CPU: a product that is added is rounded before the sum, attention in float32 is fused although TensorFloat-32 is off,
-# and align_random_eager changes nothing.
-NO_TRITON = (
-    *(lowering.add, lowering.addcmul, lowering.addcdiv, lowering.inductor_random),
-    *(fuse_attention._sfdp_params_check, replace_random.replace_random),
-)
-# LEFT OUT OF A NEW BACKEND END

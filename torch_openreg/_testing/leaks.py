@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from torch_openreg import _C, openreg
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type
 from torch_openreg.openreg import memory
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -17,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torch_openreg import _loader
+if "torch_openreg._failure" in sys.modules:  # a start has failed. _C is not imported: its library may be damaged
+    from torch_openreg import _failure
 
-if _loader.failure:  # before the import of _C opens a library that may be damaged
-    raise _loader.failure.with_traceback(None)
+    if _failure.failure:
+        raise _failure.failure.with_traceback(None)
 
 from torch_openreg import _C
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type, is_still_chosen
 
 from . import _utils as _utils  # torch.load calls a function of _utils
-from ._names import SUBMODULES as _SUBMODULES
 from ._utils import DeviceLike, _get_device_index, existing_device
 
 
@@ -47,6 +48,10 @@ def _lazy_init() -> None:
         if _initialized or _initializing:  # a queued call that uses the device calls this function again
             return
         _initializing = True
+        if not is_still_chosen():
+            from torch_openreg import _failure
+
+            _failure.warn_of_other_type()
         try:
             for call, stack in _queued_calls:
                 try:
@@ -93,13 +98,6 @@ def is_initialized() -> bool:
     return _initialized and not _is_in_bad_fork()
 
 
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-if device_type == "cuda":  # PyTorch starts the device through torch.cuda, where calls may be queued
-    init, _lazy_init, _lazy_call = torch.cuda.init, torch.cuda._lazy_init, torch.cuda._lazy_call
-    is_initialized = torch.cuda.is_initialized
-
-
-# LEFT OUT OF A NEW BACKEND END
 def _is_in_bad_fork() -> bool:
     """Whether this process was forked after the device started, so that it cannot use the device."""
     return _C._isInBadFork()
@@ -217,30 +215,9 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return including_emulation or get_device_capability()[0] >= 8
 
 
-def is_tf32_supported() -> bool:
-    """Whether the device model rounds float32 to TensorFloat-32. False without a model: products then are in float32.
-
-    As ``torch.cuda.is_tf32_supported``.
-    """
-    from . import models
-
-    return models.rounds_to_tf32()
-
-
 def _get_generator(device: DeviceLike | None = None) -> torch.Generator:
     """A device's default generator. PyTorch calls this function, as it calls ``torch.cuda._get_generator``."""
     return _C._get_default_generator(existing_device(device))
-
-
-def device_memory_used(device: DeviceLike | None = None) -> int:
-    """The bytes of a device's memory that are in use or cached. Default: the current device.
-
-    As ``torch.cuda.device_memory_used``.
-    """
-    from .memory import mem_get_info
-
-    free, total = mem_get_info(device)
-    return total - free
 
 
 def utilization(device: DeviceLike | None = None) -> int:
@@ -266,16 +243,13 @@ def _utilization(device: DeviceLike | None) -> tuple[int, int]:
     return round(100 * compute), round(100 * memory)
 
 
-_HOMES = {name: submodule for submodule, names in _SUBMODULES.items() for name in names}
-
-__all__ = [
+_OWN = [
     "DeferredOpenRegCallError",
     "can_device_access_peer",
     "current_device",
     "default_generators",
     "device",
     "device_count",
-    "device_memory_used",
     "device_of",
     "get_device_capability",
     "get_device_name",
@@ -284,12 +258,10 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "is_initialized",
-    "is_tf32_supported",
     "memory_usage",
     "set_device",
     "synchronize",
     "utilization",
-    *(name for name in (*_HOMES, *_SUBMODULES) if not name.startswith("_")),
 ]
 
 
@@ -302,29 +274,34 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
+        from ._names import HOMES, SUBMODULES  # most programs need only what is defined above
+
         # torch.cuda fills this tuple when the device starts. The generators of this device exist before its start.
         if name == "default_generators":
             return tuple(_C._get_default_generator(index) for index in range(device_count()))
         if name == "_gpu_trace":  # PyTorch's tracer looks for its registries of callbacks here
             return importlib.import_module("torch.cuda._gpu_trace")
-        if name in _SUBMODULES:
+        if name == "__all__":
+            return [*_OWN, *(each for each in (*HOMES, *SUBMODULES) if not each.startswith("_"))]
+        if name in SUBMODULES:
             return importlib.import_module(f".{name}", __name__)
-        if name in _HOMES:
-            value = getattr(__getattr__(_HOMES[name]), name)
+        if name in HOMES:
+            value = getattr(__getattr__(HOMES[name]), name)
             globals()[name] = value
             return value
         raise AttributeError(f"module 'torch.openreg' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *sys.modules[__name__].__all__})
 
 
-if "TORCH_OPENREG_FALLBACK" in os.environ:
-    from . import fallback as fallback  # the import sets the policy
-if "OPENREG_FAULTS" in os.environ:
-    from . import faults as faults  # the import injects the faults
-if "OPENREG_SANITIZER" in os.environ:
-    from . import sanitizer as sanitizer  # the import enables the checks
-if "OPENREG_MODEL" in os.environ:
-    from . import models as models  # the import chooses the model
+# The import of these submodules does what their variables ask for.
+for _variable, _submodule in (
+    ("TORCH_OPENREG_FALLBACK", "fallback"),
+    ("OPENREG_FAULTS", "faults"),
+    ("OPENREG_SANITIZER", "sanitizer"),
+    ("OPENREG_MODEL", "models"),
+):
+    if _variable in os.environ:
+        importlib.import_module(f".{_submodule}", __name__)

@@ -49,6 +49,7 @@ SUBMODULES = {
         "MemPool",
         "caching_allocator_alloc",
         "caching_allocator_delete",
+        "device_memory_used",
         "empty_cache",
         "get_allocator_backend",
         "get_per_process_memory_fraction",
@@ -71,7 +72,7 @@ SUBMODULES = {
         "set_per_process_memory_fraction",
         "use_mem_pool",
     ),
-    "models": ("device_model",),
+    "models": ("device_model", "is_tf32_supported"),
     "nvtx": (),
     "profiler": (),
     "random": (
@@ -96,6 +97,8 @@ SUBMODULES = {
         "stream",
     ),
 }
+
+HOMES = {name: submodule for submodule, names in SUBMODULES.items() for name in names}
 
 if TYPE_CHECKING:
     from . import amp as amp
@@ -141,6 +144,7 @@ if TYPE_CHECKING:
     from .memory import MemPool as MemPool
     from .memory import caching_allocator_alloc as caching_allocator_alloc
     from .memory import caching_allocator_delete as caching_allocator_delete
+    from .memory import device_memory_used as device_memory_used
     from .memory import empty_cache as empty_cache
     from .memory import get_allocator_backend as get_allocator_backend
     from .memory import get_per_process_memory_fraction as get_per_process_memory_fraction
@@ -163,6 +167,7 @@ if TYPE_CHECKING:
     from .memory import set_per_process_memory_fraction as set_per_process_memory_fraction
     from .memory import use_mem_pool as use_mem_pool
     from .models import device_model as device_model
+    from .models import is_tf32_supported as is_tf32_supported
     from .random import get_rng_state as get_rng_state
     from .random import get_rng_state_all as get_rng_state_all
     from .random import initial_seed as initial_seed

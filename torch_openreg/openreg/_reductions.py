@@ -17,17 +17,20 @@ import torch
 from torch.multiprocessing import reductions
 
 from torch_openreg import _C
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type
 
 __all__ = ["ipc_collect"]
 
 
 def install() -> None:
-    """Registers the functions of this module with Python's pickling. PyTorch pickles objects of other devices."""
+    """Registers with Python's pickling how a generator travels. PyTorch pickles those of other devices."""
     copyreg.pickle(torch.Generator, _reduce_generator)
-    if device_type == "openreg":  # PyTorch knows how CUDA tensors travel: torch_openreg/_cuda/_storage.py
-        # Tensors of every layout, parameters and typed storages contain untyped storages, and PyTorch reduces the rest.
-        ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
+
+
+def install_storages() -> None:
+    """Registers with Python's pickling how a storage travels. PyTorch sends storages of other devices."""
+    # Tensors of every layout, parameters and typed storages contain untyped storages, and PyTorch reduces the rest.
+    ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
 
 
 # LITERALINCLUDE START: GENERATOR PICKLE

@@ -1,4 +1,4 @@
-"""Methods of ``torch.Tensor`` that PyTorch implements only for the devices it knows.
+"""Methods of ``torch.Tensor`` that PyTorch implements only for the devices it knows: rows of torch_openreg._upstream.
 
 For tensors of other devices these methods call PyTorch's own. They also call PyTorch's own method for a subclass with
 ``__torch_function__``; PyTorch's method then calls these methods again, with ``__torch_function__`` switched off.
@@ -14,33 +14,24 @@ import torch
 from torch.overrides import has_torch_function_unary
 
 from torch_openreg import _C
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type
 
 from . import current_device
 
 
-def install() -> None:
-    """Replaces the methods. A second call changes nothing."""
-    for method in (_dlpack, _dlpack_device, _deepcopy):
-        name = f"_{method.__name__}__"
-        original = getattr(torch.Tensor, name)
-        if getattr(original, "__module__", None) != __name__:
-            setattr(torch.Tensor, name, _for_this_device(method, original))
-
-
-def _for_this_device(method: Any, original: Any) -> Any:
-    @functools.wraps(original)
-    def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def _for_this_device(method: Any) -> Any:
+    @functools.wraps(method)
+    def call(original: Any, self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function_unary(self) or self.device.type != device_type:
             return original(self, *args, **kwargs)
         return method(original, self, *args, **kwargs)
 
-    call.__module__ = __name__
     return call
 
 
 # LITERALINCLUDE START: DLPACK
-def _dlpack_device(original: Any, self: torch.Tensor) -> tuple[IntEnum, int]:
+@_for_this_device
+def dlpack_device(original: Any, self: torch.Tensor) -> tuple[IntEnum, int]:
     """DLPack's type for devices of extensions, and the device's index.
 
     PyTorch's own method knows the device only as "privateuse1", and not by the name that the backend gave the device.
@@ -50,7 +41,8 @@ def _dlpack_device(original: Any, self: torch.Tensor) -> tuple[IntEnum, int]:
     return DLDeviceType.kDLExtDev, self.device.index
 
 
-def _dlpack(original: Any, self: torch.Tensor, *, stream: int | None = -1, **options: Any) -> Any:
+@_for_this_device
+def dlpack(original: Any, self: torch.Tensor, *, stream: int | None = -1, **options: Any) -> Any:
     """As for a CUDA tensor. The consumer's ``stream`` waits for the current stream.
 
     ``stream`` is an integer from ``torch.Stream.native_handle``. None means the default stream; -1 (default) means that
@@ -72,7 +64,8 @@ def _dlpack(original: Any, self: torch.Tensor, *, stream: int | None = -1, **opt
 # LITERALINCLUDE END: DLPACK
 
 
-def _deepcopy(original: Any, self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+@_for_this_device
+def deepcopy(original: Any, self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     """Copies a tensor with its backend metadata. PyTorch's own method does not copy the metadata."""
     result = original(self, memo)
     metadata = torch._utils.get_tensor_metadata(self)

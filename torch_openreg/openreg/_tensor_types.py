@@ -1,6 +1,6 @@
 """Legacy types such as ``torch.openreg.FloatTensor`` and ``torch.openreg.FloatStorage``. As in ``torch.cuda``.
 
-With TORCH_OPENREG_AS=cuda PyTorch has these types too: a tensor or storage is an instance of both types.
+PyTorch has such types of its own for some types of devices: a tensor or storage is then an instance of both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.storage import _LegacyStorage
 
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type
 
 __all__ = [
     "BFloat16Storage",

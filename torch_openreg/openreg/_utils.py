@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 
 from torch_openreg import _C
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type, identity
 
 DeviceLike: TypeAlias = "int | str | torch.device"
 
@@ -24,8 +24,7 @@ def _get_device_index(device: DeviceLike | None, optional: bool = False) -> int:
     if device is not None:
         device = torch.device(device)
         if device.type != device_type:
-            expected = "a cuda" if device_type == "cuda" else "an openreg"
-            raise ValueError(f"Expected {expected} device, but got: {device}")
+            raise ValueError(f"Expected {identity.one}, but got: {device}")
         index = device.index
     if index is not None:
         return index

@@ -212,7 +212,6 @@ def _warn_at_exit() -> None:
         print(text, file=sys.stderr)
 
 
-# LEFT OUT OF A NEW BACKEND START: the pytest plugin
 def _environments_counts() -> list[Count]:
     """The counts of the faults of OPENREG_FAULTS in this process.
 
@@ -230,5 +229,4 @@ def _leave_the_warning_to_pytest() -> None:
     atexit.unregister(_warn_at_exit)
 
 
-# LEFT OUT OF A NEW BACKEND END
 _apply_environment()

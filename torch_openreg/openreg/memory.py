@@ -26,6 +26,7 @@ __all__ = [
     "MemPool",
     "caching_allocator_alloc",
     "caching_allocator_delete",
+    "device_memory_used",
     "empty_cache",
     "get_allocator_backend",
     "get_per_process_memory_fraction",
@@ -64,6 +65,15 @@ def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
     """The free bytes and the total bytes of a device. Starts the device. As ``torch.cuda.mem_get_info``."""
     _lazy_init()
     return torch.accelerator.get_memory_info(existing_device(device))
+
+
+def device_memory_used(device: DeviceLike | None = None) -> int:
+    """The bytes of a device's memory that are in use or cached. Default: the current device.
+
+    As ``torch.cuda.device_memory_used``.
+    """
+    free, total = mem_get_info(device)
+    return total - free
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:

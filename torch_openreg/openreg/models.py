@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import _tensor_str
 
-from torch_openreg import _C, _models
-from torch_openreg._environment import FORK_SERVER, device_type
+from torch_openreg import _C, _models, _upstream
+from torch_openreg._environment import FORK_SERVER
+from torch_openreg._identity import device_type, identity
+from torch_openreg.openreg._upstream import PRINTING
 
-__all__ = ["current", "device_model", "rounds_to_tf32"]
+__all__ = ["current", "device_model", "is_tf32_supported"]
 
 _When = tuple[str, list[torch.dtype], list[str]]  # ModelRestrictions.h, Condition: the argument, its dtypes, its texts
 
@@ -52,8 +54,9 @@ def _choose(model: _models.Model | None, restrict: bool = True) -> None:
             "removed. Choose another model in another process."
         )
     _C._set_device_model(None if model is None else model.numbers)
-    if device_type == "cuda":
-        torch.cuda._cached_device_count = None
+    module = torch.get_device_module(device_type)
+    if hasattr(module, "_cached_device_count"):
+        module._cached_device_count = None
     _C._set_alerts(model is None or model.alerts is None or model.alerts["value"])
     _current = model
     if restrict and model != _restricting:
@@ -67,27 +70,16 @@ def current() -> str | None:
     return None if _current is None else _current.name
 
 
-def rounds_to_tf32() -> bool:
+def is_tf32_supported() -> bool:
     """Whether convolutions and, if the program allows it, matrix products of float32 use TensorFloat-32.
 
-    False without a model.
+    False without a device model: products then are in float32. As ``torch.cuda.is_tf32_supported``.
     """
     return _current is not None and _current.rounds_to_tf32
 
 
-# LEFT OUT OF A NEW BACKEND START: the face cuda
-# Operator that PyTorch calls for PrivateUse1, as the models name it -> operator that PyTorch calls for cuda instead.
-_OF_CUDA = {
-    "aten::convolution_overrideable": "aten::_convolution",
-    "aten::convolution_backward_overrideable": "aten::convolution_backward",
-}
-
-
 def _name_of(operator: str) -> str:
-    return _OF_CUDA.get(operator, operator) if device_type == "cuda" else operator
-
-
-# LEFT OUT OF A NEW BACKEND END
+    return identity.operators.get(operator, operator)
 
 
 def _restrict(model: _models.Model) -> None:
@@ -116,7 +108,7 @@ def _restrict(model: _models.Model) -> None:
         # _refuse_dtype() checks new memory and the results of computing kernels, but not views.
         rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))
         if each["dtype"] == "float64":
-            _print_in_float32()
+            _upstream.apply(PRINTING)
     for operator, refusals in rows.items():
         _C._refuse(_name_of(operator), refusals)
     if model.rounds_to_tf32:
@@ -124,19 +116,9 @@ def _restrict(model: _models.Model) -> None:
             _C._round_to_tf32(_name_of(operator), list(arguments), convolution)
 
 
-def _print_in_float32() -> None:
-    """Makes PyTorch print tensors of the device in float32, until the process ends.
-
-    PyTorch prints in float64, except on devices without float64 that it knows by name: MPS, MAIA and some of XPU.
-    This function wraps ``torch._tensor_str.tensor_totype``. It is called at most once in a process, because a process
-    keeps a model that refuses something.
-    """
-    in_float64 = _tensor_str.tensor_totype
-
-    def tensor_totype(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.float() if tensor.device.type == device_type else in_float64(tensor)
-
-    _tensor_str.tensor_totype = tensor_totype
+def print_in_float32(in_float64: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    """Wraps torch._tensor_str.tensor_totype() from the choice of a model without float64 to the end of the process."""
+    return tensor.float() if tensor.device.type == device_type else in_float64(tensor)
 
 
 # Operators that cuDNN or cuBLAS computes: the name, the arguments that are multiplied, whether it is a convolution.

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type
 
 from . import _get_generator, current_device, device_count
 from ._utils import DeviceLike

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torch_openreg import _C
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type
 
 from . import device
 from ._utils import DeviceLike, existing_device

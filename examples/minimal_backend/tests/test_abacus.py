@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-
 # The second step registers a fallback, with which no operator is missing.
 step_1_only = pytest.mark.skipif(
     torch._C._dispatch_has_backend_fallback(torch._C.DispatchKey.PrivateUse1), reason="with a fallback"

@@ -537,7 +537,7 @@ def _environment() -> Iterator[Mutant]:
     assert spec and spec.loader
     environment = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(environment)
-    for variable in environment.VARIABLES:
+    for variable in environment.all_variables():
         name, file, call = f"environment.{variable.name}", variable.reader, f'std::getenv("{variable.name}")'
         built = file.startswith(("csrc/", DEVICE)) and call in (ROOT / file).read_text()
         within = CHECKS_OF_VARIABLE.get(variable.name, "")

@@ -9,7 +9,7 @@ import torch
 from torch.amp import autocast as _autocast
 from torch.amp.grad_scaler import GradScaler as _GradScaler
 
-from torch_openreg._environment import device_type
+from torch_openreg._identity import device_type
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_amp_supported_dtype"]
 

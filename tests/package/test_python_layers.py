@@ -1,0 +1,76 @@
+"""The files of torch_openreg import each other in one direction: no circle, and the commands above everything else.
+
+Imports within functions count too. They decide only when a file is imported, and not what it needs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "torch_openreg"
+
+
+def module(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+# `from torch_openreg import _C` takes a compiled module, and nothing of __init__.py.
+MADE_BY_THE_BUILD = ("_C", "_build_info")
+FILES = {module(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imported(name: str) -> Iterator[str]:
+    """The modules that a module imports anywhere in its file. ``from package import module`` imports the module.
+
+    Not the packages around what is imported: their own files import nothing of it, or this test finds the circle.
+    """
+    for node in ast.walk(ast.parse(FILES[name].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in FILES)
+        elif isinstance(node, ast.ImportFrom):
+            package = name if FILES[name].name == "__init__.py" else name.rpartition(".")[0]
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for each in node.names:
+                found = [full for full in (f"{base}.{each.name}", base) if full in FILES]
+                yield from found[:1] if each.name not in MADE_BY_THE_BUILD else ()
+
+
+GRAPH = {name: {each for each in imported(name) if each != name} for name in FILES}
+
+
+def loop(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_two_python_files_need_each_other() -> None:
+    assert len(GRAPH) > 40 and sum(map(len, GRAPH.values())) > 80
+    # The names for type checkers stand in a file of their own, and point to where each name is defined.
+    names = {"torch_openreg.openreg._names"}
+    assert loop({name: needed for name, needed in GRAPH.items() if name not in names}) == []
+
+
+def test_only_the_commands_import_the_commands() -> None:
+    above = {name for name, needed in GRAPH.items() if any(each.startswith("torch_openreg._cli") for each in needed)}
+    assert {name for name in above if not name.startswith("torch_openreg._cli")} == {"torch_openreg.__main__"}
+
+
+def test_the_package_imports_no_other_part_of_the_project() -> None:
+    folders = {path.name for path in PACKAGE.parent.iterdir() if path.is_dir() and path != PACKAGE}
+    for name, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            taken = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            taken += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            assert not {each.split(".")[0] for each in taken} & folders, name
+
+
+def test_the_check_finds_a_loop_of_three_files() -> None:
+    assert loop({"loader": {"paths"}, "paths": {"build"}, "build": {"loader"}})
