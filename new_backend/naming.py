@@ -45,17 +45,22 @@ def words(name: str) -> tuple[str, str, str, str]:
     return name, camel, name.upper(), camel[0].lower() + camel[1:]
 
 
-def check(name: str) -> None:
+def check(name: str, in_cxx: bool = True) -> None:
     """Raises BadName if no device can have the name, or if something that is installed here has it already.
 
-    Asks the installed PyTorch, if there is one, and imports it for this.
+    Asks the installed PyTorch, if there is one, and imports it for this. ``in_cxx``: the project has C++, in which the
+    name is a namespace.
     """
     _check_spelling(name)
-    _check_libraries(name)
+    _check_packages(name)
+    if in_cxx:
+        _check_cxx(name)
     if importlib.util.find_spec("torch") is not None:
         import torch
 
         _check_torch(name, torch)
+        if in_cxx:
+            _check_torch_cxx(name, Path(torch.__file__).parent)
 
 
 def _check_spelling(name: str) -> None:
@@ -74,24 +79,27 @@ def _check_spelling(name: str) -> None:
         )
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         raise BadName(f"{name!r} is a keyword of Python: `torch.{name}` could not be written.")
-    if name in CXX_KEYWORDS:
-        raise BadName(f"{name!r} is a keyword of C++: `namespace c10::{name}` could not be written.")
-    if name in CXX_MACROS:
-        raise BadName(f"{name!r} is a macro in C++ on Linux: `namespace c10::{name}` could not be written.")
-    if name in CMAKE_TARGETS:
-        raise BadName(f"{name!r} is the name of a target that CMake makes in each project.")
     if "openreg" in name or "occl" in name:
         raise BadName(f"{name!r} contains a name of this project, which a new one must not have.")
     if name in PUBLISHED:
         raise BadName(f"{name!r} is the device of the published package {PUBLISHED[name]}.")
 
 
-def _check_libraries(name: str) -> None:
+def _check_cxx(name: str) -> None:
+    if name in CXX_KEYWORDS:
+        raise BadName(f"{name!r} is a keyword of C++: `namespace c10::{name}` could not be written.")
+    if name in CXX_MACROS:
+        raise BadName(f"{name!r} is a macro in C++ on Linux: `namespace c10::{name}` could not be written.")
+    if name in CMAKE_TARGETS:
+        raise BadName(f"{name!r} is the name of a target that CMake makes in each project.")
     library = ctypes.util.find_library(name)
     if library is not None:
         raise BadName(
             f"{name!r} is the name of a library of this system, {library}: the device library is lib{name}.so."
         )
+
+
+def _check_packages(name: str) -> None:
     for package in (f"torch_{name}", f"torch_{name}_autoload"):
         spec = importlib.util.find_spec(package)
         if spec is not None and spec.origin is not None:  # an origin of None: a folder without __init__.py
@@ -112,12 +120,12 @@ def _check_torch(name: str, torch: ModuleType) -> None:
             raise BadName(f"{text}.{name} exists already, and a device of this name would be found there.")
     if any(operator.startswith(f"{name}::") for operator in torch._C._dispatch_get_all_op_names()):
         raise BadName(f"PyTorch has operators in the namespace {name!r} already.")
-    if (Path(torch.__file__).parent / "lib" / f"lib{name}.so").exists():
+
+
+def _check_torch_cxx(name: str, torch: Path) -> None:
+    if (torch / "lib" / f"lib{name}.so").exists():
         raise BadName(f"{name!r} is the name of a library of PyTorch: the device library is lib{name}.so.")
-    _check_namespaces(name, Path(torch.__file__).parent / "include")
-
-
-def _check_namespaces(name: str, headers: Path) -> None:
+    headers = torch / "include"
     opened = re.compile(rf"\bnamespace\s+(?:\w+::)*{name}\b".encode())
     for header in (header for folder in ("ATen", "c10", "torch") for header in (headers / folder).rglob("*.h")):
         if opened.search(header.read_bytes()):

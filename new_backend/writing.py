@@ -48,7 +48,7 @@ def write_full(name: str, output: Path) -> None:
 
 def write_example(kind: str, name: str, output: Path) -> None:
     """Writes examples/minimal_backend (``kind`` is "minimal") or examples/python_backend ("python"), renamed."""
-    naming.check(name)
+    naming.check(name, in_cxx=kind == "minimal")
     folder, old = {"minimal": ("minimal_backend", "abacus"), "python": ("python_backend", "ledger")}[kind]
     root = ROOT / "examples" / folder
     texts = {file: (root / file).read_text() for file in parts.files(root, ("",), ())}
@@ -85,7 +85,7 @@ def _kept_lines(file: str, text: str) -> Iterator[str]:
 
 
 def _without_upstream(text: str) -> str:
-    return "".join(_kept_lines("an example", text))
+    return "".join(line for line in _kept_lines("an example", text) if "LITERALINCLUDE" not in line)
 
 
 def _pages(name: str, folder: Path, command: str) -> dict[str, str]:

@@ -55,7 +55,7 @@ def test_a_client_adds_a_variable_that_selects_devices_and_gives_texts_of_errors
         return 1
 
     identity = Identity(
-        b"ACME_DEVICES", Identity.Select(last_one), Identity.Text(lambda code: b"no ACME" if code == 100 else None)
+        b"CLIENT_DEVICES", Identity.Select(last_one), Identity.Text(lambda code: b"no client" if code == 100 else None)
     )
     lib.orSetDeviceIdentity(ctypes.byref(identity))
     try:
@@ -64,10 +64,10 @@ def test_a_client_adds_a_variable_that_selects_devices_and_gives_texts_of_errors
         print(error.message)
     print(lib.orGetErrorString(100), lib.orGetErrorString(2))
     """
-    lines = output_of(code, OPENREG_DEVICE_COUNT="3", ACME_DEVICES="last").splitlines()
-    assert lines == ["b'last' 3 b'OpenReg'", "1", "b'no ACME' b'out of memory'"]
-    lines = output_of(code, OPENREG_DEVICE_COUNT="3", ACME_DEVICES="last", OPENREG_VISIBLE_DEVICES="0").splitlines()
-    assert lines[1] == 'ACME_DEVICES="last" and OPENREG_VISIBLE_DEVICES="0" select different devices: unset one of them'
+    lines = output_of(code, OPENREG_DEVICE_COUNT="3", CLIENT_DEVICES="last").splitlines()
+    assert lines == ["b'last' 3 b'OpenReg'", "1", "b'no client' b'out of memory'"]
+    lines = output_of(code, OPENREG_DEVICE_COUNT="3", CLIENT_DEVICES="last", OPENREG_VISIBLE_DEVICES="0").splitlines()
+    assert lines[1] == 'CLIENT_DEVICES="last" and OPENREG_VISIBLE_DEVICES="0" select different devices: unset one of them'
 
 
 @pytest.mark.parametrize(

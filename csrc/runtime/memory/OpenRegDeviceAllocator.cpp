@@ -50,6 +50,9 @@ OpenRegDeviceAllocator* device_allocator() {
   return instance();
 }
 
+OpenRegDeviceAllocator::OpenRegDeviceAllocator() = default;
+OpenRegDeviceAllocator::~OpenRegDeviceAllocator() = default;
+
 // ---- devices
 
 C10_NOINLINE void OpenRegDeviceAllocator::init() {

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "distributed/ThreadedEngine.h"
+#include "runtime/OpenRegException.h"
 #include "simulator/transport/GlooConnection.h"
 
 // LITERALINCLUDE START: GLOO RULES

@@ -204,6 +204,7 @@ float* data(const Tensor& tensor) {
   return tensor.mutable_data_ptr<float>();
 }
 
+// LITERALINCLUDE START: PREPARE
 // PyTorch's structured kernels have two parts. meta() checks the operands, and computes the size, dtype and device of
 // the output. impl() computes the values. `Meta` is PyTorch's class with meta(). This class holds `out` against what
 // meta() computed, as PyTorch's own backends do.
@@ -245,6 +246,7 @@ void prepare(const Tensor& out, const Arguments&... arguments) {
   prepare.meta(arguments...);
   check(out);
 }
+// LITERALINCLUDE END: PREPARE
 
 // Calls kernel(pointer) with contiguous memory for all elements of `out`, which may have gaps.
 template <class Kernel>
@@ -307,11 +309,13 @@ Tensor& addmm_out(
   return out;
 }
 
+// LITERALINCLUDE START: MM
 Tensor& mm_out(const Tensor& a, const Tensor& b, Tensor& out) {
   prepare<at::meta::structured_mm>(out, a, b);
   matmul(matrix(out), matrix(a), matrix(b), a.size(0), b.size(1), a.size(1), 0, 1);
   return out;
 }
+// LITERALINCLUDE END: MM
 
 // The gradient of a bias, and sums over all elements: both sum over leading dimensions.
 Tensor& sum_out(

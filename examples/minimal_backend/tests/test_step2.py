@@ -38,16 +38,19 @@ def test_a_call_that_the_devices_kernel_refuses_runs_on_the_cpu() -> None:
 
 def test_networks_of_other_operators_learn() -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Linear(64, 2))
-    there = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Linear(64, 2))
+
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), nn.GELU(), nn.Flatten(), nn.Linear(32, 2))
+
+    model, there = network(), network()
     there.load_state_dict(model.state_dict())
     there.to("abacus")
-    images, labels = torch.randn(8, 1, 6, 6), torch.randint(2, (8,))
+    tokens, labels = torch.randint(9, (8, 4)), torch.randint(2, (8,))
     for device, each in (("cpu", model), ("abacus", there)):
         optimizer = torch.optim.AdamW(each.parameters(), lr=0.01)
         for _ in range(3):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(each(images.to(device)), labels.to(device)).backward()
+            nn.functional.cross_entropy(each(tokens.to(device)), labels.to(device)).backward()
             optimizer.step()
     for ours, theirs in zip(there.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-5)

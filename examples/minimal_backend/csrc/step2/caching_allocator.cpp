@@ -74,7 +74,6 @@ class CachingAllocator final : public c10::DeviceAllocator {
   bool initialized() override {
     return true;
   }
-
   void emptyCache(c10::MempoolId_t) override {
     const std::lock_guard lock(mutex_);
     release_segments();
@@ -97,6 +96,7 @@ class CachingAllocator final : public c10::DeviceAllocator {
   }
 
  private:
+  // LITERALINCLUDE START: TAKE
   void* take(size_t bytes) {
     const c10::StreamId stream = c10::impl::VirtualGuardImpl(kDevice.type()).getStream(kDevice).id();
     const size_t size = round_up(bytes, kAlignment);
@@ -115,6 +115,7 @@ class CachingAllocator final : public c10::DeviceAllocator {
     count(*block, &Stat::increase);
     return block->memory;
   }
+  // LITERALINCLUDE END: TAKE
 
   static void give_back(void* memory);
 

@@ -11,6 +11,7 @@ namespace {
 
 using at::Tensor;
 
+// LITERALINCLUDE START: FALLBACK
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
@@ -22,6 +23,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 
 // For calls that the device's kernel refuses.
 const bool registered = (fallback = &run_on_cpu, true);
+// LITERALINCLUDE END: FALLBACK
 
 // cpu_fallback calls this operator to write a result into a tensor that the caller gave: x of x.cumsum_(0), or `out`.
 Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {

@@ -24,11 +24,15 @@ def current_device() -> int:
     return 0
 
 
+# LITERALINCLUDE START: DEVICE
 class device(torch.accelerator.device_index):
     """Makes a device current in a ``with`` block. As ``torch.cuda.device``. ``torch.load`` needs it."""
 
     def __init__(self, device: torch.device | str | int) -> None:
         super().__init__(device if isinstance(device, int) else torch.device(device).index)
+
+
+# LITERALINCLUDE END: DEVICE
 
 
 def synchronize(device: object = None) -> None:
