@@ -17,7 +17,7 @@ def cpu_forward_around_training(device: str, effort: Effort) -> tuple[float, flo
     """The seconds of a small forward on the CPU, after and before training steps on the device, in this process.
 
     The two should be equal. If a backward ran on a thread of its own, it would leave a second OpenMP team behind, and
-    small operators would get slower, on the device and on the CPU. The device prevents this (OneTeam.h).
+    small operators would get slower, on the device and on the CPU. The device prevents this (OpenMPTeam.h).
     """
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).requires_grad_(False)
     forward = Side("model(data)", {"model": model, "data": torch.rand(64, 64)}, "cpu")

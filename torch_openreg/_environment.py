@@ -115,7 +115,7 @@ VARIABLES: tuple[Variable, ...] = (
         "TORCH_OPENREG_AUTOGRAD_THREADS",
         ("0", "1"),
         "whether backward runs on autograd's threads",
-        "csrc/simulator/borrowed/OneTeam.cpp",
+        "csrc/simulator/borrowed/OpenMPTeam.cpp",
     ),
     _choice(
         "OCCL_TRANSPORT",

@@ -58,7 +58,8 @@ class OPENREG_API Kernel {
 OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit, void* context);
 
 // Keeps the name of the operator that the calling thread computes, for inner kernels (DispatchStub), which do not know
-// their operator. Operators make such an object only while somebody observes kernels.
+// their operator. Operators make such an object only if the name is needed: while somebody observes kernels, and if the
+// kernel is queued, because a queued kernel's failure names it.
 class OPENREG_API OperatorName {
  public:
   explicit OperatorName(const char* name) : previous_(exchange(name)) {}
@@ -68,9 +69,12 @@ class OPENREG_API OperatorName {
   OperatorName(const OperatorName&) = delete;
   OperatorName& operator=(const OperatorName&) = delete;
 
+  static bool is_needed() {
+    return orIsObserved(orActivityKernel) || !executes_inline();
+  }
   // The name of the calling thread's operator, or `name` if none is kept.
   static const char* current_or(const char* name) {
-    return C10_UNLIKELY(orIsObserved(orActivityKernel)) ? get_or(name) : name;
+    return C10_UNLIKELY(is_needed()) ? get_or(name) : name;
   }
 
  private:

@@ -79,6 +79,13 @@ void add_argument(Check& check, const T& value, const c10::Argument& argument) {
     check.add_operand(value, argument);
   } else if constexpr (std::is_same_v<T, bool> && requires { check.add_flag(value, argument); }) {
     check.add_flag(value, argument);
+  } else if constexpr (requires {
+                         check.add_flag(value[0], argument);
+                         std::tuple_size<T>::value;
+                       }) { // std::array
+    for (const bool flag : value) {
+      check.add_flag(flag, argument);
+    }
   } else if constexpr (std::is_same_v<T, std::optional<int64_t>> || std::is_same_v<T, std::optional<c10::SymInt>>) {
     if constexpr (requires { check.add_flag(true, argument); }) {
       check.add_flag(value.has_value(), argument);

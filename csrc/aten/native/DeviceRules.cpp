@@ -7,7 +7,6 @@
 
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
-
 namespace at::openreg {
 namespace {
 
@@ -134,8 +133,7 @@ void scalar_weight(const DeviceRule& rule, ArrayRef<Operand> seen) {
   }
 }
 
-// CUDA moves 0-dim inputs to the device of the first input that is not on the CPU. If an input comes from the CPU, the
-// host waits for the stream in which CUDA copies it, so it waits here too.
+// CUDA moves 0-dim inputs to the device of the first input that is not on the CPU.
 void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   std::optional<Device> target;
   Operands rest = operands(seen);
@@ -147,26 +145,17 @@ void moved_scalars(const DeviceRule&, ArrayRef<Operand> seen) {
   const auto moved = [&](const Operand& each) {
     return target && !is_written(each) && each.tensor->dim() == 0 && each.tensor->device() != *target;
   };
-  const bool copies =
-      std::any_of(rest.begin(), rest.end(), [&](const Operand& each) { return moved(each) && each.tensor->is_cpu(); });
   rest.erase(std::remove_if(rest.begin(), rest.end(), moved), rest.end());
   check_iterator(rest, std::nullopt);
-  if (copies) {
-    c10::openreg::getCurrentOpenRegStream(target->index()).synchronize();
-  }
 }
 
 // x[indices] and x[indices] = value. CUDA moves two kinds of operands to x's device: indices on the CPU, and a 0-dim
-// value. The host waits for the stream in which an index is copied, but not for a mask, which goes through pinned
-// memory (expandTensors() in IndexingUtils.h). Whether the host waits for the value depends on the other arguments,
-// so the code that runs the kernel decides this.
+// value.
 void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
   const Device indexed = seen.front().tensor->device();
-  bool copies = false;
   Operands rest;
   for (const Operand& each : operands(seen)) {
     if (each.argument->name() == "indices") {
-      copies |= each.tensor->is_cpu() && !indexed.is_cpu() && !each.is_mask();
       TORCH_CHECK(
           each.tensor->device().is_cpu() || each.tensor->device() == indexed,
           "indices should be either on cpu or on the same device as the indexed tensor (",
@@ -177,9 +166,6 @@ void indices(const DeviceRule& rule, ArrayRef<Operand> seen) {
     }
   }
   check_iterator(rest, std::nullopt);
-  if (copies) {
-    c10::openreg::getCurrentOpenRegStream(indexed.index()).synchronize();
-  }
 }
 
 void mask(const DeviceRule& rule, ArrayRef<Operand> seen) {

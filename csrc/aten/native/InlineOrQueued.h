@@ -26,9 +26,25 @@ struct Boxed<Op, boxed, Result(Args...)> {
 };
 
 // LITERALINCLUDE START: INLINE OR QUEUED
-// The dispatcher calls InlineOrQueued::call as the kernel of the operator `Op`. If the device executes inline, call()
-// runs `route`, which computes at once, on the calling thread. Otherwise call() runs the boxed kernel `queue`, which
-// queues the call if the call can be queued.
+// The dispatcher calls Named::call as the kernel of the operator `Op`. call() runs `route`, and keeps the operator's
+// name for the inner kernel if the name is needed. The route decides itself whether its inner kernel runs at once or is
+// queued.
+template <class Op, auto route, class Schema = typename Op::schema>
+struct Named;
+
+template <class Op, auto route, class Result, class... Args>
+struct Named<Op, route, Result(Args...)> {
+  static Result call(Args... args) {
+    if (C10_UNLIKELY(c10::openreg::OperatorName::is_needed())) {
+      const c10::openreg::OperatorName name(full_name<Op>());
+      return route(args...);
+    }
+    return route(args...);
+  }
+};
+
+// The same for a route that only computes at once, on the calling thread. If the device does not execute inline, call()
+// runs the boxed kernel `queue` in its place, which queues the call if the call can be queued.
 template <class Op, auto route, BoxedFn* queue, class Schema = typename Op::schema>
 struct InlineOrQueued;
 
@@ -38,11 +54,7 @@ struct InlineOrQueued<Op, route, queue, Result(Args...)> {
     if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
       return Boxed<Op, queue>::call(args...);
     }
-    if (C10_UNLIKELY(orIsObserved(orActivityKernel))) {
-      const c10::openreg::OperatorName name(full_name<Op>());
-      return route(args...);
-    }
-    return route(args...);
+    return Named<Op, route>::call(args...);
   }
 };
 // LITERALINCLUDE END: INLINE OR QUEUED

@@ -1,7 +1,6 @@
 #include "aten/native/OperatorTraits.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/enum_tag.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <algorithm>
@@ -22,34 +21,6 @@ constexpr std::string_view kBatchNorms[] = {
     "aten::native_batch_norm.out",
 };
 
-// CUDA's kernels of these operators read values on the host, and PyTorch's tags do not say so: how many elements are
-// not zero (dense_to_sparse() in TensorConversions.cpp), whether a deviation is negative (DistributionTemplates.h),
-// whether a decomposition converged (_linalg_check_errors() in BatchLinearAlgebra.cpp), and which norm a matrix has, by
-// which CUDA chooses the approximation of its exponential (linalg_matrix_exp() in LinearAlgebra.cpp).
-constexpr std::string_view kReadValues[] = {
-    "aten::_linalg_eigh",          "aten::_linalg_eigh.eigenvalues",
-    "aten::_linalg_eigvals",       "aten::_linalg_svd",
-    "aten::_linalg_svd.U",         "aten::_to_sparse",
-    "aten::_to_sparse.sparse_dim", "aten::_to_sparse_bsc",
-    "aten::_to_sparse_bsr",        "aten::_to_sparse_csc",
-    "aten::_to_sparse_csr",        "aten::cholesky",
-    "aten::cholesky.out",          "aten::linalg_eig",
-    "aten::linalg_eig.out",        "aten::linalg_eigvals.out",
-    "aten::linalg_matrix_exp",     "aten::linalg_matrix_exp.out",
-    "aten::normal.Tensor_Tensor",  "aten::normal.Tensor_Tensor_out",
-    "aten::normal.float_Tensor",   "aten::normal.float_Tensor_out",
-};
-
-// CUDA's kernels of these operators read values in some calls only. So does every operator with an argument
-// `check_errors` or `sorter`. KernelScope::reads_in_this_call() has the conditions.
-constexpr std::string_view kSometimesReadValues[] = {
-    "aten::bernoulli_.Tensor",
-    "aten::histc",
-    "aten::histc.out",
-    "aten::isin.Tensor_Tensor",
-    "aten::isin.Tensor_Tensor_out",
-};
-
 template <size_t size>
 bool contains(const std::string_view (&names)[size], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -57,21 +28,6 @@ bool contains(const std::string_view (&names)[size], std::string_view name) {
 
 std::string full_name(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
-}
-
-// Whether the host reads values: the list above has the operator, or PyTorch's tags say that the shape of a result
-// depends on the data, or that a result is no tensor and depends on the data. For indexing the callers do not rely on
-// the answer: the tag makes it true, but the host reads values only if an index is a mask, and only the call shows
-// whether an index is a mask.
-bool reads_data(const c10::FunctionSchema& schema, std::string_view name) {
-  const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
-  return contains(kReadValues, name) ||
-         (op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape)));
-}
-
-bool sometimes_reads_data(const c10::FunctionSchema& schema, std::string_view name) {
-  return contains(kSometimesReadValues, name) || schema.argumentIndexWithName("check_errors") ||
-         schema.argumentIndexWithName("sorter");
 }
 
 bool only_writes(const c10::FunctionSchema& schema) {
@@ -98,18 +54,16 @@ const OperatorTraits& traits_of(const c10::FunctionSchema& schema) {
   if (C10_UNLIKELY(!traits || (!traits->builtin && traits->name != full_name(schema)))) {
     const std::lock_guard lock(mutex);
     const std::string name = full_name(schema);
-    const bool builtin = schema.name().starts_with("aten::");
-    traits = &known_traits()
-                  .try_emplace(
-                      name,
-                      name,
-                      device_rule_of(schema, name),
-                      builtin,
-                      reads_data(schema, name),
-                      only_writes(schema),
-                      contains(kBatchNorms, name),
-                      builtin && sometimes_reads_data(schema, name))
-                  .first->second;
+    OperatorTraits& made = known_traits()[name];
+    if (made.name.empty()) {
+      made.rule = device_rule_of(schema, name);
+      made.sync = sync_rule_of(schema, name);
+      made.builtin = schema.name().starts_with("aten::");
+      made.only_writes = only_writes(schema);
+      made.keeps_statistics = contains(kBatchNorms, name);
+      made.name = name; // last: it says that the traits are complete
+    }
+    traits = &made;
   }
   return *traits;
 }

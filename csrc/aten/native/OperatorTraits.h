@@ -8,6 +8,7 @@
 #include <string>
 
 #include "aten/native/DeviceRules.h"
+#include "aten/native/SyncRules.h"
 
 // The traits of an operator: the facts about the operator that the backend finds once and keeps.
 namespace at::openreg {
@@ -21,11 +22,10 @@ struct FallbackUse {
 struct OperatorTraits {
   std::string name; // "aten::add.Tensor"
   DeviceRule rule{};
-  bool builtin = true;               // in the namespace aten, so its kernel is taken to be PyTorch's
-  bool reads_data = false;           // with CUDA the host reads values, and so waits; when indexing, only for a mask
-  bool only_writes = false;          // its results are arguments: it is in-place or out=
-  bool keeps_statistics = false;     // batch normalization: it writes running_mean and running_var in training only
-  bool sometimes_reads_data = false; // as reads_data, but only with some arguments (KernelScope.cpp)
+  const SyncRule* sync = nullptr; // when the host waits in the operator; null: never
+  bool builtin = true;            // in the namespace aten, so its kernel is taken to be PyTorch's
+  bool only_writes = false;       // its results are arguments: it is in-place or out=
+  bool keeps_statistics = false;  // batch normalization: it writes running_mean and running_var in training only
   mutable FallbackUse fallback{};
 };
 

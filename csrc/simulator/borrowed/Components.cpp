@@ -81,8 +81,9 @@ Tensor map_quantized(const Tensor& tensor, c10::BackendComponent backend, Compon
 
 Tensor map_nested(const Tensor& tensor, c10::BackendComponent backend, ComponentFn fn) {
   const auto& from = impl_of<at::native::NestedTensorImpl>(tensor);
-  // The tables of sizes, strides and offsets must be host memory, although the running kernel allocates device memory.
-  const c10::openreg::KernelAllocations on_host(-1);
+  // The tables of sizes, strides and offsets must be host memory, although the running kernel may allocate device
+  // memory.
+  const c10::openreg::HostAllocations on_host;
   const bool is_for_device = backend != c10::BackendComponent::CPUBit;
   const auto table = [&](const Tensor& sizes) { return is_for_device ? sizes.clone() : sizes; };
   const c10::DispatchKeySet keys =

@@ -26,8 +26,8 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (is_device_tensor(tensor)) {
-    return c10::openreg::keeps_twin(storage) && !c10::openreg::is_cow(storage)
-               ? make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, impl)
+    return c10::openreg::keeps_cpu_view(storage) && !c10::openreg::is_cow(storage)
+               ? make_like(c10::openreg::cpu_view_of(storage), c10::DispatchKey::CPU, impl)
                : Tensor();
   }
   if (at::getHostAllocator(identity.type) && tensor.is_pinned()) {

@@ -83,16 +83,19 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
       scope.add_device(value.toDevice());
     } else if (value.isBool()) {
       scope.add_flag(value.toBool(), arguments[i]);
-    } else if (
-        (value.isInt() || value.isDouble()) &&
-        C10_UNLIKELY(traits.sometimes_reads_data || c10::openreg::wait_is_observed())) {
+    } else if (value.isBoolList()) {
+      for (const bool flag : value.toBoolList()) {
+        scope.add_flag(flag, arguments[i]);
+      }
+    } else if ((value.isInt() || value.isDouble()) && C10_UNLIKELY(traits.sync != nullptr)) {
       const bool is_optional = arguments[i].type()->kind() == c10::TypeKind::OptionalType;
       scope.add_flag(is_optional || value.toScalar().toDouble() != 0, arguments[i]);
     }
   }
   if (C10_UNLIKELY(!c10::openreg::executes_inline()) && traits.builtin && cpu_key == c10::DispatchKey::CPU) {
     scope.check_devices();
-    if (!scope.spans_devices() && !scope.reads_in_this_call() && try_queue(op, scope.device(), *stack)) {
+    if (!scope.spans_devices() && !scope.waits_in_this_call() &&
+        try_queue(op, scope.device(), *stack, scope.call_kind())) {
       return;
     }
   }

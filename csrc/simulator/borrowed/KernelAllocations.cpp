@@ -2,19 +2,14 @@
 
 #include <c10/core/CPUAllocator.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace c10::openreg {
 namespace {
 
-// Where the calling thread's CPU allocations come from: the index of a device; kHost for host memory; kReserved for the
-// memory that was reserved for a queued kernel.
-constexpr DeviceIndex kHost = -1, kReserved = -2;
-thread_local DeviceIndex computing_device = kHost;
-thread_local bool only_writes = false;
-thread_local ReservedAllocations* reserved = nullptr;
+thread_local KernelAllocations* running = nullptr; // the kernel that this thread runs
 
 // PyTorch's CPU allocator is this class from the first kernel on. Kernels also call raw_allocate() and
 // raw_deallocate(). raw_deallocate() gets only an address, so the deleter finds out from the address whether it frees
@@ -22,15 +17,8 @@ thread_local ReservedAllocations* reserved = nullptr;
 class CpuAllocator : public c10::Allocator {
  public:
   DataPtr allocate(size_t size) override {
-    if (computing_device >= 0) {
-      DataPtr data = device_allocator()->allocate_for_kernel(size, computing_device, !only_writes);
-      if (C10_LIKELY(data || size == 0)) {
-        return data;
-      }
-    } else if (C10_UNLIKELY(computing_device == kReserved)) {
-      return reserved->allocate(size);
-    }
-    return allocate_on_host(size);
+    KernelAllocations* const kernel = running;
+    return kernel && size > 0 ? kernel->allocate(size) : allocate_on_host(size);
   }
 
   static DataPtr allocate_on_host(size_t size) {
@@ -63,24 +51,22 @@ class CpuAllocator : public c10::Allocator {
   static void release(void* pointer) {
     if (!in_kernel_window(pointer)) {
       host_->raw_deleter()(pointer);
-    } else if (
-        C10_LIKELY(computing_device != kReserved || !reserved->has(pointer))) { // a result owns its reserved memory
+    } else if (C10_LIKELY(!running || !running->reserves(pointer))) { // a result owns its reserved memory
       device_allocator()->raw_deleter()(pointer);
     }
   }
 };
 
-// See twin_allocator().
-class TwinAllocator final : public CpuAllocator {
+// See view_allocator().
+class ViewAllocator final : public CpuAllocator {
  public:
   DataPtr allocate(size_t size) override {
-    const KernelAllocations required(computing_device);
-    return CpuAllocator::allocate(size);
+    return running ? running->allocate_output(size) : allocate_on_host(size);
   }
 
-  static TwinAllocator* get() {
+  static ViewAllocator* get() {
     CpuAllocator::install();
-    static auto* allocator = new TwinAllocator;
+    static auto* allocator = new ViewAllocator;
     return allocator;
   }
 };
@@ -91,73 +77,77 @@ bool in_kernel_window(const void* address) {
   return orGetDevicePointer(address) != address;
 }
 
-Allocator* twin_allocator() {
-  return TwinAllocator::get();
+Allocator* view_allocator() {
+  return ViewAllocator::get();
 }
 
-KernelAllocations::KernelAllocations(DeviceIndex device, bool only_writes)
-    : previous_(computing_device), previously_only_writes_(openreg::only_writes) {
+KernelAllocations::KernelAllocations(DeviceIndex device, Allocations results)
+    : previous_(running), device_(device), results_(results) {
   CpuAllocator::install();
-  computing_device = device;
-  openreg::only_writes = only_writes;
+  running = this;
+}
+
+KernelAllocations::KernelAllocations(ArrayRef<StorageImpl*> reserved, Allocations results)
+    : previous_(running), device_(-1), results_(results), reserved_(reserved) {
+  running = this;
 }
 
 KernelAllocations::~KernelAllocations() {
-  computing_device = previous_;
-  only_writes = previously_only_writes_;
+  running = previous_;
 }
 
-ReservedAllocations::ReservedAllocations(ArrayRef<ReservedMemory> memory) : reserved_(memory.begin(), memory.end()) {
-  computing_device = kReserved; // the value was kHost: only threads of the device run queued kernels
-  reserved = this;
-}
-
-ReservedAllocations::~ReservedAllocations() {
-  computing_device = kHost;
-  reserved = nullptr;
-}
-
-DataPtr ReservedAllocations::allocate(size_t size) {
-  const auto has_size = [&](const auto& each) { return each.second == size; };
-  const size_t position = std::count_if(allocated_.begin(), allocated_.end(), has_size);
-  bool is_reserved_size = false;
-  DataPtr data;
-  for (const ReservedMemory& memory : reserved_) {
-    if (memory.storage->nbytes() == size) {
-      is_reserved_size = true;
-      if (memory.position == position) {
-        void* address = memory.storage->mutable_data();
-        data = {address, address, &c10::detail::deleteNothing, Device(DeviceType::CPU)};
-      }
-    }
-  }
-  if (!data) {
-    data = device_allocator()->allocate_temporary(size);
-  }
-  if (!data) {
-    data = CpuAllocator::allocate_on_host(size);
-  }
-  if (is_reserved_size) {
-    allocated_.emplace_back(data.get(), size);
+DataPtr KernelAllocations::allocate(size_t size) {
+  const unsigned number = count_++;
+  DataPtr data = place(size, results_ >> std::min(number, kLast) & 1);
+  if (C10_LIKELY(number < kLast)) {
+    addresses_[number] = data.get();
   }
   return data;
 }
 
-bool ReservedAllocations::has(const void* address) const {
-  return std::any_of(reserved_.begin(), reserved_.end(), [&](const ReservedMemory& memory) {
-    return memory.storage->data() == address;
-  });
-}
-
-std::optional<size_t> ReservedAllocations::position_of(const void* address) const {
-  for (auto last = allocated_.end(); last != allocated_.begin();) {
-    --last;
-    if (last->first == address) {
-      return std::count_if(
-          allocated_.begin(), last, [&](const auto& earlier) { return earlier.second == last->second; });
+DataPtr KernelAllocations::place(size_t size, bool is_result) {
+  if (!is_result) {
+    return CpuAllocator::allocate_on_host(size);
+  }
+  if (device_ >= 0) {
+    return device_allocator()->allocate_for_kernel(size, device_);
+  }
+  for (size_t i = 0; i < reserved_.size(); ++i) {
+    if (reserved_[i]->nbytes() == size && !(handed_out_ >> i & 1)) {
+      handed_out_ |= uint32_t{1} << i;
+      void* const address = reserved_[i]->mutable_data();
+      return {address, address, &c10::detail::deleteNothing, Device(DeviceType::CPU)};
     }
   }
-  return std::nullopt;
+  return CpuAllocator::allocate_on_host(size);
+}
+
+DataPtr KernelAllocations::allocate_output(size_t size) {
+  return device_ >= 0 ? device_allocator()->allocate_for_kernel(size, device_) : CpuAllocator::allocate_on_host(size);
+}
+
+bool KernelAllocations::reserves(const void* address) const {
+  return std::any_of(
+      reserved_.begin(), reserved_.end(), [&](const StorageImpl* memory) { return memory->data() == address; });
+}
+
+void KernelAllocations::note_result(const void* address) {
+  noted_ = true;
+  for (unsigned number = std::min(count_, kLast); number > 0; --number) { // the last allocation at this address
+    if (addresses_[number - 1] == address) {
+      found_ |= Allocations{1} << (number - 1);
+      return;
+    }
+  }
+  if (count_ > kLast && ++late_results_ == count_ - kLast) { // all further allocations became results
+    found_ |= Allocations{1} << kLast;
+  }
+}
+
+HostAllocations::HostAllocations() : kernel_(std::exchange(running, nullptr)) {}
+
+HostAllocations::~HostAllocations() {
+  running = kernel_;
 }
 
 } // namespace c10::openreg

@@ -1,13 +1,12 @@
 #include "simulator/borrowed/KernelScope.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegTrace.h"
 #include "simulator/borrowed/Components.h"
-#include "simulator/borrowed/OneTeam.h"
+#include "simulator/borrowed/OpenMPTeam.h"
 
 namespace at::openreg {
 namespace {
@@ -125,84 +124,10 @@ void KernelScope::add_device(Device device) {
   }
 }
 
-bool KernelScope::has_flag(const char* name) const {
-  return std::any_of(flags_.begin(), flags_.end(), [&](const c10::Argument* each) { return each->name() == name; });
-}
-
-// CUDA's host reads the `info` of a decomposition that shall be checked, the bounds of a sorter
-// (searchsorted_pre_check() in BucketizationUtils.h), and the bounds of a histogram's data if the call gives none
-// (SummaryOps.cu). CUDA copies probabilities from the CPU (DistributionTemplates.h). With many test elements, isin()
-// first makes both operands unique (isin_sorting() in TensorCompare.cpp, which has the same condition). An operand that
-// is missing is an error, which the kernel reports.
-bool KernelScope::reads_in_this_call() const {
-  if (!traits_.sometimes_reads_data) {
-    return false;
-  }
-  const auto find = [&](const char* name) -> const TensorImpl* {
-    const auto* found = std::find_if(
-        operands_.begin(), operands_.end(), [&](const Operand& each) { return each.argument->name() == name; });
-    return found == operands_.end() ? nullptr : found->tensor;
-  };
-  const auto count = [&](const char* name) {
-    const TensorImpl* tensor = find(name);
-    return tensor ? tensor->numel() : 0;
-  };
-  if (traits_.name == "aten::bernoulli_.Tensor") {
-    const TensorImpl* p = find("p");
-    return p && p->is_cpu();
-  }
-  if (traits_.name.starts_with("aten::histc")) {
-    return !has_flag("min") && !has_flag("max") && count("self") > 0;
-  }
-  if (traits_.name.starts_with("aten::isin")) {
-    const auto elements = static_cast<double>(count("elements"));
-    return !has_flag("assume_unique") && elements > 0 &&
-           count("test_elements") >= static_cast<int64_t>(10.0f * std::pow(elements, 0.145));
-  }
-  return has_flag("check_errors") || count("sorter") > 0;
-}
-
-// Whether CUDA's backend calls warn_or_error_on_sync() for a wait that waits_for_data() found. It does not if there are
-// no elements, if the number of results is given, and where Thrust waits (unique_dim_cuda_template() in Unique.cu).
-bool KernelScope::is_told_of_wait() const {
-  if (traits_.name.starts_with("aten::unique_dim") || (traits_.name == "aten::unique_consecutive" && has_flag("dim"))) {
-    return false;
-  }
-  if (traits_.name == "aten::_unique2" || traits_.name == "aten::bincount") {
-    return operands_.front().tensor->numel() > 0;
-  }
-  return traits_.name != "aten::repeat_interleave.Tensor" ||
-         (!has_flag("output_size") && operands_.front().tensor->numel() > 0);
-}
-
-// Whether CUDA's kernel would make the host wait. Indexing waits if an index is a mask on the device, because CUDA
-// first counts the true elements, and if a 0-dim value is on the CPU, because CUDA copies it to the device. If a single
-// mask is the index and a number on the CPU replaces the elements, CUDA calls masked_fill_(), which does not wait
-// (canDispatchToMaskedFill() in TensorAdvancedIndexingUtils.h).
-bool KernelScope::waits_for_data() const {
-  size_t indices = 0, masks = 0;
-  bool has_number = false;
-  for (const Operand& each : operands_) {
-    if (each.argument->type()->kind() == c10::TypeKind::ListType && each.argument->name() == "indices") {
-      ++indices;
-      masks += !each.tensor->is_cpu() && each.is_mask();
-    } else if (each.argument->name() == "values") {
-      has_number = each.tensor->is_cpu() && each.tensor->numel() == 1;
-    }
-  }
-  if (indices == 0) {
-    // A conversion to a sparse layout, such as _to_sparse_csr, reads values only if its operand is dense.
-    const bool reads = traits_.reads_data && (operands_.empty() || operands_.front().tensor->layout() == kStrided);
-    return reads || reads_in_this_call();
-  }
-  const bool fills = indices == 1 && masks == 1 && has_number && !has_flag("accumulate");
-  return !fills && (masks > 0 || has_number);
-}
-
 void KernelScope::enter() {
   check_devices();
-  const bool waits = C10_UNLIKELY(c10::openreg::wait_is_observed()) && waits_for_data();
-  if (C10_UNLIKELY(waits) && is_told_of_wait()) {
+  const bool waits = C10_UNLIKELY(c10::openreg::wait_is_observed()) && waits_in_this_call();
+  if (C10_UNLIKELY(waits) && traits_.sync->warns({operands_, flags_})) {
     c10::openreg::note_synchronization();
   }
   run_backward_on_this_thread();
@@ -216,7 +141,9 @@ void KernelScope::enter() {
     }
   }
   // A kernel that is not PyTorch's may keep a CPU tensor that it made. The memory of that tensor must be host memory.
-  allocations_.emplace(cpu_result_ || !traits_.builtin ? -1 : device_, traits_.only_writes);
+  const bool allocates_on_device = device_ >= 0 && !cpu_result_ && traits_.builtin;
+  allocations_.emplace(
+      allocates_on_device ? device_ : -1, allocates_on_device && makes_results() ? results_of(call_kind()) : 0);
   excluded_.emplace(kExcluded);
 }
 
@@ -245,8 +172,27 @@ void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   }
 }
 
+// All results of an in-place or out= operator are arguments, so all its allocations are temporaries.
+bool KernelScope::makes_results() const {
+  return !traits_.only_writes;
+}
+
+CallKind KernelScope::call_kind() const {
+  constexpr size_t kEnough = 8; // of a list, the first tensors tell the kind
+  CallKind kind(&traits_);
+  kind.add(flag_bits_ << 16 | std::min(operands_.size(), kEnough));
+  for (size_t i = 0; i < std::min(operands_.size(), kEnough); ++i) {
+    kind.add(*operands_[i].tensor);
+  }
+  return kind;
+}
+
 KernelScope::~KernelScope() {
   if (C10_LIKELY(traits_.builtin)) {
+    if (const auto results = allocations_ ? allocations_->correction() : std::nullopt;
+        C10_UNLIKELY(results.has_value()) && makes_results()) {
+      note_results(call_kind(), *results);
+    }
     if (C10_UNLIKELY(has_cow_)) {
       separate();
     }
@@ -257,18 +203,18 @@ KernelScope::~KernelScope() {
     }
     return;
   }
-  c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 4> twins;
+  c10::SmallVector<c10::intrusive_ptr<c10::StorageImpl>, 4> views;
   for (Alias& known : aliases_) {
     if (is_device_tensor(*known.device) && known.cpu.has_storage()) {
-      twins.push_back(new_reference(known.cpu.storage().unsafeGetStorageImpl()));
+      views.push_back(new_reference(known.cpu.storage().unsafeGetStorageImpl()));
     }
     known.cpu.reset();
   }
-  std::sort(twins.begin(), twins.end(), [](const auto& a, const auto& b) { return a.get() < b.get(); });
-  twins.erase(std::unique(twins.begin(), twins.end()), twins.end());
-  for (const auto& twin : twins) {
-    if (twin.use_count() > 1) {
-      c10::openreg::move_to_host(twin.get());
+  std::sort(views.begin(), views.end(), [](const auto& a, const auto& b) { return a.get() < b.get(); });
+  views.erase(std::unique(views.begin(), views.end()), views.end());
+  for (const auto& view : views) {
+    if (view.use_count() > 1) {
+      c10::openreg::move_to_host(view.get());
     }
   }
 }
@@ -295,7 +241,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   if (C10_UNLIKELY(!is_device_tensor(*tensor))) {
     cpu = *tensor;
   } else if (C10_LIKELY(!has_components(impl))) {
-    cpu = make_alias(twin(impl), impl);
+    cpu = make_alias(cpu_view(impl), impl);
   } else {
     c10::openreg::check_memory(impl, traits_.name.c_str());
     cpu = map_components(
@@ -333,36 +279,37 @@ const KernelScope::Alias* KernelScope::find(const TensorImpl* device) const {
   return nullptr;
 }
 
-c10::intrusive_ptr<c10::StorageImpl> KernelScope::twin(const TensorImpl& tensor) {
+c10::intrusive_ptr<c10::StorageImpl> KernelScope::cpu_view(const TensorImpl& tensor) {
   c10::StorageImpl* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
-  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage))) {
-    if (auto* ready = static_cast<c10::openreg::OpenRegStorageImpl*>(storage)->ready_twin(); C10_LIKELY(ready)) {
+  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_cpu_view(storage))) {
+    if (auto* ready = static_cast<c10::openreg::OpenRegStorageImpl*>(storage)->ready_cpu_view(); C10_LIKELY(ready)) {
       return new_reference(ready);
     }
   }
   c10::openreg::check_memory(tensor, traits_.name.c_str());
   const bool is_cow = c10::openreg::is_cow(storage);
-  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_twin(storage) && !is_cow)) {
-    return c10::openreg::twin_of(storage);
+  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_cpu_view(storage) && !is_cow)) {
+    return c10::openreg::cpu_view_of(storage);
   }
-  for (const Alias& known : aliases_) { // operands over one storage share a twin, so the kernel sees that they overlap
+  for (const Alias& known :
+       aliases_) { // operands over one storage share a CPU view, so the kernel sees that they overlap
     if (known.device->has_storage() && known.device->storage().unsafeGetStorageImpl() == storage) {
       return new_reference(known.cpu.storage().unsafeGetStorageImpl());
     }
   }
   if (!traits_.builtin) {
-    return c10::openreg::new_twin(storage); // the kernel is not PyTorch's, and may write in any way
+    return c10::openreg::new_cpu_view(storage); // the kernel is not PyTorch's, and may write in any way
   }
   if (is_cow && !is_written(storage)) {
     has_cow_ = true;
-    return c10::openreg::new_cow_twin(storage);
+    return c10::openreg::new_cow_view(storage);
   }
-  return c10::openreg::twin_of(storage);
+  return c10::openreg::cpu_view_of(storage);
 }
 
 // Whether the operator writes to a tensor whose storage is `storage`. A copy-on-write storage that is written must have
 // memory of its own before the kernel runs, for two reasons. First, the last storage that shares the memory keeps the
-// memory without a copy; a copy-on-write twin would share the memory too, and so would cause a copy. Second, a kernel
+// memory without a copy; a copy-on-write CPU view would share the memory too, and so would cause a copy. Second, a kernel
 // may resize an out= argument. PyTorch then calls StorageImpl::set_data_ptr_noswap(), which leaves the materializer of
 // a copy-on-write storage in place. The next write would call the materializer on memory that is not copy-on-write.
 bool KernelScope::is_written(const c10::StorageImpl* storage) const {
@@ -372,7 +319,7 @@ bool KernelScope::is_written(const c10::StorageImpl* storage) const {
   });
 }
 
-// If the kernel wrote to a copy-on-write twin, the twin has a copy of the memory. Gives that copy to the device
+// If the kernel wrote to a copy-on-write CPU view, the CPU view has a copy of the memory. Gives that copy to the device
 // storage.
 void KernelScope::separate() {
   for (const Alias& known : aliases_) {
@@ -428,6 +375,9 @@ Tensor KernelScope::result(Tensor&& tensor) {
         return relabel(std::move(tensor), new_reference(adopted.device));
       }
     }
+  }
+  if (storage->nbytes() > 0) {
+    allocations_->note_result(storage->data());
   }
   auto device_storage = c10::openreg::adopt_storage(
       tensor.use_count() == 1 ? take_storage(*tensor.unsafeGetTensorImpl()) : new_reference(storage), device_);

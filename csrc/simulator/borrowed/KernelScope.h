@@ -10,16 +10,17 @@
 #include "aten/native/DeviceCheck.h"
 #include "runtime/OpenRegGenerator.h"
 #include "runtime/OpenRegKernel.h"
+#include "simulator/borrowed/CpuView.h"
 #include "simulator/borrowed/KernelAllocations.h"
-#include "simulator/borrowed/Twin.h"
 
 // Runs a CPU kernel in place on device memory. The operands are not copied: the kernel gets *aliases*, which are CPU
-// tensors over the same bytes. A kernel of PyTorch allocates device memory, which becomes the memory of the results.
-// Any other kernel allocates host memory, and its results are copied to the device.
+// tensors over the same bytes. A kernel of PyTorch allocates the memory of its results on the device, and all other
+// memory on the host (KernelAllocations.h). Any other kernel allocates host memory, and its results are copied to the
+// device.
 //
 //   KernelScope scope(traits);
 //   scope.add_operand(self, ...);               // 1. find the common device
-//   scope.enter();                               // 2. refuse mixed devices; CPU allocations are now device memory
+//   scope.enter();                               // 2. refuse mixed devices; the kernel may now allocate
 //   Tensor out = cpu_kernel(*scope.alias(self), *scope.alias(other));
 //   return scope.result(std::move(out));         // 3. back to device tensors
 //
@@ -53,16 +54,21 @@ class KernelScope : public DeviceCheck {
   // ---- 1. before the kernel
   void add_device(Device device); // the device argument of a factory
   // For an argument that is no tensor. `flag`: the argument is true, or an optional number that is given; of an operator
-  // that sometimes reads data, and that run_boxed() calls, also a number other than 0.
+  // with a SyncRule that run_boxed() calls, also a number other than 0.
   void add_flag(bool flag, const c10::Argument& argument) {
+    flag_bits_ = flag_bits_ << 1 | uint64_t{flag};
     if (C10_UNLIKELY(traits_.keeps_statistics && argument.name() == "training")) {
       training_ = flag;
     } else if (flag) {
       flags_.push_back(&argument);
     }
   }
-  bool reads_in_this_call() const; // whether CUDA's host reads values here, for an operator that sometimes does
-  void enter();                    // takes the turn of the stream: waits for the work that is queued on the stream
+  CallKind call_kind() const;
+  // Whether the host waits in this call, by the operator's SyncRule.
+  bool waits_in_this_call() const {
+    return traits_.sync && traits_.sync->waits({operands_, flags_});
+  }
+  void enter(); // takes the turn of the stream: waits for the work that is queued on the stream
 
   // ---- 2. around the kernel
   // The CPU tensor that stands for `tensor`. A tensor that is not on the device is its own alias. The first form
@@ -74,9 +80,9 @@ class KernelScope : public DeviceCheck {
 
   // ---- 3. after the kernel
   // Returns the device tensor for `tensor`, a result of the kernel. If `tensor` is an alias, that is the alias's device
-  // tensor. If `tensor` is a view of an alias, the function returns a view of that device tensor. If the kernel
-  // allocated device memory (*fresh* memory), the function returns a new device tensor that owns the memory. Host
-  // memory is copied to a new device tensor. An undefined tensor, a CPU operand, and the result of a factory with
+  // tensor. If `tensor` is a view of an alias, the function returns a view of that device tensor. If the result lies
+  // in device memory that the kernel allocated (*fresh* memory), the function returns a new device tensor that owns the
+  // memory. Host memory is copied to a new device tensor. An undefined tensor, a CPU operand, and the result of a factory with
   // device=cpu are returned as they are.
   Tensor result(Tensor&& tensor);
 
@@ -109,9 +115,10 @@ class KernelScope : public DeviceCheck {
   };
 
   bool cpu_result_ = false; // device=cpu was asked for
-  bool has_cow_ = false;    // an alias lies over a copy-on-write twin
+  bool has_cow_ = false;    // an alias lies over a copy-on-write CPU view
   bool training_ = true;    // see is_written() in OperatorTraits.h
   c10::SmallVector<const c10::Argument*, 4> flags_;
+  uint64_t flag_bits_ = 1;
   c10::SmallVector<Alias, 4> aliases_;
   c10::SmallVector<Adopted, 2> adopted_;
   std::optional<c10::openreg::Kernel> kernel_;
@@ -120,13 +127,11 @@ class KernelScope : public DeviceCheck {
   using Index = ska::flat_hash_map<const TensorImpl*, size_t>;
   std::unique_ptr<Index> index_; // from a device tensor to its place in aliases_; null while aliases_ has few elements
 
-  bool has_flag(const char* name) const;
-  bool waits_for_data() const;
-  bool is_told_of_wait() const;
+  bool makes_results() const;
   void visit_operands(orOperandFn_t visit, void* context) const;
   const Tensor& alias(c10::MaybeOwned<Tensor> tensor);
   const Alias* find(const TensorImpl* device) const;
-  c10::intrusive_ptr<c10::StorageImpl> twin(const TensorImpl& tensor);
+  c10::intrusive_ptr<c10::StorageImpl> cpu_view(const TensorImpl& tensor);
   bool is_written(const c10::StorageImpl* storage) const;
   void separate();
 };

@@ -12,7 +12,10 @@
 // output.
 //
 //   using at::_ops::mul_Tensor;
-//   m.impl("mul.Tensor", Unboxed<mul_Tensor, &StructuredKernel<structured_mul_out, mul_Tensor>::call>::call);
+//   m.impl("mul.Tensor", Named<mul_Tensor, &StructuredKernel<structured_mul_out, mul_Tensor>::call>::call);
+//
+// The route is the same whether the device executes inline or not, as on CUDA: meta() and impl() run in the call, and
+// only the inner loop that impl() calls (Stub.h) is queued.
 //
 // Rule: for type promotion, TensorIterator makes converted temporaries only on the CPU. On other devices it expects
 // kernels that convert while they read. So a structured kernel gets only floating-point tensors of one dtype on one
@@ -107,7 +110,7 @@ struct StructuredKernel<Kernel, Op, Tensor(Args...)> {
   static Tensor call(Args... args) {
     FloatingOperands operands;
     if (!(operands.accepts(args) && ...)) {
-      return CpuKernel<Op>::call(args...);
+      return UnboxedCpuKernel<Op>::call(args...);
     }
     Tensor output;
     compute<Kernel>(output, args...);
@@ -120,7 +123,7 @@ struct StructuredKernel<Kernel, Op, Tensor&(Tensor&, Args...)> {
   static Tensor& call(Tensor& self, Args... args) {
     FloatingOperands operands;
     if (!operands.accepts(self) || !(operands.accepts(args) && ...)) {
-      return CpuKernel<Op>::call(self, args...);
+      return UnboxedCpuKernel<Op>::call(self, args...);
     }
     compute<Kernel>(self, self, args...);
     return self;
@@ -132,7 +135,7 @@ struct StructuredKernel<Kernel, Op, Tensor&(const Tensor&, Args...)> {
   static Tensor& call(const Tensor& self, Args... args) {
     FloatingOperands operands;
     if (!operands.accepts(self) || !(operands.accepts(args) && ...)) {
-      return CpuKernel<Op>::call(self, args...);
+      return UnboxedCpuKernel<Op>::call(self, args...);
     }
     const auto all = std::forward_as_tuple(self, args...);
     Tensor& output = std::get<sizeof...(Args)>(all);
@@ -174,7 +177,7 @@ class SameTypeOperands {
 
 // A PyTorch kernel that is one function for all devices: it builds its TensorIterator and calls its DispatchStub, or it
 // calls another operator (relu). If SameTypeOperands accepts the operands, the function runs on the device tensors;
-// otherwise CpuKernel runs.
+// otherwise UnboxedCpuKernel runs.
 template <class Op, auto kernel, class Schema = typename Op::schema>
 struct SharedKernel;
 
@@ -183,7 +186,7 @@ struct SharedKernel<Op, kernel, Result(Args...)> {
   static Result call(Args... args) {
     SameTypeOperands operands;
     if (!(operands.accepts(args) && ...)) {
-      return CpuKernel<Op>::call(args...);
+      return UnboxedCpuKernel<Op>::call(args...);
     }
     return kernel(args...);
   }

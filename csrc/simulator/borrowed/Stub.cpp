@@ -4,16 +4,17 @@
 
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStorage.h"
-#include "simulator/borrowed/OneTeam.h"
+#include "simulator/borrowed/KernelScope.h"
+#include "simulator/borrowed/OpenMPTeam.h"
 
-// What StubKernel does before it calls the CPU's inner loop: it begins the kernel, translates the addresses of device
-// operands, and casts 0-dim CPU operands. It also makes autograd run a later backward on the thread that calls it
-// (OneTeam.h), and names the device operands to the subscribers of openreg_activity.h.
+// What StubKernel does before it calls the CPU's inner loop: it begins or queues the kernel, translates the addresses of
+// device operands, and casts 0-dim CPU operands. It also makes autograd run a later backward on the thread that calls it
+// (OpenMPTeam.h), and names the device operands to the subscribers of openreg_activity.h.
 namespace at::openreg {
 namespace {
 
-void visit_operands(void* data, orOperandFn_t visit, void* context) {
-  auto& iterator = *static_cast<TensorIteratorBase*>(data);
+void visit_operands(const void* data, orOperandFn_t visit, void* context) {
+  const auto& iterator = *static_cast<const TensorIteratorBase*>(data);
   for (int i = 0; i < iterator.ntensors(); ++i) {
     const OperandInfo& operand = iterator.operand(i);
     if (operand.device->type() == identity.type) {
@@ -32,13 +33,23 @@ C10_NOINLINE void cast_cpu_scalar(OperandInfo& operand, ScalarType dtype) {
   operand.data = operand.tensor_base().mutable_data_ptr();
 }
 
+// The same for a queued kernel, which may run after the tensor is gone or has another value. Nobody can change a Python
+// number.
+C10_NOINLINE void own_cpu_scalar(OperandInfo& operand, ScalarType dtype) {
+  const Tensor& tensor = operand.tensor();
+  const bool stays = tensor.unsafeGetTensorImpl()->is_wrapped_number() && operand.current_dtype == dtype;
+  operand.tensor(c10::MaybeOwned<TensorBase>::owned(stays ? Tensor(tensor) : tensor.to(dtype, false, /*copy=*/true)));
+  operand.current_dtype = operand.target_dtype = dtype;
+  operand.data = operand.tensor_base().mutable_data_ptr();
+}
+
 } // namespace
 
 IteratorKernel::IteratorKernel(const char* name, TensorIteratorBase& iterator)
     : kernel_(
           c10::openreg::getCurrentOpenRegStream(iterator.device().index()).stream(),
           c10::openreg::OperatorName::current_or(name),
-          &visit_operands,
+          [](void* data, orOperandFn_t visit, void* context) { openreg::visit_operands(data, visit, context); },
           &iterator) {
   run_backward_on_this_thread();
   for (int i = 0; i < iterator.ntensors(); ++i) {
@@ -53,6 +64,48 @@ IteratorKernel::IteratorKernel(const char* name, TensorIteratorBase& iterator)
       cast_cpu_scalar(operand, iterator.common_dtype());
     }
   }
+}
+
+bool can_be_queued(const TensorIteratorBase& iterator) {
+  for (int i = 0; i < iterator.ntensors(); ++i) {
+    const OperandInfo& operand = iterator.operand(i);
+    if (operand.device->type() == identity.type) {
+      const TensorBase& tensor = operand.tensor_base();
+      const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+      const bool lacks_memory = !storage->data() && tensor.numel() > 0;
+      if (lacks_memory || !c10::openreg::keeps_cpu_view(storage) || c10::openreg::is_cow(storage)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+QueuedIterator::QueuedIterator(const char* name, const TensorIteratorBase& iterator)
+    : iterator_(iterator), name_(c10::openreg::OperatorName::current_or(name)) {
+  run_backward_on_this_thread();
+  for (int i = 0; i < iterator_.ntensors(); ++i) {
+    OperandInfo& operand = iterator_.operand(i);
+    if (operand.device->type() == identity.type) {
+      const TensorBase& tensor = operand.tensor_base();
+      operand.data = orGetKernelPointer(operand.data);
+      operand.tensor(
+          c10::MaybeOwned<TensorBase>::owned(make_like(
+              c10::openreg::cpu_view_of(tensor.storage().unsafeGetStorageImpl()),
+              c10::DispatchKey::CPU,
+              *tensor.unsafeGetTensorImpl())));
+    } else {
+      own_cpu_scalar(operand, iterator_.common_dtype());
+    }
+  }
+}
+
+void QueuedIterator::visit_operands(orOperandFn_t visit, void* context) const {
+  openreg::visit_operands(&iterator_, visit, context);
+}
+
+void launch(std::unique_ptr<QueuedWork> kernel, const TensorIteratorBase& iterator) {
+  launch(c10::openreg::getCurrentOpenRegStream(iterator.device().index()), kernel);
 }
 
 } // namespace at::openreg

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "simulator/borrowed/OneTeam.h"
+#include "simulator/borrowed/OpenMPTeam.h"
 
 namespace at::openreg {
 namespace {

@@ -25,9 +25,8 @@ QueueRule find_rule(const c10::OperatorHandle& op) {
       return {};
     }
   }
-  // Only a mask among `indices` makes the host wait, so each call looks for masks (Operands.cpp).
-  const auto is_index = [](const c10::Argument& each) { return each.name() == "indices"; };
-  if (traits_of(schema).reads_data && std::none_of(arguments.begin(), arguments.end(), is_index)) {
+  const SyncRule* const sync = traits_of(schema).sync;
+  if (sync && sync->waits_always()) {
     return {}; // with CUDA the host waits in this operator, so it waits here too
   }
   if (const c10::KernelFunction* meta = meta_kernel(op.operator_name())) {

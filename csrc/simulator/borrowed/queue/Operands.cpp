@@ -82,10 +82,10 @@ bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Te
     }
     c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
     const bool lacks_memory = !storage->data() && impl->numel() > 0;
-    if (!c10::openreg::keeps_twin(storage) || c10::openreg::is_cow(storage) || lacks_memory) {
+    if (!c10::openreg::keeps_cpu_view(storage) || c10::openreg::is_cow(storage) || lacks_memory) {
       return false;
     }
-    cpu = make_like(c10::openreg::twin_of(storage), c10::DispatchKey::CPU, *impl);
+    cpu = make_like(c10::openreg::cpu_view_of(storage), c10::DispatchKey::CPU, *impl);
     meta = meta_operand(operands_.size(), *impl);
   } else { // a CPU tensor that the device rules accept, such as a scalar or indices
     if (tensor.layout() != kStrided || is_written) {
@@ -165,7 +165,8 @@ void QueuedOperands::resize_empty_outputs() {
       const Tensor device = new_reference(written.device);
       openreg::resize_(device, written.meta->sizes(), std::nullopt);
       written.device->set_sizes_and_strides(written.meta->sizes(), written.meta->strides());
-      written.cpu->set_storage_keep_dtype(c10::Storage(c10::openreg::twin_of(device.storage().unsafeGetStorageImpl())));
+      written.cpu->set_storage_keep_dtype(
+          c10::Storage(c10::openreg::cpu_view_of(device.storage().unsafeGetStorageImpl())));
       written.cpu->set_sizes_and_strides(written.meta->sizes(), written.meta->strides());
     }
   }

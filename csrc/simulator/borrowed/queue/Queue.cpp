@@ -40,7 +40,7 @@ const bool registered = [] {
 
 } // namespace
 
-bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack) {
+bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack, CallKind kind) {
   const QueueRule rule = queue_rule_of(op); // a copy: a nested call may add a rule, which moves all rules
   if (rule.results == QueueRule::Results::Unknown || device < 0 ||
       (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && alerts(op))) {
@@ -79,7 +79,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
     return false;
   }
 
-  auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel));
+  auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel), kind);
   size_t written = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     if (schema.returns()[i].alias_info()) { // this result is the next argument that `op` writes
@@ -102,7 +102,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
     auto memory = c10::openreg::make_storage(
         at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.element_size()), device);
     Reserved& reserved = kernel->add_result();
-    reserved.memory = c10::openreg::twin_of(memory.get());
+    reserved.memory = c10::openreg::cpu_view_of(memory.get());
     reserved.shape.set_sizes(meta.sizes());
     reserved.shape.set_strides(meta.strides());
     reserved.dtype = meta.dtype();
@@ -110,10 +110,11 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
     results[i] = std::move(result);
   }
   const c10::Stream stream = c10::openreg::getCurrentOpenRegStream(device);
+  std::unique_ptr<QueuedWork> work = std::move(kernel);
   if (generator) {
-    generator->launch_on(stream, [&] { return launch(stream, kernel, orLaunchNoWait); });
+    generator->launch_on(stream, [&] { return launch(stream, work, orLaunchNoWait); });
   } else {
-    launch(stream, kernel);
+    launch(stream, work);
   }
   torch::jit::drop(stack, arguments.size());
   std::move(results.begin(), results.end(), std::back_inserter(stack));
@@ -121,7 +122,8 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
 }
 
 void queue_cpu_kernel(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands) {
-  auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands));
+  std::unique_ptr<QueuedWork> kernel =
+      std::make_unique<QueuedKernel>(op, std::move(operands), CallKind(nullptr)); // copy_ has no result of its own
   launch(stream, kernel);
 }
 

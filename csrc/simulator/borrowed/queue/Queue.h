@@ -4,6 +4,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Stream.h>
 
+#include "simulator/borrowed/ResultPlaces.h"
+
 // LITERALINCLUDE START: QUEUE RULES
 // Queues operators. In the execution modes async and chaos an operator's kernel is queued on the current stream, as a
 // kernel is on CUDA, and the call returns before the kernel has run.
@@ -29,7 +31,7 @@ namespace at::openreg {
 
 // Queues `op` on the current stream of `device` and replaces its arguments on the stack by its results. Returns false,
 // and leaves the stack as it was, if the caller must run the kernel.
-bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack);
+bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack, CallKind kind);
 
 // Queues the CPU kernel of `op`. `operands` are all arguments of the call. The tensors among them are CPU tensors,
 // whose memory must stay valid until the kernel has run.

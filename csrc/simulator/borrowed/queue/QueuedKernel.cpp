@@ -1,12 +1,12 @@
 #include "simulator/borrowed/queue/QueuedKernel.h"
 
 #include <ATen/ops/copy_ops.h>
-#include <c10/util/flat_hash_map.h>
 
 #include <algorithm>
 
 #include "aten/native/Arguments.h"
 #include "simulator/ThreadOwned.h"
+#include "simulator/borrowed/KernelAllocations.h"
 #include "simulator/borrowed/KernelScope.h"
 
 namespace at::openreg {
@@ -17,11 +17,6 @@ constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 bool is_copy(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::copy_";
 }
-
-// For each operator and each of its results: how many allocations of the same size the kernel makes before it allocates
-// the result. nullopt: compute() guesses.
-using Positions = ska::flat_hash_map<const c10::FunctionSchema*, c10::SmallVector<std::optional<size_t>, 2>>;
-thread_local constinit c10::openreg::ThreadOwned<Positions> known_positions;
 
 } // namespace
 
@@ -49,39 +44,31 @@ void QueuedKernel::visit_operands(orOperandFn_t visit, void* context) const {
   }
 }
 
-void QueuedKernel::run() {
-  settings_.apply();
-  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
-  try {
-    move(compute());
-  } catch (c10::Error& error) {
-    error.add_context(c10::str("raised by ", op_.operator_name(), settings_.launched_at()));
-    throw;
-  }
+void QueuedKernel::compute() {
+  move(run_kernel());
 }
 
-QueuedKernel::Misplaced QueuedKernel::compute() {
-  // Guess: the results of one size are the kernel's first allocations of that size, in order. If the guess was wrong,
-  // `positions` keeps the right position for the next call.
-  auto& positions = (*known_positions)[&op_.schema()];
-  positions.resize(reserved_.size());
-  c10::SmallVector<c10::openreg::ReservedMemory, 2> memory;
-  for (size_t i = 0; i < reserved_.size(); ++i) {
-    if (c10::StorageImpl* storage = reserved_[i].memory.get()) {
-      const size_t first = std::count_if(
-          memory.begin(), memory.end(), [&](auto& other) { return other.storage->nbytes() == storage->nbytes(); });
-      memory.push_back({storage, positions[i].value_or(first)});
+QueuedKernel::Misplaced QueuedKernel::run_kernel() {
+  c10::SmallVector<c10::StorageImpl*, 4> memory;
+  for (const Reserved& each : reserved_) {
+    if (each.memory && each.memory->nbytes() > 0) {
+      memory.push_back(each.memory.get());
     }
   }
-  const c10::openreg::ReservedAllocations allocations(memory);
+  c10::openreg::KernelAllocations allocations(memory, memory.empty() ? 0 : results_of(kind_));
   op_.redispatchBoxed(kCpu, &stack_);
   Misplaced misplaced;
   for (size_t i = 0; i < reserved_.size(); ++i) {
     const Tensor& result = stack_[i].toTensor();
     if (!is_at_reserved_address(reserved_[i], result)) {
       misplaced.emplace_back(&reserved_[i], result);
-      positions[i] = allocations.position_of(result.storage().data());
     }
+    if (reserved_[i].memory && result.has_storage() && result.storage().nbytes() > 0) {
+      allocations.note_result(result.storage().data());
+    }
+  }
+  if (const auto results = allocations.correction(); C10_UNLIKELY(results.has_value())) {
+    note_results(kind_, *results);
   }
   return misplaced;
 }
@@ -120,22 +107,5 @@ void QueuedKernel::move(Misplaced misplaced) const {
     at::_ops::copy_::redispatch(kCpu, destination, result, false);
   }
 }
-
-// LITERALINCLUDE START: QUEUE LAUNCH
-bool launch(c10::Stream stream, std::unique_ptr<QueuedKernel>& kernel, unsigned flags) {
-  const orHostFn_t run = [](void* data) { std::unique_ptr<QueuedKernel>(static_cast<QueuedKernel*>(data))->run(); };
-  const auto operands = [](void* data, orOperandFn_t visit, void* context) {
-    static_cast<const QueuedKernel*>(data)->visit_operands(visit, context);
-  };
-  const orKernel what{kernel->name(), operands, kernel.get()};
-  const orError_t error = launch_kernel(stream, run, kernel.get(), flags, what);
-  if (error == orErrorNotReady) {
-    return false;
-  }
-  OPENREG_CHECK(error);
-  kernel.release(); // `run` deletes the kernel
-  return true;
-}
-// LITERALINCLUDE END: QUEUE LAUNCH
 
 } // namespace at::openreg

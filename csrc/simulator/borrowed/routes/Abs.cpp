@@ -11,7 +11,7 @@ namespace at::openreg {
 
 Tensor abs(const Tensor& self) {
   if (!self.is_floating_point()) { // integers and complex numbers; the result for complex is real
-    return CpuKernel<_ops::abs>::call(self);
+    return UnboxedCpuKernel<_ops::abs>::call(self);
   }
   Tensor result;
   auto iterator = TensorIterator::unary_op(result, self);

@@ -15,6 +15,7 @@
 #include "simulator/borrowed/routes/OpenRegStructured.h"
 #include "simulator/borrowed/routes/Route.h"
 #include "simulator/borrowed/routes/Softmax.h"
+#include "simulator/borrowed/routes/Sum.h"
 
 // Registers the operators that take the unboxed route to the CPU's kernel: those that a network's forward, backward and
 // optimizer call in every step and that have no faster route (OpenRegStructured.cpp). Also registers the fallback: the
@@ -106,7 +107,20 @@ struct OverAllElements<Op, Tensor(const Tensor&, std::optional<ScalarType>)> {
     }
   };
   static Tensor call(const Tensor& self, std::optional<ScalarType> dtype) {
+    if (std::is_same_v<Op, at::_ops::sum> && C10_UNLIKELY(is_summed_in_parts(self, dtype))) {
+      return sum_in_parts(self, std::nullopt, false, dtype);
+    }
     return UnboxedCpuKernel<Computed>::call(self, dtype);
+  }
+};
+
+template <class Op, class Schema>
+struct Sum;
+
+template <class Op>
+struct Sum<Op, Tensor(const Tensor&, OptionalIntArrayRef, bool, std::optional<ScalarType>)> {
+  static Tensor call(const Tensor& self, OptionalIntArrayRef dims, bool keepdim, std::optional<ScalarType> dtype) {
+    return sum_in_parts(self, dims, keepdim, dtype); // only of a large tensor of integers
   }
 };
 
@@ -192,12 +206,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       prod,
       prod_dim_int,
       std_correction,
-      sum_dim_IntList,
       sum_IntList_out,
       var_correction,
       var_mean_correction>(m);
 
   add<OverAllElements, mean, sum>(m);
+  add<Sum, sum_dim_IntList>(m);
   add<InnerProduct, dot, vdot>(m);
   add<Equality, equal>(m);
 

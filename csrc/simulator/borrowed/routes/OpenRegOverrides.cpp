@@ -43,7 +43,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 // composite kernel. PyTorch has a derivative formula for abs(), so the derivative stays. An operator whose composite
 // kernel also serves as its derivative (CompositeImplicitAutograd) would need a kernel for AutogradPrivateUse1 too.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("abs", routed(torch::CppFunction(&Unboxed<at::_ops::abs, &abs>::call), "override"));
+  m.impl("abs", routed(torch::CppFunction(&Named<at::_ops::abs, &abs>::call), "override"));
 }
 
 // The position that each column of `indices` has in a contiguous tensor of `size`. The composite check of a sparse

@@ -41,14 +41,14 @@ struct Stub {
 template <class Kernel, class... Ops, class... Stubs>
 void structured(torch::Library& m, Stubs... stubs) {
   (stubs.fill(), ...);
-  (add(m, Ops::name, Ops::overload_name, &Unboxed<Ops, &StructuredKernel<Kernel, Ops>::call>::call), ...);
+  (add(m, Ops::name, Ops::overload_name, &Named<Ops, &StructuredKernel<Kernel, Ops>::call>::call), ...);
 }
 
 // Registers an operator for which PyTorch has one function for all devices, and fills the stubs that it calls.
 template <class Op, auto kernel, class... Stubs>
 void shared(torch::Library& m, Stubs... stubs) {
   (stubs.fill(), ...);
-  add(m, Op::name, Op::overload_name, &Unboxed<Op, &SharedKernel<Op, kernel>::call>::call);
+  add(m, Op::name, Op::overload_name, &Named<Op, &SharedKernel<Op, kernel>::call>::call);
 }
 
 // An overloaded name cannot be a template argument. Each of these constants names one overload.

@@ -1,4 +1,4 @@
-#include "simulator/borrowed/OneTeam.h"
+#include "simulator/borrowed/OpenMPTeam.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>

@@ -1,0 +1,161 @@
+"""Only the results of kernels are charged to the device: their temporaries are host memory, in every mode."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from comparison import DEVICE
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from torch_openreg import openreg
+
+MIB = 1 << 20
+MODES = ["inline", "async"]
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.ModuleList([nn.LayerNorm(width) for _ in range(2)])
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.qkv(self.norm[0](x)).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+        attention = F.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self.out(attention.transpose(1, 2).flatten(-2))
+        return x + self.down(F.gelu(self.up(self.norm[1](x))))
+
+
+def language_model() -> Callable[[], None]:
+    """A training step of a small GPT."""
+    torch.manual_seed(0)
+    body = [Block(32) for _ in range(2)]
+    model = nn.Sequential(nn.Embedding(50, 32), *body, nn.LayerNorm(32), nn.Linear(32, 50, bias=False)).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    tokens = torch.randint(50, (4, 33)).to(DEVICE)
+
+    def step() -> None:
+        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def image_classifier() -> Callable[[], None]:
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3))
+    model = nn.Sequential(*layers, nn.GroupNorm(2, 8), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    images, labels = torch.rand(4, 3, 12, 12).to(DEVICE), torch.randint(8, (4,)).to(DEVICE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def promotions() -> Callable[[], None]:
+    """Operators whose CPU kernels convert operands, and reductions in another order of the dimensions."""
+    mask, half = torch.ones(64, 32, dtype=torch.bool, device=DEVICE), torch.ones(64, 32, dtype=torch.half, device=DEVICE)
+    integers, single = torch.ones(64, 32, dtype=torch.int, device=DEVICE), torch.rand(32, 64).to(DEVICE)
+
+    def step() -> None:
+        for x in (mask, half, integers, single.t()):
+            total = x.sum() + x.sum(1, dtype=torch.float).mean()
+            x = x * 2.5 + integers
+            values, places = x.sort(dim=0)
+            total = total + values.cumsum(1).softmax(0).amax() + torch.cat((x.t(), single)).std() + x[places[0] % 32].sum()
+        torch.linalg.vector_norm(half, dtype=torch.float)
+
+    return step
+
+
+PROGRAMS = [language_model, image_classifier, promotions]
+
+
+class Results(TorchDispatchMode):
+    """Counts the storages that operators return and did not get as operands."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN201
+        result = func(*args, **(kwargs or {}))
+        addresses = [
+            {
+                leaf.untyped_storage().data_ptr()
+                for leaf in tree_leaves(tree)
+                if isinstance(leaf, Tensor) and leaf.device.type == DEVICE and leaf.untyped_storage().nbytes() > 0
+            }
+            for tree in (result, (args, kwargs))
+        ]
+        Results.count += len(addresses[0] - addresses[1])
+        return result
+
+
+def allocations() -> int:
+    return openreg.memory_stats()["allocation.all.allocated"]
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    gc.collect()
+    yield
+    gc.collect()
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
+def test_every_allocation_that_is_charged_is_a_result_and_the_peak_is_the_same_in_every_mode(program) -> None:  # noqa: ANN001
+    peaks, counts = {}, {}
+    for mode in MODES:
+        gc.collect()
+        with openreg.execution_mode(mode):
+            step = program()
+            peaks[mode], counts[mode] = [], []
+            for _ in range(3):  # the kernels' first calls are told from later ones
+                torch.accelerator.synchronize()
+                openreg.reset_peak_memory_stats()
+                before, base = allocations(), openreg.memory_allocated()
+                Results.count = 0
+                with Results():
+                    step()
+                torch.accelerator.synchronize()
+                assert allocations() - before == Results.count
+                counts[mode].append(Results.count)
+                peaks[mode].append(openreg.max_memory_allocated() - base)
+            del step
+    assert peaks["inline"] == peaks["async"]
+    assert counts["inline"] == counts["async"]
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_reduction_to_a_wider_type_needs_no_device_memory_for_its_operand(mode: str) -> None:
+    with openreg.execution_mode(mode):
+        mask = torch.ones(4 * MIB, dtype=torch.bool, device=DEVICE)
+        half = mask.half()
+        reductions: list[Callable[[], Tensor]] = [
+            mask.sum,
+            lambda: half.sum(dtype=torch.float),
+            lambda: torch.linalg.vector_norm(half, dtype=torch.float),
+            lambda: mask.view(2048, -1).sum(1),
+        ]
+        for reduce in reductions:
+            torch.accelerator.synchronize()
+            openreg.reset_peak_memory_stats()
+            before = openreg.memory_allocated(), openreg.memory_reserved()
+            value = reduce()
+            torch.accelerator.synchronize()
+            assert openreg.max_memory_allocated() - before[0] == max(512, value.nbytes)
+            assert openreg.memory_reserved() <= before[1] + 2 * MIB  # a segment of small blocks
+            del value
