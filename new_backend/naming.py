@@ -147,6 +147,7 @@ def full_table(name: str, texts: Iterable[str]) -> Names:
         "OpenReg": camel,
         "OPENREG": upper,
         "occl": lower.replace("_", "") + "ccl",
+        "Occl": lower.replace("_", "").capitalize() + "ccl",
         "OCCL": upper.replace("_", "") + "CCL",
     }
     old = re.compile("|".join(pairs))

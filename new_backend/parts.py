@@ -1,9 +1,6 @@
-"""The files of a new backend, and what differs in them from the files of this project.
+"""The files of a new backend: whole files and folders. Only their names differ from those of this project.
 
-Whole files and folders are listed here. In a file, lines between ``LEFT OUT OF A NEW BACKEND START: why`` and
-``LEFT OUT OF A NEW BACKEND END`` (comments of the file's language) are left out. EDITS has the texts that differ.
-Lines with the book's ``LITERALINCLUDE`` marks are removed, because a new backend has no book. If a changed source no
-longer has a text of EDITS, tests/package/test_new_backend.py fails.
+Lines with the book's ``LITERALINCLUDE`` marks are left out, because a new backend has no book.
 """
 
 from __future__ import annotations
@@ -62,21 +59,6 @@ LEFT_OUT = (
 )
 # Files in which no name is replaced: the licence names the author of this project.
 VERBATIM = ("LICENSE",)
-
-TAGLINE = "A complete PyTorch accelerator that needs no hardware"
-
-# File -> pairs: the text in this project, and the text in a new backend.
-EDITS: dict[str, tuple[tuple[str, str], ...]] = {
-    "csrc/runtime/TorchVersion.h": ((" docs/wheels.md lists these differences.", ""),),
-    "csrc/simulator/borrowed/Stub.h": (("// docs/stub-operators.md lists all stubs by this rule.\n", ""),),
-    "pyproject.toml": ((TAGLINE, "A PyTorch backend for openreg devices"),),
-    "torch_openreg/__init__.py": (
-        (
-            'a complete PyTorch accelerator that needs no hardware, as device ``"openreg"``.',
-            'a PyTorch backend, for the device ``"openreg"``.',
-        ),
-    ),
-}
 
 
 def files(root: Path, wanted: tuple[str, ...] = FILES, left_out: tuple[str, ...] = LEFT_OUT) -> Iterator[str]:

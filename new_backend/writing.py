@@ -1,10 +1,9 @@
-"""Puts a new backend together: the sources, the differences, and the new names."""
+"""Puts a new backend together: the sources under the new names, and the pages that only a new backend has."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 from new_backend import naming, parts
@@ -12,7 +11,6 @@ from new_backend import naming, parts
 ROOT = Path(__file__).parents[1]
 TEXTS = Path(__file__).parent / "texts"
 
-START, END = "LEFT OUT OF A NEW BACKEND START", "LEFT OUT OF A NEW BACKEND END"
 # The pages that may name the project from which a new one was made.
 ACKNOWLEDGE = ("LICENSE", "README.md", "UPSTREAM.md")
 
@@ -29,7 +27,7 @@ def write_full(name: str, output: Path) -> None:
     """
     naming.check(name)
     originals = {file: ROOT / file for file in parts.files(ROOT)}
-    texts = {file: _edited(file, path.read_text()) for file, path in originals.items() if not path.is_symlink()}
+    texts = {file: _without_marks(path.read_text()) for file, path in originals.items() if not path.is_symlink()}
     names = naming.full_table(name, [*originals, *texts.values()])
     written = {
         names.rename(file): text if file in parts.VERBATIM else names.rename(text, file) for file, text in texts.items()
@@ -53,39 +51,15 @@ def write_example(kind: str, name: str, output: Path) -> None:
     root = ROOT / "examples" / folder
     texts = {file: (root / file).read_text() for file in parts.files(root, ("",), ())}
     names = naming.word_table(old, name, [*texts, *texts.values()])
-    written = {names.rename(file): names.rename(_without_upstream(text), file) for file, text in texts.items()}
+    written = {names.rename(file): names.rename(_without_marks(text), file) for file, text in texts.items()}
     written["LICENSE"] = (ROOT / "LICENSE").read_text()
     written["UPSTREAM.md"] = _pages(name, TEXTS, f"python -m torch_openreg new {name} --{kind}")["UPSTREAM.md"]
     _write(output, written)
 
 
-def _edited(file: str, text: str) -> str:
-    """The text of a source file without the parts that are left out, and with its edits. It is not renamed yet."""
-    lines = _kept_lines(file, text)
-    text = "".join(line for line in lines if "LITERALINCLUDE" not in line)
-    for old, new in parts.EDITS.get(file, ()):
-        if old not in text:
-            raise DefectiveSource(f"{file} has no longer what new_backend/parts.py changes: {old!r}")
-        text = text.replace(old, new, 1)
-    # Where lines were left out, the empty lines before and after them would be one too many.
-    return re.sub(r"\n{4,}", "\n\n\n", text) if file.endswith((".py", ".pyi")) else re.sub(r"\n{3,}", "\n\n", text)
-
-
-def _kept_lines(file: str, text: str) -> Iterator[str]:
-    started = 0
-    for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        if START in line or END in line:
-            if (START in line) == bool(started):
-                raise DefectiveSource(f"{file}:{number}: {START} and {END} do not alternate")
-            started = number if START in line else 0
-        elif not started:
-            yield line
-    if started:
-        raise DefectiveSource(f"{file}:{started}: {START} has no end")
-
-
-def _without_upstream(text: str) -> str:
-    return "".join(line for line in _kept_lines("an example", text) if "LITERALINCLUDE" not in line)
+def _without_marks(text: str) -> str:
+    """The text of a file without the lines that mark parts of it for the book."""
+    return "".join(line for line in text.splitlines(keepends=True) if "LITERALINCLUDE" not in line)
 
 
 def _pages(name: str, folder: Path, command: str) -> dict[str, str]:
@@ -124,7 +98,7 @@ def upstream_version() -> str:
 
 def _check_done(written: dict[str, str]) -> None:
     """Raises DefectiveSource if a file still has a name or a mark of this project, which the table of names missed."""
-    hidden = "openreg", r"\boccl", "literalinclude", "left out of a new backend"
+    hidden = "openreg", r"\boccl", "literalinclude"
     left = re.compile(rf"(?i:{'|'.join(hidden)})|\{{\{{(?=(?:name|version|command)\}}\}})|\bor(?:[A-Z]\w|\[A-Z\])")
     for file, text in written.items():
         found = left.search(file) or (file not in ACKNOWLEDGE and left.search(text))

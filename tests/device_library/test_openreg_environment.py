@@ -67,7 +67,9 @@ def test_a_client_adds_a_variable_that_selects_devices_and_gives_texts_of_errors
     lines = output_of(code, OPENREG_DEVICE_COUNT="3", CLIENT_DEVICES="last").splitlines()
     assert lines == ["b'last' 3 b'OpenReg'", "1", "b'no client' b'out of memory'"]
     lines = output_of(code, OPENREG_DEVICE_COUNT="3", CLIENT_DEVICES="last", OPENREG_VISIBLE_DEVICES="0").splitlines()
-    assert lines[1] == 'CLIENT_DEVICES="last" and OPENREG_VISIBLE_DEVICES="0" select different devices: unset one of them'
+    assert (
+        lines[1] == 'CLIENT_DEVICES="last" and OPENREG_VISIBLE_DEVICES="0" select different devices: unset one of them'
+    )
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,10 @@ def image_classifier() -> Callable[[], None]:
 
 def promotions() -> Callable[[], None]:
     """Operators whose CPU kernels convert operands, and reductions in another order of the dimensions."""
-    mask, half = torch.ones(64, 32, dtype=torch.bool, device=DEVICE), torch.ones(64, 32, dtype=torch.half, device=DEVICE)
+    mask, half = (
+        torch.ones(64, 32, dtype=torch.bool, device=DEVICE),
+        torch.ones(64, 32, dtype=torch.half, device=DEVICE),
+    )
     integers, single = torch.ones(64, 32, dtype=torch.int, device=DEVICE), torch.rand(32, 64).to(DEVICE)
 
     def step() -> None:
@@ -76,7 +79,9 @@ def promotions() -> Callable[[], None]:
             total = x.sum() + x.sum(1, dtype=torch.float).mean()
             x = x * 2.5 + integers
             values, places = x.sort(dim=0)
-            total = total + values.cumsum(1).softmax(0).amax() + torch.cat((x.t(), single)).std() + x[places[0] % 32].sum()
+            total = (
+                total + values.cumsum(1).softmax(0).amax() + torch.cat((x.t(), single)).std() + x[places[0] % 32].sum()
+            )
         torch.linalg.vector_norm(half, dtype=torch.float)
 
     return step
@@ -90,7 +95,7 @@ class Results(TorchDispatchMode):
 
     count = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN201
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         addresses = [
             {
@@ -116,7 +121,7 @@ def _clean() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
-def test_every_allocation_that_is_charged_is_a_result_and_the_peak_is_the_same_in_every_mode(program) -> None:  # noqa: ANN001
+def test_every_allocation_that_is_charged_is_a_result_and_the_peak_is_the_same_in_every_mode(program) -> None:
     peaks, counts = {}, {}
     for mode in MODES:
         gc.collect()

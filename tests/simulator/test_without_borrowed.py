@@ -210,7 +210,9 @@ def test_nothing_outside_of_the_folder_includes_it(tmp_path: Path) -> None:
     assert len(outside) > 100
     assert includes_of_the_folder(outside) == []
     planted = tmp_path / "OpenRegHooks.cpp"
-    planted.write_text((ROOT / "csrc/runtime/OpenRegHooks.cpp").read_text() + '#include "simulator/borrowed/CpuView.h"\n')
+    planted.write_text(
+        (ROOT / "csrc/runtime/OpenRegHooks.cpp").read_text() + '#include "simulator/borrowed/CpuView.h"\n'
+    )
     assert includes_of_the_folder([*outside, planted]) == ['OpenRegHooks.cpp: #include "simulator/borrowed/CpuView.h"']
 
 
