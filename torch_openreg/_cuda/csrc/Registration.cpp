@@ -11,9 +11,6 @@
 namespace c10::openreg {
 namespace {
 
-// No stream has an id of this size. So a stream with such an id stands for an event's handle.
-constexpr StreamId kFirstHandle = 1 << 16;
-
 C10_REGISTER_GUARD_IMPL(CUDA, CudaGuardImpl);
 REGISTER_ALLOCATOR(DeviceType::CUDA, device_allocator());
 REGISTER_HOST_ALLOCATOR(DeviceType::CUDA, host_allocator());
@@ -28,8 +25,8 @@ const bool registered = [] {
 } // namespace
 
 void CudaGuardImpl::record(void** event, const Stream& stream, const DeviceIndex device, const EventFlag flag) const {
-  if (stream.id() >= kFirstHandle) {
-    *event = reinterpret_cast<void*>(stream.id());
+  if (stream.id() < 0) { // no stream, but the handle that set_handle() passes
+    *event = reinterpret_cast<void*>(-stream.id());
   } else {
     OpenRegGuardImpl::record(event, stream, device, flag);
   }
@@ -38,8 +35,8 @@ void CudaGuardImpl::record(void** event, const Stream& stream, const DeviceIndex
 void set_handle(Event& event, orEvent_t handle, DeviceIndex device) {
   TORCH_INTERNAL_ASSERT(!event.eventId(), "The event already has a handle.");
   const auto id = reinterpret_cast<StreamId>(handle);
-  TORCH_INTERNAL_ASSERT(id >= kFirstHandle);
-  event.record(Stream(Stream::UNSAFE, Device(DeviceType::CUDA, device), id));
+  TORCH_INTERNAL_ASSERT(id > 0);
+  event.record(Stream(Stream::UNSAFE, Device(DeviceType::CUDA, device), -id));
 }
 
 } // namespace c10::openreg
