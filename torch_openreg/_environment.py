@@ -121,7 +121,7 @@ VARIABLES: tuple[Variable, ...] = (
         "OCCL_TRANSPORT",
         ("auto", "gloo", "shm"),
         "what collectives use",
-        "csrc/distributed/Engine.cpp",
+        "csrc/distributed/EngineChoice.cpp",
     ),
     _choice("OCCL_CHECK", ("1", "0"), "whether ranks compare what they call", "third_party/openreg/csrc/occl/plan.cpp"),
     Variable(

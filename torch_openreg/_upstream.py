@@ -1,6 +1,6 @@
 """Functions of PyTorch that this package replaces. Each replacement is a row of a table, and apply() applies the rows.
 
-UPSTREAM.md shows all rows (docs/upstream.py). A sub-package has its rows in a file
+UPSTREAM.md shows all rows. A sub-package has its rows in a file
 _upstream.py. A row wraps or replaces a whole function, method, class or value: it copies no code of PyTorch's, and
 changes nothing within PyTorch's function. What PyTorch has a registration for is registered, and is no row.
 """

@@ -385,7 +385,10 @@ def test_the_page_of_environment_variables_names_each_value_of_a_choice() -> Non
 
 
 def test_the_table_of_environment_variables_has_every_variable_that_a_file_reads_and_no_other() -> None:
-    reads = r"""(?:get_?env|check_env|environ\.get)\(\s*"(\w+)"|environ\["(\w+)"\]|"(\w+)" (?:not )?in os\.environ"""
+    reads = (
+        r"""(?:get_?env|check_env|environ\.get)\(\s*"(\w+)"|environ\["(\w+)"\]|"(\w+)" (?:not )?in os\.environ"""
+        r"""|orDeviceIdentity \w+\{"(\w+)\""""
+    )
     folders = ("csrc", "third_party/openreg", "torch_openreg")
     files = [ROOT / "torch_openreg_autoload.py"]
     files += [file for name in folders for file in (ROOT / name).rglob("*") if file.suffix in (".py", ".cpp", ".h")]

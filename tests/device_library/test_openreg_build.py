@@ -56,7 +56,8 @@ int main() {
   }
   CHECK(orActivityUnsubscribe(subscriber));
   std::printf("%d\n", told);
-  std::printf("%d %s\n", orSetExecutionMode(orExecutionChaos, 0), orGetLastErrorMessage());
+  const int error = orSetExecutionMode(orExecutionChaos, 0);
+  std::printf("%d %s\n", error, orGetLastErrorMessage());
 }
 """
 

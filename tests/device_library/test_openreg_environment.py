@@ -46,7 +46,7 @@ def test_a_client_adds_a_variable_that_selects_devices_and_gives_texts_of_errors
     code = """
     class Identity(ctypes.Structure):
         Select = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, POINTER, ctypes.c_int, ctypes.POINTER(ctypes.c_int))
-        Text = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)
+        Text = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)
         _fields_ = (("variable", ctypes.c_char_p), ("select", Select), ("text", Text))
 
     def last_one(value, uuids, count, selected):
@@ -54,9 +54,9 @@ def test_a_client_adds_a_variable_that_selects_devices_and_gives_texts_of_errors
         selected[0] = count - 1
         return 1
 
-    identity = Identity(
-        b"CLIENT_DEVICES", Identity.Select(last_one), Identity.Text(lambda code: b"no client" if code == 100 else None)
-    )
+    no_client = ctypes.create_string_buffer(b"no client")  # the text stays valid
+    text = Identity.Text(lambda code: ctypes.addressof(no_client) if code == 100 else None)
+    identity = Identity(b"CLIENT_DEVICES", Identity.Select(last_one), text)
     lib.orSetDeviceIdentity(ctypes.byref(identity))
     try:
         print(get_int("orGetDeviceCount"))
@@ -68,7 +68,8 @@ def test_a_client_adds_a_variable_that_selects_devices_and_gives_texts_of_errors
     assert lines == ["b'last' 3 b'OpenReg'", "1", "b'no client' b'out of memory'"]
     lines = output_of(code, OPENREG_DEVICE_COUNT="3", CLIENT_DEVICES="last", OPENREG_VISIBLE_DEVICES="0").splitlines()
     assert (
-        lines[1] == 'CLIENT_DEVICES="last" and OPENREG_VISIBLE_DEVICES="0" select different devices: unset one of them'
+        lines[1]
+        == 'orGetDeviceCount: CLIENT_DEVICES="last" and OPENREG_VISIBLE_DEVICES="0" select different devices: unset one of them'
     )
 
 

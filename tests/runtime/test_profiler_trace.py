@@ -451,7 +451,7 @@ def test_observers_of_all_threads_see_an_operator_of_a_queued_kernel_once(tmp_pa
     trace = trace_of(profiled, tmp_path)
     assert violations(trace) == []
     launched = {trace.operator_of(each) for each in trace.device if each["args"]["correlation"]}
-    assert launched >= {"aten::relu", "aten::sum"}
+    assert launched >= {"aten::clamp_min", "aten::sum"}  # relu calls clamp_min, which launches, as on CUDA
     assert len({each["tid"] for each in trace.operators.values()}) == 1
     nodes = [node["name"] for node in json.loads((tmp_path / "execution.json").read_text())["nodes"]]
     assert nodes.count("[pytorch|profiler|execution_trace|thread]") == 1

@@ -6,6 +6,6 @@ VARIABLES = (
         "list",
         "all",
         "the devices that the process may use, for devices of the type cuda",
-        "third_party/openreg/csrc/environment.cpp",
+        "torch_openreg/_cuda/csrc/DeviceLibrary.cpp",
     ),
 )

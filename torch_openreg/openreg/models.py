@@ -54,8 +54,8 @@ def _choose(model: _models.Model | None, restrict: bool = True) -> None:
             "removed. Choose another model in another process."
         )
     _C._set_device_model(None if model is None else model.numbers)
-    module = torch.get_device_module(device_type)
-    if hasattr(module, "_cached_device_count"):
+    module = getattr(torch, device_type, None)  # None while the module is attached: OPENREG_MODEL
+    if module is not None and hasattr(module, "_cached_device_count"):
         module._cached_device_count = None
     _C._set_alerts(model is None or model.alerts is None or model.alerts["value"])
     _current = model

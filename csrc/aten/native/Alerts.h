@@ -17,8 +17,8 @@ namespace at::openreg {
 // The operators in the table, with their overloads: "aten::histc.out".
 const std::vector<std::string>& alerting_operators();
 
-// Sets whether the operators raise at all. By default they raise. A device model calls set_alerts(false) if its
-// accelerator does not raise.
+// Sets whether the operators raise at all. By default they raise. An accelerator that does not raise calls
+// set_alerts(false).
 OPENREG_API void set_alerts(bool raised);
 
 // Whether `op` may raise in a deterministic program. In such a program `op` is not queued, so that its call raises the

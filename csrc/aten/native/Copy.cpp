@@ -7,7 +7,7 @@
 #include "aten/native/Minimal.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStorage.h"
-#include "runtime/OpenRegTrace.h"
+#include "runtime/OpenRegWait.h"
 
 // Copies between the host and a device, between devices, and on one device. A copy that is one block of bytes needs no
 // kernel. The copy kernel (Copy.h), if there is one, makes all other copies, and those on one device.

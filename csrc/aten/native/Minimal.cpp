@@ -15,7 +15,7 @@
 #include "runtime/OpenRegKernel.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStorage.h"
-#include "runtime/OpenRegTrace.h"
+#include "runtime/OpenRegWait.h"
 
 namespace at::openreg {
 namespace {

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "runtime/OpenRegIdentity.h"
-#include "runtime/OpenRegTrace.h"
+#include "runtime/OpenRegWait.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Queue.h"

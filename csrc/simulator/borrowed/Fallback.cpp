@@ -6,7 +6,6 @@
 #include "aten/native/FallbackPolicy.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
-#include "runtime/OpenRegTrace.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Queue.h"
 

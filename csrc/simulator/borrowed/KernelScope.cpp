@@ -4,7 +4,7 @@
 
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
-#include "runtime/OpenRegTrace.h"
+#include "runtime/OpenRegWait.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/OpenMPTeam.h"
 

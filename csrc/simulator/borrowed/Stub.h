@@ -16,8 +16,7 @@
 // Rule: a stub belongs here if its CPU kernel takes addresses from the iterator alone. A kernel that asks the
 // iterator's tensors for addresses (a reduction in two passes), or that takes tensors, would use addresses of the
 // device window, which the CPU cannot read. Operators with such kernels run on aliases (KernelScope.h).
-// docs/stub-operators.md lists all stubs by this rule. The rule also makes such a kernel easy to queue: the iterator is
-// all that it needs.
+// The rule also makes such a kernel easy to queue: the iterator is all that it needs.
 namespace at::openreg {
 
 // LITERALINCLUDE START: STUB BODY

@@ -458,6 +458,7 @@ def _unboxed() -> list[str]:
         "Equality",
         "OverAllElements",
         "Permutation",
+        "Sum",
         "Ops",
     }
     return [name for each in lists for name in re.findall(r"\w+", each) if name not in kernels]

@@ -1,7 +1,8 @@
-#include "runtime/OpenRegTrace.h"
+#include "runtime/OpenRegWait.h"
 
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
+#include "runtime/OpenRegTrace.h"
 
 namespace c10::openreg {
 
