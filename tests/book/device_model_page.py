@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import torch
@@ -41,7 +42,7 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
         "",
         "## Operators without a kernel for CUDA",
         "",
-        "From native_functions.yaml: " + ", ".join(f"`{name}`" for name in missing("CUDA")) + ".",
+        *textwrap.wrap(f"From native_functions.yaml: {', '.join(f'`{name}`' for name in missing('CUDA'))}.", 160),
         "",
         "## The dispatch macros of CUDA's sources",
         "",

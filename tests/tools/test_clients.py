@@ -286,7 +286,7 @@ def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> di
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     rows = sources / "rows.json"
-    libraries = (ROOT / "tests" / "clients" / "libraries.toml").read_text()
+    libraries = (ROOT / "tests" / "tools" / "clients" / "libraries.toml").read_text()
     (sources / "libraries.toml").write_text(libraries.replace("test/test_torch.py", "test/test_small.py"))
     command = [
         sys.executable,

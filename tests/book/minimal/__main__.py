@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -129,6 +130,11 @@ class Backends:
         self._process.communicate()
 
 
+def wrapped(text: str) -> str:
+    """An item of a list, in lines of at most 160 characters."""
+    return textwrap.fill(text, 160, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 def document(taken_out: Sequence[str] = ROWS) -> str:
     """Tries out sets of rows, and returns the text of the page. Its table has only the rows of ``taken_out``."""
     backends = Backends()
@@ -147,10 +153,10 @@ def document(taken_out: Sequence[str] = ROWS) -> str:
 
     count = len(ABILITIES)
     lines = [HEAD, "", f"{ABILITY} {count - len(pytorchs)} of the {count} work. These do not:", ""]
-    lines += [f"- {name}: {error}" for name, error in pytorchs.items()]
+    lines += [wrapped(f"- {name}: {error}") for name, error in pytorchs.items()]
     lines += ["", "## The table and this project's additions", ""]
     lines += [f"{count - len(all_rows)} of the {count} abilities work. {OTHERS}", ""]
-    lines += [f"- {name}: {error}" for name, error in all_rows.items()]
+    lines += [wrapped(f"- {name}: {error}") for name, error in all_rows.items()]
     lines += ["", "## What breaks when one row is taken out", "", TABLE]
     for row in taken_out:
         if row == "fallback":
